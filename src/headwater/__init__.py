@@ -1,0 +1,1 @@
+"""Headwater: GPT-1 and GPT-2, end to end."""

@@ -1,0 +1,156 @@
+"""What every command shares: option types, output as text or JSON, progress on the terminal.
+
+Results go to stdout, everything else (progress, notes, errors) to stderr, so that `--json` is one object
+and a pipe gets only what was asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.progress import Progress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+# Spelled the same in every command (an option that a command requires is used without a default).
+Out = Annotated[Path, typer.Option("--out", help="Folder to write.", show_default=False)]
+Seed = Annotated[int, typer.Option("--seed", help="Every random choice comes from it.", min=0)]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="Set any configuration key, as --set key=value. Repeatable.", metavar="KEY=VALUE"
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on stdout.")]
+Limit = Annotated[int | None, typer.Option("--limit", help="Use only the first N items.", min=1)]
+
+
+def emit(result: dict[str, Any], *, as_json: bool, text: str) -> None:
+    """Print a command's result: the object with `--json`, else `text`."""
+    print(json.dumps(result, ensure_ascii=False) if as_json else text)
+
+
+def say(text: str) -> None:
+    """One line for the person at the terminal, on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def terminal_progress() -> Progress:
+    """A live display on a terminal, plain lines elsewhere."""
+    return LiveProgress() if sys.stderr.isatty() else PlainProgress()
+
+
+class PlainProgress(Progress):
+    """A line when a stage starts, at most one every few seconds while it runs, and one when it ends."""
+
+    interval_seconds = 10.0
+
+    def start(self, stage: str, total: float | None = None, unit: str = "") -> None:
+        """See Progress."""
+        self._stage, self._total, self._unit = stage, total, unit
+        self._started = self._last = time.monotonic()
+        say(f"{stage} …")
+
+    def advance(self, done: float, **figures: float) -> None:
+        """See Progress."""
+        now = time.monotonic()
+        if now - self._last < self.interval_seconds:
+            return
+        self._last = now
+        amount = f"{done:,.0f} of {self._total:,.0f}" if self._total else f"{done:,.0f}"
+        parts = [f"{amount} {self._unit}".strip(), *figure_texts(figures)]
+        if self._total and done > 0:
+            left = (now - self._started) * (self._total - done) / done
+            parts.append(f"{duration(left)} left")
+        say(f"  {self._stage}: {', '.join(parts)}")
+
+    def note(self, text: str) -> None:
+        """See Progress."""
+        say(f"  {text}")
+
+    def finish(self, summary: str = "") -> None:
+        """See Progress."""
+        took = duration(time.monotonic() - self._started)
+        say(f"{self._stage}: {summary or 'done'} ({took})")
+
+
+class LiveProgress(Progress):
+    """One live line: stage, bar, step, loss, tokens/s and the time left."""
+
+    def __init__(self) -> None:
+        self._display: RichProgress | None = None
+
+    def start(self, stage: str, total: float | None = None, unit: str = "") -> None:
+        """See Progress."""
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._stage, self._unit = stage, unit
+        self._started = time.monotonic()
+        self._display = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[status]}"),
+            TimeRemainingColumn(compact=True),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task: TaskID = self._display.add_task(stage, total=total, status="")
+        self._display.start()
+
+    def advance(self, done: float, **figures: float) -> None:
+        """See Progress."""
+        if self._display is not None:
+            status = ", ".join([f"{done:,.0f} {self._unit}".strip(), *figure_texts(figures)])
+            self._display.update(self._task, completed=done, status=status)
+
+    def note(self, text: str) -> None:
+        """See Progress."""
+        if self._display is not None:
+            self._display.console.print(f"  {text}", markup=False, highlight=False)
+        else:
+            say(f"  {text}")
+
+    def finish(self, summary: str = "") -> None:
+        """See Progress."""
+        self.close()
+        took = duration(time.monotonic() - self._started)
+        say(f"✓ {self._stage}: {summary or 'done'} ({took})")
+
+    def close(self) -> None:
+        """Give the terminal back, as when a stage is interrupted."""
+        if self._display is not None:
+            self._display.stop()
+            self._display = None
+
+
+def figure_texts(figures: dict[str, float]) -> list[str]:
+    """`loss 3.214`, `7,430 tokens/s`: the newest figures as a person reads them."""
+    texts = []
+    for name, value in figures.items():
+        if name.endswith("_per_second"):
+            texts.append(f"{value:,.0f} {name.removesuffix('_per_second')}/s")
+        else:
+            texts.append(f"{name.replace('_', ' ')} {value:.4g}")
+    return texts
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `38 s`, `3 min 05 s`, `2 h 10 min`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"

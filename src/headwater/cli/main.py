@@ -1,0 +1,120 @@
+"""The entry point: which commands there are, and how an error reaches the user.
+
+Exit status: 0 done, 1 failed, 2 wrong use, 130 interrupted. A user's error is one paragraph; `--debug`
+shows the traceback. Command modules are imported only when their command is called, so that `--help` stays
+fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from headwater.errors import HeadwaterError
+
+# Typer carries its own copy of click in some versions and depends on click in others: reach the classes
+# through Typer's public names, which are subclasses of them.
+WrongUse: Any = typer.BadParameter.__mro__[1]
+
+# Command -> (module in this package, one-line help), in the order of the flow.
+COMMANDS = {
+    "quickstart": ("quickstart", "The whole flow on text that is at hand: a model and a report in minutes."),
+    "corpus": ("corpus", "Gather text into a corpus; look at one."),
+    "tokenizer": ("tokenizer", "Train a tokenizer; encode, decode, compare."),
+    "pack": ("pack", "Turn a corpus into the token stream that training reads."),
+    "pretrain": ("pretrain", "Train a language model on packed tokens."),
+    "generate": ("generate", "Continue a text."),
+    "evaluate": ("evaluate", "Score a model zero-shot."),
+    "finetune": ("finetune", "Fine-tune a model on labelled data."),
+    "predict": ("predict", "Label new rows with a fine-tuned model."),
+    "convert": ("convert", "Convert between OpenAI's, Hugging Face's and other model files."),
+    "report": ("report", "Join runs and results into one HTML page."),
+    "lineage": ("lineage", "Print what a folder was made from, back to its sources."),
+    "doctor": ("doctor", "Describe this machine, or a model."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """A group that knows its commands by name and imports a command's module when it is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands in the order of the flow."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import the module of `cmd_name` and return its command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _ = COMMANDS[cmd_name]
+        app: typer.Typer = importlib.import_module(f"headwater.cli.{module}").app
+        command = get_command(app)
+        command.name = cmd_name
+        return command
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The overview, from the table above, without importing any command."""
+        width = max(map(len, COMMANDS))
+        lines = [f"  {name.ljust(width)}  {text}" for name, (_, text) in COMMANDS.items()]
+        print(
+            "Usage: headwater COMMAND [OPTIONS]\n\n"
+            "GPT-1 and GPT-2 from raw text to a served model.\n\n"
+            "Commands:\n" + "\n".join(lines) + "\n\n"
+            "Options:\n"
+            "  --version  Print the version.\n"
+            "  --debug    Show tracebacks.\n\n"
+            "`headwater COMMAND --help` is the manual of a command. Start with: headwater quickstart"
+        )
+
+
+app = typer.Typer(cls=LazyGroup, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: bool = typer.Option(False, "--version", help="Print the version."),
+    debug: bool = typer.Option(False, "--debug", help="Show tracebacks."),
+) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        print(installed("headwater"))
+        raise typer.Exit
+    if debug:
+        os.environ["HEADWATER_DEBUG"] = "1"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    # `--debug` is understood behind the command as well, where people put it after an error.
+    if "--debug" in arguments:
+        arguments = ["--debug", *(a for a in arguments if a != "--debug")]
+    try:
+        outcome: Any = get_command(app).main(arguments, prog_name="headwater", standalone_mode=False)
+        return outcome if isinstance(outcome, int) else 0
+    except HeadwaterError as error:
+        return _fail(f"Error: {error}", error.exit_status)
+    except typer.Exit as leave:
+        return leave.exit_code
+    except WrongUse as error:
+        where = error.ctx.command_path if error.ctx else "headwater"
+        return _fail(f"Error: {error.format_message()} See: {where} --help", 2)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("Interrupted. What is complete is kept: run the same command again to go on.", 130)
+    except BrokenPipeError:
+        # The reader went away, as `| head` does: nothing failed, and nothing more can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _fail(message: str, status: int) -> int:
+    if os.environ.get("HEADWATER_DEBUG"):
+        raise
+    print(message, file=sys.stderr)
+    return status

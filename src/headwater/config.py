@@ -1,0 +1,127 @@
+"""Typed, frozen configuration: declared beside each component, loaded from TOML, merged, saved resolved.
+
+A later layer wins: defaults, then the recipe file, then `--set key=value` and a command's own options. An
+unknown key is an error that names the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from headwater.errors import UsageError
+from headwater.storage import read_text, write_text
+
+
+class Config(BaseModel):
+    """Base of every configuration: frozen, typed, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    @classmethod
+    def build(cls, *layers: Mapping[str, Any], source: str = "configuration") -> Self:
+        """Merge the layers, later ones winning, and check them.
+
+        Raises UsageError naming `source`, the key, the value and, for an unknown key, the nearest one.
+        """
+        merged: dict[str, Any] = {}
+        for layer in layers:
+            merged = merge(merged, layer)
+        try:
+            return cls.model_validate(merged)
+        except ValidationError as error:
+            raise _usage_error(cls, error, source) from None
+
+    @classmethod
+    def load(cls, path: Path, *overrides: Mapping[str, Any]) -> Self:
+        """Read a TOML file and merge `overrides` over it."""
+        return cls.build(read_toml(path), *overrides, source=str(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, nested as in TOML; keys that are None are left out, as TOML has no null."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def save(self, path: Path) -> None:
+        """Write the resolved configuration as TOML."""
+        import tomli_w
+
+        write_text(path, tomli_w.dumps(self.to_dict()))
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` laid on `base`: tables merge key by key, anything else is replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        if isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
+            merged[key] = merge(merged[key], value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file; raises UsageError with the line when it is not TOML."""
+    try:
+        return tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not valid TOML: {error}", repair="Correct that line") from None
+
+
+def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
+    """`["steps=100", "model.layers=4"]` as nested tables; a value that is not TOML is a plain string."""
+    parsed: dict[str, Any] = {}
+    for setting in settings:
+        key, separator, raw = setting.partition("=")
+        if not separator or not key.strip():
+            raise UsageError(f"--set {setting!r} has no key or no '='", expected="--set key=value")
+        try:
+            value = tomllib.loads(f"value = {raw}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = raw
+        table: dict[str, Any] = {}
+        leaf = table
+        *parents, last = key.strip().split(".")
+        for parent in parents:
+            leaf[parent] = {}
+            leaf = leaf[parent]
+        leaf[last] = value
+        parsed = merge(parsed, table)
+    return parsed
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A clause that helps with a misspelt name: the nearest known one, or all of them."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
+
+
+def _known_keys(cls: type[BaseModel], parents: tuple[str, ...]) -> list[str]:
+    """The keys of the table at `parents` inside `cls`."""
+    for parent in parents:
+        field = cls.model_fields.get(parent)
+        annotation = field.annotation if field else None
+        candidates = [annotation, *getattr(annotation, "__args__", ())]
+        tables = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
+        if not tables:
+            return []
+        cls = tables[0]
+    return list(cls.model_fields)
+
+
+def _usage_error(cls: type[BaseModel], error: ValidationError, source: str) -> UsageError:
+    first = error.errors()[0]
+    location = tuple(str(part) for part in first["loc"])
+    key = ".".join(location) or "the whole"
+    if first["type"] == "extra_forbidden":
+        hint = nearest(location[-1], _known_keys(cls, location[:-1]))
+        return UsageError(f"{source} has the unknown key {key!r}", repair=hint[0].upper() + hint[1:])
+    if first["type"] == "missing":
+        return UsageError(f"{source} lacks the key {key!r}", repair=f"Give it, as --set {key}=VALUE")
+    reason = first["msg"].removeprefix("Value error, ")
+    return UsageError(f"{source} has {key} = {first['input']!r}: {reason}", repair=f"Correct {key}")

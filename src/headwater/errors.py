@@ -1,0 +1,66 @@
+"""The errors a user can meet, on one page.
+
+Every one says what was seen, what was expected and what repairs it, and carries the exit status of the
+command line. Anything else that escapes is a fault of Headwater and shows its traceback.
+
+    HeadwaterError            exit status 1
+    ├── UsageError            exit status 2: a wrong option, value or configuration key
+    ├── DataError             text or labelled data that cannot be used
+    ├── FolderError           a folder that is missing, incomplete, damaged, or holds something else
+    ├── MismatchError         tokenizer, tokens and model that do not belong together
+    ├── ResourceError         a named file, an optional package or the network that is not there
+    ├── StorageError          no space left, not writable
+    └── TrainingError         training that cannot go on: NaN, a stall, a rank that died
+"""
+
+from __future__ import annotations
+
+
+class HeadwaterError(Exception):
+    """What a user can cause and repair.
+
+    `seen` is a full clause naming the file, value or folder; `expected` completes "expected …"; `repair`
+    is a full sentence, best a command.
+    """
+
+    exit_status = 1
+
+    def __init__(self, seen: str, *, expected: str = "", repair: str = "") -> None:
+        self.seen, self.expected, self.repair = seen, expected, repair
+        text = seen.rstrip(".")
+        if expected:
+            text += f"; expected {expected.rstrip('.')}"
+        text += "."
+        if repair:
+            text += f" {repair.rstrip('.')}."
+        super().__init__(text)
+
+
+class UsageError(HeadwaterError):
+    """A wrong option, value or configuration key."""
+
+    exit_status = 2
+
+
+class DataError(HeadwaterError):
+    """Text or labelled data that cannot be used as it is."""
+
+
+class FolderError(HeadwaterError):
+    """A folder that is missing, incomplete, damaged, in use, or holds something else."""
+
+
+class MismatchError(HeadwaterError):
+    """Tokenizer, tokens and model that do not belong together."""
+
+
+class ResourceError(HeadwaterError):
+    """A named file, an optional package or the network is not there."""
+
+
+class StorageError(HeadwaterError):
+    """The disk is full, or a place cannot be written."""
+
+
+class TrainingError(HeadwaterError):
+    """Training that cannot go on."""

@@ -1,0 +1,360 @@
+"""`headwater.json`: what a folder is, what it was made from, and whether it is still what was written.
+
+A stage writes aside and renames, so a folder either carries a complete manifest or does not exist; a folder
+that grows for hours (a run) carries `complete: false` until its end. The identity of a folder is a hash over
+the names and hashes of its files: two folders with the same content have the same identity wherever they lie
+and however they were made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from headwater.config import Config
+from headwater.errors import FolderError
+from headwater.storage import flush_folder, read_json, sha256_of, storage_errors, write_json
+
+MANIFEST = "headwater.json"
+FORMAT_VERSION = 1
+# Hashing this much takes a few seconds; above it only sizes are checked when a folder is opened.
+HASH_WHEN_BELOW = 4 * 1024**3
+_PACKAGES = ("headwater", "numpy", "pyarrow", "safetensors", "tokenizers", "torch")
+
+
+class FileRecord(Config):
+    """Size in bytes and hexadecimal SHA-256 of one file."""
+
+    bytes: int
+    sha256: str
+
+
+class Input(Config):
+    """One thing that a folder was made from; `path` is relative to the folder, where it can be."""
+
+    role: str
+    path: str
+    kind: str
+    identity: str
+
+
+class Manifest(Config):
+    """The content of `headwater.json`; `checksum` guards the manifest itself."""
+
+    kind: str
+    format_version: int = FORMAT_VERSION
+    complete: bool
+    identity: str
+    command: str
+    seed: int | None = None
+    config: dict[str, Any]
+    inputs: list[Input]
+    versions: dict[str, str]
+    files: dict[str, FileRecord]
+    checksum: str = ""
+
+    def sealed(self) -> Manifest:
+        """The same manifest with its checksum filled in."""
+        return self.model_copy(update={"checksum": _checksum(self)})
+
+
+class Stage:
+    """One stage about to write one folder: is it there already, may it be written, and the writing itself."""
+
+    def __init__(
+        self,
+        out: Path,
+        *,
+        kind: str,
+        config: Mapping[str, Any],
+        inputs: Mapping[str, Path],
+        seed: int | None = None,
+    ) -> None:
+        self.out, self.kind, self.seed = out, kind, seed
+        # Through JSON, so that what is compared with a file later is what a file would give back.
+        self.config: dict[str, Any] = json.loads(json.dumps(dict(config)))
+        self.inputs = [describe_input(role, path, out) for role, path in inputs.items()]
+
+    def find(self) -> Manifest | None:
+        """The manifest at `out` when it holds what this stage would write, complete or begun; else None.
+
+        Raises FolderError when `out` holds anything else.
+        """
+        if not self.out.exists():
+            return None
+        if not self.out.is_dir():
+            raise FolderError(
+                f"{self.out} is a file", expected="a folder to write", repair="Choose another --out"
+            )
+        if not (self.out / MANIFEST).exists():
+            if any(self.out.iterdir()):
+                raise FolderError(
+                    f"{self.out} already holds files that are not Headwater's",
+                    expected="a new or empty folder",
+                    repair="Choose another --out",
+                )
+            return None
+        manifest = read_manifest(self.out)
+        difference = self._difference(manifest)
+        if difference:
+            raise FolderError(
+                f"{self.out} already holds something else: {difference}",
+                repair="Choose another --out, or remove that folder first",
+            )
+        return manifest
+
+    def is_complete(self) -> bool:
+        """Whether the very folder that this stage would write is there, whole and undamaged."""
+        manifest = self.find()
+        if manifest is None or not manifest.complete:
+            return False
+        check_files(self.out, manifest)
+        return True
+
+    @contextmanager
+    def write(self) -> Iterator[Path]:
+        """Yield a folder to fill; it becomes `out`, with its manifest, when the block ends well."""
+        self.find()
+        with storage_errors(self.out):
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            _remove_abandoned(self.out)
+            work = self.out.with_name(f".{self.out.name}.{os.getpid()}.part")
+            work.mkdir()
+        try:
+            with storage_errors(self.out):
+                yield work
+                files = record_files(work)
+                write_json(work / MANIFEST, self.manifest(files, complete=True).to_dict())
+                flush_folder(work)
+                if self.out.exists():
+                    self.out.rmdir()  # empty, as find() saw; a folder filled since then makes this fail
+                work.rename(self.out)
+                flush_folder(self.out.parent)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def begin(self) -> Manifest:
+        """Make or reopen `out` as a folder that grows; returns its manifest, complete or not."""
+        manifest = self.find()
+        if manifest is None:
+            with storage_errors(self.out):
+                self.out.mkdir(parents=True, exist_ok=True)
+            manifest = self.manifest({}, complete=False)
+            write_json(self.out / MANIFEST, manifest.to_dict())
+        return manifest
+
+    def finish(self, files: Mapping[str, FileRecord]) -> None:
+        """Declare a folder that was begun complete, vouching for `files`."""
+        write_json(self.out / MANIFEST, self.manifest(dict(files), complete=True).to_dict())
+
+    def manifest(self, files: dict[str, FileRecord], *, complete: bool) -> Manifest:
+        """The manifest of this stage over `files`."""
+        return Manifest(
+            kind=self.kind,
+            complete=complete,
+            identity=_identity({name: record.sha256 for name, record in files.items()}),
+            command=_command(),
+            seed=self.seed,
+            config=self.config,
+            inputs=self.inputs,
+            versions=package_versions(),
+            files=files,
+        ).sealed()
+
+    def _difference(self, found: Manifest) -> str:
+        """What sets `found` apart from what this stage would write; empty when nothing does."""
+        if found.kind != self.kind:
+            return f"a {found.kind}, where a {self.kind} would be written"
+        if found.format_version != FORMAT_VERSION:
+            return f"format version {found.format_version}, where this is {FORMAT_VERSION}"
+        here = {entry.role: entry.identity for entry in self.inputs}
+        there = {entry.role: entry.identity for entry in found.inputs}
+        for role in here | there:
+            if here.get(role) != there.get(role):
+                return f"a {self.kind} made from another {role}"
+        for key in self.config | found.config:
+            if self.config.get(key) != found.config.get(key):
+                return (
+                    f"a {self.kind} made with {key} = {found.config.get(key)!r}, "
+                    f"where now it is {self.config.get(key)!r}"
+                )
+        if self.seed != found.seed:
+            return f"a {self.kind} made with seed {found.seed}, where now it is {self.seed}"
+        return ""
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check `headwater.json`; raises FolderError when it is missing, cut short or altered."""
+    path = folder / MANIFEST
+    if not folder.is_dir():
+        raise FolderError(f"{folder} does not exist", expected="a folder", repair="Check the path")
+    if not path.exists():
+        raise FolderError(
+            f"{folder} has no {MANIFEST}",
+            expected="a complete folder that a Headwater command wrote",
+            repair="Check the path, or make the folder again",
+        )
+    try:
+        manifest = Manifest.model_validate(read_json(path))
+    except ValidationError:
+        manifest = None
+    if manifest is None or manifest.checksum != _checksum(manifest):
+        raise FolderError(f"{path} was cut short or altered", repair="Make the folder again")
+    return manifest
+
+
+def open_folder(folder: Path, kind: str | None = None) -> Manifest:
+    """Check that `folder` is a complete, undamaged folder of this kind; returns its manifest.
+
+    Files are checked by size, and by hash when all of them together are below HASH_WHEN_BELOW bytes.
+    """
+    manifest = read_manifest(folder)
+    if kind is not None and manifest.kind != kind:
+        article = "an" if manifest.kind[0] in "aeiou" else "a"
+        raise FolderError(f"{folder} is {article} {manifest.kind} folder", expected=f"a {kind} folder")
+    if not manifest.complete:
+        raise FolderError(
+            f"{folder} is not complete", repair=f"Run its command again to complete it: {manifest.command}"
+        )
+    check_files(folder, manifest)
+    return manifest
+
+
+def check_files(folder: Path, manifest: Manifest, *, hashes: bool | None = None) -> None:
+    """Compare the files of `folder` with its manifest; raises FolderError naming the first that differs.
+
+    `hashes` None compares hashes when all files together are below HASH_WHEN_BELOW bytes.
+    """
+    if hashes is None:
+        hashes = sum(record.bytes for record in manifest.files.values()) < HASH_WHEN_BELOW
+    repair = f"Remove {folder} and make it again: {manifest.command}"
+    for name, record in manifest.files.items():
+        path = folder / name
+        if not path.is_file():
+            raise FolderError(f"{path} is missing", repair=repair)
+        size = path.stat().st_size
+        if size != record.bytes:
+            raise FolderError(f"{path} has {size:,} bytes", expected=f"{record.bytes:,}", repair=repair)
+        if hashes and sha256_of(path) != record.sha256:
+            raise FolderError(f"{path} was altered after it was written", repair=repair)
+
+
+def identity_of(path: Path) -> tuple[str, str]:
+    """(kind, identity) of a Headwater folder, of a file ("file"), or of any other folder ("folder")."""
+    if (path / MANIFEST).exists():
+        manifest = open_folder(path)
+        return manifest.kind, manifest.identity
+    if path.is_dir():
+        return "folder", _identity({name: record.sha256 for name, record in record_files(path).items()})
+    if path.is_file():
+        return "file", sha256_of(path)
+    raise FolderError(f"{path} does not exist", repair="Check the path")
+
+
+def describe_input(role: str, path: Path, out: Path) -> Input:
+    """What the manifest of `out` says of the input at `path`."""
+    kind, identity = identity_of(path)
+    try:
+        relative = Path(os.path.relpath(path.absolute(), out.absolute())).as_posix()
+    except ValueError:  # another drive on Windows
+        relative = path.absolute().as_posix()
+    return Input(role=role, path=relative, kind=kind, identity=identity)
+
+
+def record_files(folder: Path) -> dict[str, FileRecord]:
+    """Size and hash of every file below `folder`, by relative name; hidden files and manifests left out."""
+    records = {}
+    for path in sorted(folder.rglob("*")):
+        relative = path.relative_to(folder)
+        if path.is_file() and path.name != MANIFEST and not any(p.startswith(".") for p in relative.parts):
+            records[relative.as_posix()] = FileRecord(bytes=path.stat().st_size, sha256=sha256_of(path))
+    return records
+
+
+def lineage(folder: Path) -> dict[str, Any]:
+    """The chain from `folder` back to its first inputs, as nested dictionaries.
+
+    Keys: role, path, kind, identity, state ("complete", "incomplete", "changed", "gone", "source"), command,
+    seed, inputs. "changed" marks an input that is no longer what the folder was made from.
+    """
+    manifest = read_manifest(folder)
+    return _lineage("", folder, manifest.kind, manifest.identity, set())
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide a result."""
+    versions = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _lineage(role: str, path: Path, kind: str, identity: str, above: set[Path]) -> dict[str, Any]:
+    entry: dict[str, Any] = {"role": role, "path": str(path), "kind": kind, "identity": identity}
+    if path.resolve() in above or not path.exists():
+        return entry | {"state": "gone", "inputs": []}
+    if not (path / MANIFEST).exists():
+        same = identity_of(path)[1] == identity
+        return entry | {"state": "source" if same else "changed", "inputs": []}
+    manifest = read_manifest(path)
+    state = "complete" if manifest.complete else "incomplete"
+    inputs = [
+        _lineage(i.role, Path(os.path.normpath(path / i.path)), i.kind, i.identity, above | {path.resolve()})
+        for i in manifest.inputs
+    ]
+    return entry | {
+        "state": state if manifest.identity == identity else "changed",
+        "command": manifest.command,
+        "seed": manifest.seed,
+        "inputs": inputs,
+    }
+
+
+def _identity(hashes: Mapping[str, str]) -> str:
+    listing = json.dumps(sorted(hashes.items()))
+    return hashlib.sha256(listing.encode()).hexdigest()
+
+
+def _checksum(manifest: Manifest) -> str:
+    content = manifest.model_dump(mode="json", exclude={"checksum"}, exclude_none=True)
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _command() -> str:
+    arguments = sys.argv[1:] if sys.argv[0].endswith(("headwater", "__main__.py", "main.py")) else []
+    return shlex.join(["headwater", *arguments]) if arguments else "headwater (called from Python)"
+
+
+def _remove_abandoned(out: Path) -> None:
+    """Remove what killed processes left beside `out`; a living process keeps its own."""
+    for leftover in out.parent.glob(f".{out.name}.*.part"):
+        owner = leftover.name.rsplit(".", 2)[1]
+        if owner.isdigit() and int(owner) != os.getpid() and not _alive(int(owner)):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    if os.name != "posix":
+        return True  # signal 0 is no question on Windows
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

