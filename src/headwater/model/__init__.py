@@ -1,0 +1,31 @@
+"""Models: what they are (`config`), how they compute (`transformer`, `lstm`), and their folders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.model.config import PRESETS, ModelConfig, preset
+
+if TYPE_CHECKING:
+    from headwater.model.transformer import Transformer
+
+__all__ = ["PRESETS", "ModelConfig", "build_model", "preset"]
+
+
+def build_model(config: ModelConfig, *, seed: int | None = None, device: str = "cpu") -> Transformer:
+    """Build the model that `config` describes, in float32.
+
+    With a seed its weights are drawn from it; without one they are left for a loader to fill, and on device
+    "meta" nothing is allocated.
+    """
+    import torch
+
+    from headwater.model.transformer import Transformer
+
+    with torch.device("meta"):
+        model = Transformer(config)
+    if device != "meta":
+        model = model.to_empty(device=device)
+    if seed is not None:
+        model.initialise(seed)
+    return model

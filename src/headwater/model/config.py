@@ -1,0 +1,88 @@
+"""`ModelConfig`: what a model is, as data, and the presets that name the papers' combinations.
+
+GPT-1 (Radford et al. 2018, section 4.1): post-norm, no final norm, context 512, 40,478 rows. GPT-2 (Radford
+et al. 2019, section 2.3): pre-norm with one final norm, residual weights scaled by 1/√N at the start, context
+1,024, 50,257 rows. The presets for small machines keep GPT-2's 64 dimensions a head and its width of 64 times
+the depth, and take their number of rows from the tokenizer they are trained with.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from headwater.config import Config, nearest
+from headwater.errors import UsageError
+
+
+class ModelConfig(Config):
+    """Shape and variant of one model. Sizes count rows, positions, blocks, dimensions."""
+
+    architecture: Literal["transformer", "lstm"] = "transformer"
+    vocabulary: int = Field(default=50_257, ge=2)
+    context: int = Field(default=1_024, ge=1)
+    layers: int = Field(default=12, ge=1)
+    width: int = Field(default=768, ge=1)
+    heads: int = Field(default=12, ge=1)
+    # The LSTM's hidden units a layer (GPT-1 section 5: one layer of 2,048); the Transformer has none.
+    units: int | None = Field(default=None, ge=1)
+    # Where LayerNorm stands: on a sub-block's input (GPT-2) or on its sum with the residual (GPT-1).
+    norm: Literal["pre", "post"] = "pre"
+    final_norm: bool = True
+    norm_epsilon: float = Field(default=1e-5, gt=0)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    # Initialisation: N(0, deviation²); residual projections divided by √(2 · layers) where scaled.
+    init_deviation: float = Field(default=0.02, gt=0)
+    position_deviation: float = Field(default=0.02, gt=0)
+    residual_scaling: bool = True
+    # GPT-1's own code drops entries of the embedding matrix itself, once a step, and uses the dropped
+    # matrix in the softmax too ("matrix"); every port drops entries of the summed embeddings ("sum").
+    embedding_dropout: Literal["sum", "matrix"] = "sum"
+    # GPT-1's own code lets the softmax run over the position rows as well ("all").
+    softmax_rows: Literal["vocabulary", "all"] = "vocabulary"
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is not divisible by heads {self.heads}")
+        if self.architecture == "lstm" and self.units is None:
+            raise ValueError("an lstm needs units, as units = 2048")
+        return self
+
+
+_GPT1: dict[str, Any] = {
+    "norm": "post",
+    "final_norm": False,
+    "residual_scaling": False,
+    "dropout": 0.1,
+}
+_GPT1_FULL = _GPT1 | {"vocabulary": 40_478, "context": 512, "layers": 12, "width": 768, "heads": 12}
+_SMALL: dict[str, Any] = {"vocabulary": 4_096, "context": 256}
+_LSTM: dict[str, Any] = {"architecture": "lstm", "layers": 1, "heads": 1, "dropout": 0.1}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "gpt1": _GPT1_FULL,
+    "gpt2-small": {"layers": 12, "width": 768, "heads": 12},
+    "gpt2-medium": {"layers": 24, "width": 1_024, "heads": 16},
+    "gpt2-large": {"layers": 36, "width": 1_280, "heads": 20},
+    "gpt2-xl": {"layers": 48, "width": 1_600, "heads": 25},
+    "lstm": _LSTM | {"vocabulary": 40_478, "context": 512, "width": 768, "units": 2_048},
+    # For small machines, smallest first.
+    "gpt2-pico": _SMALL | {"layers": 2, "width": 128, "heads": 2},
+    "gpt2-nano": _SMALL | {"layers": 3, "width": 192, "heads": 3},
+    "gpt2-micro": _SMALL | {"layers": 4, "width": 256, "heads": 4},
+    "gpt2-mini": _SMALL | {"layers": 5, "width": 320, "heads": 5},
+    "gpt2-midi": _SMALL | {"layers": 6, "width": 384, "heads": 6},
+    "gpt1-nano": _GPT1 | _SMALL | {"layers": 3, "width": 192, "heads": 3},
+    "gpt1-mini": _GPT1 | _SMALL | {"layers": 5, "width": 320, "heads": 5},
+    "lstm-nano": _LSTM | _SMALL | {"width": 192, "units": 512},
+    "lstm-mini": _LSTM | _SMALL | {"width": 320, "units": 896},
+}
+
+
+def preset(name: str, **changes: Any) -> ModelConfig:
+    """The named preset with `changes` laid over it; raises UsageError naming the nearest preset."""
+    if name not in PRESETS:
+        raise UsageError(f"there is no preset {name!r}", repair=nearest(name, PRESETS))
+    return ModelConfig.build(PRESETS[name], changes, source=f"preset {name}")

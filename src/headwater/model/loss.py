@@ -1,0 +1,121 @@
+"""The projection to the vocabulary and the cross-entropy, fused in chunks of positions.
+
+The logits of a batch are its largest tensor: at GPT-2's vocabulary 200 kB a position in float32. Here they
+exist for a chunk of positions at a time and the gradients are made at once, so that memory does not grow with
+vocabulary × positions. `cross_entropy_plainly` is the readable twin.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+IGNORE = -100  # target of a position that carries no loss
+
+# Logits of one chunk: enough rows for an efficient matrix product, few enough to be a small share of memory.
+_CHUNK_BYTES = 64 * 1024**2
+# The softmax goes over this many bytes at a time, so that its passes find them in cache.
+_SOFTMAX_BYTES = 4 * 1024**2
+
+
+def cross_entropy(hidden: Tensor, matrix: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """Σ weights · −log softmax(hidden · matrixᵀ)[targets].
+
+    hidden: (positions, width); matrix: (vocabulary, width); targets: (positions,) int64, IGNORE where
+    there is no loss; weights: (positions,) float32, the share of each position in the sum. Returns a float32 scalar.
+    """
+    keep = (targets != IGNORE).nonzero().squeeze(1)
+    if len(keep) < len(targets):  # positions without loss never reach the vocabulary
+        hidden, targets, weights = hidden[keep], targets[keep], weights[keep]
+    loss: Tensor = _ChunkedCrossEntropy.apply(hidden.to(matrix.dtype), matrix, targets, weights.float())
+    return loss
+
+
+def cross_entropy_plainly(hidden: Tensor, matrix: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """The same with all logits at once."""
+    logits = functional.linear(hidden.to(matrix.dtype), matrix).float()
+    losses = functional.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="none")
+    return (losses * weights).sum()
+
+
+class TokenScores(NamedTuple):
+    """For each position: log-probability of its target, float32, and whether no token is likelier, bool."""
+
+    log_probability: Tensor
+    is_greedy: Tensor
+
+
+@torch.no_grad()
+def score_tokens(hidden: Tensor, matrix: Tensor, targets: Tensor) -> TokenScores:
+    """Log-probability of each target and whether it is the most likely one, without gradients, in chunks.
+
+    hidden: (positions, width); matrix: (vocabulary, width); targets: (positions,) int64.
+    """
+    log_probability = torch.empty(len(targets), dtype=torch.float32, device=hidden.device)
+    is_greedy = torch.empty(len(targets), dtype=torch.bool, device=hidden.device)
+    hidden = hidden.to(matrix.dtype)
+    rows = _rows(_CHUNK_BYTES, matrix.shape[0])
+    for start in range(0, len(targets), rows):
+        part = slice(start, start + rows)
+        logits = functional.linear(hidden[part], matrix).float()
+        chosen = logits.gather(1, targets[part, None]).squeeze(1)
+        log_probability[part] = chosen - logits.logsumexp(dim=1)
+        is_greedy[part] = chosen >= logits.amax(dim=1)
+    return TokenScores(log_probability, is_greedy)
+
+
+def _rows(budget: int, vocabulary: int) -> int:
+    return max(16, budget // (4 * vocabulary))
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, matrix: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        needs_hidden, needs_matrix = ctx.needs_input_grad[:2]
+        grad_hidden = torch.empty_like(hidden) if needs_hidden else None
+        # A sum over chunks: accumulated in float32 whatever the matrix is.
+        grad_matrix = torch.zeros_like(matrix, dtype=torch.float32) if needs_matrix else None
+        loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
+        rows = _rows(_CHUNK_BYTES, matrix.shape[0])
+        for start in range(0, len(targets), rows):
+            part = slice(start, start + rows)
+            logits = functional.linear(hidden[part], matrix)  # (rows, vocabulary)
+            loss += _softmax_gradient_(logits, targets[part], weights[part])
+            if grad_hidden is not None:
+                torch.mm(logits, matrix, out=grad_hidden[part])
+            if grad_matrix is not None:
+                if len(targets) <= rows:
+                    grad_matrix = torch.mm(logits.t(), hidden[part])
+                else:
+                    grad_matrix += torch.mm(logits.t(), hidden[part])
+        ctx.save_for_backward(grad_hidden, None if grad_matrix is None else grad_matrix.to(matrix.dtype))
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Any) -> tuple[Tensor | None, Tensor | None, None, None]:
+        grad_hidden, grad_matrix = ctx.saved_tensors
+        factor = upstream[0]
+        return (
+            None if grad_hidden is None else grad_hidden * factor.to(grad_hidden.dtype),
+            None if grad_matrix is None else grad_matrix.mul_(factor.to(grad_matrix.dtype)),
+            None,
+            None,
+        )
+
+
+def _softmax_gradient_(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """Turn logits, in place, into the gradient of the weighted loss; returns the loss."""
+    loss = torch.zeros((), dtype=torch.float32, device=logits.device)
+    rows = _rows(_SOFTMAX_BYTES, logits.shape[1]) if logits.device.type == "cpu" else len(targets)
+    for start in range(0, len(targets), rows):
+        part = slice(start, start + rows)
+        log_probabilities = logits[part].float().log_softmax(dim=1)
+        target, weight = targets[part, None], weights[part, None]
+        loss -= (log_probabilities.gather(1, target) * weight).sum()
+        gradient = log_probabilities.exp_()
+        gradient.scatter_add_(1, target, torch.full_like(weight, -1.0))
+        logits[part] = gradient.mul_(weight)
+    return loss

@@ -1,0 +1,182 @@
+"""The Transformer decoder of GPT-1 and GPT-2, to be read beside the papers.
+
+GPT-1 (Radford et al. 2018) section 3.1, equation 2:  h_0 = U W_e + W_p;  h_l = block(h_{l-1});
+P(u) = softmax(h_n W_eᵀ). GPT-2 (Radford et al. 2019) section 2.3 moves LayerNorm to the input of each
+sub-block, adds one after the last block, and scales the residual projections by 1/√N at the start. All of
+that is data in `ModelConfig`; nothing here asks which of the two it is.
+
+Precision: the matrices may be bfloat16, and then their products are; LayerNorm, the residual stream and the
+logits stay float32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from headwater.errors import DataError
+from headwater.model.attention import attend
+from headwater.model.cache import KeyValueCache
+from headwater.model.config import ModelConfig
+
+
+class Embeddings(NamedTuple):
+    """The embedding matrices as one step sees them: with or without dropped entries."""
+
+    tokens: Tensor  # (vocabulary, width)
+    positions: Tensor  # (context, width)
+
+
+class Linear(nn.Linear):
+    """y = x Wᵀ + b, computed in the dtype of W."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, in) -> (…, out)."""
+        return functional.linear(x.to(self.weight.dtype), self.weight, self.bias)
+
+
+class Attention(nn.Module):
+    """Masked multi-head self-attention with one fused projection to queries, keys and values."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.heads, self.dropout = config.heads, config.dropout
+        self.query_key_value = Linear(config.width, 3 * config.width)
+        self.projection = Linear(config.width, config.width)
+
+    def forward(self, x: Tensor, layer: int, cache: KeyValueCache | None, mask: Tensor | None) -> Tensor:
+        """(batch, time, width) -> (batch, time, width)."""
+        batch, time, width = x.shape
+        fused = self.query_key_value(x)  # (batch, time, 3 · width)
+        fused = fused.view(batch, time, 3, self.heads, width // self.heads)
+        query, key, value = fused.permute(2, 0, 3, 1, 4)  # each (batch, head, time, head_dim)
+        if cache is not None:
+            key, value = cache.extend(layer, key, value)
+        attended = attend(query, key, value, mask, self.dropout if self.training else 0.0)
+        return self.projection(attended.transpose(1, 2).reshape(batch, time, width))
+
+
+class MLP(nn.Module):
+    """Two linear maps, four times as wide inside, with GELU in its tanh form (Hendrycks and Gimpel 2016)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.expand = Linear(config.width, 4 * config.width)
+        self.contract = Linear(4 * config.width, config.width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, time, width) -> (batch, time, width)."""
+        return self.contract(functional.gelu(self.expand(x), approximate="tanh"))
+
+
+class Block(nn.Module):
+    """Attention and MLP, each beside a residual connection; LayerNorm before (GPT-2) or after (GPT-1)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.pre_norm = config.norm == "pre"
+        self.norm_1 = nn.LayerNorm(config.width, config.norm_epsilon)
+        self.attention = Attention(config)
+        self.norm_2 = nn.LayerNorm(config.width, config.norm_epsilon)
+        self.mlp = MLP(config)
+        self.residual_dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, layer: int, cache: KeyValueCache | None, mask: Tensor | None) -> Tensor:
+        """(batch, time, width) -> (batch, time, width), the residual stream in and out."""
+        if self.pre_norm:
+            x = x + self.residual_dropout(self.attention(self.norm_1(x), layer, cache, mask))
+            return x + self.residual_dropout(self.mlp(self.norm_2(x)))
+        x = self.norm_1(x + self.residual_dropout(self.attention(x, layer, cache, mask)))
+        return self.norm_2(x + self.residual_dropout(self.mlp(x)))
+
+
+class Transformer(nn.Module):
+    """Token and position embeddings, blocks, and the tied projection back to the vocabulary."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.positions = nn.Embedding(config.context, config.width)
+        self.embedding_dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList([Block(config) for _ in range(config.layers)])
+        self.final_norm = (
+            nn.LayerNorm(config.width, config.norm_epsilon) if config.final_norm else nn.Identity()
+        )
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Next-token logits: (batch, time) int64 -> (batch, time, vocabulary) float32."""
+        embeddings = self.embeddings()
+        return self.logits(self.hidden(ids, embeddings=embeddings), embeddings)
+
+    def embeddings(self) -> Embeddings:
+        """The matrices of this step; entries of the matrices themselves are dropped as GPT-1's code does."""
+        tokens, positions = self.tokens.weight, self.positions.weight
+        if self.config.embedding_dropout == "matrix":
+            tokens, positions = self.embedding_dropout(tokens), self.embedding_dropout(positions)
+        return Embeddings(tokens, positions)
+
+    def hidden(
+        self,
+        ids: Tensor,
+        *,
+        cache: KeyValueCache | None = None,
+        mask: Tensor | None = None,
+        embeddings: Embeddings | None = None,
+    ) -> Tensor:
+        """The last block's output (after the final norm, where there is one): what heads read.
+
+        ids: (batch, time) int64. With a cache, ids are the positions after those it holds, and are added to
+        it. mask: see `attend`. Returns (batch, time, width) float32.
+        Raises DataError when the text is longer than the context.
+        """
+        tokens, positions = embeddings or self.embeddings()
+        start = cache.length if cache is not None else 0
+        time = ids.shape[1]
+        if start + time > self.config.context:
+            raise DataError(
+                f"{start + time} tokens are longer than the model's context",
+                expected=f"at most {self.config.context}",
+            )
+        x = functional.embedding(ids, tokens).float() + positions[start : start + time].float()
+        if self.config.embedding_dropout == "sum":
+            x = self.embedding_dropout(x)
+        for layer, block in enumerate(self.blocks):
+            x = block(x, layer, cache, mask)
+        if cache is not None:
+            cache.advance(time)
+        final: Tensor = self.final_norm(x)
+        return final
+
+    def output_matrix(self, embeddings: Embeddings | None = None) -> Tensor:
+        """The rows that the softmax runs over: (vocabulary, width), positions behind them where asked for."""
+        tokens, positions = embeddings or self.embeddings()
+        return tokens if self.config.softmax_rows == "vocabulary" else torch.cat([tokens, positions])
+
+    def logits(self, hidden: Tensor, embeddings: Embeddings | None = None) -> Tensor:
+        """(…, width) -> (…, rows of the output matrix) float32."""
+        matrix = self.output_matrix(embeddings)
+        return functional.linear(hidden.to(matrix.dtype), matrix).float()
+
+    @torch.no_grad()
+    def initialise(self, seed: int) -> None:
+        """Draw all weights from the seed: N(0, deviation²), biases 0, norms 1 and 0 (GPT-1 section 4.1).
+
+        Residual projections are divided by √N with N residual layers, two a block (GPT-2 section 2.3).
+        """
+        generator = torch.Generator().manual_seed(seed)
+        scale = 1 / math.sqrt(2 * self.config.layers) if self.config.residual_scaling else 1.0
+        for name, parameter in self.named_parameters():
+            if parameter.dim() < 2:
+                nn.init.zeros_(parameter) if name.endswith("bias") else nn.init.ones_(parameter)
+                continue
+            deviation = self.config.init_deviation
+            if name == "positions.weight":
+                deviation = self.config.position_deviation
+            elif name.endswith(("attention.projection.weight", "mlp.contract.weight")):
+                deviation *= scale
+            nn.init.normal_(parameter, std=deviation, generator=generator)
