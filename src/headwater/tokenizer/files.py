@@ -1,0 +1,221 @@
+"""Vocabulary files: Hugging Face's four, and the two of OpenAI's releases.
+
+A folder that `write_files` made, a Hugging Face folder with or without `vocab.json`, and a folder as OpenAI released it
+all give a `Vocabulary`. Nothing is guessed: what does not fit is named with its line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import DataError, FolderError
+from headwater.storage import read_json, read_text, write_json, write_text
+from headwater.tokenizer.vocabulary import (
+    END_OF_TEXT,
+    TASK_TOKENS,
+    UNKNOWN,
+    WORD_END,
+    Kind,
+    Vocabulary,
+    check,
+)
+
+_PAIRS = (
+    ("vocab.json", "merges.txt"),
+    ("encoder.json", "vocab.bpe"),
+    ("encoder_bpe_40000.json", "vocab_40000.bpe"),
+)
+_CLASSES = {"gpt2": "GPT2Tokenizer", "gpt1": "OpenAIGPTTokenizer"}
+
+
+def read_folder(folder: Path) -> Vocabulary:
+    """The vocabulary that lies in `folder`.
+
+    Raises FolderError when there is none, DataError when its files do not fit together.
+    """
+    for vocabulary, merges in _PAIRS:
+        if (folder / vocabulary).is_file() and (folder / merges).is_file():
+            return read_pair(folder / vocabulary, folder / merges, _added_tokens(folder))
+    if (folder / "tokenizer.json").is_file():
+        return _read_tokenizer_json(folder)
+    raise FolderError(
+        f"{folder} holds no tokenizer",
+        expected="tokenizer.json, or vocab.json with merges.txt",
+        repair="Check the path, or train one: headwater tokenizer train SOURCE --out DIR",
+    )
+
+
+def read_pair(vocabulary: Path, merges: Path, added: Mapping[str, int] | None = None) -> Vocabulary:
+    """The vocabulary of a token file (JSON, token to id) and a merges file (one pair a line)."""
+    ids = read_json(vocabulary)
+    if not isinstance(ids, dict):
+        raise DataError(f"{vocabulary} holds a JSON {type(ids).__name__}", expected="an object, token to id")
+    lines = read_text(merges).split("\n")
+    first = 1 if lines[0].startswith("#version") else 0
+    pairs: list[tuple[str, str]] = []
+    for number, line in enumerate(lines[first:], first + 1):
+        if not line and number == len(lines):
+            continue
+        parts = line.removesuffix("\r").split(" ")
+        if len(parts) != 2 or not all(parts):
+            raise DataError(
+                f"{merges} line {number} is {line!r}",
+                expected="two tokens and one space between them",
+                repair="The file was cut short or is no merges file: get it again",
+            )
+        pairs.append((parts[0], parts[1]))
+    return _assemble(ids, pairs, added or {}, str(vocabulary), str(merges), first + 1)
+
+
+def _assemble(
+    ids: Mapping[str, int],
+    pairs: list[tuple[str, str]],
+    added: Mapping[str, int],
+    vocabulary: str,
+    merges: str,
+    first_line: int,
+) -> Vocabulary:
+    kind: Kind = "gpt1" if any(right.endswith(WORD_END) for _, right in pairs) or UNKNOWN in ids else "gpt2"
+    specials = [END_OF_TEXT, *TASK_TOKENS, *added] if kind == "gpt2" else [*TASK_TOKENS, *added]
+    return check(
+        kind,
+        {**ids, **added},
+        pairs,
+        sorted(set(specials) - {UNKNOWN}, key=lambda name: added.get(name, ids.get(name, -1))),
+        vocabulary_name=vocabulary,
+        merges_name=merges,
+        first_line=first_line,
+    )
+
+
+def _added_tokens(folder: Path) -> dict[str, int]:
+    """Special tokens that the other files of a Hugging Face folder name."""
+    added: dict[str, int] = {}
+    if (folder / "tokenizer_config.json").is_file():
+        decoder = read_json(folder / "tokenizer_config.json").get("added_tokens_decoder", {})
+        added |= {entry["content"]: int(index) for index, entry in decoder.items()}
+    if (folder / "added_tokens.json").is_file():
+        added |= read_json(folder / "added_tokens.json")
+    if (folder / "tokenizer.json").is_file():
+        added |= _added(read_json(folder / "tokenizer.json"))
+    return added
+
+
+def _added(content: Mapping[str, Any]) -> dict[str, int]:
+    return {entry["content"]: int(entry["id"]) for entry in content.get("added_tokens") or []}
+
+
+def _read_tokenizer_json(folder: Path) -> Vocabulary:
+    path = folder / "tokenizer.json"
+    content = read_json(path)
+    model = content.get("model") if isinstance(content, dict) else None
+    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict) or "merges" not in model:
+        raise DataError(
+            f"{path} holds no byte-pair encoding", expected="a tokenizer of GPT-1's or GPT-2's kind"
+        )
+    pairs = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
+    for number, pair in enumerate(pairs, 1):
+        if len(pair) != 2:
+            raise DataError(f"merge {number} of {path} is {' '.join(pair)!r}", expected="two tokens")
+    vocabulary = _assemble(
+        model["vocab"], [(p[0], p[1]) for p in pairs], _added_tokens(folder), str(path), f"{path}: merges,", 1
+    )
+    if vocabulary.kind == "gpt2" and not _splits_as_gpt2(content):
+        raise DataError(
+            f"{path} splits text in another way than GPT-2", expected="a ByteLevel pre-tokenizer alone"
+        )
+    return vocabulary
+
+
+def _splits_as_gpt2(content: Mapping[str, Any]) -> bool:
+    """Whether the pre-tokenizer is GPT-2's: byte level, its own pattern, no space added in front."""
+    step = content.get("pre_tokenizer") or {}
+    return (
+        not content.get("normalizer")
+        and step.get("type") == "ByteLevel"
+        and not step.get("add_prefix_space", True)
+        and step.get("use_regex", True) is True
+    )
+
+
+def write_files(vocabulary: Vocabulary, folder: Path) -> None:
+    """Write `tokenizer.json`, `vocab.json`, `merges.txt` and `tokenizer_config.json` into an existing folder."""
+    write_text(folder / "tokenizer.json", tokenizer_json(vocabulary, specials=True))
+    write_json(folder / "vocab.json", vocabulary.ids)
+    lines = ["#version: 0.2", *(f"{left} {right}" for left, right in vocabulary.merges), ""]
+    write_text(folder / "merges.txt", "\n".join(lines))
+    write_json(folder / "tokenizer_config.json", _tokenizer_config(vocabulary))
+
+
+def tokenizer_json(vocabulary: Vocabulary, *, specials: bool) -> str:
+    """The vocabulary as the JSON of the `tokenizers` library; without its special tokens they are plain text.
+
+    Kind gpt1 is written as `transformers` writes GPT-1's, with BERT's rules for splitting: that library cannot
+    express the original's, so that its ids differ from ours wherever those rules do.
+    """
+    gpt2 = vocabulary.kind == "gpt2"
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    ids = {
+        token: index
+        for token, index in vocabulary.ids.items()
+        if specials or token not in vocabulary.specials
+    }
+    added = _added_entries(vocabulary) if specials else {}
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": index, **entry} for index, entry in added.items()],
+        "normalizer": None
+        if gpt2
+        else {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": True,
+        },
+        "pre_tokenizer": byte_level if gpt2 else {"type": "BertPreTokenizer"},
+        "post_processor": None,
+        "decoder": byte_level if gpt2 else {"type": "BPEDecoder", "suffix": WORD_END},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None if gpt2 else UNKNOWN,
+            "continuing_subword_prefix": "" if gpt2 else None,
+            "end_of_word_suffix": "" if gpt2 else WORD_END,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": ids,
+            "merges": [list(pair) for pair in vocabulary.merges],
+        },
+    }
+    return json.dumps(content, ensure_ascii=False) + "\n"
+
+
+def _added_entries(vocabulary: Vocabulary) -> dict[int, dict[str, Any]]:
+    names = sorted(vocabulary.specials.items(), key=lambda item: item[1])
+    if vocabulary.kind == "gpt1":
+        names = [(UNKNOWN, vocabulary.ids[UNKNOWN]), *names]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return {index: {"content": name, **flags} for name, index in names}
+
+
+def _tokenizer_config(vocabulary: Vocabulary) -> dict[str, Any]:
+    entries = _added_entries(vocabulary)
+    config: dict[str, Any] = {
+        "tokenizer_class": _CLASSES[vocabulary.kind],
+        "added_tokens_decoder": {str(index): entry for index, entry in entries.items()},
+        "clean_up_tokenization_spaces": False,
+    }
+    if vocabulary.kind == "gpt2":
+        end = END_OF_TEXT if END_OF_TEXT in vocabulary.specials else None
+        config |= {"add_prefix_space": False, "bos_token": end, "eos_token": end, "unk_token": end}
+    else:
+        config |= {"unk_token": UNKNOWN, "do_lower_case": True}
+    others = [name for name in vocabulary.specials if name != END_OF_TEXT]
+    return config | ({"additional_special_tokens": others} if others else {})

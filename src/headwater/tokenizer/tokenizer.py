@@ -1,0 +1,198 @@
+"""The tokenizer that everything else uses: one class, two kinds.
+
+`Tokenizer` knows special tokens, names and folders; a codec (`gpt2`, `gpt1`) turns ordinary text into ids and back.
+Special tokens in a text stay text unless the caller allows them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from headwater import provenance, resources
+from headwater.errors import UsageError
+from headwater.progress import SILENT, Progress
+from headwater.tokenizer.files import read_folder, read_pair, write_files
+from headwater.tokenizer.gpt2 import ByteLevelCodec
+from headwater.tokenizer.vocabulary import END_OF_TEXT, TASK_TOKENS, Kind, Vocabulary
+
+_ORIGINALS = {
+    "gpt2": ("gpt2/encoder.json", "gpt2/vocab.bpe"),
+    "gpt1": ("gpt1/encoder_bpe_40000.json", "gpt1/vocab_40000.bpe"),
+}
+
+
+class Tokenizer:
+    """Text to token ids and back, with the ids of the original GPT-1 or GPT-2 code for its vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self._codec = _codec(vocabulary)
+
+    @classmethod
+    def load(cls, name_or_folder: str | Path, *, allow_network: bool = False) -> Tokenizer:
+        """The original "gpt2" or "gpt1", or the tokenizer that lies in a folder.
+
+        Raises ResourceError when an original is nowhere at hand (`allow_network` fetches it), FolderError or
+        DataError when a folder holds no tokenizer or a damaged one.
+        """
+        if isinstance(name_or_folder, str) and name_or_folder in _ORIGINALS:
+            pair = [resources.find(name, allow_network=allow_network) for name in _ORIGINALS[name_or_folder]]
+            return cls(read_pair(*pair))
+        folder = Path(name_or_folder)
+        if (folder / provenance.MANIFEST).is_file() and provenance.read_manifest(folder).kind == "tokenizer":
+            provenance.open_folder(folder, "tokenizer")
+        return cls(read_folder(folder))
+
+    @classmethod
+    def train(
+        cls,
+        files_or_texts: str | Path | Iterable[str | Path],
+        kind: Kind = "gpt2",
+        vocab_size: int = 32_000,
+        special_tokens: Sequence[str] = (),
+        progress: Progress = SILENT,
+    ) -> Tokenizer:
+        """Learn a vocabulary from text; deterministic, whatever the order of texts.
+
+        A `Path` is a corpus folder, a text file or a folder of text files; a `str` is a text itself, except a
+        lone one or one in a list that names an existing file. `vocab_size` counts every row, special tokens
+        included. Raises UsageError when it is too small for the alphabet.
+        """
+        from headwater.tokenizer.train import learn_vocabulary
+
+        return cls(learn_vocabulary(files_or_texts, kind, vocab_size, special_tokens, progress=progress))
+
+    @property
+    def kind(self) -> Kind:
+        """Which of the two encodings this is."""
+        return self.vocabulary.kind
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Rows that a model needs, special tokens included."""
+        return len(self.vocabulary.tokens)
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """Id by special token."""
+        return dict(self.vocabulary.specials)
+
+    @property
+    def end_of_text(self) -> int | None:
+        """Id of `<|endoftext|>`; None where the vocabulary has none, as GPT-1's."""
+        return self.vocabulary.specials.get(END_OF_TEXT)
+
+    @property
+    def start(self) -> int | None:
+        """Id of `_start_`; None before `with_task_tokens`."""
+        return self.vocabulary.specials.get(TASK_TOKENS[0])
+
+    @property
+    def delimiter(self) -> int | None:
+        """Id of `_delimiter_`; None before `with_task_tokens`."""
+        return self.vocabulary.specials.get(TASK_TOKENS[1])
+
+    @property
+    def extract(self) -> int | None:
+        """Id of `_classify_`; None before `with_task_tokens`."""
+        return self.vocabulary.specials.get(TASK_TOKENS[2])
+
+    @property
+    def identity(self) -> str:
+        """Hash over everything that decides an id: equal for equal tokenizers wherever they were loaded from."""
+        return self.vocabulary.identity
+
+    def with_task_tokens(self) -> Tokenizer:
+        """The tokenizer that fine-tuning uses: `_start_`, `_delimiter_`, `_classify_` as three rows after the rest.
+
+        Ids 40,478 to 40,480 for the original GPT-1, 50,257 to 50,259 for GPT-2. A tokenizer that has them is
+        returned as it is.
+        """
+        if all(name in self.vocabulary.specials for name in TASK_TOKENS):
+            return self
+        return Tokenizer(self.vocabulary.with_specials(TASK_TOKENS))
+
+    def encode(self, text: str, allow_special: bool = False) -> list[int]:
+        """Ids of a text. `allow_special` reads special tokens in it as such; else they are plain text.
+
+        Raises DataError for a lone surrogate.
+        """
+        return self.encode_batch([text], allow_special)[0]
+
+    def encode_batch(self, texts: Sequence[str], allow_special: bool = False) -> list[list[int]]:
+        """Ids of each text, as `encode` gives them."""
+        texts = _as_texts(texts)
+        if not allow_special or not self.vocabulary.specials:
+            return self._codec.encode_batch(texts)
+        pieces = [self._special_pattern.split(text) for text in texts]
+        # Splitting by a group alternates: ordinary text at even places, special tokens at odd ones.
+        ordinary = iter(self._codec.encode_batch([piece for parts in pieces for piece in parts[::2]]))
+        encoded = []
+        for parts in pieces:
+            ids = list(next(ordinary))
+            for name in parts[1::2]:
+                ids.append(self.vocabulary.specials[name])
+                ids += next(ordinary)
+            encoded.append(ids)
+        return encoded
+
+    def encode_array(
+        self, texts: Sequence[str]
+    ) -> tuple[npt.NDArray[np.uint16] | npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+        """Ids of all texts in one array, and where each begins: the fast way for much text.
+
+        Returns uint16 ids (uint32 where the vocabulary passes 65,536 rows) and int64 offsets of length
+        len(texts) + 1. Special tokens in the texts are plain text.
+        """
+        ids, offsets = self._codec.encode_array(_as_texts(texts))
+        return (ids.astype(np.uint16) if self.vocabulary_size <= 1 << 16 else ids), offsets
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of the ids. Exact for kind gpt2 (bytes that are no UTF-8 become U+FFFD).
+
+        Kind gpt1 gives readable text only: case and the original spacing are lost when it encodes.
+        """
+        return self._codec.decode([self._checked(i) for i in ids])
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that a token stands for: exact for kind gpt2; for gpt1 its UTF-8 text, a space after a word."""
+        return self._codec.token_bytes[self._checked(token)]
+
+    def token_text(self, token: int) -> str:
+        """The text that a token stands for; bytes that are no UTF-8 by themselves become U+FFFD."""
+        return self.token_bytes(token).decode("utf-8", errors="replace")
+
+    def save(self, folder: Path) -> None:
+        """Write the Hugging Face files into an existing folder."""
+        write_files(self.vocabulary, folder)
+
+    def _checked(self, token: int) -> int:
+        if not 0 <= token < self.vocabulary_size:
+            raise UsageError(f"{token} is no token id", expected=f"0 to {self.vocabulary_size - 1}")
+        return int(token)
+
+    @cached_property
+    def _special_pattern(self) -> re.Pattern[str]:
+        names = sorted(self.vocabulary.specials, key=len, reverse=True)
+        return re.compile(f"({'|'.join(map(re.escape, names))})")
+
+    def __repr__(self) -> str:
+        return f"Tokenizer(kind={self.kind!r}, vocabulary_size={self.vocabulary_size:,})"
+
+
+def _as_texts(texts: Sequence[str]) -> list[str]:
+    if isinstance(texts, str):
+        raise UsageError(
+            "a lone text was given where a list of texts belongs", repair="Use encode, or [text]"
+        )
+    return list(texts)
+
+
+def _codec(vocabulary: Vocabulary) -> ByteLevelCodec:
+    return ByteLevelCodec(vocabulary)
