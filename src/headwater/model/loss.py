@@ -25,12 +25,15 @@ def cross_entropy(hidden: Tensor, matrix: Tensor, targets: Tensor, weights: Tens
     """Σ weights · −log softmax(hidden · matrixᵀ)[targets].
 
     hidden: (positions, width); matrix: (vocabulary, width); targets: (positions,) int64, IGNORE where
-    there is no loss; weights: (positions,) float32, the share of each position in the sum. Returns a float32 scalar.
+    there is no loss; weights: (positions,) float32, the share of each position in the sum. Returns a float32
+    scalar.
     """
     keep = (targets != IGNORE).nonzero().squeeze(1)
     if len(keep) < len(targets):  # positions without loss never reach the vocabulary
         hidden, targets, weights = hidden[keep], targets[keep], weights[keep]
-    loss: Tensor = _ChunkedCrossEntropy.apply(hidden.to(matrix.dtype), matrix, targets, weights.float())
+    loss: Tensor = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden.to(matrix.dtype), matrix, targets, weights.float()
+    )
     return loss
 
 
