@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -33,11 +33,8 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Learn a vocabulary from text and write it as a tokenizer folder."""
-    from headwater.errors import UsageError
     from headwater.tokenizer import train_tokenizer
 
-    if kind not in ("gpt2", "gpt1"):
-        raise UsageError(f"--kind {kind!r} is no kind of tokenizer", expected="gpt2 or gpt1")
     tokenizer = train_tokenizer(
         sources,
         out,
@@ -57,3 +54,26 @@ def train(
         as_json=as_json,
         text=f"{out}: a {tokenizer.kind} tokenizer of {tokenizer.vocabulary_size:,} tokens",
     )
+
+
+@app.command()
+def decode(
+    ids: Annotated[
+        str, typer.Argument(metavar="IDS", help="Token ids between spaces or commas; - reads stdin.")
+    ],
+    tokenizer: Annotated[str, typer.Option("--tokenizer", help="gpt2, gpt1, or a folder.")] = "gpt2",
+    as_json: AsJson = False,
+) -> None:
+    """Print the text of token ids."""
+    import re
+    import sys
+
+    from headwater.errors import UsageError
+    from headwater.tokenizer import Tokenizer
+
+    fields = re.findall(r"[^\s,\[\]]+", sys.stdin.read() if ids == "-" else ids)
+    wrong = next((field for field in fields if not field.isdecimal()), None)
+    if wrong is not None:
+        raise UsageError(f"{wrong!r} is no token id", expected="whole numbers between spaces or commas")
+    text = Tokenizer.load(tokenizer).decode(map(int, fields))
+    emit({"text": text}, as_json=as_json, text=text)

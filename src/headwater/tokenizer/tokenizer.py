@@ -42,8 +42,10 @@ class Tokenizer:
         DataError when a folder holds no tokenizer or a damaged one.
         """
         if isinstance(name_or_folder, str) and name_or_folder in _ORIGINALS:
-            pair = [resources.find(name, allow_network=allow_network) for name in _ORIGINALS[name_or_folder]]
-            return cls(read_pair(*pair))
+            vocabulary, merges = (
+                resources.find(name, allow_network=allow_network) for name in _ORIGINALS[name_or_folder]
+            )
+            return cls(read_pair(vocabulary, merges))
         folder = Path(name_or_folder)
         if (folder / provenance.MANIFEST).is_file() and provenance.read_manifest(folder).kind == "tokenizer":
             provenance.open_folder(folder, "tokenizer")
