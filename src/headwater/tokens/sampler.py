@@ -1,0 +1,157 @@
+"""Which windows of the packed stream each update sees: a function of (seed, step) alone.
+
+The stream of every shard is cut into windows of `context` tokens and the token that follows; one epoch visits
+each window once in an order drawn from (seed, epoch) by a keyed permutation, so that nothing is stored, nothing
+is shuffled, and starting on ten billion tokens costs what starting on ten thousand does. The last window of a
+shard reaches back over the one before it, and what it would predict a second time carries no loss: every token
+is predicted exactly once an epoch.
+
+Ranks and micro-batches only divide the windows of an update among themselves; which windows these are does not
+depend on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headwater.errors import DataError, FolderError
+from headwater.model.loss import IGNORE
+from headwater.provenance import Manifest, open_folder
+
+_ROUNDS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """ids, targets: (sequences, context) int64; weights: the same shape, float32.
+
+    A weight is a position's share of the update's mean loss; over all ranks and micro-batches they sum to 1.
+    """
+
+    ids: Tensor
+    targets: Tensor
+    weights: Tensor
+
+    def to(self, device: torch.device) -> TokenBatch:
+        """The same on another device, without waiting for the copy where that is possible."""
+        if device.type == "cpu":
+            return self
+        tensors = (self.ids, self.targets, self.weights)
+        ids, targets, weights = (t.pin_memory().to(device, non_blocking=True) for t in tensors)
+        return TokenBatch(ids, targets, weights)
+
+
+class TokenStream:
+    """One part ("train" or "validation") of a tokens folder, memory-mapped and cut into windows."""
+
+    def __init__(self, folder: Path, part: str, context: int) -> None:
+        self.manifest: Manifest = open_folder(folder, "tokens")
+        self.folder, self.part, self.context = folder, part, context
+        self.shards = [_map(path) for path in sorted(folder.glob(f"{part}-*.npy"))]
+        self.shards = [shard for shard in self.shards if len(shard) > context]
+        self.tokens = sum(len(shard) for shard in self.shards)
+        if not self.shards:
+            count = self.manifest.config["counts"][part]["tokens"]
+            raise DataError(
+                f"the {part} part of {folder} has {count:,} tokens, less than one window",
+                expected=f"more than the context of {context}",
+                repair="Gather more text, or train with a smaller --set context",
+            )
+        # Windows of each shard: the last one, full but overlapping, counts as one.
+        counts = [-(-(len(shard) - 1) // context) for shard in self.shards]
+        self._ends = np.cumsum(counts)
+        self.windows = int(self._ends[-1])
+
+    def window(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """ids (context,) int64 and targets (context,) int64 of one window; IGNORE marks what was seen before."""
+        shard_index = int(np.searchsorted(self._ends, index, side="right"))
+        local = index - (int(self._ends[shard_index - 1]) if shard_index else 0)
+        shard = self.shards[shard_index]
+        start = local * self.context
+        overlap = max(0, start + self.context + 1 - len(shard))
+        chunk = shard[start - overlap : start - overlap + self.context + 1].astype(np.int64)
+        ids, targets = chunk[:-1], chunk[1:].copy()
+        targets[:overlap] = IGNORE
+        return ids, targets
+
+    def batch(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
+        """ids and targets, each (len(indices), context) int64."""
+        pairs = [self.window(int(index)) for index in indices]
+        ids = torch.from_numpy(np.stack([ids for ids, _ in pairs]))
+        targets = torch.from_numpy(np.stack([targets for _, targets in pairs]))
+        return ids, targets
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """The training windows of every update, divided among ranks and micro-batches."""
+
+    stream: TokenStream
+    batch_size: int  # windows an update, over all ranks
+    micro_batch: int  # windows at a time on one rank
+    seed: int
+    rank: int = 0
+    ranks: int = 1
+
+    def windows_of(self, step: int) -> np.ndarray:
+        """Indices of the windows of update `step` (from 0), of all ranks: (batch_size,) int64."""
+        places = np.arange(step * self.batch_size, (step + 1) * self.batch_size, dtype=np.int64)
+        epochs, positions = np.divmod(places, self.stream.windows)
+        indices = np.empty_like(places)
+        for epoch in np.unique(epochs):
+            chosen = epochs == epoch
+            indices[chosen] = permute(positions[chosen], self.stream.windows, self.seed, int(epoch))
+        return indices
+
+    def micro_batches(self, step: int) -> list[TokenBatch]:
+        """This rank's part of update `step`, cut into micro-batches."""
+        ids, targets = self.stream.batch(self.windows_of(step))
+        weight = 1.0 / int((targets != IGNORE).sum())
+        weights = (targets != IGNORE).float() * weight
+        mine = slice(self.rank, None, self.ranks)
+        parts = (t[mine].split(self.micro_batch) for t in (ids, targets, weights))
+        return [TokenBatch(*part) for part in zip(*parts, strict=True)]
+
+
+def permute(positions: np.ndarray, size: int, seed: int, epoch: int) -> np.ndarray:
+    """A permutation of range(size), drawn from (seed, epoch), evaluated at `positions` (int64).
+
+    A balanced Feistel network over the next even power of two, walked until the result falls below `size`
+    (Black and Rogaway 2002, "cycle walking"): O(1) memory, fewer than four walks a position on average.
+    """
+    half = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
+    mask = np.uint64((1 << half) - 1)
+    keys = np.random.default_rng([seed, epoch]).integers(0, 2**63, _ROUNDS, dtype=np.uint64)
+    values = positions.astype(np.uint64)
+    outside = np.ones(len(values), dtype=bool)
+    while outside.any():
+        left, right = values[outside] >> np.uint64(half), values[outside] & mask
+        for key in keys:
+            left, right = right, left ^ (_mix(right, key) & mask)
+        values[outside] = (left << np.uint64(half)) | right
+        outside &= values >= np.uint64(size)
+    return values.astype(np.int64)
+
+
+def _mix(values: np.ndarray, key: np.uint64) -> np.ndarray:
+    """Scramble 64-bit words with a key (the finaliser of splitmix64, Steele et al. 2014)."""
+    with np.errstate(over="ignore"):
+        x = (values + key) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def _map(path: Path) -> np.ndarray:
+    try:
+        shard: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError) as error:
+        raise FolderError(f"{path} is damaged: {error}", repair="Pack the corpus again") from None
+    if shard.ndim != 1 or shard.dtype not in (np.uint16, np.uint32):
+        raise FolderError(f"{path} holds {shard.dtype} {shard.shape}", expected="one row of uint16 or uint32")
+    return shard

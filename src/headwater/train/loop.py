@@ -1,0 +1,148 @@
+"""One update, and the loop of updates: the same for pre-training and fine-tuning.
+
+An objective is a function of (model, batch) that returns a loss and what to log. Losses add up: over the
+micro-batches of an update and over ranks, because a batch carries weights that sum to 1 over the whole update.
+So accumulation equals the large batch, and the number of ranks changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from headwater.config import Config
+from headwater.errors import TrainingError
+from headwater.train.machine import matmul_rate
+from headwater.train.optimizer import AdamForm, Optimizer
+from headwater.train.parallel import Ranks
+from headwater.train.schedule import Schedule, learning_rate_factor
+
+Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
+Precision = Literal["auto", "fp32", "bf16"]
+
+
+class TrainConfig(Config):
+    """How to train: what every objective needs. Sizes in sequences, rates per update."""
+
+    steps: int = Field(default=1_000, ge=1)
+    batch_size: int = Field(default=32, ge=1)
+    micro_batch: int | None = Field(default=None, ge=1)
+    learning_rate: float = Field(default=1e-3, gt=0)
+    warmup_steps: float = Field(default=0, ge=0)
+    schedule: Schedule = "cosine"
+    final_rate: float = Field(default=0.0, ge=0, le=1)
+    weight_decay: float = Field(default=0.1, ge=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    epsilon: float = Field(default=1e-8, gt=0)
+    adam: AdamForm = "standard"
+    clip: float = Field(default=1.0, ge=0)
+    dropout: float | None = Field(default=None, ge=0, lt=1)
+    precision: Precision = "auto"
+    seed: int = Field(default=1, ge=0)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateResult:
+    """What one update did; the loss is that of the whole batch before the update, over all ranks."""
+
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    logged: dict[str, float]
+
+
+class Trainer:
+    """A model, an objective and an optimizer: everything that changes while training."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        config: TrainConfig,
+        *,
+        ranks: Ranks | None = None,
+        matrix_dtype: torch.dtype | None = None,
+    ) -> None:
+        self.model, self.objective, self.config = model, objective, config
+        self.ranks = ranks or Ranks()
+        self.matrix_dtype = matrix_dtype or choose_precision(config.precision, self.ranks.device)
+        self.optimizer = Optimizer(
+            model,
+            weight_decay=config.weight_decay,
+            betas=(config.beta1, config.beta2),
+            epsilon=config.epsilon,
+            form=config.adam,
+            matrix_dtype=self.matrix_dtype,
+        )
+
+    @property
+    def step(self) -> int:
+        """Updates done."""
+        return self.optimizer.updates
+
+    def update(self, micro_batches: Sequence[Any]) -> UpdateResult:
+        """One update over this rank's micro-batches of it.
+
+        Raises TrainingError, with all state as it was before, when the loss or a gradient is not finite.
+        """
+        config, ranks = self.config, self.ranks
+        self.model.train()
+        self.optimizer.clear_gradients()
+        sums: dict[str, Tensor] = {}
+        for index, batch in enumerate(micro_batches):
+            # Dropout is a function of the place in the run too, so that a resumed run draws the same.
+            torch.manual_seed(_seed_of(config.seed, self.step, index, ranks.rank))
+            loss, logged = self.objective(self.model, batch)
+            loss.backward()
+            for name, value in {"loss": loss, **logged}.items():
+                sums[name] = sums.get(name, 0.0) + value.detach().float()
+        ranks.sum_(list(sums.values()))
+        ranks.sum_(self.optimizer.gradients)
+        norm = self.optimizer.clip(config.clip)
+        names = ["gradient_norm", *sums]
+        figures = torch.stack([norm.float(), *sums.values()]).tolist()  # the one wait for the device
+        result = dict(zip(names, figures, strict=True))
+        if not all(map(torch.isfinite, torch.tensor(figures))):
+            raise TrainingError(
+                f"the loss or its gradient is not finite at update {self.step + 1}: loss {result['loss']}, "
+                f"gradient norm {result['gradient_norm']}",
+                repair="In this order suspect the learning rate (halve it, or lengthen warmup_steps), the "
+                "batch (too few tokens an update), the precision (--set precision=fp32), and the data",
+            )
+        factor = learning_rate_factor(
+            config.schedule, self.step, config.steps, config.warmup_steps, config.final_rate
+        )
+        rate = config.learning_rate * factor
+        self.optimizer.step(rate)
+        return UpdateResult(result.pop("loss"), result.pop("gradient_norm"), rate, result)
+
+
+def choose_precision(precision: Precision, device: torch.device) -> torch.dtype:
+    """The dtype that the model's matrices compute in.
+
+    "auto" measures a matrix product in both and takes bfloat16 where it is at least 1.3 times as fast.
+    """
+    if precision != "auto":
+        return torch.bfloat16 if precision == "bf16" else torch.float32
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+    try:
+        faster = matmul_rate(torch.bfloat16, device) > 1.3 * matmul_rate(torch.float32, device)
+    except RuntimeError:  # no bfloat16 product on this device
+        return torch.float32
+    return torch.bfloat16 if faster else torch.float32
+
+
+def _seed_of(seed: int, step: int, micro_batch: int, rank: int) -> int:
+    """One 63-bit seed for a place in the run."""
+    mixed = 0
+    for part in (seed, step, micro_batch, rank):
+        mixed = ((mixed ^ part) * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & (2**63 - 1)
+        mixed ^= mixed >> 29
+    return mixed

@@ -1,0 +1,80 @@
+"""What this machine can do, asked of the machine itself: cores, memory, and the rate of its matrix products."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from functools import cache
+from pathlib import Path
+
+import torch
+
+
+def available_cores() -> int:
+    """Cores that this process may use: affinity, a container's CPU quota, and hyper-threads counted once."""
+    affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    cores = len({_core_of(cpu) for cpu in affinity})
+    quota = _cpu_quota()
+    return max(1, min(cores, math.floor(quota + 0.5)) if quota else cores)
+
+
+def use_all_cores() -> int:
+    """Set torch's threads to the cores there are, unless OMP_NUM_THREADS says otherwise; returns the number."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(available_cores())
+    return torch.get_num_threads()
+
+
+def available_memory(device: torch.device) -> int:
+    """Bytes that a program may still take on the device, a container's limit considered."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    limits = []
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                limits.append(int(line.split()[1]) * 1024)
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        if limit != "max":
+            limits.append(int(limit) - int(Path("/sys/fs/cgroup/memory.current").read_text()))
+    except (OSError, ValueError):
+        pass
+    if not limits and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(limits, default=8 * 1024**3)
+
+
+@cache
+def matmul_rate(dtype: torch.dtype, device: torch.device, size: int = 1024) -> float:
+    """Measured floating-point operations a second of a square matrix product: the limit training is held to."""
+    left = torch.randn(size, size, device=device, dtype=torch.float32).to(dtype)
+    right = torch.randn(size, size, device=device, dtype=torch.float32).to(dtype)
+
+    def once() -> float:
+        start = time.perf_counter()
+        for _ in range(4):
+            torch.mm(left, right)
+        if device.type != "cpu":
+            torch.accelerator.synchronize()
+        return (time.perf_counter() - start) / 4
+
+    once()  # the first product pays for choosing a kernel
+    return 2 * size**3 / min(once() for _ in range(3))
+
+
+def _core_of(cpu: int) -> str:
+    try:
+        topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
+        return (topology / "thread_siblings_list").read_text().strip()
+    except OSError:
+        return str(cpu)
+
+
+def _cpu_quota() -> float | None:
+    """Cores' worth of time that the container grants, or None where there is no limit."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        return None

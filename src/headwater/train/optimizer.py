@@ -1,0 +1,156 @@
+"""Adam with decoupled weight decay over float32 master weights.
+
+The model computes with the matrices as it holds them, bfloat16 or float32; what is updated are float32 masters
+of them (the very same tensors where the model is float32). Gradients of bfloat16 matrices are summed in float32
+from the first micro-batch on. Weight decay applies to every parameter of rank two or more: matrices and
+embeddings, never biases or gains.
+
+Two forms of Adam. "standard" is Kingma and Ba's algorithm 1 as torch has it. "original" is what GPT-1's code
+does: ε is added to √v before the bias correction of v, and the decay is multiplied by the corrected step size
+(papers: GPT-1 section 4.1, "modified L2"). Both are the same kernel with another ε and another decay at each
+update: with c_i = 1 − β_i^t, the original's ε/√c_2 and decay · √c_2/c_1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+AdamForm = Literal["standard", "original"]
+
+
+class Optimizer:
+    """Updates a module's parameters through their float32 masters."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        weight_decay: float,
+        betas: tuple[float, float],
+        epsilon: float,
+        form: AdamForm,
+        matrix_dtype: torch.dtype,
+    ) -> None:
+        self.form, self.betas, self.epsilon, self.weight_decay = form, betas, epsilon, weight_decay
+        self.updates = 0
+        self.names: list[str] = []
+        self.parameters: list[Tensor] = []
+        self.masters: list[Tensor] = []
+        for name, parameter in module.named_parameters():
+            if not parameter.requires_grad:
+                continue
+            master: Tensor = parameter
+            if parameter.dim() >= 2 and matrix_dtype != torch.float32:
+                master = parameter.detach().float().clone()
+                parameter.data = parameter.data.to(matrix_dtype)
+                parameter.register_post_accumulate_grad_hook(_moving_gradient_to(master))
+            self.names.append(name)
+            self.parameters.append(parameter)
+            self.masters.append(master)
+        decayed = [m for m in self.masters if m.dim() >= 2]
+        others = [m for m in self.masters if m.dim() < 2]
+        self._adam = torch.optim.AdamW(
+            [{"params": group} for group in (decayed, others) if group],
+            lr=0.0,
+            betas=betas,
+            eps=epsilon,
+            weight_decay=0.0,
+            fused=True,
+        )
+
+    @property
+    def gradients(self) -> list[Tensor]:
+        """Float32 gradients of the masters; every parameter has one once a backward pass has run."""
+        for master in self.masters:
+            if master.grad is None:  # took no part in this loss
+                master.grad = torch.zeros_like(master)
+        return [master.grad for master in self.masters if master.grad is not None]
+
+    def clear_gradients(self) -> None:
+        """Forget the gradients of the last update."""
+        for parameter, master in zip(self.parameters, self.masters, strict=True):
+            parameter.grad = master.grad = None
+
+    def clip(self, limit: float) -> Tensor:
+        """Scale all gradients so that their joint L2 norm is at most `limit` (0: no limit); returns the norm."""
+        gradients = self.gradients
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if limit > 0:
+            torch.nn.utils.clip_grads_with_norm_(self.masters, limit, norm)
+        return norm
+
+    @torch.no_grad()
+    def step(self, learning_rate: float) -> None:
+        """One update of the masters, and of the matrices that the model computes with."""
+        self.updates += 1
+        epsilon, decay = self.epsilon, self.weight_decay
+        if self.form == "original":
+            correction_1 = 1 - self.betas[0] ** self.updates
+            correction_2 = 1 - self.betas[1] ** self.updates
+            epsilon /= math.sqrt(correction_2)
+            decay *= math.sqrt(correction_2) / correction_1
+        for group in self._adam.param_groups:
+            matrices = group["params"][0].dim() >= 2
+            group.update(lr=learning_rate, eps=epsilon, weight_decay=decay if matrices else 0.0)
+        self._adam.step()
+        self.copy_to_model()
+
+    @torch.no_grad()
+    def copy_to_model(self) -> None:
+        """Round the masters into the matrices that the model computes with."""
+        pairs = [(p, m) for p, m in zip(self.parameters, self.masters, strict=True) if p is not m]
+        if pairs:
+            torch._foreach_copy_([p.detach() for p, _ in pairs], [m for _, m in pairs])
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs: masters and both moments, by parameter name, not copied."""
+        state: dict[str, Tensor] = {}
+        for name, master in zip(self.names, self.masters, strict=True):
+            moments = self._adam.state.get(master) or self._fresh_moments(master)
+            state[f"weight.{name}"] = master.detach()
+            state[f"first_moment.{name}"] = moments["exp_avg"]
+            state[f"second_moment.{name}"] = moments["exp_avg_sq"]
+        return state
+
+    def load(self, updates: int) -> None:
+        """Take over what was loaded into the tensors of `state()`, made after `updates` updates."""
+        self.updates = updates
+        for master in self.masters:
+            self._adam.state[master]["step"].fill_(float(updates))
+        self.copy_to_model()
+
+    def _fresh_moments(self, master: Tensor) -> Mapping[str, Tensor]:
+        moments = {
+            "step": torch.zeros((), dtype=torch.float32, device=master.device),
+            "exp_avg": torch.zeros_like(master, memory_format=torch.preserve_format).detach(),
+            "exp_avg_sq": torch.zeros_like(master, memory_format=torch.preserve_format).detach(),
+        }
+        self._adam.state[master] = moments
+        return moments
+
+
+def bytes_a_parameter(matrix_dtype: torch.dtype) -> int:
+    """Memory of one matrix entry during training: master, two moments, gradient, and the computing copy."""
+    return 16 if matrix_dtype == torch.float32 else 16 + 2 * torch.finfo(matrix_dtype).bits // 8
+
+
+def total_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes that the tensors' elements take."""
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _moving_gradient_to(master: Tensor):  # type: ignore[no-untyped-def]
+    def move(parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        if master.grad is None:
+            master.grad = parameter.grad.float()
+        else:
+            master.grad += parameter.grad
+        parameter.grad = None
+
+    return move

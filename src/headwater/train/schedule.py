@@ -1,0 +1,36 @@
+"""The learning rate over the updates, as a factor of its peak.
+
+"cosine", "linear" and "constant" are today's forms: a linear ramp over `warmup_steps`, then from the peak to
+`final_rate` times the peak. "gpt1-cosine" and "gpt1-linear" are GPT-1's own (papers: section 4.1; its code's
+`warmup_cosine` and `warmup_linear`): functions of the share x of all updates done, the ramp inside them, so
+that the cosine starts to fall before the warm-up has ended and the last update has rate 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+Schedule = Literal["cosine", "linear", "constant", "gpt1-cosine", "gpt1-linear"]
+
+
+def learning_rate_factor(
+    schedule: Schedule, update: int, steps: int, warmup_steps: float, final_rate: float = 0.0
+) -> float:
+    """The factor of the peak rate that update number `update` (from 0) of `steps` uses.
+
+    `warmup_steps` may be a fraction of an update, as GPT-1's 0.2 % of a small fine-tuning is.
+    """
+    if schedule.startswith("gpt1-"):
+        x, warmup = (update + 1) / steps, warmup_steps / steps
+        ramp = x / warmup if x <= warmup else 1.0
+        if schedule == "gpt1-linear":
+            return ramp * (1 - x)
+        return ramp if x <= warmup else 0.5 * (1 + math.cos(math.pi * x))
+    if update < warmup_steps:
+        return min(1.0, (update + 1) / warmup_steps)
+    if schedule == "constant":
+        return 1.0
+    progress = min(1.0, (update - warmup_steps) / max(1.0, steps - warmup_steps))
+    falling = 0.5 * (1 + math.cos(math.pi * progress)) if schedule == "cosine" else 1 - progress
+    return final_rate + (1 - final_rate) * falling
