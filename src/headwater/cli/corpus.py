@@ -1,0 +1,69 @@
+"""`headwater corpus`: gather text into a corpus; look at one; make labelled data from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headwater.cli.console import AsJson, Out, emit, terminal_progress
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Gather text into a corpus; look at one.")
+
+Corpus = Annotated[Path, typer.Argument(help="A corpus folder.", show_default=False)]
+
+
+@app.command()
+def build(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE…",
+            show_default=False,
+            help="python-docs (the documentation in the installed Python packages), or files and folders of "
+            ".txt, .md, .jsonl, .parquet.",
+        ),
+    ],
+    out: Out,
+    as_json: AsJson = False,
+) -> None:
+    """Gather sources into a corpus: one Parquet row a document, exact duplicates removed."""
+    from headwater.corpus.pipeline import build as build_corpus
+    from headwater.corpus.pipeline import read_funnel
+
+    build_corpus(sources, out, progress=terminal_progress())
+    funnel = read_funnel(out)
+    kept = funnel["kept"]
+    text = (
+        f"{out}: {kept['documents']:,} documents, {kept['bytes'] / 1e6:.2f} MB, "
+        f"{funnel['duplicates']['exact']:,} duplicates removed"
+    )
+    emit({"out": str(out), **funnel}, as_json=as_json, text=text)
+
+
+@app.command()
+def stats(corpus: Corpus, as_json: AsJson = False) -> None:
+    """Print what a corpus holds: documents, bytes, lengths, languages, sources, labels."""
+    from headwater.corpus.statistics import statistics
+
+    found = statistics(corpus)
+    emit(found, as_json=as_json, text=_stats_text(corpus, found))
+
+
+def _stats_text(corpus: Path, found: dict[str, Any]) -> str:
+    lines = [
+        f"{corpus}",
+        f"  documents   {found['documents']:,}",
+        f"  bytes       {found['bytes']:,}",
+        f"  characters  {found['characters']:,}",
+    ]
+    lengths = ", ".join(f"{name} {value:,}" for name, value in found["characters_per_document"].items())
+    lines.append(f"  characters a document: {lengths}")
+    for name, summary in found["counts"].items():
+        if summary["distinct"] is None:
+            lines.append(f"  {name}: more distinct values than are counted")
+            continue
+        shown = ", ".join(f"{value} {count:,}" for value, count in summary["top"] if len(value) < 60)
+        lines.append(f"  {name} ({summary['distinct']:,} distinct): {shown or 'too long to show'}")
+    return "\n".join(lines)

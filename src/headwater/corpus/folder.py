@@ -1,0 +1,206 @@
+"""The corpus folder: documents in Parquet files that any tool reads, written and read as a stream.
+
+Decided here: the columns (`id, text, source, url, date, language`, then one nullable text column for every
+label that any document carries), zstd, and the size of a shard and of a row group, so that a corpus of any
+size passes through a few dozen megabytes of memory. What counts as a document is left to the sources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import FolderError
+from headwater.provenance import open_folder
+from headwater.storage import storage_errors
+
+COLUMNS = ("id", "text", "source", "url", "date", "language")
+SHARD_BYTES = 256 * 1024**2  # UTF-8 bytes of text in one Parquet file
+GROUP_BYTES = 8 * 1024**2  # and in one row group, which is what a reader holds
+GROUP_DOCUMENTS = 8192
+_BATCH_DOCUMENTS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document; `labels` become columns of their own. Fields that are not known are empty."""
+
+    id: str
+    text: str
+    source: str = ""
+    url: str = ""
+    date: str = ""
+    language: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a corpus weighs; `bytes` are UTF-8 bytes of text, `largest` those of one document."""
+
+    documents: int
+    bytes: int
+    largest: int
+
+
+def make_id(*parts: str) -> str:
+    """A document's id: 32 hexadecimal digits from the parts that make it what it is, in their order."""
+    return hashlib.sha256("\x00".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def write_documents(documents: Iterable[Document], folder: Path) -> int:
+    """Write `documents` into the open stage folder `folder` as documents-00000.parquet, …; returns the count.
+
+    Every shard ends up with the same columns, whichever document a label first turned up in.
+    """
+    shards: list[tuple[Path, list[str]]] = []
+    count = 0
+    with storage_errors(folder):
+        writer = _Shard(folder / _shard_name(0))
+        for document in documents:
+            if writer.bytes >= SHARD_BYTES:
+                shards.append(writer.close())
+                writer = _Shard(folder / _shard_name(len(shards)))
+            writer.add(document)
+            count += 1
+        if count or not shards:
+            shards.append(writer.close())
+        labels = list(dict.fromkeys(label for _, found in shards for label in found))
+        for path, found in shards:
+            if found != labels:
+                _add_columns(path, labels)
+    return count
+
+
+def read_documents(corpus: Path) -> Iterator[Document]:
+    """Stream the documents of a corpus folder in their order.
+
+    Raises FolderError when the folder is missing, incomplete, damaged or of another kind.
+    """
+    import pyarrow.parquet
+
+    for path in shard_paths(corpus):
+        with pyarrow.parquet.ParquetFile(path) as file:
+            labels = [name for name in file.schema_arrow.names if name not in COLUMNS]
+            for batch in file.iter_batches(batch_size=_BATCH_DOCUMENTS):
+                for row in batch.to_pylist():
+                    yield Document(
+                        **{name: row[name] for name in COLUMNS},
+                        labels={name: row[name] for name in labels if row[name] is not None},
+                    )
+
+
+def measure(corpus: Path) -> Size:
+    """Number of documents, their bytes, and the largest one's, without decoding a text."""
+    import pyarrow.compute
+    import pyarrow.parquet
+
+    count = total = largest = 0
+    for path in shard_paths(corpus):
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=_BATCH_DOCUMENTS, columns=["text"]):
+                lengths = pyarrow.compute.binary_length(batch.column(0))
+                count += len(lengths)
+                total += pyarrow.compute.sum(lengths).as_py() or 0
+                largest = max(largest, pyarrow.compute.max(lengths).as_py() or 0)
+    return Size(documents=count, bytes=total, largest=largest)
+
+
+def shard_paths(corpus: Path) -> list[Path]:
+    """The Parquet files of a corpus folder in order, the folder checked."""
+    manifest = open_folder(corpus, "corpus")
+    names = sorted(name for name in manifest.files if name.endswith(".parquet"))
+    if not names:
+        raise FolderError(f"{corpus} holds no documents", repair="Make it again with: headwater corpus build")
+    return [corpus / name for name in names]
+
+
+class _Shard:
+    """One Parquet file being written; its first row group fixes the labels, a new label rewrites it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.bytes = path, 0
+        self._rows: list[Document] = []
+        self._group_bytes = 0
+        self._labels: list[str] = []
+        self._writer: Any = None
+
+    def add(self, document: Document) -> None:
+        size = len(document.text.encode("utf-8"))
+        self._rows.append(document)
+        self._group_bytes += size
+        self.bytes += size
+        if self._group_bytes >= GROUP_BYTES or len(self._rows) >= GROUP_DOCUMENTS:
+            self._flush()
+
+    def close(self) -> tuple[Path, list[str]]:
+        self._flush()
+        self._writer.close()
+        return self.path, self._labels
+
+    def _flush(self) -> None:
+        import pyarrow
+
+        if self._writer is not None and not self._rows:
+            return
+        new = dict.fromkeys(label for document in self._rows for label in document.labels)
+        labels = list(dict.fromkeys([*self._labels, *new]))
+        if self._writer is not None and labels != self._labels:
+            self._writer.close()
+            self._writer = _add_columns(self.path, labels, keep_open=True)
+        self._labels = labels
+        schema = _schema(labels)
+        if self._writer is None:
+            self._writer = _open_writer(self.path, schema)
+        columns: dict[str, list[str | None]] = {
+            name: [getattr(document, name) for document in self._rows] for name in COLUMNS
+        }
+        columns |= {label: [document.labels.get(label) for document in self._rows] for label in labels}
+        self._writer.write_table(pyarrow.table(columns, schema=schema))
+        self._rows, self._group_bytes = [], 0
+
+
+def _shard_name(index: int) -> str:
+    return f"documents-{index:05d}.parquet"
+
+
+def _schema(labels: list[str]) -> Any:
+    import pyarrow
+
+    clash = [label for label in labels if label in COLUMNS]
+    if clash:
+        raise ValueError(f"a label cannot be called {clash[0]!r}, as a column of every corpus is")
+    fields = [pyarrow.field(name, pyarrow.string(), nullable=False) for name in COLUMNS]
+    fields += [pyarrow.field(label, pyarrow.string(), nullable=True) for label in labels]
+    return pyarrow.schema(fields)
+
+
+def _open_writer(path: Path, schema: Any) -> Any:
+    import pyarrow.parquet
+
+    return pyarrow.parquet.ParquetWriter(path, schema, compression="zstd")
+
+
+def _add_columns(path: Path, labels: list[str], *, keep_open: bool = False) -> Any:
+    """Write `path` anew, row group by row group, with a column for each of `labels`, null where new."""
+    import pyarrow.parquet
+
+    schema = _schema(labels)
+    old = path.with_suffix(".old")
+    path.rename(old)
+    writer = _open_writer(path, schema)
+    with pyarrow.parquet.ParquetFile(old) as file:
+        for index in range(file.num_row_groups):
+            table = file.read_row_group(index)
+            for label in labels:
+                if label not in table.column_names:
+                    table = table.append_column(label, pyarrow.nulls(len(table), pyarrow.string()))
+            writer.write_table(table.select(schema.names).cast(schema))
+    old.unlink()
+    if keep_open:
+        return writer
+    writer.close()
+    return None

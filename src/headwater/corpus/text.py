@@ -1,0 +1,215 @@
+"""The user's own text as documents: .txt, .md, .jsonl, .parquet, in any language, files or folders of them.
+
+Decided here: a text file is one document, or several where it holds `<|endoftext|>`; JSON Lines and Parquet
+give one document a row, from the field `text` (and `url`, `date`, `language` where they are texts). A file
+named on the command line is read whatever its suffix, as plain text where that says nothing; a folder gives
+its files of these four kinds, sorted by name, hidden ones left out. A corpus folder of Headwater gives its
+documents with their labels.
+
+Line ends become "\\n" and blank lines at both ends of a document go; nothing else of a text is changed.
+Files are read in blocks, so that one document at a time is in memory. Text that is not UTF-8, binary files
+and broken rows are errors that name the place, never skipped: a source that the user names is meant to be
+used.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headwater.corpus.folder import Document, make_id, read_documents
+from headwater.errors import DataError
+from headwater.provenance import MANIFEST
+from headwater.storage import decode_text
+
+SEPARATOR = "<|endoftext|>"
+TEXT_SUFFIXES = (".txt", ".md")
+SUFFIXES = (*TEXT_SUFFIXES, ".jsonl", ".parquet")
+_BLOCK_BYTES = 4 * 1024**2
+_FIELDS = ("url", "date", "language")
+
+
+def read_text_source(source: Path) -> Iterator[Document]:
+    """Stream the documents of a file, a folder, or a corpus folder.
+
+    Raises DataError when the source does not exist, holds no text, or holds a file that cannot be used.
+    """
+    if (source / MANIFEST).is_file():
+        yield from read_documents(source)
+        return
+    count = 0
+    for path in source_files(source):
+        name = path.relative_to(source.parent).as_posix()
+        for document in _read_file(path, name):
+            count += 1
+            yield document
+    if not count:
+        raise DataError(f"{source} is empty: it holds no text", repair="Name a file or folder with text")
+
+
+def source_files(source: Path) -> list[Path]:
+    """The files that a source stands for, in order; raises DataError when there is none."""
+    if source.is_file():
+        return [source]
+    if not source.is_dir():
+        raise DataError(f"{source} does not exist", expected="a text file or a folder", repair="Check the path")
+    files = [path for path in _visible_files(source) if path.suffix.lower() in SUFFIXES]
+    if not files:
+        raise DataError(
+            f"{source} holds no text file",
+            expected=f"files that end in {', '.join(SUFFIXES)}",
+            repair="Name the files themselves if their names end otherwise",
+        )
+    return files
+
+
+def other_files(source: Path) -> list[str]:
+    """Names of the files in a folder that it does not stand for, since they end otherwise."""
+    if not source.is_dir() or (source / MANIFEST).is_file():
+        return []
+    others = [path for path in _visible_files(source) if path.suffix.lower() not in SUFFIXES]
+    return [path.relative_to(source).as_posix() for path in others]
+
+
+def _visible_files(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+
+
+def _read_file(path: Path, name: str) -> Iterator[Document]:
+    suffix = path.suffix.lower()
+    rows = {".jsonl": _jsonl_rows, ".parquet": _parquet_rows}.get(suffix, _text_rows)(path)
+    for position, row in enumerate(rows):
+        text = _tidy(row["text"])
+        if text:
+            known = {key: row[key] for key in _FIELDS if isinstance(row.get(key), str)}
+            yield Document(id=make_id(name, str(position), text), text=text, source=name, **known)
+
+
+def _tidy(text: str) -> str:
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return text.strip("\n") if not text.isspace() else ""
+
+
+def _text_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The documents of a plain text file, cut at SEPARATOR."""
+    pending: list[str] = []
+    tail = ""
+    for block in _decoded_blocks(path):
+        *whole, tail = (tail + block).split(SEPARATOR)
+        for piece in whole:
+            yield {"text": "".join(pending) + piece}
+            pending = []
+        if len(tail) > len(SEPARATOR):  # what cannot be the beginning of a separator is set aside
+            pending.append(tail[: -len(SEPARATOR)])
+            tail = tail[-len(SEPARATOR) :]
+    yield {"text": "".join(pending) + tail}
+
+
+def _jsonl_rows(path: Path) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deep"
+            raise DataError(
+                f"{path} has a line that is not JSON, line {number}: {reason}",
+                expected='one object a line, as {"text": "…"}',
+                repair="Correct or remove that line",
+            ) from None
+        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
+            raise DataError(
+                f'{path} has no field "text" in line {number}',
+                expected='one object a line, as {"text": "…"}',
+                repair="Rename the field that holds the text",
+            )
+        row["text"] = _without_surrogates(row["text"])
+        yield row
+
+
+def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            strings = {f.name for f in schema if pyarrow.types.is_string(f.type) or _is_large(f.type)}
+            if "text" not in strings:
+                raise DataError(
+                    f'{path} has no text column "text", only {", ".join(schema.names) or "nothing"}',
+                    repair="Rename the column that holds the text",
+                )
+            columns = ["text", *(name for name in _FIELDS if name in strings)]
+            for batch in file.iter_batches(batch_size=256, columns=columns):
+                for row in batch.to_pylist():
+                    if row["text"] is not None:
+                        yield row
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise DataError(f"{path} cannot be read as Parquet: {reason}", repair="Make the file again") from None
+
+
+def _is_large(kind: Any) -> bool:
+    import pyarrow
+
+    return bool(pyarrow.types.is_large_string(kind))
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Lines ended by "\\n" alone: other separators that str.splitlines knows are text inside JSON."""
+    pending: list[str] = []
+    for block in _decoded_blocks(path):
+        *whole, rest = block.split("\n")
+        for line in whole:
+            yield "".join(pending) + line
+            pending = []
+        pending.append(rest)
+    yield "".join(pending)
+
+
+def _decoded_blocks(path: Path) -> Iterator[str]:
+    """The text of a UTF-8 file in blocks, without a byte-order mark; raises DataError naming the line."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    lines = 0
+    try:
+        with path.open("rb") as handle:
+            first = True
+            while True:
+                block = handle.read(_BLOCK_BYTES)
+                if b"\x00" in block:
+                    decode_text(b"\x00", path)  # raises the error that says what a binary file is
+                try:
+                    text = decoder.decode(block, final=not block)
+                except UnicodeDecodeError as error:
+                    line = lines + error.object.count(b"\n", 0, error.start) + 1
+                    raise DataError(
+                        f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {line}",
+                        expected="UTF-8 text",
+                        repair=f"Convert it, as with: iconv -f latin1 -t utf-8 {path} > converted.txt",
+                    ) from None
+                if first:
+                    text, first = text.removeprefix("\ufeff"), False
+                lines += text.count("\n")
+                if text:
+                    yield text
+                if not block:
+                    return
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}", repair="Check its permissions") from None
+
+
+def _without_surrogates(text: str) -> str:
+    """JSON can spell half a surrogate pair, which no file can hold: it becomes U+FFFD, a split pair whole."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
