@@ -16,7 +16,7 @@ import platform
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,12 @@ class Manifest(Config):
 
 
 class Stage:
-    """One stage about to write one folder: is it there already, may it be written, and the writing itself."""
+    """One stage about to write one folder: is it there already, may it be written, and the writing itself.
+
+    `measured` names keys of the configuration that are only known once the folder is written (counts): the
+    stage puts them into `config` before its block ends, and they take no part in the comparison with what is
+    there.
+    """
 
     def __init__(
         self,
@@ -81,8 +86,9 @@ class Stage:
         config: Mapping[str, Any],
         inputs: Mapping[str, Path],
         seed: int | None = None,
+        measured: Sequence[str] = (),
     ) -> None:
-        self.out, self.kind, self.seed = out, kind, seed
+        self.out, self.kind, self.seed, self.measured = out, kind, seed, measured
         # Through JSON, so that what is compared with a file later is what a file would give back.
         self.config: dict[str, Any] = json.loads(json.dumps(dict(config)))
         self.inputs = [describe_input(role, path, out) for role, path in inputs.items()]
@@ -185,7 +191,7 @@ class Stage:
             if here.get(role) != there.get(role):
                 return f"a {self.kind} made from another {role}"
         for key in self.config | found.config:
-            if self.config.get(key) != found.config.get(key):
+            if key not in self.measured and self.config.get(key) != found.config.get(key):
                 return (
                     f"a {self.kind} made with {key} = {found.config.get(key)!r}, "
                     f"where now it is {self.config.get(key)!r}"

@@ -1,0 +1,32 @@
+"""`headwater pack`: a corpus becomes the token stream that training reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.cli.console import AsJson, Out, emit, terminal_progress
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def pack(
+    corpus: Annotated[Path, typer.Argument(help="A corpus folder.", show_default=False)],
+    tokenizer: Annotated[
+        str, typer.Option("--tokenizer", help="A tokenizer folder, or gpt2 or gpt1.", show_default=False)
+    ],
+    out: Out,
+    validation: Annotated[
+        float, typer.Option("--validation", help="The fraction of the text to hold out.")
+    ] = 0.05,
+    as_json: AsJson = False,
+) -> None:
+    """Encode a corpus into a training part and a held-out part."""
+    from headwater.tokens.pack import pack as pack_corpus
+
+    counts = pack_corpus(corpus, tokenizer, out, validation, progress=terminal_progress())
+    shown = ", ".join(f"{part} {count['tokens']:,} tokens" for part, count in counts.items())
+    emit({"out": str(out), "counts": counts}, as_json=as_json, text=f"{out}: {shown}")

@@ -1,0 +1,258 @@
+"""From documents to the token stream that training reads: `headwater pack`.
+
+Every document is encoded on its own and ends with `<|endoftext|>` (GPT-2, section 2; a GPT-1 vocabulary has no
+such token, and its books simply follow one another). The training part and the held-out part (`corpus/split`)
+are written side by side, `train-00000.npy`, `validation-00000.npy`, …: one row of uint16, uint32 for
+vocabularies past 65,536 rows, with where each document begins in `documents-train-00000.npy`, … (int64).
+A shard is cut at SHARD_TOKENS tokens wherever that falls; a document that goes on in the next shard has no
+entry there. The tokenizer's files lie in `tokenizer/`, so that tokens can always be read back.
+
+Text passes through in batches of some megabytes; memory does not grow with the corpus.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from headwater.corpus.folder import measure
+from headwater.corpus.split import Part, check_fraction, split
+from headwater.errors import DataError, MismatchError
+from headwater.progress import SILENT, Progress
+from headwater.provenance import Stage
+from headwater.tokenizer import Tokenizer
+
+PARTS: tuple[Part, Part] = ("train", "validation")
+ORIGINALS = ("gpt2", "gpt1")  # tokenizers known by name, not by folder
+SHARD_TOKENS = 100_000_000
+# A last shard shorter than this joins the one before it: no window of training is longer.
+LAST_SHARD_TOKENS = 65_536
+# A part needs a few windows of the shortest context anyone trains with.
+MINIMUM_TOKENS = 4 * 64 + 1
+_BATCH_BYTES = 2 * 1024**2
+
+
+def pack(
+    corpus: Path,
+    tokenizer: str | Path,
+    out: Path,
+    validation: float = 0.05,
+    *,
+    progress: Progress = SILENT,
+) -> dict[str, dict[str, int]]:
+    """Encode `corpus` into the tokens folder `out`, or find it there.
+
+    `tokenizer` is a folder, or the name of an original ("gpt2", "gpt1"); `validation` the fraction held out.
+    Returns {"train": {"tokens", "documents", "bytes"}, "validation": {…}}: bytes are UTF-8 bytes of the text
+    packed, so that a loss in nats a token is bits a byte. Raises DataError when a part is too short to train
+    or to validate on.
+    """
+    check_fraction(validation)
+    loaded = Tokenizer.load(tokenizer)
+    inputs = {"corpus": corpus}
+    if tokenizer not in ORIGINALS:
+        inputs["tokenizer"] = Path(tokenizer)
+    stage = Stage(
+        out,
+        kind="tokens",
+        config={
+            "tokenizer_kind": loaded.kind,
+            "vocabulary_size": loaded.vocabulary_size,
+            "tokenizer_identity": loaded.identity,
+            "validation": validation,
+        },
+        inputs=inputs,
+        measured=["counts"],
+    )
+    if stage.is_complete():
+        progress.note(f"{out} is complete already")
+        found = stage.find()
+        return found.config["counts"] if found else {}
+    with stage.write() as work:
+        counts = _fill(work, corpus, loaded, validation, progress)
+        (work / "tokenizer").mkdir()
+        loaded.save(work / "tokenizer")
+        stage.config["counts"] = counts
+    return counts
+
+
+def token_dtype(vocabulary_size: int) -> type[np.uint16] | type[np.uint32]:
+    """The smallest of the two types that holds every id."""
+    return np.uint16 if vocabulary_size <= 1 << 16 else np.uint32
+
+
+def _fill(
+    work: Path, corpus: Path, tokenizer: Tokenizer, validation: float, progress: Progress
+) -> dict[str, dict[str, int]]:
+    size = measure(corpus)
+    progress.start("pack", total=size.bytes / 1e6, unit="MB")
+    parts = {part: _PartWriter(work, part, tokenizer) for part in PARTS}
+    try:
+        done = 0
+        for part, document in split(corpus, validation):
+            done += parts[part].add(document.text)
+            if parts[part].is_full():
+                parts[part].encode()
+                tokens = sum(writer.tokens for writer in parts.values())
+                progress.advance(done / 1e6, tokens=tokens)
+        for writer in parts.values():
+            writer.encode()
+            writer.shards.close()
+    finally:
+        for writer in parts.values():
+            writer.shards.abandon()
+    counts: dict[str, dict[str, int]] = {part: writer.counts() for part, writer in parts.items()}
+    _check_lengths(corpus, counts, validation)
+    tokens = sum(count["tokens"] for count in counts.values())
+    progress.finish(f"{tokens:,} tokens, {counts['validation']['tokens']:,} of them held out")
+    return counts
+
+
+def _check_lengths(corpus: Path, counts: dict[str, dict[str, int]], validation: float) -> None:
+    for part, name in (("train", "training"), ("validation", "held-out")):
+        tokens = counts[part]["tokens"]
+        if tokens >= MINIMUM_TOKENS:
+            continue
+        repair = "Gather more text"
+        total = sum(count["tokens"] for count in counts.values())
+        if part == "validation" and total * 0.5 > 2 * MINIMUM_TOKENS:
+            needed = min(0.5, 2 * MINIMUM_TOKENS / total)
+            repair += f", or hold more out: --validation {max(needed, 2 * validation):.2g}"
+        raise DataError(
+            f"{corpus} is too short: its {name} part has {tokens:,} tokens",
+            expected=f"at least {MINIMUM_TOKENS}",
+            repair=repair,
+        )
+
+
+class _PartWriter:
+    """Collects the documents of one part and encodes them in batches."""
+
+    def __init__(self, work: Path, part: Part, tokenizer: Tokenizer) -> None:
+        self.shards = ShardWriter(work, part, token_dtype(tokenizer.vocabulary_size))
+        self.tokens = 0
+        self._tokenizer = tokenizer
+        self._texts: list[str] = []
+        self._batch_bytes = self._bytes = self._documents = 0
+
+    def add(self, text: str) -> int:
+        """Take one document; returns its UTF-8 bytes."""
+        size = len(text.encode("utf-8"))
+        self._texts.append(text)
+        self._batch_bytes += size
+        self._bytes += size
+        self._documents += 1
+        return size
+
+    def is_full(self) -> bool:
+        return self._batch_bytes >= _BATCH_BYTES
+
+    def encode(self) -> None:
+        if not self._texts:
+            return
+        encoded, offsets = self._tokenizer.encode_array(self._texts)
+        ids: np.ndarray = encoded
+        if len(ids) and int(ids.max()) >= self._tokenizer.vocabulary_size:
+            raise MismatchError(
+                f"the tokenizer gave id {int(ids.max()):,}",
+                expected=f"ids below its vocabulary size, {self._tokenizer.vocabulary_size:,}",
+                repair="Check the tokenizer's files",
+            )
+        end = self._tokenizer.end_of_text
+        if end is not None:
+            ids = np.insert(ids, offsets[1:], end)
+            offsets = offsets + np.arange(len(offsets))
+        self.shards.write(ids, offsets[:-1])
+        self.tokens += len(ids)
+        self._texts, self._batch_bytes = [], 0
+
+    def counts(self) -> dict[str, int]:
+        return {"tokens": self.tokens, "documents": self._documents, "bytes": self._bytes}
+
+
+@dataclass
+class ShardWriter:
+    """Writes one part's stream as .npy shards of SHARD_TOKENS tokens, with the document starts beside them.
+
+    A shard may be longer by less than LAST_SHARD_TOKENS where nothing more follows.
+    """
+
+    folder: Path
+    part: str
+    dtype: type[np.uint16] | type[np.uint32]
+    shard_tokens: int = SHARD_TOKENS
+    last_shard_tokens: int = LAST_SHARD_TOKENS
+    _index: int = 0
+    _written: int = 0  # tokens in the open shard
+    _starts: list[np.ndarray] = field(default_factory=list)  # document starts in the stream from this shard on
+    _held: list[np.ndarray] = field(default_factory=list)  # tokens past the open shard's end
+    _held_tokens: int = 0
+    _handle: IO[bytes] | None = None
+
+    def write(self, ids: np.ndarray, starts: np.ndarray) -> None:
+        """Append ids, (tokens,); `starts`, (documents,) int64, are document starts within them."""
+        self._starts.append(starts + (self._written + self._held_tokens))
+        room = self.shard_tokens - self._written
+        if room > 0:
+            self._append(ids[:room])
+            ids = ids[room:]
+        if not len(ids):
+            return
+        self._held.append(ids)
+        self._held_tokens += len(ids)
+        if self._held_tokens >= self.last_shard_tokens:
+            self._next_shard()
+
+    def close(self) -> None:
+        """Finish the last shard; a part without any token still has one, empty."""
+        for ids in self._held:
+            self._append(ids)
+        self._held, self._held_tokens = [], 0
+        self._append(np.empty(0, self.dtype))
+        starts = np.concatenate([np.empty(0, np.int64), *self._starts])
+        self._finish_shard(starts)
+        self._starts = []
+
+    def abandon(self) -> None:
+        """Close the file of a shard that will not be finished."""
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
+
+    def _next_shard(self) -> None:
+        starts = np.concatenate(self._starts)
+        end = self._written
+        self._finish_shard(starts[starts < end])
+        held = np.concatenate(self._held)
+        self._held, self._held_tokens, self._starts = [], 0, []
+        self._index, self._written = self._index + 1, 0
+        self.write(held, starts[starts >= end] - end)
+
+    def _append(self, ids: np.ndarray) -> None:
+        if self._handle is None:
+            self._handle = (self.folder / f"{self.part}-{self._index:05d}.npy").open("wb")
+            _write_header(self._handle, self.dtype, 0)
+        self._handle.write(np.ascontiguousarray(ids, dtype=self.dtype).tobytes())
+        self._written += len(ids)
+
+    def _finish_shard(self, starts: np.ndarray) -> None:
+        if self._handle is not None:
+            self._handle.seek(0)
+            _write_header(self._handle, self.dtype, self._written)
+            self._handle.close()
+            self._handle = None
+        name = f"documents-{self.part}-{self._index:05d}.npy"
+        np.save(self.folder / name, starts.astype(np.int64), allow_pickle=False)
+
+
+def _write_header(handle: IO[bytes], dtype: type[np.generic], length: int) -> None:
+    """NumPy leaves room in the header for the length to grow, so that it can be written again in place."""
+    header: dict[str, Any] = {
+        "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
+        "fortran_order": False,
+        "shape": (length,),
+    }
+    np.lib.format.write_array_header_1_0(handle, header)
