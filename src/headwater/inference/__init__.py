@@ -1,0 +1,1 @@
+"""What a trained model does with text: score it (`scorer`) or continue it (`engine`, `sampling`)."""

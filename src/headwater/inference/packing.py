@@ -1,0 +1,137 @@
+"""Requests without padding: a forest of rows in which a shared start stands once.
+
+Windows sorted by their tokens become packs: one row a distinct token of a distinct path from the start of the
+text. `BranchAttention` runs attention over such a pack a branch at a time, so that what a row sees depends on
+its own path alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from headwater.model.attention import attend
+
+# Rows of one pack: enough for efficient matrix products, few enough for their results to stay small.
+PACK_ROWS = 2_048
+# A shared start shorter than this is cheaper computed again than kept apart.
+_SHARED_ROWS = 12
+
+
+@dataclass(slots=True)
+class Branch:
+    """Consecutive tokens that the same requests share: rows [first, last) of a pack, behind `parent`."""
+
+    first: int
+    last: int
+    parent: Branch | None
+
+    def ancestors(self) -> list[Branch]:
+        """The branches before this one, from the root."""
+        found: list[Branch] = []
+        branch = self.parent
+        while branch is not None:
+            found.append(branch)
+            branch = branch.parent
+        return found[::-1]
+
+
+@dataclass(slots=True)
+class Pack:
+    """Requests laid out as a forest: one row a distinct token of a distinct path."""
+
+    ids: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    branches: list[Branch] = field(default_factory=list)
+    members: list[int] = field(default_factory=list)
+    paths: list[npt.NDArray[np.int64]] = field(default_factory=list)  # the rows of each member, in order
+
+    def add(self, ids: list[int], depth: int, parent: Branch | None) -> Branch:
+        """New rows for `ids`, which stand at positions `depth` and on."""
+        branch = Branch(len(self.ids), len(self.ids) + len(ids), parent)
+        self.ids += ids
+        self.positions += range(depth, depth + len(ids))
+        self.branches.append(branch)
+        return branch
+
+
+def packs(inputs: Sequence[list[int]]) -> Iterator[Pack]:
+    """Lay out token lists, each at least one token, in packs of about PACK_ROWS rows."""
+    order = sorted(range(len(inputs)), key=inputs.__getitem__)
+    start = 0
+    while start < len(order):
+        chosen, rows = [order[start]], len(inputs[order[start]])
+        for candidate in order[start + 1 :]:
+            rows += len(inputs[candidate]) - _shared(inputs[chosen[-1]], inputs[candidate])
+            if rows > PACK_ROWS:
+                break
+            chosen.append(candidate)
+        yield _laid_out(chosen, [inputs[index] for index in chosen])
+        start += len(chosen)
+
+
+def _laid_out(members: list[int], inputs: list[list[int]]) -> Pack:
+    pack = Pack(members=members, paths=[np.empty(len(ids), dtype=np.int64) for ids in inputs])
+    shared = [_shared(a, b) for a, b in itertools.pairwise(inputs)]
+    # (first member, one past the last, how much of their start has rows already, the branch that has them)
+    work: list[tuple[int, int, int, Branch | None]] = [(0, len(inputs), 0, None)]
+    while work:
+        low, high, depth, parent = work.pop()
+        # What all of [low, high) share: sorted as they are, the least that two neighbours share.
+        common = min([len(inputs[low]), *shared[low : high - 1]])
+        alone = high - low == 1
+        if alone or common - depth >= _SHARED_ROWS:
+            parent = pack.add(inputs[low][depth:common], depth, parent)
+            for member in range(low, high):
+                pack.paths[member][depth:common] = np.arange(parent.first, parent.last)
+            depth = common
+        if not alone:
+            cuts = [low, *(m + 1 for m in range(low, high - 1) if shared[m] <= common), high]
+            for a, b in reversed(list(itertools.pairwise(cuts))):
+                if b - a > 1 or len(inputs[a]) > depth:
+                    work.append((a, b, depth, parent))
+    return pack
+
+
+def _shared(a: list[int], b: list[int]) -> int:
+    """How many tokens two windows have in common at their start; 0 where that is too few to keep apart."""
+    limit = min(len(a), len(b))
+    if a[:limit] == b[:limit]:
+        return limit if limit >= _SHARED_ROWS else 0
+    low, high = 0, limit  # a[:low] == b[:low], a[:high] != b[:high]
+    while high - low > 1:
+        middle = (low + high) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low if low >= _SHARED_ROWS else 0
+
+
+class BranchAttention:
+    """Causal attention inside each branch and to all of its ancestors."""
+
+    def __init__(self, branches: Sequence[Branch]) -> None:
+        self._branches = [(branch, branch.ancestors()) for branch in branches]
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Each (rows, head, head_dim) -> (rows, head, head_dim)."""
+        attended = torch.empty_like(query, memory_format=torch.contiguous_format)
+        for branch, ancestors in self._branches:
+            part = slice(branch.first, branch.last)
+            if ancestors:
+                rows = [slice(a.first, a.last) for a in ancestors] + [part]
+                keys = torch.cat([key[row] for row in rows])
+                values = torch.cat([value[row] for row in rows])
+            else:
+                keys, values = key[part], value[part]
+            query_part, keys, values = (x.transpose(0, 1)[None] for x in (query[part], keys, values))
+            out = attend(query_part, keys, values)  # (1, head, rows, head_dim)
+            attended[part] = out[0].transpose(0, 1)
+        return attended

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.errors import DataError, UsageError
+from headwater.inference.packing import packs
+from headwater.inference.scorer import Scorer, windows
+from headwater.model import build_model, preset
+from headwater.model.transformer import Transformer
+from headwater.tokenizer import Tokenizer
+
+SENTENCES = ["the river runs to the sea. ", "a stone lies in the river. ", "rain fell on the town. "]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(SENTENCES, kind="gpt2", vocab_size=300, special_tokens=["<|endoftext|>"])
+
+
+@pytest.fixture(scope="module", params=["gpt2-nano", "gpt1-nano"])
+def model(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Transformer:
+    # A large deviation makes probabilities uneven, as a trained model's are.
+    config = preset(request.param, vocabulary=tokenizer.vocabulary_size, context=48, init_deviation=0.08)
+    return build_model(config, seed=3).eval()
+
+
+@pytest.fixture(scope="module")
+def scorer(model: Transformer, tokenizer: Tokenizer) -> Scorer:
+    return Scorer(model, tokenizer)
+
+
+def score_plainly(model: Transformer, context: list[int], continuation: list[int]) -> np.ndarray:
+    ids = torch.tensor([[*context, *continuation]])
+    with torch.no_grad():
+        log_probabilities = model(ids[:, :-1]).log_softmax(dim=-1)[0]
+    rows = range(len(context) - 1, ids.shape[1] - 1)
+    return np.array([log_probabilities[row, ids[0, row + 1]].item() for row in rows])
+
+
+ids = st.integers(min_value=0, max_value=279)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_scores_are_those_of_the_plain_forward_pass_whatever_the_neighbours(
+    data: st.DataObject, scorer: Scorer, model: Transformer
+) -> None:
+    trunk = data.draw(st.lists(ids, min_size=1, max_size=30))
+    requests = []
+    for _ in range(data.draw(st.integers(min_value=1, max_value=6))):
+        own = data.draw(st.lists(ids, max_size=6))
+        context = trunk[: data.draw(st.integers(min_value=1, max_value=len(trunk)))] + own
+        requests.append((context, data.draw(st.lists(ids, min_size=1, max_size=8))))
+    together = scorer.token_scores(requests)
+    for (context, continuation), scores in zip(requests, together, strict=True):
+        expected = score_plainly(model, context, continuation)
+        np.testing.assert_allclose(scores.log_probability, expected, atol=1e-5)
+    reverse = scorer.score_ids(requests[::-1])[::-1]
+    for request, both in zip(requests, reverse, strict=True):
+        assert scorer.score_ids([request])[0] == pytest.approx(both, abs=1e-5)
+
+
+@settings(deadline=None)
+@given(lists=st.lists(st.lists(st.sampled_from([0, 1]), min_size=1, max_size=40), min_size=1, max_size=12))
+def test_a_pack_holds_every_text_along_its_path(lists: list[list[int]]) -> None:
+    seen = []
+    for pack in packs(lists):
+        for member, path in zip(pack.members, pack.paths, strict=True):
+            assert [pack.ids[row] for row in path] == lists[member]
+            assert [pack.positions[row] for row in path] == list(range(len(path)))
+            seen.append(member)
+    assert sorted(seen) == list(range(len(lists)))
+
+
+def test_a_shared_start_stands_once() -> None:
+    start = list(range(100))
+    (pack,) = packs([[*start, answer, 7] for answer in range(4)])
+    assert len(pack.ids) == 100 + 4 * 2
+
+
+@given(
+    length=st.integers(min_value=1, max_value=60),
+    context=st.integers(min_value=1, max_value=20),
+    data=st.data(),
+)
+def test_windows_predict_every_token_once_with_the_stated_context(
+    length: int, context: int, data: st.DataObject
+) -> None:
+    stride = data.draw(st.integers(min_value=1, max_value=context))
+    first = data.draw(st.integers(min_value=1, max_value=length))
+    text = list(range(length))
+    predicted = []
+    for window in windows(text, first, context, stride):
+        assert 1 <= len(window.inputs) <= context
+        assert len(window.targets) <= len(window.inputs)
+        assert window.inputs[-1] == window.targets[-1] - 1
+        if window.inputs[0] > 0:
+            assert len(window.inputs) == context
+        predicted += window.targets
+    assert predicted == text[first:]
+
+
+def test_rolling_scores_the_first_token_after_end_of_text(scorer: Scorer, model: Transformer) -> None:
+    text = [(7 * i) % 280 for i in range(100)]
+    start = scorer.tokenizer.end_of_text
+    assert start is not None
+    scores = scorer.rolling(text, context=32, stride=8)
+    assert scores.shape == (100,)
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores[:32], score_plainly(model, [start], text[:32]), atol=1e-5)
+    np.testing.assert_allclose(scores[32:40], score_plainly(model, text[7:32], text[32:40])[-8:], atol=1e-5)
+    np.testing.assert_array_equal(scorer.rolling([]), np.empty(0, np.float32))
+
+
+def test_a_tie_with_the_likeliest_token_is_greedy(scorer: Scorer, model: Transformer) -> None:
+    with torch.no_grad():
+        best = int(model(torch.tensor([[5, 6]]))[0, -1].argmax())
+    assert scorer.score_ids([([5, 6], [best])])[0][1]
+    assert not scorer.score_ids([([5, 6], [(best + 1) % 280])])[0][1]
+
+
+def test_a_long_context_loses_its_start(scorer: Scorer) -> None:
+    context = [(11 * i) % 280 for i in range(80)]
+    assert scorer.score_ids([(context, [1, 2])]) == scorer.score_ids([(context[-47:], [1, 2])])
+
+
+def test_spaces_at_the_end_of_the_context_belong_to_the_continuation(scorer: Scorer) -> None:
+    context, continuation = scorer.encode_pair("the river ", "runs")
+    assert (context, continuation) == scorer.encode_pair("the river", " runs")
+    assert scorer.tokenizer.decode(continuation) == " runs"
+    assert scorer.encode_pair("", "the")[0] == [scorer.tokenizer.end_of_text]
+
+
+def test_requests_that_cannot_be_scored_are_named(scorer: Scorer) -> None:
+    with pytest.raises(DataError, match="no tokens"):
+        scorer.score_ids([([1], [2]), ([], [1])])
+    with pytest.raises(DataError, match="adds no token"):
+        scorer.score([("the river", "")])
+    with pytest.raises(UsageError, match="out of range"):
+        scorer.score_ids([([1], [3000])])
+    with pytest.raises(UsageError, match="stride"):
+        scorer.rolling([1, 2], context=49)
+
+
+def test_every_precision_agrees_within_its_rounding(model: Transformer, tokenizer: Tokenizer) -> None:
+    import copy
+
+    requests = [([i, i + 1, i + 2], [i + 3, i + 4]) for i in range(50)]
+    exact = [score for score, _ in Scorer(model, tokenizer).score_ids(requests)]
+    rounded = [s for s, _ in Scorer(copy.deepcopy(model).bfloat16(), tokenizer).score_ids(requests)]
+    assert np.abs(np.subtract(exact, rounded)).max() < 0.1
