@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from headwater.model.config import PRESETS, ModelConfig, preset
 
 if TYPE_CHECKING:
+    from headwater.model.lstm import LSTM
     from headwater.model.transformer import Transformer
+
+    Model = Transformer | LSTM
 
 __all__ = ["PRESETS", "ModelConfig", "build_model", "preset"]
 
 
-def build_model(config: ModelConfig, *, seed: int | None = None, device: str = "cpu") -> Transformer:
+def build_model(config: ModelConfig, *, seed: int | None = None, device: str = "cpu") -> Model:
     """Build the model that `config` describes, in float32.
 
     With a seed its weights are drawn from it; without one they are left for a loader to fill, and on device
@@ -20,10 +23,11 @@ def build_model(config: ModelConfig, *, seed: int | None = None, device: str = "
     """
     import torch
 
+    from headwater.model.lstm import LSTM
     from headwater.model.transformer import Transformer
 
     with torch.device("meta"):
-        model = Transformer(config)
+        model = Transformer(config) if config.architecture == "transformer" else LSTM(config)
     if device != "meta":
         model = model.to_empty(device=device)
     if seed is not None:

@@ -14,9 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 
-def attend(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: float = 0.0
-) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
     """Attention through torch's fused kernels.
 
     query: (batch, head, query_time, head_dim); key, value: (batch, head, key_time, head_dim); mask: bool,

@@ -1,7 +1,7 @@
 """The key/value cache: what attention has seen, so that a new token costs one position.
 
 One preallocated pair of tensors a layer. All rows of the batch have the same length; an engine that serves
-rows of unequal length keeps its own.
+rows of unequal length keeps its own. An LSTM's is the state of its recurrence.
 """
 
 from __future__ import annotations
@@ -39,4 +39,17 @@ class KeyValueCache:
 
     def advance(self, time: int) -> None:
         """Count `time` positions as seen, once every layer has stored them."""
+        self.length += time
+
+
+class RecurrentState:
+    """An LSTM's hidden and cell state, each (layers, batch, units), after `length` positions."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self.state: tuple[Tensor, Tensor] | None = None
+
+    def store(self, state: tuple[Tensor, Tensor], time: int) -> None:
+        """The state `time` positions later."""
+        self.state = state
         self.length += time

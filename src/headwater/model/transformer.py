@@ -104,9 +104,7 @@ class Transformer(nn.Module):
         self.positions = nn.Embedding(config.context, config.width)
         self.embedding_dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList([Block(config) for _ in range(config.layers)])
-        self.final_norm = (
-            nn.LayerNorm(config.width, config.norm_epsilon) if config.final_norm else nn.Identity()
-        )
+        self.final_norm = nn.LayerNorm(config.width, config.norm_epsilon) if config.final_norm else nn.Identity()
 
     def forward(self, ids: Tensor) -> Tensor:
         """Next-token logits: (batch, time) int64 -> (batch, time, vocabulary) float32."""

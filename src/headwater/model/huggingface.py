@@ -1,0 +1,165 @@
+"""Hugging Face's words for our models: `config.json` and the names of tensors, in both directions.
+
+`gpt2` is the pre-norm Transformer with a final norm, `openai-gpt` the post-norm one without. Both keep their
+linear maps as width-1 convolutions, (in, out), the transpose of ours. What those formats have no word for stands
+in a table "headwater" of `config.json`, which other programs leave alone. A model that is neither (the LSTM, a
+pre-norm model without a final norm) gets a model type of our own and keeps our names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from headwater.errors import DataError, UsageError
+from headwater.model.config import ModelConfig
+
+TABLE = "headwater"
+_OWN = "headwater-"  # model types that only Headwater reads
+_CLASSES = {"gpt2": "GPT2LMHeadModel", "openai-gpt": "OpenAIGPTLMHeadModel"}
+# The tanh form of GELU under the names it goes by; openai-gpt calls it plainly "gelu".
+_TANH_GELU = {"gpt2": {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"}, "openai-gpt": {"gelu", "gelu_new"}}
+_END_OF_TEXT = 50_256  # <|endoftext|> of the original GPT-2 vocabulary
+# Fields of ModelConfig that neither format has a word for.
+_OURS_ONLY = ("position_deviation", "residual_scaling", "embedding_dropout", "softmax_rows")
+# Switches of GPT2Config that would make it another model, with the value that leaves it ours.
+_PLAIN = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
+
+# Causal masks that older files carry, position numbers, and the heads of `transformers` for other uses.
+_BUFFERS = re.compile(r"(^|\.)(h\.\d+\.attn\.(bias|masked_bias)|position_ids)$")
+HEAD = "lm_head.weight"
+
+_BLOCK = {
+    "norm_1": "ln_1",
+    "attention.query_key_value": "attn.c_attn",
+    "attention.projection": "attn.c_proj",
+    "norm_2": "ln_2",
+    "mlp.expand": "mlp.c_fc",
+    "mlp.contract": "mlp.c_proj",
+}
+_EMBEDDINGS = {"gpt2": ("wte", "wpe"), "openai-gpt": ("tokens_embed", "positions_embed")}
+
+
+class Name(NamedTuple):
+    """One tensor: our name, the file's name, and whether the file holds the transpose."""
+
+    ours: str
+    theirs: str
+    transposed: bool
+
+
+def model_type(config: ModelConfig) -> str:
+    """The `model_type` of this model: "gpt2", "openai-gpt", "headwater-lstm" or "headwater-transformer"."""
+    if config.architecture == "transformer":
+        if config.norm == "pre" and config.final_norm:
+            return "gpt2"
+        if config.norm == "post" and not config.final_norm:
+            return "openai-gpt"
+    return _OWN + config.architecture
+
+
+def tensor_names(kind: str, config: ModelConfig, ours: list[str]) -> Iterator[Name]:
+    """The tensors of a file of this model type, in the order of our own names."""
+    if kind not in _CLASSES:
+        yield from (Name(name, name, False) for name in ours)
+        return
+    tokens, positions = _EMBEDDINGS[kind]
+    yield Name("tokens.weight", f"transformer.{tokens}.weight", False)
+    yield Name("positions.weight", f"transformer.{positions}.weight", False)
+    for layer in range(config.layers):
+        for mine, theirs in _BLOCK.items():
+            linear = not mine.startswith("norm")
+            for part in ("weight", "bias"):
+                yield Name(
+                    f"blocks.{layer}.{mine}.{part}",
+                    f"transformer.h.{layer}.{theirs}.{part}",
+                    linear and part == "weight",
+                )
+    if config.final_norm:
+        for part in ("weight", "bias"):
+            yield Name(f"final_norm.{part}", f"transformer.ln_f.{part}", False)
+
+
+def is_buffer(name: str) -> bool:
+    """Whether a tensor of a Hugging Face file is no weight: a causal mask, position numbers."""
+    return _BUFFERS.search(name) is not None
+
+
+def write_config(config: ModelConfig, dtype: str, end_of_text: int | None) -> dict[str, Any]:
+    """The content of `config.json`; `dtype` as torch names it, without "torch."."""
+    kind = model_type(config)
+    if kind not in _CLASSES:
+        return {"model_type": kind, "dtype": dtype, TABLE: config.to_dict()}
+    if end_of_text is None and kind == "gpt2" and config.vocabulary > _END_OF_TEXT:
+        end_of_text = _END_OF_TEXT
+    content: dict[str, Any] = {
+        "model_type": kind,
+        "architectures": [_CLASSES[kind]],
+        "dtype": dtype,
+        "vocab_size": config.vocabulary,
+        "n_positions": config.context,
+        "n_embd": config.width,
+        "n_layer": config.layers,
+        "n_head": config.heads,
+        "layer_norm_epsilon": config.norm_epsilon,
+        "resid_pdrop": config.dropout,
+        "embd_pdrop": config.dropout,
+        "attn_pdrop": config.dropout,
+        "initializer_range": config.init_deviation,
+        "bos_token_id": end_of_text,
+        "eos_token_id": end_of_text,
+        "tie_word_embeddings": True,
+    }
+    content |= {"activation_function": "gelu_new"} if kind == "gpt2" else {"afn": "gelu"}
+    return content | {TABLE: {name: getattr(config, name) for name in _OURS_ONLY}}
+
+
+def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig]:
+    """(model type, our configuration) of a `config.json`.
+
+    Raises DataError naming the key when it describes a model that is not ours.
+    """
+    kind = content.get("model_type")
+    table = content.get(TABLE, {})
+    try:
+        if isinstance(kind, str) and kind.startswith(_OWN):
+            return kind, ModelConfig.build(table, source=path)
+        if kind not in _CLASSES:
+            seen = f"describes a {kind!r}, which Headwater does not have" if kind else "names no model_type"
+            raise DataError(
+                f"{path} {seen}",
+                expected="gpt2 or openai-gpt",
+            )
+        _refuse_variants(kind, content, path)
+        fields = {
+            "vocabulary": content["vocab_size"],
+            "context": content.get("n_positions", content.get("n_ctx")),
+            "width": content["n_embd"],
+            "layers": content["n_layer"],
+            "heads": content["n_head"],
+            "norm_epsilon": content.get("layer_norm_epsilon", 1e-5),
+            "dropout": content.get("resid_pdrop", 0.1),
+            "init_deviation": content.get("initializer_range", 0.02),
+            "norm": "pre" if kind == "gpt2" else "post",
+            "final_norm": kind == "gpt2",
+            "residual_scaling": kind == "gpt2",
+        }
+        return kind, ModelConfig.build(fields, table, source=path)
+    except KeyError as error:
+        raise DataError(f"{path} lacks the key {error.args[0]!r}", expected=f"a {kind} configuration") from None
+    except UsageError as error:
+        raise DataError(str(error)) from None
+
+
+def _refuse_variants(kind: str, content: Mapping[str, Any], path: str) -> None:
+    key = "activation_function" if kind == "gpt2" else "afn"
+    activation = content.get(key)
+    if activation is not None and activation not in _TANH_GELU[kind]:
+        raise DataError(f"{path} has {key} = {activation!r}", expected="GELU in its tanh form, as GPT-1 and GPT-2")
+    for name, plain in _PLAIN.items():
+        if content.get(name, plain) != plain:
+            raise DataError(f"{path} has {name} = {content[name]!r}", expected=f"{plain!r}, as GPT-1 and GPT-2")
+    inner = content.get("n_inner")
+    if inner is not None and inner != 4 * content["n_embd"]:
+        raise DataError(f"{path} has n_inner = {inner}", expected=f"4 · n_embd = {4 * content['n_embd']}")

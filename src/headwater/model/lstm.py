@@ -1,0 +1,95 @@
+"""The LSTM that GPT-1 is compared with (Radford et al. 2018, section 5): same tokens, objective, heads and loop.
+
+The paper gives one layer of 2,048 units and no more. Decided here: tokens are embedded at the Transformer's
+width; the hidden state is mapped to that width by one linear map outside the recurrence, so that the output
+matrix is tied to the embeddings and heads are as wide as on the Transformer; dropout stands on the embeddings
+and on the hidden state, at the Transformer's rate. The forget gates begin with bias 1 (Jozefowicz et al. 2015).
+Order makes position rows needless, and the state has no limit of context.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from headwater.errors import UsageError
+from headwater.model.cache import RecurrentState
+from headwater.model.config import ModelConfig
+from headwater.model.transformer import Embeddings, Linear
+
+
+class LSTM(nn.Module):
+    """Token embeddings, the recurrence, the map to the embeddings' width, the tied output."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        units = config.units or config.width
+        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.embedding_dropout = nn.Dropout(config.dropout)
+        between = config.dropout if config.layers > 1 else 0.0
+        self.recurrence = nn.LSTM(config.width, units, config.layers, batch_first=True, dropout=between)
+        self.hidden_dropout = nn.Dropout(config.dropout)
+        self.projection = Linear(units, config.width)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Next-token logits: (batch, time) int64 -> (batch, time, vocabulary) float32."""
+        embeddings = self.embeddings()
+        return self.logits(self.hidden(ids, embeddings=embeddings), embeddings)
+
+    def embeddings(self) -> Embeddings:
+        """The token matrix of this step, as `Transformer.embeddings`; there are no position rows."""
+        tokens = self.tokens.weight
+        if self.config.embedding_dropout == "matrix":
+            tokens = self.embedding_dropout(tokens)
+        return Embeddings(tokens, tokens[:0])
+
+    def hidden(
+        self,
+        ids: Tensor,
+        *,
+        cache: RecurrentState | None = None,
+        mask: Tensor | None = None,
+        embeddings: Embeddings | None = None,
+    ) -> Tensor:
+        """What heads read: (batch, time) int64 -> (batch, time, width) float32.
+
+        With a cache, ids go on where it stands, and it is moved on. Raises UsageError for a mask: a recurrence
+        has none.
+        """
+        if mask is not None:
+            raise UsageError("an LSTM was given an attention mask", expected="none: it reads from left to right")
+        tokens, _ = embeddings or self.embeddings()
+        x = functional.embedding(ids, tokens)  # (batch, time, width)
+        if self.config.embedding_dropout == "sum":
+            x = self.embedding_dropout(x)
+        state = cache.state if cache is not None else None
+        x, state = self.recurrence(x.to(self.projection.weight.dtype), state)  # (batch, time, units)
+        if cache is not None:
+            cache.store(state, ids.shape[1])
+        projected: Tensor = self.projection(self.hidden_dropout(x))
+        return projected.float()
+
+    def output_matrix(self, embeddings: Embeddings | None = None) -> Tensor:
+        """The rows that the softmax runs over: (vocabulary, width)."""
+        return (embeddings or self.embeddings()).tokens
+
+    def logits(self, hidden: Tensor, embeddings: Embeddings | None = None) -> Tensor:
+        """(…, width) -> (…, vocabulary) float32."""
+        matrix = self.output_matrix(embeddings)
+        return functional.linear(hidden.to(matrix.dtype), matrix).float()
+
+    @torch.no_grad()
+    def initialise(self, seed: int) -> None:
+        """Draw all weights from the seed: N(0, deviation²), biases 0, the forget gates' 1."""
+        generator = torch.Generator().manual_seed(seed)
+        for parameter in self.parameters():
+            if parameter.dim() < 2:
+                nn.init.zeros_(parameter)
+            else:
+                nn.init.normal_(parameter, std=self.config.init_deviation, generator=generator)
+        units = self.recurrence.hidden_size
+        for layer in range(self.config.layers):
+            # Gates stand in the order input, forget, cell, output; of the two biases one is enough.
+            self.recurrence.get_parameter(f"bias_ih_l{layer}")[units : 2 * units] = 1.0

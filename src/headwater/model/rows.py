@@ -1,0 +1,38 @@
+"""More vocabulary rows for a model that was trained with fewer.
+
+GPT-1's start, delimiter and extract tokens are such rows: added behind the others when fine-tuning begins, drawn
+as all weights were (Radford et al. 2018, section 3.3 and the original code).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from headwater.errors import UsageError
+
+if TYPE_CHECKING:
+    from headwater.model import Model
+
+
+@torch.no_grad()
+def add_rows(model: Model, count: int, *, seed: int) -> Model:
+    """Give `model` `count` more vocabulary rows, N(0, init_deviation²), and return it.
+
+    The old rows keep their numbers and values. Parameters are replaced: make the optimizer afterwards. Raises
+    UsageError when `count` is negative.
+    """
+    if count < 0:
+        raise UsageError(f"{count} vocabulary rows to add", expected="0 or more")
+    if count == 0:
+        return model
+    old = model.tokens.weight
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.empty(count, old.shape[1]).normal_(std=model.config.init_deviation, generator=generator)
+    weight = torch.cat([old, drawn.to(device=old.device, dtype=old.dtype)])
+    model.tokens.weight = nn.Parameter(weight, requires_grad=old.requires_grad)
+    model.tokens.num_embeddings = len(weight)
+    model.config = model.config.model_copy(update={"vocabulary": len(weight)})
+    return model
