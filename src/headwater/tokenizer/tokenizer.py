@@ -18,6 +18,7 @@ from headwater import provenance, resources
 from headwater.errors import UsageError
 from headwater.progress import SILENT, Progress
 from headwater.tokenizer.files import read_folder, read_pair, write_files
+from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
 from headwater.tokenizer.vocabulary import END_OF_TEXT, TASK_TOKENS, Kind, Vocabulary
 
@@ -196,5 +197,5 @@ def _as_texts(texts: Sequence[str]) -> list[str]:
     return list(texts)
 
 
-def _codec(vocabulary: Vocabulary) -> ByteLevelCodec:
-    return ByteLevelCodec(vocabulary)
+def _codec(vocabulary: Vocabulary) -> ByteLevelCodec | WordCodec:
+    return ByteLevelCodec(vocabulary) if vocabulary.kind == "gpt2" else WordCodec(vocabulary)

@@ -1,0 +1,248 @@
+"""GPT-1's encoding, with the ids of the authors' code at many times its speed.
+
+The authors repair a text with ftfy, standardise it, split it with spaCy's English tokenizer, lower-case the words and
+merge characters (Radford et al. 2018, section 4.1; `reference` shows it plainly). Three facts make it fast, each held
+by a property test: most lines need no repair, and a line that ftfy would leave alone is known by its characters;
+standardisation and spaCy's rules act inside chunks between white space, so that the ids of a chunk can be
+remembered; and a chunk of letters that is no special case of spaCy's is one word. Where a special case of spaCy's
+could reach across white space, the whole line goes through spaCy.
+
+Decoding is readable, not exact: case and spacing are lost when a text is encoded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headwater.errors import ResourceError
+from headwater.tokenizer.vocabulary import NEWLINE, UNKNOWN, WORD_END, Vocabulary
+
+# Distinct chunks and words kept; natural text of any size stays below it for long.
+_REMEMBERED = 1 << 20
+_DASHES = str.maketrans({"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"})
+# A run of one of the signs that standardisation sets apart.
+_SIGNS = re.compile(r"""([-~!";?+,)(/*\[\]}{|_])\1*""")
+_LETTERS = re.compile(r"[A-Za-z]+")
+# What an ASCII line must hold for ftfy to look at it: an entity, a control character, another line break.
+_ASCII_REPAIR = re.compile(r"[&\x00-\x08\x0b-\x1f\x7f]")
+# What makes ftfy's repair of a line depend on more than single characters.
+_CONTEXT = re.compile(r"[&\r\x1b\x0c\x85\u2028\u2029\ud800-\udfff]")
+# ftfy cuts longer lines at this many characters.
+_LONGEST_LINE = 1_000_000
+
+
+class WordCodec:
+    """Text to ids and back for a vocabulary of kind "gpt1"; special tokens are text here."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.token_bytes: list[bytes] = [_shown(token).encode() for token in vocabulary.tokens]
+        for name, index in vocabulary.specials.items():
+            self.token_bytes[index] = name.encode()
+        self._newline = vocabulary.ids[NEWLINE]
+        self._splitter: WordSplitter | None = None
+        self._chunks: dict[str, bytes | None] = {}
+        self._model: Any = None
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text."""
+        return [np.frombuffer(self._encode(text), np.uint32).tolist() for text in texts]
+
+    def encode_array(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+        """(ids of all texts in one array, offsets of len(texts) + 1)."""
+        parts = [self._encode(text) for text in texts]
+        offsets = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum([len(part) // 4 for part in parts], out=offsets[1:])
+        return np.frombuffer(b"".join(parts), np.uint32), offsets
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Readable text: words with one space between them, as the vocabulary spells them."""
+        return b"".join([self.token_bytes[i] for i in ids]).decode("utf-8").rstrip(" ")
+
+    def _encode(self, text: str) -> bytes:
+        """The ids of a text as the bytes of a uint32 array."""
+        if self._splitter is None:
+            self._splitter = WordSplitter()
+        lines: list[bytes] = []
+        for line in self._splitter.repaired_lines(text):
+            chunks = line.split()
+            if not chunks:
+                continue
+            try:
+                lines.append(b"".join([self._chunks[chunk] for chunk in chunks]))  # type: ignore[misc]
+            except (KeyError, TypeError):
+                lines.append(self._encode_line(line, chunks))
+        return np.uint32(self._newline).tobytes().join(lines)
+
+    def _encode_line(self, line: str, chunks: list[str]) -> bytes:
+        """The slow way for a line with chunks that are new, or that need their neighbours."""
+        assert self._splitter is not None
+        if len(self._chunks) > _REMEMBERED:
+            self._chunks.clear()
+        for chunk in chunks:
+            if chunk not in self._chunks:
+                words = self._splitter.split_chunk(chunk)
+                self._chunks[chunk] = None if words is None else self._merge(words)
+        parts = [self._chunks[chunk] for chunk in chunks]
+        if None in parts:
+            return self._merge(self._splitter.split_line(line))
+        return b"".join(parts)  # type: ignore[arg-type]
+
+    def _merge(self, words: list[str]) -> bytes:
+        """Ids of lower-case words, each merged by itself."""
+        if self._model is None:
+            from tokenizers import models
+
+            ids = {t: i for t, i in self.vocabulary.ids.items() if t not in self.vocabulary.specials}
+            self._model = models.BPE(
+                vocab=ids,
+                merges=list(self.vocabulary.merges),
+                unk_token=UNKNOWN,
+                end_of_word_suffix=WORD_END,
+            )
+        return np.array([t.id for word in words for t in self._model.tokenize(word)], np.uint32).tobytes()
+
+
+class WordSplitter:
+    """GPT-1's words: repaired lines, and the lower-case words of a line or of a chunk of one."""
+
+    def __init__(self) -> None:
+        try:
+            import ftfy
+            import ftfy.badness
+            import ftfy.fixes
+            import spacy
+        except ModuleNotFoundError as error:
+            raise ResourceError(
+                f"GPT-1's tokenizer needs the package {error.name}", repair="pip install 'headwater[gpt1]'"
+            ) from None
+        self._ftfy: Any = ftfy
+        self._tokenizer: Any = spacy.blank("en").tokenizer
+        self._repairs = _CharacterRepairs()
+        rules = self._tokenizer.rules
+        # Special cases that hold an affix are matched again over the tokens of a text, white space ignored. A
+        # tokenizer without them tells where one of them was at work.
+        affixed = [
+            case
+            for case in rules
+            if self._tokenizer.find_prefix(case)
+            or self._tokenizer.find_infix(case)
+            or self._tokenizer.find_suffix(case)
+        ]
+        self._plain_tokenizer: Any = type(self._tokenizer)(
+            self._tokenizer.vocab,
+            rules={case: tokens for case, tokens in rules.items() if case not in set(affixed)},
+            prefix_search=self._tokenizer.prefix_search,
+            suffix_search=self._tokenizer.suffix_search,
+            infix_finditer=self._tokenizer.infix_finditer,
+            token_match=self._tokenizer.token_match,
+            url_match=self._tokenizer.url_match,
+        )
+        self._cases = frozenset(rules)
+
+    def repaired_lines(self, text: str) -> list[str]:
+        """The lines of the text as ftfy repairs them, dashes and ellipses made simple."""
+        if text.isascii():
+            if _ASCII_REPAIR.search(text) is None:
+                return text.split("\n")
+            return self._ftfy.fix_text(text).translate(_DASHES).split("\n")
+        return self._repaired(text).translate(_DASHES).split("\n")
+
+    def _repaired(self, text: str) -> str:
+        """ftfy.fix_text, each line of which is skipped where nothing in it needs repair."""
+        lines = text.split("\n")
+        if max(map(len, lines)) >= _LONGEST_LINE:
+            return str(self._ftfy.fix_text(text))
+        is_bad = self._ftfy.badness.is_bad
+        markup = False
+        for number, line in enumerate(lines):
+            # Once a "<" was seen, ftfy takes the text for markup and leaves entities alone.
+            markup = markup or "<" in line
+            if line.isascii():
+                if _ASCII_REPAIR.search(line) is None:
+                    continue
+            elif _CONTEXT.search(line) is None:
+                segment = line if number == len(lines) - 1 else line + "\n"
+                fixed = None if is_bad(segment) else self._repairs.repair(segment)
+                if fixed is not None and (fixed == segment or not is_bad(fixed)):
+                    lines[number] = fixed.removesuffix("\n")
+                    continue
+            segment = line if number == len(lines) - 1 else line + "\n"
+            fixed = self._ftfy.fix_text(segment, unescape_html=False if markup else "auto")
+            lines[number] = fixed.removesuffix("\n") if number < len(lines) - 1 else fixed
+        return "\n".join(lines)
+
+    def split_line(self, line: str) -> list[str]:
+        """The words of a repaired line."""
+        apart = " ".join(_SIGNS.sub(r" \g<0> ", line).split())
+        return [token.text.lower() for token in self._tokenizer(apart)]
+
+    def split_chunk(self, chunk: str) -> list[str] | None:
+        """The words of a chunk without white space; None where they may depend on its neighbours."""
+        words: list[str] = []
+        for part in _SIGNS.sub(r" \g<0> ", chunk).split():
+            if part not in self._cases:
+                if _LETTERS.fullmatch(part):
+                    words.append(part.lower())
+                    continue
+                tokens = [token.text for token in self._tokenizer(part)]
+                if tokens != [token.text for token in self._plain_tokenizer(part)]:
+                    return None
+                words += [token.lower() for token in tokens]
+            else:
+                words += [token.text.lower() for token in self._tokenizer(part)]
+        return words
+
+
+class _CharacterRepairs:
+    """What ftfy makes of single characters, found out once for each."""
+
+    def __init__(self) -> None:
+        import ftfy.fixes as fixes
+
+        self._steps = (
+            fixes.fix_c1_controls,
+            fixes.fix_latin_ligatures,
+            fixes.fix_character_width,
+            fixes.uncurl_quotes,
+            fixes.remove_control_chars,
+        )
+        self._table = _Table(self._repair_character)
+
+    def repair(self, segment: str) -> str | None:
+        """The segment with every character repaired; None where one pass does not settle it."""
+        import unicodedata
+
+        fixed = segment.translate(self._table)
+        if fixed != segment and fixed.translate(self._table) != fixed:
+            return None
+        return fixed if unicodedata.is_normalized("NFC", fixed) else None
+
+    def _repair_character(self, character: str) -> str:
+        for step in self._steps:
+            character = step(character)
+        return character
+
+
+class _Table(dict[int, str]):
+    """A translation table that works an entry out when it is first asked for."""
+
+    def __init__(self, repair: Any) -> None:
+        self._repair = repair
+
+    def __missing__(self, code: int) -> str:
+        fixed: str = self._repair(chr(code))
+        self[code] = fixed
+        return fixed
+
+
+def _shown(token: str) -> str:
+    """A token as decoded text has it: a space ends a word, a newline stands alone."""
+    if token == NEWLINE:
+        return "\n"
+    return token.removesuffix(WORD_END) + " " if token.endswith(WORD_END) else token

@@ -1,0 +1,168 @@
+"""The obvious version of everything: slow, short, to be read beside the papers and compared against in tests.
+
+GPT-2: the pre-split of the authors' encoder and byte-pair merging, Radford et al. 2019, section 2.2. GPT-1: ftfy,
+the authors' text standardisation with its quirks, spaCy's English tokenizer, lower case, character pairs with `</w>`,
+Radford et al. 2018, section 4.1. Training: count every pair, merge the most frequent one, start again.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from headwater.tokenizer.vocabulary import (
+    BYTE_CHARACTERS,
+    NEWLINE,
+    UNKNOWN,
+    WORD_END,
+    Vocabulary,
+)
+
+CONTRACTIONS = ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d")
+
+
+def split_gpt2(text: str) -> list[str]:
+    """The pieces inside which GPT-2 merges: contractions, then words, numbers or signs with a space before them, then
+    white space, of which the last character is left to what follows it.
+    """
+    pieces = []
+    place = 0
+    while place < len(text):
+        end = _piece_end(text, place)
+        pieces.append(text[place:end])
+        place = end
+    return pieces
+
+
+def _piece_end(text: str, place: int) -> int:
+    for contraction in CONTRACTIONS:
+        if text.startswith(contraction, place):
+            return place + len(contraction)
+    first = place + 1 if text[place] == " " and place + 1 < len(text) else place
+    kind = _category(text[first])
+    if kind != "space":
+        return _run_end(text, first)
+    end = _run_end(text, place)
+    return end - 1 if end < len(text) and end - place > 1 else end
+
+
+def _run_end(text: str, place: int) -> int:
+    kind = _category(text[place])
+    while place < len(text) and _category(text[place]) == kind:
+        place += 1
+    return place
+
+
+def _category(character: str) -> str:
+    if character.isspace() and character not in "\x1c\x1d\x1e\x1f":  # Python's spaces, not Unicode's
+        return "space"
+    major = unicodedata.category(character)[0]
+    return {"L": "letter", "N": "number"}.get(major, "sign")
+
+
+def merge_word(symbols: Sequence[str], ranks: dict[tuple[str, str], int]) -> list[str]:
+    """Merge the adjacent pair of the lowest rank, everywhere it occurs, until no pair has a rank."""
+    word = list(symbols)
+    while len(word) > 1:
+        best = min(zip(word, word[1:], strict=False), key=lambda pair: ranks.get(pair, len(ranks)))
+        if best not in ranks:
+            break
+        word = _merge(word, best)
+    return word
+
+
+def _merge(word: Sequence[str], pair: tuple[str, str]) -> list[str]:
+    merged: list[str] = []
+    place = 0
+    while place < len(word):
+        if tuple(word[place : place + 2]) == pair:
+            merged.append(pair[0] + pair[1])
+            place += 2
+        else:
+            merged.append(word[place])
+            place += 1
+    return merged
+
+
+def encode_gpt2(text: str, vocabulary: Vocabulary) -> list[int]:
+    """Ids of a text without special tokens."""
+    ranks = {pair: rank for rank, pair in enumerate(vocabulary.merges)}
+    ids = []
+    for piece in split_gpt2(text):
+        symbols = [BYTE_CHARACTERS[byte] for byte in piece.encode("utf-8")]
+        ids += [vocabulary.ids[symbol] for symbol in merge_word(symbols, ranks)]
+    return ids
+
+
+def standardize(text: str) -> str:
+    """GPT-1's text standardisation: fewer kinds of dash, signs set apart, white space made simple.
+
+    The backslash is not set apart: in the authors' pattern, which is no raw string, its branch means a plus sign.
+    """
+    for dash in "—–―":
+        text = text.replace(dash, "-")
+    text = text.replace("…", "...").replace("´", "'")
+    text = re.sub(r"""(-+|~+|!+|"+|;+|\?+|\++|,+|\)+|\(+|/+|\*+|\[+|\]+|\}+|\{+|\|+|_+)""", r" \1 ", text)
+    text = re.sub(r"\s*\n\s*", " \n ", text)
+    text = re.sub(r"[^\S\n]+", " ", text)
+    return text.strip()
+
+
+def split_gpt1(text: str, tokenizer: Any) -> list[str]:
+    """The words inside which GPT-1 merges; `tokenizer` is spaCy's English one."""
+    import ftfy
+
+    return [token.text.lower() for token in tokenizer(standardize(ftfy.fix_text(text)))]
+
+
+def encode_gpt1(text: str, vocabulary: Vocabulary, tokenizer: Any) -> list[int]:
+    """Ids of a text without special tokens; what the vocabulary does not hold is `<unk>`."""
+    ranks = {pair: rank for rank, pair in enumerate(vocabulary.merges)}
+    unknown = vocabulary.ids[UNKNOWN]
+    ids = []
+    for word in split_gpt1(text, tokenizer):
+        pieces = merge_word([*word[:-1], word[-1] + WORD_END], ranks)
+        if "".join(pieces) == "\n " + WORD_END:
+            pieces = [NEWLINE]
+        ids += [vocabulary.ids.get(piece, unknown) for piece in pieces]
+    return ids
+
+
+def learn_merges(
+    words: dict[tuple[str, ...], int], alphabet: Sequence[str], new_tokens: int
+) -> list[tuple[str, str]]:
+    """Merges in order of rank until `new_tokens` new tokens were made or no pair is left.
+
+    Of equally frequent pairs the one whose tokens came first, left one before right one. `alphabet` is in the order
+    of its ids.
+    """
+    tokens = {symbol: index for index, symbol in enumerate(alphabet)}
+    counted = {word: count for word, count in words.items()}
+    merges = []
+    while len(tokens) < len(alphabet) + new_tokens:
+        pairs: Counter[tuple[str, str]] = Counter()
+        for word, count in counted.items():
+            for pair in zip(word, word[1:], strict=False):
+                pairs[pair] += count
+        if not pairs:
+            break
+        best = min(pairs, key=lambda pair: (-pairs[pair], tokens[pair[0]], tokens[pair[1]]))
+        merges.append(best)
+        tokens.setdefault(best[0] + best[1], len(tokens))
+        merged: Counter[tuple[str, ...]] = Counter()
+        for word, count in counted.items():
+            merged[tuple(_merge(word, best))] += count
+        counted = dict(merged)
+    return merges
+
+
+def count_gpt2_words(texts: Iterable[str]) -> dict[tuple[str, ...], int]:
+    """How often each piece of the pre-split occurs, as the characters that stand for its bytes."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    for text in texts:
+        for piece in split_gpt2(text):
+            counts[tuple(BYTE_CHARACTERS[byte] for byte in piece.encode("utf-8"))] += 1
+    return dict(counts)
