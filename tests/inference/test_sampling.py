@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.errors import UsageError
+from headwater.inference.sampling import (
+    Sampling,
+    alternatives,
+    choose,
+    draw,
+    kth_largest,
+    top_p_threshold,
+    uniform,
+)
+
+
+def test_filters_are_the_originals(data: Path) -> None:
+    """What OpenAI's own program leaves of three rows of logits; what it removes is −1e10."""
+    expected = np.load(data / "golden" / "gpt2-release-toy" / "expected.npz")
+    logits = expected["filter_logits"]
+    for name in (n for n in expected if n.startswith("topk_") and n != "topk_0"):
+        for row, left in zip(logits, expected[name], strict=True):
+            np.testing.assert_array_equal(row >= kth_largest(row, int(name[5:])), left > -1e9, name)
+    for name in (n for n in expected if n.startswith("topp_")):
+        for row, left in zip(logits, expected[name], strict=True):
+            weights = np.exp(row - row.max())
+            kept = weights >= top_p_threshold(weights, float(name[5:]), "original")
+            np.testing.assert_array_equal(kept, left > -1e9, name)
+
+
+def test_the_token_that_crosses_p_is_kept_usually_and_left_out_by_the_original() -> None:
+    weights = np.array([0.5, 0.3, 0.2], dtype=np.float32)
+    assert top_p_threshold(weights, 0.6, "usual") == np.float32(0.3)
+    assert top_p_threshold(weights, 0.6, "original") == np.float32(0.5)
+    assert top_p_threshold(weights, 0.1, "original") == np.float32(0.5)
+
+
+logits = st.lists(st.floats(min_value=-8, max_value=8, width=32), min_size=2, max_size=30).map(
+    lambda values: np.array(values, dtype=np.float32)
+)
+
+
+@given(row=logits, seed=st.integers(min_value=0), k=st.integers(min_value=1, max_value=5))
+def test_top_k_draws_only_from_the_k_likeliest_and_their_ties(row: np.ndarray, seed: int, k: int) -> None:
+    token = choose(row, Sampling(top_k=min(k, len(row))), [], uniform(seed, 0, 0))
+    assert (row > row[token]).sum() < k
+
+
+@given(row=logits, seed=st.integers(min_value=0))
+def test_greedy_is_temperature_zero_and_top_k_one_without_ties(row: np.ndarray, seed: int) -> None:
+    likeliest = int(row.argmax())
+    assert choose(row, Sampling(temperature=0), [], uniform(seed, 0, 0)) == likeliest
+    assert row[choose(row, Sampling(top_k=1), [], uniform(seed, 0, 0))] == row[likeliest]
+
+
+def test_draws_follow_the_probabilities() -> None:
+    weights = np.array([0.5, 0.0, 0.3, 0.2], dtype=np.float32)
+    counts = np.bincount([draw(weights, uniform(1, 0, i)) for i in range(20_000)], minlength=4)
+    np.testing.assert_allclose(counts / 20_000, weights, atol=0.015)
+    assert draw(weights, 1 - 2**-53) == 3
+
+
+def test_random_numbers_depend_on_seed_sample_and_position_alone() -> None:
+    numbers = {uniform(s, n, p) for s in (0, 1) for n in (0, 1) for p in (0, 1)}
+    assert len(numbers) == 8
+    assert uniform(1, 2, 3) == uniform(1, 2, 3)
+
+
+def test_repetition_penalty_and_bias_move_logits_before_temperature() -> None:
+    row = np.array([2.0, 1.5, -1.0], dtype=np.float32)
+    assert choose(row, Sampling(temperature=0, repetition_penalty=2.0), [0], 0.0) == 1
+    assert choose(row, Sampling(temperature=0, bias={2: 10.0}), [], 0.0) == 2
+    np.testing.assert_array_equal(row, [2.0, 1.5, -1.0])
+
+
+def test_alternatives_are_of_the_model_itself() -> None:
+    row = np.log(np.array([0.2, 0.5, 0.3], dtype=np.float32))
+    step = alternatives(row, 0, 2)
+    assert step.log_probability == pytest.approx(np.log(0.2), abs=1e-6)
+    assert [token for token, _ in step.likeliest] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"temperature": -1}, {"top_p": 0}, {"top_k": -1}, {"repetition_penalty": 0}, {"temperature": float("nan")}],
+)
+def test_values_out_of_range_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        Sampling.build(wrong)
+
+
+def test_what_does_not_fit_the_model_is_refused() -> None:
+    with pytest.raises(UsageError, match="top_k 11"):
+        Sampling(top_k=11).check(10)
+    with pytest.raises(UsageError, match="token 10"):
+        Sampling(bias={10: 1.0}).check(10)
