@@ -189,15 +189,15 @@ class Stage:
         there = {entry.role: entry.identity for entry in found.inputs}
         for role in here | there:
             if here.get(role) != there.get(role):
-                return f"a {self.kind} made from another {role}"
+                return f"a {self.kind} folder made from another {role}"
         for key in self.config | found.config:
             if key not in self.measured and self.config.get(key) != found.config.get(key):
                 return (
-                    f"a {self.kind} made with {key} = {found.config.get(key)!r}, "
+                    f"a {self.kind} folder made with {key} = {found.config.get(key)!r}, "
                     f"where now it is {self.config.get(key)!r}"
                 )
         if self.seed != found.seed:
-            return f"a {self.kind} made with seed {found.seed}, where now it is {self.seed}"
+            return f"a {self.kind} folder made with seed {found.seed}, where now it is {self.seed}"
         return ""
 
 
@@ -279,11 +279,16 @@ def describe_input(role: str, path: Path, out: Path) -> Input:
     return Input(role=role, path=relative, kind=kind, identity=identity)
 
 
-def record_files(folder: Path) -> dict[str, FileRecord]:
-    """Size and hash of every file below `folder`, by relative name; hidden files and manifests left out."""
+def record_files(folder: Path, *, leave_out: str = "") -> dict[str, FileRecord]:
+    """Size and hash of every file below `folder`, by relative name.
+
+    Hidden files and manifests are left out, and the subfolder `leave_out`.
+    """
     records = {}
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
+        if relative.parts[0] == leave_out:
+            continue
         if path.is_file() and path.name != MANIFEST and not any(p.startswith(".") for p in relative.parts):
             records[relative.as_posix()] = FileRecord(bytes=path.stat().st_size, sha256=sha256_of(path))
     return records

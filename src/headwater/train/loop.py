@@ -19,7 +19,7 @@ from headwater.config import Config
 from headwater.errors import TrainingError
 from headwater.train.machine import matmul_rate
 from headwater.train.optimizer import AdamForm, Optimizer
-from headwater.train.parallel import Ranks
+from headwater.train.parallel import Ranks, shard
 from headwater.train.schedule import Schedule, learning_rate_factor
 
 Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
@@ -47,6 +47,17 @@ class TrainConfig(Config):
     seed: int = Field(default=1, ge=0)
 
 
+class RunConfig(TrainConfig):
+    """How to train for long: what a run adds to its updates."""
+
+    validate_every: int = Field(default=250, ge=1)
+    checkpoint_every: int = Field(default=250, ge=1)
+    keep: int = Field(default=3, ge=1)
+    compile: Literal["auto", "on", "off"] = "auto"
+    device: str = "auto"
+    shard: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class UpdateResult:
     """What one update did; the loss is that of the whole batch before the update, over all ranks."""
@@ -67,24 +78,36 @@ class Trainer:
         config: TrainConfig,
         *,
         ranks: Ranks | None = None,
-        matrix_dtype: torch.dtype | None = None,
+        sharded: bool = False,
     ) -> None:
         self.model, self.objective, self.config = model, objective, config
         self.ranks = ranks or Ranks()
-        self.matrix_dtype = matrix_dtype or choose_precision(config.precision, self.ranks.device)
+        self.sharded = sharded
+        self.matrix_dtype = choose_precision(config.precision, self.ranks.device)
+        if sharded:
+            self.objective = shard(model, objective, self.ranks, self.matrix_dtype)
         self.optimizer = Optimizer(
             model,
             weight_decay=config.weight_decay,
             betas=(config.beta1, config.beta2),
             epsilon=config.epsilon,
             form=config.adam,
-            matrix_dtype=self.matrix_dtype,
+            # Sharded parameters are float32 and gathered in the matrices' dtype when they compute.
+            matrix_dtype=torch.float32 if sharded else self.matrix_dtype,
         )
 
     @property
     def step(self) -> int:
         """Updates done."""
         return self.optimizer.updates
+
+    def full_weights(self) -> dict[str, Tensor]:
+        """The float32 weights by parameter name, whole, on the CPU; every rank must ask when sharded."""
+        weights = {}
+        for name, master in zip(self.optimizer.names, self.optimizer.masters, strict=True):
+            whole = master.full_tensor() if hasattr(master, "full_tensor") else master
+            weights[name] = whole.detach().cpu()
+        return weights
 
     def update(self, micro_batches: Sequence[Any]) -> UpdateResult:
         """One update over this rank's micro-batches of it.
@@ -103,7 +126,8 @@ class Trainer:
             for name, value in {"loss": loss, **logged}.items():
                 sums[name] = sums.get(name, 0.0) + value.detach().float()
         ranks.sum_(list(sums.values()))
-        ranks.sum_(self.optimizer.gradients)
+        if not self.sharded:  # else the backward pass has summed them
+            ranks.sum_(self.optimizer.gradients)
         norm = self.optimizer.clip(config.clip)
         names = ["gradient_norm", *sums]
         figures = torch.stack([norm.float(), *sums.values()]).tolist()  # the one wait for the device

@@ -7,8 +7,9 @@ Losses and gradients are sums over ranks, never means: a batch carries weights t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -47,7 +48,7 @@ class Ranks:
         dist.all_reduce(votes, op=dist.ReduceOp.MAX)
         return bool(votes.item())
 
-    def share(self, value: object) -> object:
+    def share(self, value: Any) -> Any:
         """The first rank's `value`, on every rank."""
         if self.count == 1:
             return value
@@ -100,19 +101,38 @@ def choose_device(device: str, local_rank: int = 0) -> torch.device:
     return chosen
 
 
-def shard(model: nn.Module, blocks: Iterable[nn.Module], ranks: Ranks, matrix_dtype: torch.dtype) -> None:
-    """Divide parameters, gradients and optimizer state among the ranks (FSDP2, "fully sharded").
+class _Sharded(nn.Module):
+    """Model and objective as one module, so that whatever the objective reads has been gathered."""
+
+    def __init__(self, model: nn.Module, objective: Callable[[Any, Any], Any]) -> None:
+        super().__init__()
+        self.model, self.objective = model, objective
+
+    def forward(self, batch: Any) -> Any:
+        return self.objective(self.model, batch)
+
+
+def shard(
+    model: nn.Module, objective: Callable[[Any, Any], Any], ranks: Ranks, matrix_dtype: torch.dtype
+) -> Callable[[Any, Any], Any]:
+    """Divide parameters, gradients and optimizer state among the ranks (FSDP2, "fully sharded"), in place.
 
     Each block is gathered when it computes, in `matrix_dtype`, and recomputed in the backward pass, so that
-    a rank holds about 1/ranks of the state and the activations of one block.
+    a rank holds about 1/ranks of the state and the activations of one block. Returns the objective to call
+    instead of `objective`. Gradients are summed over ranks, in float32, by the backward pass.
     """
-    from torch.distributed._composable import checkpoint  # type: ignore[attr-defined]
+    from torch.distributed._composable import checkpoint
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     mesh = init_device_mesh(ranks.device.type, (ranks.count,))
     policy = MixedPrecisionPolicy(param_dtype=matrix_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    root = _Sharded(model, objective)
+    blocks = getattr(model, "blocks", ())
     for block in blocks:
         checkpoint(block)
         fully_shard(block, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
+    fully_shard(root, mesh=mesh, mp_policy=policy)
+    for module in (root, *blocks):
+        module.set_gradient_divide_factor(1.0)
+    return lambda _, batch: root(batch)

@@ -1,0 +1,76 @@
+"""`headwater pretrain`: from a recipe and packed tokens to a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headwater.cli.console import AsJson, Out, Settings, emit, say, terminal_progress
+
+app = typer.Typer(add_completion=False)
+
+_RESUME = "Go on with the run in --out as it was started; nothing else is needed."
+
+
+@app.command()
+def pretrain(
+    out: Out,
+    recipe: Annotated[Path | None, typer.Argument(help="A recipe (TOML).", show_default=False)] = None,
+    preset: Annotated[
+        str | None, typer.Option("--preset", help="Which model: gpt1, gpt2-small, gpt2-mini, …")
+    ] = None,
+    tokens: Annotated[Path | None, typer.Option("--tokens", help="Folder that `headwater pack` wrote.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Every random choice comes from it.", min=0)] = None,
+    resume: Annotated[bool, typer.Option("--resume", help=_RESUME)] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the run would cost, and stop.")] = False,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a language model on packed tokens, or go on training.
+
+    The recipe gives the defaults, --preset, --seed and --set change them. Run again, the same command goes on
+    from the last checkpoint. Under torchrun the same command trains on all ranks together.
+    """
+    from headwater.config import merge, parse_settings, read_toml
+    from headwater.errors import UsageError
+    from headwater.pretrain import PretrainConfig
+    from headwater.pretrain import pretrain as run_pretraining
+
+    if resume:
+        tokens, layers = _begun(out, tokens)
+    else:
+        layers = read_toml(recipe) if recipe else {}
+    if preset is not None:
+        layers = merge(layers, {"preset": preset})
+    if seed is not None:
+        layers = merge(layers, {"seed": seed})
+    config = PretrainConfig.build(layers, parse_settings(settings or []), source=str(recipe or "--set"))
+    if tokens is None:
+        raise UsageError("--tokens is missing", expected="the folder that `headwater pack` wrote")
+    if dry_run:
+        from headwater.forecast import forecast
+
+        result = forecast(config, tokens, out)
+        emit(result.to_dict(), as_json=as_json, text=result.as_text())
+        return
+    progress = terminal_progress()
+    model = run_pretraining(config, tokens, out, progress=progress)
+    emit({"model": str(model), "run": str(out)}, as_json=as_json, text=str(model))
+    say(f"Try it: headwater generate --model {model} --prompt TEXT")
+
+
+def _begun(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str, Any]]:
+    """The tokens folder and the configuration of the run in `out`."""
+    import os
+
+    from headwater.config import read_toml
+    from headwater.errors import FolderError
+    from headwater.provenance import read_manifest
+
+    manifest = read_manifest(out)
+    if manifest.kind != "run":
+        raise FolderError(f"{out} is a {manifest.kind} folder", expected="a run to go on with")
+    inputs = {entry.role: entry.path for entry in manifest.inputs}
+    return tokens or Path(os.path.normpath(out / inputs["tokens"])), read_toml(out / "config.toml")

@@ -1,0 +1,243 @@
+"""Pre-training: the objective L1 over unlabelled text, from a recipe and a tokens folder to a run folder.
+
+L1(U) = Σ log P(u_i | u_{i−k}, …, u_{i−1}) (GPT-1 section 3.1, equation 1; GPT-2 section 2, equation 1), here
+as the mean negative log-likelihood a token. A run folder holds `config.toml` (resolved), `metrics.jsonl`,
+`checkpoints/` and, at its end, `model/`: the weights with the lowest held-out loss. The same command, run
+again, goes on from the last checkpoint; how it computes (ranks, micro-batch, device, compilation) may differ
+then, what it computes may not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from headwater.errors import MismatchError, UsageError
+from headwater.model import build_model, preset
+from headwater.model.attention import document_mask
+from headwater.model.config import ModelConfig
+from headwater.model.folder import save_model
+from headwater.model.loss import IGNORE, cross_entropy
+from headwater.progress import SILENT, Progress
+from headwater.provenance import Stage, check_files, open_folder, record_files
+from headwater.tokenizer import Tokenizer
+from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream
+from headwater.train.lock import folder_lock
+from headwater.train.loop import Objective, RunConfig, Trainer, choose_precision
+from headwater.train.machine import use_all_cores
+from headwater.train.parallel import Ranks, join
+from headwater.train.plan import training_flops_a_token
+from headwater.train.run import Run
+
+# Keys that decide how a run computes, not what comes out: a resumed run may change them.
+MEANS = {"micro_batch", "compile", "device", "shard", "keep", "checkpoint_every"}
+# Tokens that go through the model at a time where `micro_batch` is not given: enough for efficient matrix
+# products, few enough that their activations stay small.
+MICRO_BATCH_TOKENS = 8_192
+
+
+class PretrainConfig(RunConfig):
+    """A pre-training recipe. `model` changes keys of the preset; `context` None is the preset's."""
+
+    preset: str = "gpt2-mini"
+    model: dict[str, Any] = Field(default_factory=dict)
+    context: int | None = Field(default=None, ge=1)
+    epochs: float | None = Field(default=None, gt=0)  # instead of steps
+    cross_documents: bool = True
+    validation_windows: int = Field(default=256, ge=1)
+
+    @property
+    def architecture(self) -> ModelConfig:
+        """The model that this recipe trains."""
+        return preset(self.preset, **self.model)
+
+    @property
+    def window(self) -> int:
+        """Tokens of a training window."""
+        return self.context or self.architecture.context
+
+
+def resolve(config: PretrainConfig, tokens: Path, ranks: Ranks) -> PretrainConfig:
+    """The recipe with nothing left open: the whole model, the window, updates, micro-batch and precision.
+
+    Raises UsageError or MismatchError when recipe, tokens and ranks do not go together.
+    """
+    vocabulary = int(open_folder(tokens, "tokens").config["vocabulary_size"])
+    changes = {"vocabulary": vocabulary}
+    for key in ("context", "dropout"):
+        if getattr(config, key) is not None:
+            changes[key] = getattr(config, key)
+    model = preset(config.preset, **(changes | config.model))
+    if model.vocabulary < vocabulary:
+        raise MismatchError(
+            f"the model has {model.vocabulary:,} vocabulary rows, and the tokens in {tokens} need {vocabulary:,}",
+            repair="Leave model.vocabulary out, or pack with the model's own tokenizer",
+        )
+    window = config.context or model.context
+    if window > model.context:
+        raise UsageError(
+            f"context = {window} is longer than model.context = {model.context}",
+            repair=f"Use --set context={model.context}, or leave model.context out",
+        )
+    if config.batch_size % ranks.count:
+        raise UsageError(
+            f"batch_size = {config.batch_size} cannot be divided among {ranks.count} ranks",
+            repair=f"Use a multiple of {ranks.count}",
+        )
+    if config.shard and ranks.count == 1:
+        raise UsageError(
+            "--shard divides the model among ranks, and there is one",
+            repair="Start it with torchrun --nproc-per-node N",
+        )
+    steps = config.steps
+    if config.epochs is not None:
+        windows = TokenStream(tokens, "train", window).windows
+        steps = max(1, math.ceil(config.epochs * windows / config.batch_size))
+    micro_batch = config.micro_batch or max(1, MICRO_BATCH_TOKENS // window)
+    dtype = choose_precision(config.precision, ranks.device)
+    return config.model_copy(
+        update={
+            "model": model.to_dict(),
+            "context": window,
+            "dropout": model.dropout,
+            "steps": steps,
+            "epochs": None,
+            "micro_batch": min(micro_batch, config.batch_size // ranks.count),
+            "precision": "bf16" if dtype == torch.bfloat16 else "fp32",
+        }
+    )
+
+
+def l1(end_of_text: int | None = None) -> Objective:
+    """The objective L1 on TokenBatch; with `end_of_text` attention does not cross from document to document."""
+
+    def objective(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
+        mask = None if end_of_text is None else document_mask(batch.ids, end_of_text)
+        embeddings = model.embeddings()
+        hidden = model.hidden(batch.ids, mask=mask, embeddings=embeddings)  # (sequences, context, width)
+        matrix = model.output_matrix(embeddings)
+        loss = cross_entropy(hidden.flatten(0, 1), matrix, batch.targets.flatten(), batch.weights.flatten())
+        return loss, {}
+
+    return objective
+
+
+def pretrain(config: PretrainConfig, tokens: Path, out: Path, *, progress: Progress = SILENT) -> Path:
+    """Train, or go on training, and write `out`; returns the model folder `out/model`.
+
+    Under torchrun every rank calls this; the first one writes. Raises TrainingError when the loss is not
+    finite (the state before it is kept), KeyboardInterrupt after Ctrl-C or SIGTERM (a checkpoint is written
+    first).
+    """
+    use_all_cores()
+    ranks = join(config.device)
+    config = resolve(config, tokens, ranks)
+    stage = Stage(
+        out,
+        kind="run",
+        config={key: value for key, value in config.to_dict().items() if key not in MEANS},
+        inputs={"tokens": tokens},
+        seed=config.seed,
+    )
+    model_folder = out / "model"
+    if not ranks.is_first:
+        if not ranks.share(None):
+            _export(_train(config, tokens, out, ranks, SILENT), config, tokens, model_folder)
+        return model_folder
+    found = stage.begin()
+    if found.complete:
+        check_files(out, found)
+        progress.note(f"{out} is complete already")
+    ranks.share(found.complete)
+    if found.complete:
+        return model_folder
+    with folder_lock(out):
+        config.save(out / "config.toml")
+        run = _train(config, tokens, out, ranks, progress)
+        _export(run, config, tokens, model_folder)
+        stage.finish(record_files(out, leave_out="checkpoints"))
+    return model_folder
+
+
+def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, progress: Progress) -> Run:
+    """The run of a resolved recipe: a fresh model on this rank's device, its trainer and its data."""
+    assert config.micro_batch is not None
+    train = TokenStream(tokens, "train", config.window)
+    held_out = TokenStream(tokens, "validation", config.window)
+    model = build_model(config.architecture, seed=config.seed).to(ranks.device)
+    objective = l1(None if config.cross_documents else _end_of_text(tokens))
+    trainer = Trainer(model, objective, config, ranks=ranks, sharded=config.shard)
+    sampler = Sampler(train, config.batch_size, config.micro_batch, config.seed, ranks.rank, ranks.count)
+    return Run(
+        trainer=trainer,
+        config=config,
+        out=out,
+        read=lambda step: [batch.to(ranks.device) for batch in sampler.micro_batches(step)],
+        validate=lambda: held_out_loss(trainer, held_out, config),
+        tokens_an_update=config.batch_size * config.window,
+        flops_a_token=training_flops_a_token(config.architecture, config.window),
+        progress=progress,
+    )
+
+
+@torch.no_grad()
+def held_out_loss(trainer: Trainer, stream: TokenStream, config: PretrainConfig) -> float:
+    """Mean negative log-likelihood a token, in nats, over the same held-out windows each time."""
+    assert config.micro_batch is not None
+    ranks = trainer.ranks
+    count = min(config.validation_windows, stream.windows)
+    windows = torch.linspace(0, stream.windows - 1, count).round().long().numpy()
+    windows = windows[ranks.rank :: ranks.count] if count >= ranks.count else windows
+    sums = torch.zeros(2, dtype=torch.float64)
+    trainer.model.eval()
+    for start in range(0, len(windows), config.micro_batch):
+        ids, targets = stream.batch(windows[start : start + config.micro_batch])
+        seen = (targets != IGNORE).float()
+        loss, _ = trainer.objective(trainer.model, TokenBatch(ids, targets, seen).to(ranks.device))
+        sums += torch.tensor([float(loss), float(seen.sum())], dtype=torch.float64)
+    total = sums.float().to(ranks.device)
+    ranks.sum_([total])
+    loss_sum, token_count = total.tolist()
+    return float(loss_sum / token_count)
+
+
+def _train(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, progress: Progress) -> Run:
+    run = build_run(config, tokens, out, ranks, progress)
+    run.train()
+    return run
+
+
+def _export(run: Run, config: PretrainConfig, tokens: Path, folder: Path) -> None:
+    """Write the weights with the lowest held-out loss as a model folder; every rank calls this."""
+    run.restore_best()
+    weights = run.trainer.full_weights()
+    if not run.trainer.ranks.is_first:
+        return
+    model = build_model(config.architecture, device="meta")
+    model.load_state_dict(weights, assign=True)
+    stage = Stage(
+        folder,
+        kind="model",
+        config=config.architecture.to_dict() | {"step": run.best[1] if run.best else config.steps},
+        inputs={"tokens": tokens},
+        seed=config.seed,
+    )
+    if not stage.is_complete():
+        with stage.write() as work:
+            save_model(model, work, tokenizer=Tokenizer.load(tokens / "tokenizer"))
+
+
+def _end_of_text(tokens: Path) -> int:
+    end_of_text = Tokenizer.load(tokens / "tokenizer").end_of_text
+    if end_of_text is None:
+        raise UsageError(
+            "cross_documents = false needs an end-of-text token, and this tokenizer has none",
+            repair="Leave cross_documents out, or use a tokenizer of kind gpt2",
+        )
+    return end_of_text

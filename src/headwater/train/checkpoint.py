@@ -1,0 +1,172 @@
+"""Checkpoints: what a killed run goes on from, bit for bit.
+
+One folder a checkpoint, `step-00001000`. Its tensors are safetensors, so that nothing in it is ever executed:
+one file where one process holds all the state, else the shards of torch's distributed checkpoint, which any
+number of ranks can read. It is written aside, hashed and renamed, in the background where one process holds it
+all; a checkpoint that fails to be written is a
+warning, and the one before it stays. On reading, every hash is checked, and a damaged checkpoint gives way to
+the one before it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from headwater.errors import FolderError, HeadwaterError, MismatchError
+from headwater.provenance import Stage, open_folder
+from headwater.storage import read_json, write_json
+from headwater.train.parallel import Ranks
+
+_RECORD = "state.json"
+_WHOLE = "state.safetensors"  # all tensors, where one process held them all
+
+
+class Checkpoints:
+    """The checkpoints of one run: the newest `keep`, and those that were pinned."""
+
+    def __init__(self, folder: Path, *, keep: int, ranks: Ranks, note: Callable[[str], None]) -> None:
+        self.folder, self.keep, self.ranks, self.note = folder, keep, ranks, note
+        self.pinned: set[int] = set()  # steps whose checkpoints a person may want, as before a spike
+        self._writer: threading.Thread | None = None
+
+    def save(
+        self,
+        step: int,
+        state: Mapping[str, Tensor],
+        record: Mapping[str, Any],
+        pinned: set[int],
+        *,
+        sharded: bool,
+    ) -> None:
+        """Write a checkpoint of `state` after `step` updates; `record` is what else a resumed run must know.
+
+        The checkpoints of the steps in `pinned` are not rotated away.
+        """
+        self.wait()
+        if sharded:
+            self._write(step, dict(state), dict(record), pinned, sharded=True)
+        elif self.ranks.is_first:
+            snapshot = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
+            self._writer = threading.Thread(target=self._write, args=(step, snapshot, dict(record), set(pinned)))
+            self._writer.start()
+
+    def wait(self) -> None:
+        """Return when the checkpoint being written is on the disk."""
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+
+    def newest(self) -> tuple[Path, dict[str, Any]] | None:
+        """The newest checkpoint that is whole, and its record; None where there is none yet.
+
+        Raises FolderError when there are checkpoints and every one is damaged.
+        """
+        damaged = []
+        for path in sorted(self._all(), reverse=True):
+            try:
+                open_folder(path, "checkpoint")
+                return path, read_json(path / _RECORD)
+            except HeadwaterError as error:
+                damaged.append(path)
+                self.note(f"{path.name} is damaged and is passed over: {error.seen}")
+        if damaged:
+            raise FolderError(
+                f"every checkpoint in {self.folder} is damaged",
+                repair="Remove that folder to start the run again",
+            )
+        return None
+
+    def load(self, path: Path, state: dict[str, Tensor], *, sharded: bool) -> None:
+        """Fill the tensors of `state` from a checkpoint, in place, whatever number of ranks wrote it."""
+        whole = path / _WHOLE
+        if whole.exists() and not sharded:
+            with torch.no_grad(), safe_open(whole, framework="pt") as saved:
+                _check_names(path, set(saved.keys()), set(state))
+                for name, tensor in state.items():
+                    tensor.copy_(saved.get_tensor(name))
+            return
+        from torch.distributed import checkpoint
+        from torch.distributed.checkpoint import HuggingFaceStorageReader
+
+        with warnings.catch_warnings():  # one process reading is what is meant
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            checkpoint.load(state, storage_reader=HuggingFaceStorageReader(str(path)), no_dist=not sharded)
+
+    def path_of(self, step: int) -> Path:
+        """Where the checkpoint after `step` updates lies."""
+        return self.folder / f"step-{step:08d}"
+
+    def newest_step(self) -> int | None:
+        """The step of the newest checkpoint, unchecked; None where there is none."""
+        return max(map(_step_of, self._all()), default=None)
+
+    def _write(
+        self,
+        step: int,
+        state: dict[str, Tensor],
+        record: dict[str, Any],
+        pinned: set[int],
+        sharded: bool = False,
+    ) -> None:
+        stage = Stage(self.path_of(step), kind="checkpoint", config={"step": step}, inputs={})
+        try:
+            if stage.is_complete():
+                return
+            if sharded:
+                self._write_sharded(stage, state, record)
+            else:
+                with stage.write() as work:
+                    save_file(state, work / _WHOLE)
+                    write_json(work / _RECORD, record)
+            self._remove_old(pinned)
+        except HeadwaterError as error:
+            self.note(f"Warning: no checkpoint was written at step {step}: {error} The run goes on.")
+
+    def _write_sharded(self, stage: Stage, state: dict[str, Tensor], record: dict[str, Any]) -> None:
+        """All ranks write into the folder that the first one opened; it takes its name when all are done."""
+        if self.ranks.is_first:
+            with stage.write() as work:
+                self.ranks.share(str(work))
+                _write_shards(work, state)  # returns when every rank has written
+                write_json(work / _RECORD, record)
+        else:
+            _write_shards(Path(str(self.ranks.share(None))), state)
+        self.ranks.wait()
+
+    def _remove_old(self, pinned: set[int]) -> None:
+        if not self.ranks.is_first:
+            return
+        for path in sorted(self._all())[: -self.keep]:
+            if _step_of(path) not in pinned:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _all(self) -> list[Path]:
+        return [path for path in self.folder.glob("step-*") if path.is_dir()]
+
+
+def _write_shards(folder: Path, state: dict[str, Tensor]) -> None:
+    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint import HuggingFaceStorageWriter
+
+    checkpoint.save(state, storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
+
+
+def _check_names(path: Path, saved: set[str], expected: set[str]) -> None:
+    if saved != expected:
+        name = sorted(saved ^ expected)[0]
+        where = "only in the checkpoint" if name in saved else "only in the model"
+        raise MismatchError(f"{path} belongs to another model: {name} is {where}")
+
+
+def _step_of(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))

@@ -1,0 +1,36 @@
+"""Ctrl-C and SIGTERM, held until an update is complete and its checkpoint written."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interruption:
+    """Whether someone asked the run to stop."""
+
+    requested = False
+
+
+@contextmanager
+def held_interruption() -> Iterator[Interruption]:
+    """Within the block the first SIGINT or SIGTERM only sets `requested`; a second one is not held."""
+    interruption = Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+
+    def request(number: int, frame: FrameType | None) -> None:
+        if interruption.requested:
+            raise KeyboardInterrupt
+        interruption.requested = True
+
+    previous = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interruption
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,101 @@
+"""What a run will cost, before it is spent: arithmetic, memory, and the time of a few real updates.
+
+Floating-point operations a token: 6 for every weight of a matrix product (2 forward, 4 backward), and
+12 · layers · width · context for attention's two products over the whole square, which is the field's way to
+count (PaLM, Chowdhery et al. 2022, appendix B); a causal kernel does half of that.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwater.model.config import ModelConfig
+from headwater.train.loop import Trainer
+
+# A few updates settle the clock: the first ones pay for choosing kernels and for fresh memory.
+_WARMUP_UPDATES = 2
+_TIMED_UPDATES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes by purpose, for one rank."""
+
+    weights: int  # what the model computes with
+    optimizer: int  # float32 masters where they differ from the weights, and both moments
+    gradients: int
+    activations: int  # kept for the backward pass of one micro-batch
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.optimizer + self.gradients + self.activations
+
+
+def training_flops_a_token(config: ModelConfig, context: int) -> int:
+    """Model floating-point operations of forward and backward pass, a token of a window of `context`."""
+    width = config.width
+    head = config.vocabulary * width
+    if config.architecture == "lstm":
+        units = config.units or 0
+        weights = sum(4 * units * ((width if layer == 0 else units) + units) for layer in range(config.layers))
+        return 6 * (weights + units * width + head)
+    return 6 * (12 * config.layers * width**2 + head) + 12 * config.layers * width * context
+
+
+def estimate_memory(trainer: Trainer, batch: Any, sequences: int) -> Memory:
+    """Memory of a run whose micro-batch has `sequences` sequences, measured on a batch of any number of them.
+
+    Weights, optimizer and gradients are counted from the tensors; activations by what the backward pass of
+    `batch` keeps, which grows with the number of sequences.
+    """
+    optimizer = trainer.optimizer
+    ranks = trainer.ranks.count if trainer.sharded else 1
+    weights = _bytes(optimizer.parameters)
+    masters = _bytes([m for p, m in zip(optimizer.parameters, optimizer.masters, strict=True) if m is not p])
+    parameters = sum(master.numel() for master in optimizer.masters)
+    kept = _bytes_kept(lambda: trainer.objective(trainer.model, batch)[0], optimizer.parameters)
+    return Memory(
+        weights=weights // ranks,
+        optimizer=(masters + 8 * parameters) // ranks,
+        gradients=4 * parameters // ranks,
+        activations=kept * sequences // len(batch.ids),
+    )
+
+
+def time_updates(trainer: Trainer, read: Callable[[int], Sequence[Any]]) -> float:
+    """Median seconds of an update, over a few real ones; the trainer is changed by them."""
+    seconds = []
+    for step in range(_WARMUP_UPDATES + _TIMED_UPDATES):
+        batches = read(step)
+        started = time.perf_counter()
+        trainer.update(batches)
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds[_WARMUP_UPDATES:])
+
+
+def _bytes(tensors: Sequence[Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _bytes_kept(forward: Callable[[], Tensor], parameters: Sequence[Tensor]) -> int:
+    """Bytes of distinct storage that the graph of `forward` keeps for its backward pass, parameters left out."""
+    own = {p.untyped_storage().data_ptr() for p in parameters}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        forward()
+    return sum(kept.values())

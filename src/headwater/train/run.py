@@ -1,0 +1,170 @@
+"""A run: updates from the newest checkpoint to the last, with everything that surrounds them.
+
+Around each update: the next batch read ahead, the journal, the display, the held-out loss, checkpoints, the
+watch for spikes and stalls, and Ctrl-C or SIGTERM held until a checkpoint is written. What is learned, and from
+what, is handed in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import TrainingError
+from headwater.progress import Progress
+from headwater.train.ahead import Ahead
+from headwater.train.checkpoint import Checkpoints
+from headwater.train.compile import compile_checked
+from headwater.train.interrupt import held_interruption
+from headwater.train.journal import Journal
+from headwater.train.loop import RunConfig, Trainer, UpdateResult
+from headwater.train.machine import matmul_rate
+from headwater.train.watch import Watch
+
+
+@dataclass
+class Run:
+    """One run in the folder `out`; `train` is called once.
+
+    read: this rank's micro-batches of an update. validate: the held-out loss now, the same data each time.
+    """
+
+    trainer: Trainer
+    config: RunConfig
+    out: Path
+    read: Callable[[int], Sequence[Any]]
+    validate: Callable[[], float]
+    tokens_an_update: int
+    flops_a_token: float
+    progress: Progress
+    best: tuple[float, int] | None = None  # held-out loss, and the step after which it was measured
+    seconds: float = 0.0
+    checkpoints: Checkpoints = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.checkpoints = Checkpoints(
+            self.out / "checkpoints", keep=self.config.keep, ranks=self.trainer.ranks, note=self.progress.note
+        )
+
+    def train(self) -> None:
+        """Raises TrainingError when the loss is not finite, with the state before it kept as a checkpoint, and
+        KeyboardInterrupt when asked to stop, after a checkpoint.
+        """
+        trainer, config, progress = self.trainer, self.config, self.progress
+        self._resume()
+        if trainer.step < config.steps:
+            compile_checked(trainer, self.read(trainer.step), config.compile, progress.note)
+        rate = matmul_rate(trainer.matrix_dtype, trainer.ranks.device) * trainer.ranks.count
+        journal = self._open_journal()
+        watch = Watch(config.steps)
+        batches = Ahead(self.read, config.steps)
+        progress.start("pre-training", config.steps, "updates")
+        progress.advance(trainer.step)
+        try:
+            with held_interruption() as interruption:
+                while trainer.step < config.steps:
+                    started = time.perf_counter()
+                    result = trainer.update(batches.take(trainer.step))
+                    took = time.perf_counter() - started
+                    self.seconds += took
+                    line = self._line(result, took, rate)
+                    self._look(watch, result.loss)
+                    stop = trainer.ranks.any(interruption.requested)
+                    self._measure_and_keep(line, stop)
+                    if journal is not None and (warning := journal.write(line)):
+                        progress.note(warning)
+                    shown = ("loss", "validation_loss", "tokens_per_second")
+                    progress.advance(trainer.step, **{name: line[name] for name in shown if name in line})
+                    if stop and trainer.step < config.steps:
+                        raise KeyboardInterrupt
+        except TrainingError as error:
+            self.checkpoints.pinned.add(trainer.step)
+            self._checkpoint()
+            kept = f"; the state after update {trainer.step} is kept as a checkpoint"
+            raise TrainingError(error.seen + kept, repair=error.repair) from None
+        finally:
+            batches.close()
+            self.checkpoints.wait()
+            if journal is not None:
+                journal.close()
+        progress.finish(f"{trainer.step:,} updates" + (f", held-out loss {self.best[0]:.3f}" if self.best else ""))
+
+    def restore_best(self) -> None:
+        """Give the trainer the weights with the lowest held-out loss; every rank must ask."""
+        if self.best is None or self.best[1] == self.trainer.step:
+            return
+        path = self.checkpoints.path_of(self.best[1])
+        if self.trainer.ranks.share(path.is_dir()):
+            self.checkpoints.load(path, self.trainer.optimizer.state(), sharded=self.config.shard)
+            self.trainer.optimizer.load(self.best[1])
+        else:
+            self.progress.note(f"Warning: the best checkpoint, of step {self.best[1]}, is gone: the last is used")
+
+    def _line(self, result: UpdateResult, took: float, rate: float) -> dict[str, Any]:
+        step, tokens = self.trainer.step, self.tokens_an_update
+        return {
+            "step": step,
+            "tokens": step * tokens,
+            "loss": result.loss,
+            "learning_rate": result.learning_rate,
+            "gradient_norm": result.gradient_norm,
+            "tokens_per_second": tokens / took,
+            "flops_utilization": self.flops_a_token * tokens / took / rate,
+            "seconds": self.seconds,
+            **result.logged,
+        }
+
+    def _measure_and_keep(self, line: dict[str, Any], stop: bool) -> None:
+        """The held-out loss and the checkpoint, when they are due; a new best is always kept."""
+        step, config = self.trainer.step, self.config
+        due = stop or step == config.steps or step % config.checkpoint_every == 0
+        if step == config.steps or step % config.validate_every == 0:
+            loss = line["validation_loss"] = self.validate()
+            if self.best is None or loss < self.best[0]:
+                self.best = (loss, step)
+                due = True
+        if due:
+            self._checkpoint()
+
+    def _look(self, watch: Watch, loss: float) -> None:
+        step = self.trainer.step
+        if spike := watch.spike(step, loss):
+            before = self.checkpoints.newest_step()
+            if before is not None:
+                self.checkpoints.pinned.add(before)
+                spike += f" The checkpoint before it, of step {before}, is kept."
+            self.progress.note(spike)
+        if stall := watch.stall(step, loss):
+            self.progress.note(stall)
+
+    def _checkpoint(self) -> None:
+        pinned = self.checkpoints.pinned | ({self.best[1]} if self.best else set())
+        record = {
+            "step": self.trainer.step,
+            "seconds": self.seconds,
+            "best": list(self.best) if self.best else None,
+            "pinned": sorted(self.checkpoints.pinned),
+        }
+        state = self.trainer.optimizer.state()
+        self.checkpoints.save(self.trainer.step, state, record, pinned, sharded=self.config.shard)
+
+    def _resume(self) -> None:
+        ranks = self.trainer.ranks
+        found = ranks.share(self.checkpoints.newest() if ranks.is_first else None)
+        if found is None:
+            return
+        path, record = found
+        self.checkpoints.load(path, self.trainer.optimizer.state(), sharded=self.config.shard)
+        self.trainer.optimizer.load(record["step"])
+        self.seconds = record["seconds"]
+        self.best = tuple(record["best"]) if record["best"] else None
+        self.checkpoints.pinned = set(record["pinned"])
+        self.progress.note(f"going on from step {record['step']:,} of {self.config.steps:,}")
+
+    def _open_journal(self) -> Journal | None:
+        if not self.trainer.ranks.is_first:
+            return None
+        return Journal(self.out / "metrics.jsonl", resume_step=self.trainer.step)

@@ -1,0 +1,59 @@
+"""What goes wrong in a run, noticed while it can still be helped: a spike, a loss that stands still.
+
+(A loss that is not finite never reaches the weights: `Trainer.update` refuses it.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+# A spike: this many standard deviations above the recent mean, and at least this much above it in nats.
+SPIKE_DEVIATIONS = 6.0
+SPIKE_NATS = 0.5
+# A stall: over this share of the run the loss has not fallen by this many nats.
+STALL_SHARE = 0.2
+STALL_NATS = 1e-3
+_RECENT = 50
+
+_SUSPECTS = "the learning rate, the batch in tokens, the precision (try --set precision=fp32), the data"
+
+
+class Watch:
+    """Follows the losses of a run; `observe` returns what a person should know, once."""
+
+    def __init__(self, steps: int) -> None:
+        self._recent: deque[float] = deque(maxlen=_RECENT)
+        self._window = max(200, int(steps * STALL_SHARE))
+        self._losses: deque[float] = deque(maxlen=2 * self._window)
+        self._stalled = False
+
+    def spike(self, step: int, loss: float) -> str | None:
+        """A sentence when this loss is far above the recent ones."""
+        recent = list(self._recent)
+        self._recent.append(loss)
+        if len(recent) < _RECENT:
+            return None
+        mean = sum(recent) / len(recent)
+        deviation = math.sqrt(sum((x - mean) ** 2 for x in recent) / len(recent))
+        if loss < mean + max(SPIKE_NATS, SPIKE_DEVIATIONS * deviation):
+            return None
+        return (
+            f"The loss jumped to {loss:.3f} at step {step} (recent mean {mean:.3f}). "
+            f"Suspect, in order: {_SUSPECTS}."
+        )
+
+    def stall(self, step: int, loss: float) -> str | None:
+        """A sentence, once, when the loss has stood still for long."""
+        self._losses.append(loss)
+        if self._stalled or len(self._losses) < 2 * self._window:
+            return None
+        losses = list(self._losses)
+        before, after = (sum(part) / self._window for part in (losses[: self._window], losses[self._window :]))
+        if before - after > STALL_NATS:
+            return None
+        self._stalled = True
+        return (
+            f"The loss has not fallen over the last {self._window:,} updates (to step {step}). "
+            f"Suspect, in order: {_SUSPECTS}."
+        )
