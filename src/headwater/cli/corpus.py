@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, Out, emit, terminal_progress
+from headwater.cli.console import AsJson, Out, Seed, emit, terminal_progress
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Gather text into a corpus; look at one.")
 
@@ -49,6 +49,31 @@ def stats(corpus: Corpus, as_json: AsJson = False) -> None:
 
     found = statistics(corpus)
     emit(found, as_json=as_json, text=_stats_text(corpus, found))
+
+
+@app.command()
+def labels(
+    corpus: Corpus,
+    task: Annotated[
+        str,
+        typer.Option("--task", help="package or signature (python-docs); source or continuation (any text)."),
+    ],
+    out: Out,
+    validation: Annotated[
+        float, typer.Option("--validation", help="The fraction that `headwater pack` held out.")
+    ] = 0.05,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Make labelled data for fine-tuning out of a corpus and its split."""
+    from headwater.corpus.labels import make_labels
+
+    found = make_labels(corpus, task, out, validation, seed=seed, progress=terminal_progress())
+    text = (
+        f"{out}: {found['counts']['train']:,} training and {found['counts']['validation']:,} validation "
+        f"examples; chance {found['chance']:.3f}, majority class {found['majority']:.3f}"
+    )
+    emit({"out": str(out), **found}, as_json=as_json, text=text)
 
 
 def _stats_text(corpus: Path, found: dict[str, Any]) -> str:
