@@ -41,9 +41,7 @@ def list_sources(sources: Sources) -> list[Path | str]:
         if exists:
             found.append(path)
         elif isinstance(source, Path) or path.suffix in _TEXT_SUFFIXES and not re.search(r"\s", source):
-            raise DataError(
-                f"{path} does not exist", expected="a corpus, a text file or a folder of text files"
-            )
+            raise DataError(f"{path} does not exist", expected="a corpus, a text file or a folder of text files")
         else:
             found.append(source)
     return found

@@ -4,7 +4,7 @@ The authors repair a text with ftfy, standardise it, split it with spaCy's Engli
 merge characters (Radford et al. 2018, section 4.1; `reference` shows it plainly). Three facts make it fast, each held
 by a property test: most lines need no repair, and a line that ftfy would leave alone is known by its characters;
 standardisation and spaCy's rules act inside chunks between white space, so that the ids of a chunk can be
-remembered; and a chunk of letters that is no special case of spaCy's is one word. Where a special case of spaCy's
+remembered; and letters that are no special case of spaCy's are one word. Where a special case of spaCy's
 could reach across white space, the whole line goes through spaCy.
 
 Decoding is readable, not exact: case and spacing are lost when a text is encoded.
@@ -13,6 +13,7 @@ Decoding is readable, not exact: case and spacing are lost when a text is encode
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,8 @@ _REMEMBERED = 1 << 20
 _DASHES = str.maketrans({"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"})
 # A run of one of the signs that standardisation sets apart.
 _SIGNS = re.compile(r"""([-~!";?+,)(/*\[\]}{|_])\1*""")
-_LETTERS = re.compile(r"[A-Za-z]+")
+# Letters, and at most one of the suffixes that spaCy's rules split off whatever the letters are.
+_PLAIN = re.compile(r"([A-Za-z]*[a-z])(\.|'|'s)?|([A-Za-z]+)")
 # What an ASCII line must hold for ftfy to look at it: an entity, a control character, another line break.
 _ASCII_REPAIR = re.compile(r"[&\x00-\x08\x0b-\x1f\x7f]")
 # What makes ftfy's repair of a line depend on more than single characters.
@@ -44,9 +46,11 @@ class WordCodec:
         self.token_bytes: list[bytes] = [_shown(token).encode() for token in vocabulary.tokens]
         for name, index in vocabulary.specials.items():
             self.token_bytes[index] = name.encode()
-        self._newline = vocabulary.ids[NEWLINE]
+        self._newline = array("I", [vocabulary.ids[NEWLINE]]).tobytes()
         self._splitter: WordSplitter | None = None
+        # Ids as the bytes of an array; None for a chunk whose words may depend on its neighbours.
         self._chunks: dict[str, bytes | None] = {}
+        self._words: dict[str, bytes] = {}
         self._model: Any = None
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -68,22 +72,24 @@ class WordCodec:
         """The ids of a text as the bytes of a uint32 array."""
         if self._splitter is None:
             self._splitter = WordSplitter()
+        remembered = self._chunks.get
         lines: list[bytes] = []
         for line in self._splitter.repaired_lines(text):
             chunks = line.split()
             if not chunks:
                 continue
             try:
-                lines.append(b"".join([self._chunks[chunk] for chunk in chunks]))  # type: ignore[misc]
-            except (KeyError, TypeError):
+                lines.append(b"".join([remembered(chunk) for chunk in chunks]))  # type: ignore[misc]
+            except TypeError:  # a chunk that is new, or that needs its neighbours, gave None
                 lines.append(self._encode_line(line, chunks))
-        return np.uint32(self._newline).tobytes().join(lines)
+        return self._newline.join(lines)
 
     def _encode_line(self, line: str, chunks: list[str]) -> bytes:
-        """The slow way for a line with chunks that are new, or that need their neighbours."""
+        """Learn the chunks of a line that are new; a line where one needs its neighbours goes through whole."""
         assert self._splitter is not None
         if len(self._chunks) > _REMEMBERED:
             self._chunks.clear()
+            self._words.clear()
         for chunk in chunks:
             if chunk not in self._chunks:
                 words = self._splitter.split_chunk(chunk)
@@ -95,6 +101,9 @@ class WordCodec:
 
     def _merge(self, words: list[str]) -> bytes:
         """Ids of lower-case words, each merged by itself."""
+        return b"".join([self._words.get(word) or self._merge_word(word) for word in words])
+
+    def _merge_word(self, word: str) -> bytes:
         if self._model is None:
             from tokenizers import models
 
@@ -105,7 +114,9 @@ class WordCodec:
                 unk_token=UNKNOWN,
                 end_of_word_suffix=WORD_END,
             )
-        return np.array([t.id for word in words for t in self._model.tokenize(word)], np.uint32).tobytes()
+        ids = array("I", [token.id for token in self._model.tokenize(word)]).tobytes()
+        self._words[word] = ids
+        return ids
 
 
 class WordSplitter:
@@ -147,35 +158,32 @@ class WordSplitter:
 
     def repaired_lines(self, text: str) -> list[str]:
         """The lines of the text as ftfy repairs them, dashes and ellipses made simple."""
-        if text.isascii():
-            if _ASCII_REPAIR.search(text) is None:
-                return text.split("\n")
-            return self._ftfy.fix_text(text).translate(_DASHES).split("\n")
-        return self._repaired(text).translate(_DASHES).split("\n")
-
-    def _repaired(self, text: str) -> str:
-        """ftfy.fix_text, each line of which is skipped where nothing in it needs repair."""
+        if text.isascii() and _ASCII_REPAIR.search(text) is None:
+            return text.split("\n")
         lines = text.split("\n")
         if max(map(len, lines)) >= _LONGEST_LINE:
-            return str(self._ftfy.fix_text(text))
-        is_bad = self._ftfy.badness.is_bad
+            return str(self._ftfy.fix_text(text)).translate(_DASHES).split("\n")
+        repaired: list[str] = []
         markup = False
-        for number, line in enumerate(lines):
+        for number, line in enumerate(lines, 1):
             # Once a "<" was seen, ftfy takes the text for markup and leaves entities alone.
             markup = markup or "<" in line
-            if line.isascii():
-                if _ASCII_REPAIR.search(line) is None:
-                    continue
-            elif _CONTEXT.search(line) is None:
-                segment = line if number == len(lines) - 1 else line + "\n"
-                fixed = None if is_bad(segment) else self._repairs.repair(segment)
-                if fixed is not None and (fixed == segment or not is_bad(fixed)):
-                    lines[number] = fixed.removesuffix("\n")
-                    continue
-            segment = line if number == len(lines) - 1 else line + "\n"
-            fixed = self._ftfy.fix_text(segment, unescape_html=False if markup else "auto")
-            lines[number] = fixed.removesuffix("\n") if number < len(lines) - 1 else fixed
-        return "\n".join(lines)
+            if line.isascii() and _ASCII_REPAIR.search(line) is None:
+                repaired.append(line)
+            else:
+                segment = line + "\n" if number < len(lines) else line
+                fixed = self._repair(segment, markup).translate(_DASHES)
+                repaired += fixed.removesuffix("\n").split("\n")
+        return repaired
+
+    def _repair(self, segment: str, markup: bool) -> str:
+        """A line as ftfy.fix_text gives it within its text; ftfy is asked only where a line may need it."""
+        is_bad = self._ftfy.badness.is_bad
+        if _CONTEXT.search(segment) is None and not is_bad(segment):
+            fixed = self._repairs.repair(segment)
+            if fixed is not None and (fixed == segment or not is_bad(fixed)):
+                return fixed
+        return str(self._ftfy.fix_text(segment, unescape_html=False if markup else "auto"))
 
     def split_line(self, line: str) -> list[str]:
         """The words of a repaired line."""
@@ -186,16 +194,17 @@ class WordSplitter:
         """The words of a chunk without white space; None where they may depend on its neighbours."""
         words: list[str] = []
         for part in _SIGNS.sub(r" \g<0> ", chunk).split():
-            if part not in self._cases:
-                if _LETTERS.fullmatch(part):
-                    words.append(part.lower())
-                    continue
-                tokens = [token.text for token in self._tokenizer(part)]
-                if tokens != [token.text for token in self._plain_tokenizer(part)]:
-                    return None
-                words += [token.lower() for token in tokens]
-            else:
+            if part in self._cases:
                 words += [token.text.lower() for token in self._tokenizer(part)]
+                continue
+            plain = _PLAIN.fullmatch(part)
+            if plain is not None and plain[1] not in self._cases:
+                words += [group.lower() for group in plain.groups() if group]
+                continue
+            tokens = [token.text for token in self._tokenizer(part)]
+            if tokens != [token.text for token in self._plain_tokenizer(part)]:
+                return None
+            words += [token.lower() for token in tokens]
         return words
 
 

@@ -191,9 +191,7 @@ class Tokenizer:
 
 def _as_texts(texts: Sequence[str]) -> list[str]:
     if isinstance(texts, str):
-        raise UsageError(
-            "a lone text was given where a list of texts belongs", repair="Use encode, or [text]"
-        )
+        raise UsageError("a lone text was given where a list of texts belongs", repair="Use encode, or [text]")
     return list(texts)
 
 
