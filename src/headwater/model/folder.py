@@ -1,36 +1,30 @@
 """Model folders: Hugging Face's layout, read and written.
 
 A folder holds `config.json` and `model.safetensors` (or shards with their index) beside the tokenizer's files.
-`huggingface` knows the names; here are the bytes, and every way in which a folder can be wrong: no weights, a
-pickle, a cut or altered file, a tensor that is missing, unexpected, of another shape, or not a number.
+`huggingface` knows the names, `weights` the bytes; here they meet the model, and whatever does not fit is named:
+a tensor that is missing, unexpected or of another shape, an output matrix that is not tied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from headwater import provenance
 from headwater.errors import DataError, FolderError, MismatchError
 from headwater.model import build_model, huggingface
 from headwater.model.config import ModelConfig
-from headwater.storage import read_json, storage_errors, write_json
+from headwater.model.weights import WEIGHTS, Place, find_tensors, read_tensor, write_tensors
+from headwater.storage import read_json, write_json
 
 if TYPE_CHECKING:
     from headwater.model import Model
 
 CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.h5", "*.msgpack")
-_PICKLE_MAGIC = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-_FLOATS = {"F64", "F32", "F16", "BF16"}
 
 
 def load_config(folder: Path) -> ModelConfig:
@@ -46,17 +40,12 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torc
     """
     kind, config = _read_config(folder)
     model = build_model(config, device="meta")
-    norms = {
-        f"{name}.{part}"
-        for name, module in model.named_modules()
-        if isinstance(module, nn.LayerNorm)
-        for part in ("weight", "bias")
+    norms = {id(p) for m in model.modules() if isinstance(m, nn.LayerNorm) for p in m.parameters()}
+    parameters = {
+        name: (tuple(parameter.shape), torch.float32 if id(parameter) in norms else dtype)
+        for name, parameter in model.named_parameters()
     }
-    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    loaded = {
-        name: tensor.to(device=device, dtype=torch.float32 if name in norms else dtype)
-        for name, tensor in _read_weights(folder, kind, config, shapes)
-    }
+    loaded = {name: tensor.to(device) for name, tensor in _read_weights(folder, kind, config, parameters)}
     model.load_state_dict(loaded, assign=True)
     return model.eval()
 
@@ -67,8 +56,6 @@ def save_model(model: Model, folder: Path, *, tokenizer: Any = None, dtype: torc
     `dtype` None keeps each tensor's own. The same weights give the same bytes. Raises MismatchError when the
     tokenizer has more ids than the model has rows.
     """
-    from safetensors.torch import save_file
-
     config = model.config
     end_of_text = None
     if tokenizer is not None:
@@ -84,11 +71,7 @@ def save_model(model: Model, folder: Path, *, tokenizer: Any = None, dtype: torc
         for name in huggingface.tensor_names(huggingface.model_type(config), config, list(state))
     }
     stored = str(dtype or model.output_matrix().dtype).removeprefix("torch.")
-    path = folder / WEIGHTS
-    temporary = path.with_name(f".{WEIGHTS}.part")
-    with storage_errors(path):
-        save_file(tensors, temporary, metadata={"format": "pt"})
-        temporary.replace(path)
+    write_tensors(tensors, folder / WEIGHTS)
     write_json(folder / CONFIG, huggingface.write_config(config, stored, end_of_text))
     if tokenizer is not None:
         tokenizer.save(folder)
@@ -127,21 +110,27 @@ def _check_folder(folder: Path) -> None:
 
 
 def _read_weights(
-    folder: Path, kind: str, config: ModelConfig, shapes: dict[str, tuple[int, ...]]
+    folder: Path, kind: str, config: ModelConfig, parameters: dict[str, tuple[tuple[int, ...], torch.dtype]]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Every parameter under our name and in our orientation, checked."""
-    with _open_weights(folder) as files:
-        places = {name: (path, handle) for path, handle in files.items() for name in handle.keys()}  # noqa: SIM118
-        names = list(huggingface.tensor_names(kind, config, list(shapes)))
-        stored = _stored_names(names, set(places), folder)
-        for name in names:
-            path, handle = places[stored[name.ours]]
-            expected = shapes[name.ours][::-1] if name.transposed else shapes[name.ours]
-            tensor = _read_tensor(path, handle, stored[name.ours], expected)
-            yield name.ours, tensor.t().contiguous() if name.transposed else tensor
-        head = places.get(huggingface.HEAD)
-        if head is not None and stored["tokens.weight"] != huggingface.HEAD:
-            _check_tied(*head, *places[stored["tokens.weight"]], stored["tokens.weight"])
+    """Every parameter under our name and in our orientation, checked; `parameters`: name -> shape and dtype."""
+    places = find_tensors(folder)
+    names = list(huggingface.tensor_names(kind, config, list(parameters)))
+    stored = _stored_names(names, set(places), folder)
+    for name in names:
+        shape = parameters[name.ours][0]
+        expected = shape[::-1] if name.transposed else shape
+        place = places[stored[name.ours]]
+        if place.shape != expected:
+            raise DataError(
+                f"{stored[name.ours]} in {place.path} has shape {place.shape}",
+                expected=f"{expected}, as {CONFIG} says",
+            )
+    for name in names:
+        theirs = stored[name.ours]
+        dtype = parameters[name.ours][1]
+        yield name.ours, read_tensor(theirs, places[theirs], dtype=dtype, transposed=name.transposed)
+    if huggingface.HEAD in places and huggingface.HEAD not in stored.values():
+        _check_tied(places[huggingface.HEAD], stored["tokens.weight"], places[stored["tokens.weight"]])
 
 
 def _stored_names(names: list[huggingface.Name], found: set[str], folder: Path) -> dict[str, str]:
@@ -171,73 +160,11 @@ def _listing(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _read_tensor(path: Path, handle: Any, name: str, expected: tuple[int, ...]) -> Tensor:
-    part = handle.get_slice(name)
-    shape = tuple(part.get_shape())
-    if shape != expected:
-        raise DataError(f"{name} in {path} has shape {shape}", expected=f"{expected}, as {CONFIG} says")
-    if part.get_dtype() not in _FLOATS:
-        raise DataError(f"{name} in {path} has dtype {part.get_dtype()}", expected="F32, BF16 or F16")
-    tensor: Tensor = handle.get_tensor(name)
-    # One pass at the speed of memory: a sum is finite unless a term is not (or, rarely, overflows).
-    if not torch.isfinite(tensor.sum(dtype=torch.float32)):
-        wrong = (~torch.isfinite(tensor)).sum().item()
-        if wrong:
-            what = "NaN" if tensor.isnan().any() else "infinity"
-            raise DataError(
-                f"{name} in {path} holds {what} ({wrong:,} of {tensor.numel():,} values)",
-                repair="The training that wrote it diverged: use an earlier checkpoint",
-            )
-    return tensor
-
-
-def _check_tied(path: Path, handle: Any, other_path: Path, other: Any, name: str) -> None:
-    if not torch.equal(handle.get_tensor(huggingface.HEAD), other.get_tensor(name)):
+def _check_tied(head: Place, name: str, tokens: Place) -> None:
+    if head.shape != tokens.shape or not torch.equal(
+        read_tensor(huggingface.HEAD, head, dtype=torch.float32), read_tensor(name, tokens, dtype=torch.float32)
+    ):
         raise DataError(
-            f"{huggingface.HEAD} in {path} differs from {name} in {other_path}",
+            f"{huggingface.HEAD} in {head.path} differs from {name}",
             expected="one matrix for input and output, as GPT-1 and GPT-2",
         )
-
-
-@contextmanager
-def _open_weights(folder: Path) -> Iterator[dict[Path, Any]]:
-    """The safetensors files of `folder`, opened: path -> handle."""
-    handles: dict[Path, Any] = {}
-    with ExitStack() as opened_files:
-        for path in _weight_files(folder):
-            try:
-                handles[path] = opened_files.enter_context(safe_open(path, framework="pt"))
-            except SafetensorError as error:
-                with path.open("rb") as opened:
-                    if opened.read(4).startswith(_PICKLE_MAGIC):
-                        raise _pickle_error(path) from None
-                raise FolderError(
-                    f"{path} is cut short or damaged: {str(error).rpartition(': ')[2]}",
-                    repair="Copy or make it again",
-                ) from None
-        yield handles
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    if (folder / WEIGHTS).is_file():
-        return [folder / WEIGHTS]
-    if (folder / INDEX).is_file():
-        index = read_json(folder / INDEX)
-        names = sorted(set(index.get("weight_map", {}).values()))
-        for name in names:
-            if Path(name).name != name or not (folder / name).is_file():
-                raise FolderError(f"{folder / INDEX} names {name}, which is not there", repair="Copy it again")
-        if names:
-            return [folder / name for name in names]
-    pickles = sorted(path for pattern in _PICKLES for path in folder.glob(pattern))
-    if pickles:
-        raise _pickle_error(pickles[0])
-    raise FolderError(f"{folder} has no weights", expected=WEIGHTS, repair="Copy or make the folder again")
-
-
-def _pickle_error(path: Path) -> FolderError:
-    return FolderError(
-        f"{path} is no safetensors file; pickled weights can run code when they are opened, and are refused",
-        expected=WEIGHTS,
-        repair="Save the model as safetensors where it is trusted",
-    )

@@ -16,7 +16,7 @@ from torch.nn import functional
 from headwater.errors import UsageError
 from headwater.model.cache import RecurrentState
 from headwater.model.config import ModelConfig
-from headwater.model.transformer import Embeddings, Linear
+from headwater.model.transformer import Embedding, Embeddings, Linear
 
 
 class LSTM(nn.Module):
@@ -26,7 +26,7 @@ class LSTM(nn.Module):
         super().__init__()
         self.config = config
         units = config.units or config.width
-        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.tokens = Embedding(config.vocabulary, config.width)
         self.embedding_dropout = nn.Dropout(config.dropout)
         between = config.dropout if config.layers > 1 else 0.0
         self.recurrence = nn.LSTM(config.width, units, config.layers, batch_first=True, dropout=between)
@@ -88,7 +88,8 @@ class LSTM(nn.Module):
             if parameter.dim() < 2:
                 nn.init.zeros_(parameter)
             else:
-                nn.init.normal_(parameter, std=self.config.init_deviation, generator=generator)
+                drawn = torch.empty(parameter.shape)
+                parameter.copy_(drawn.normal_(std=self.config.init_deviation, generator=generator))
         units = self.recurrence.hidden_size
         for layer in range(self.config.layers):
             # Gates stand in the order input, forget, cell, output; of the two biases one is enough.

@@ -31,12 +31,20 @@ class Embeddings(NamedTuple):
     positions: Tensor  # (context, width)
 
 
+class Embedding(nn.Embedding):
+    """Rows looked up by number. Unset when built: weights come from `initialise` or from a file."""
+
+    def reset_parameters(self) -> None:
+        """Leave the rows alone; torch's own draw would cost most of the time of opening a model."""
+
+
 class Linear(nn.Linear):
     """y = x Wᵀ + b, computed in the dtype of W."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, in) -> (…, out)."""
-        return functional.linear(x.to(self.weight.dtype), self.weight, self.bias)
+        dtype = self.weight.dtype
+        return functional.linear(x.to(dtype), self.weight, self.bias.to(dtype))
 
 
 class Attention(nn.Module):
@@ -100,8 +108,8 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.tokens = nn.Embedding(config.vocabulary, config.width)
-        self.positions = nn.Embedding(config.context, config.width)
+        self.tokens = Embedding(config.vocabulary, config.width)
+        self.positions = Embedding(config.context, config.width)
         self.embedding_dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList([Block(config) for _ in range(config.layers)])
         self.final_norm = nn.LayerNorm(config.width, config.norm_epsilon) if config.final_norm else nn.Identity()
@@ -177,4 +185,5 @@ class Transformer(nn.Module):
                 deviation = self.config.position_deviation
             elif name.endswith(("attention.projection.weight", "mlp.contract.weight")):
                 deviation *= scale
-            nn.init.normal_(parameter, std=deviation, generator=generator)
+            # Drawn on the CPU, so that a seed gives the same weights on every device.
+            parameter.copy_(torch.empty(parameter.shape).normal_(std=deviation, generator=generator))
