@@ -1,0 +1,179 @@
+"""Each way in which a model folder can be wrong has one message that names it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from headwater.errors import DataError, FolderError, HeadwaterError, MismatchError
+from headwater.model import build_model, preset
+from headwater.model.folder import load_model, save_model
+
+MATRIX = "transformer.h.0.mlp.c_fc.weight"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save_model(build_model(preset("gpt2-pico", vocabulary=20, width=8, context=6), seed=1), tmp_path)
+    return tmp_path
+
+
+def change_tensors(folder: Path, **changes: Any) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    for name, change in changes.items():
+        name = MATRIX if name == "matrix" else name
+        if change is None:
+            del tensors[name]
+        else:
+            tensors[name] = change(tensors.get(name))
+    save_file(tensors, folder / "model.safetensors")
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def refusal(folder: Path) -> HeadwaterError:
+    with pytest.raises(HeadwaterError) as caught:
+        load_model(folder)
+    return caught.value
+
+
+def with_nan(tensor: torch.Tensor) -> torch.Tensor:
+    tensor[3, 5] = float("nan")
+    return tensor
+
+
+def test_no_folder_no_configuration_no_weights(folder: Path) -> None:
+    assert "does not exist" in str(refusal(folder / "nothing"))
+    assert "is a file" in str(refusal(folder / "config.json"))
+    (folder / "model.safetensors").unlink()
+    error = refusal(folder)
+    assert isinstance(error, FolderError)
+    assert "has no weights" in str(error)
+    (folder / "config.json").unlink()
+    assert "has no config.json" in str(refusal(folder))
+
+
+def test_a_pickle_is_refused_under_any_name(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(pickle.dumps({"a": 1}))
+    assert "pickled weights can run code" in str(refusal(folder))
+    (folder / "model.safetensors").unlink()
+    torch.save({"a": torch.zeros(2)}, folder / "pytorch_model.bin")
+    error = refusal(folder)
+    assert "pytorch_model.bin" in str(error)
+    assert "refused" in str(error)
+
+
+@pytest.mark.parametrize("kept", [0, 4, 8, 40, -1, -500])
+def test_a_truncated_file_is_named(folder: Path, kept: int) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:kept])
+    error = refusal(folder)
+    assert isinstance(error, FolderError)
+    assert "model.safetensors is cut short or damaged" in str(error)
+
+
+@pytest.mark.parametrize("where", [0, 9, 30])
+def test_an_altered_header_is_named(folder: Path, where: int) -> None:
+    path = folder / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[where] ^= 0x15
+    path.write_bytes(content)
+    assert "model.safetensors" in str(refusal(folder))
+
+
+def test_bytes_behind_the_tensors_are_noticed(folder: Path) -> None:
+    with (folder / "model.safetensors").open("ab") as handle:
+        handle.write(b"more")
+    assert "cut short or damaged" in str(refusal(folder))
+
+
+def test_a_missing_and_an_unexpected_tensor_are_named(folder: Path) -> None:
+    change_tensors(folder, extra=lambda _: torch.zeros(3))
+    assert "hold extra, which the model does not have" in str(refusal(folder))
+    change_tensors(folder, extra=None, matrix=None)
+    assert f"lack {MATRIX}" in str(refusal(folder))
+
+
+def test_a_shape_that_is_not_the_configurations_is_named(folder: Path) -> None:
+    change_config(folder, vocab_size=21)
+    assert "transformer.wte.weight" in str(refusal(folder))
+    assert "has shape (20, 8); expected (21, 8)" in str(refusal(folder))
+
+
+def test_nan_and_infinity_are_named(folder: Path) -> None:
+    change_tensors(folder, matrix=with_nan)
+    error = refusal(folder)
+    assert isinstance(error, DataError)
+    assert f"{MATRIX} in" in str(error)
+    assert "holds NaN (1 of 256 values)" in str(error)
+    change_tensors(folder, matrix=lambda m: torch.full_like(m, float("inf")))
+    assert "holds infinity (256 of 256 values)" in str(refusal(folder))
+
+
+def test_large_finite_values_are_no_error(folder: Path) -> None:
+    change_tensors(folder, matrix=lambda m: torch.full_like(m, 3e38))
+    load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"model_type": "llama"}, "'llama'"),
+        ({"model_type": None}, "model_type"),
+        ({"activation_function": "relu"}, "activation_function = 'relu'"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+        ({"add_cross_attention": True}, "add_cross_attention"),
+        ({"n_inner": 12}, "n_inner = 12"),
+        ({"n_head": 3}, "not divisible"),
+        ({"n_layer": "two"}, "layers"),
+    ],
+)
+def test_an_architecture_that_is_not_ours_is_refused(folder: Path, changes: dict[str, Any], named: str) -> None:
+    change_config(folder, **changes)
+    assert named in str(refusal(folder))
+
+
+def test_a_configuration_that_lacks_a_key_or_is_no_object(folder: Path) -> None:
+    content = json.loads((folder / "config.json").read_text())
+    del content["n_embd"]
+    (folder / "config.json").write_text(json.dumps(content))
+    assert "n_embd" in str(refusal(folder))
+    (folder / "config.json").write_text("[1]")
+    assert "expected an object" in str(refusal(folder))
+    (folder / "config.json").write_text("{")
+    assert "damaged" in str(refusal(folder))
+
+
+def test_an_output_matrix_of_its_own_is_refused(folder: Path) -> None:
+    change_tensors(folder, **{"lm_head.weight": lambda _: torch.zeros(20, 8)})
+    assert "lm_head.weight" in str(refusal(folder))
+
+
+def test_an_index_that_names_an_absent_or_outside_file(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "other.safetensors")
+    for name in ("absent.safetensors", "../x.safetensors"):
+        index = {"weight_map": {"a": name}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        assert name in str(refusal(folder))
+
+
+def test_an_original_release_is_pointed_to_convert(tmp_path: Path) -> None:
+    (tmp_path / "params_shapes.json").write_text("[]")
+    assert "headwater convert" in str(refusal(tmp_path))
+
+
+def test_a_tokenizer_with_more_ids_than_rows_is_refused(tmp_path: Path) -> None:
+    class Larger:
+        vocabulary_size = 51
+
+    with pytest.raises(MismatchError, match="51 ids and the model 50 rows"):
+        save_model(build_model(preset("gpt2-pico", vocabulary=50), seed=1), tmp_path, tokenizer=Larger())
