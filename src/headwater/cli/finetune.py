@@ -1,0 +1,170 @@
+"""`headwater finetune`: a model and labelled rows in, a fine-tuned model folder out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli.console import AsJson, Limit, Out, Seed, Settings, emit, terminal_progress
+
+if TYPE_CHECKING:
+    from headwater.finetune.training import FinetuneConfig
+
+app = typer.Typer(add_completion=False)
+
+_COLUMNS = "Columns (found by name where not given)"
+_TRAINING = "Training (the paper's values where not given)"
+
+
+def _column(name: str, what: str) -> Any:
+    return typer.Option(f"--{name}", help=what, rich_help_panel=_COLUMNS, metavar="COLUMN", show_default=False)
+
+
+@app.command()
+def finetune(
+    model: Annotated[Path, typer.Option("--model", help="Model folder to start from.", show_default=False)],
+    out: Out,
+    train: Annotated[
+        Path | None,
+        typer.Option("--train", help="Labelled rows: .csv, .tsv, .jsonl or .parquet.", show_default=False),
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", help="classify, entail, similarity or choice.", show_default=False)
+    ] = None,
+    validation: Annotated[
+        Path | None,
+        typer.Option("--validation", help="Rows to measure on; a tenth of --train where not given."),
+    ] = None,
+    test: Annotated[Path | None, typer.Option("--test", help="Rows measured once, at the end.")] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option("--tokenizer", help="Tokenizer folder, where the model's has none.")
+    ] = None,
+    text: Annotated[str | None, _column("text", "The text to classify.")] = None,
+    premise: Annotated[str | None, _column("premise", "First text of a pair.")] = None,
+    hypothesis: Annotated[str | None, _column("hypothesis", "Second text of a pair.")] = None,
+    context: Annotated[str | None, _column("context", "What the question is about.")] = None,
+    question: Annotated[str | None, _column("question", "The question.")] = None,
+    answers: Annotated[
+        str | None, _column("answers", "List of answers, or several columns: first,second.")
+    ] = None,
+    label: Annotated[str | None, _column("label", "Class, score, or number of the right answer.")] = None,
+    epochs: Annotated[float | None, typer.Option("--epochs", rich_help_panel=_TRAINING)] = None,
+    learning_rate: Annotated[float | None, typer.Option("--learning-rate", rich_help_panel=_TRAINING)] = None,
+    no_auxiliary: Annotated[
+        bool, typer.Option("--no-auxiliary", help="Leave the language-model loss out.", rich_help_panel=_TRAINING)
+    ] = False,
+    from_scratch: Annotated[
+        bool,
+        typer.Option(
+            "--from-scratch",
+            help="Use only the model's shape and tokenizer, no pre-training.",
+            rich_help_panel=_TRAINING,
+        ),
+    ] = False,
+    transfer_layers: Annotated[
+        int | None,
+        typer.Option(
+            "--transfer-layers", help="Keep embeddings and the first N blocks.", rich_help_panel=_TRAINING
+        ),
+    ] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option(
+            "--patience", help="Stop after N measurements without a better one.", rich_help_panel=_TRAINING
+        ),
+    ] = None,
+    seed: Seed = 1,
+    show: Annotated[
+        int | None, typer.Option("--show", help="Print N examples as the model sees them, and stop.", min=1)
+    ] = None,
+    limit: Limit = None,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fine-tune a model on labelled rows, as GPT-1 does.
+
+    headwater finetune --model runs/small/model --task classify --train reviews.csv --out sentiment
+    """
+    from headwater.config import parse_settings
+    from headwater.errors import UsageError
+    from headwater.finetune.inputs import TASKS
+    from headwater.finetune.training import FinetuneConfig
+
+    if train is None or task is None:
+        raise UsageError("fine-tuning needs --task and --train", repair="See headwater finetune --help")
+    if task not in TASKS:
+        raise UsageError(f"--task {task!r} is no task", expected=", ".join(TASKS))
+    columns = {
+        "text": text,
+        "premise": premise,
+        "hypothesis": hypothesis,
+        "context": context,
+        "question": question,
+        "answers": answers.split(",") if answers else None,
+        "label": label,
+    }
+    given: dict[str, Any] = {
+        "epochs": epochs,
+        "learning_rate": learning_rate,
+        "lambda_lm": 0.0 if no_auxiliary else None,
+        "from_scratch": from_scratch or None,
+        "transfer_layers": transfer_layers,
+        "patience": patience,
+        "limit": limit,
+    }
+    config = FinetuneConfig.build(
+        {"task": task, "seed": seed, "columns": {k: v for k, v in columns.items() if v is not None}},
+        {key: value for key, value in given.items() if value is not None},
+        parse_settings(settings or []),
+        source="the command line",
+    )
+    if show is not None:
+        _show(config, model, train, tokenizer, show, as_json)
+        return
+    from headwater.finetune.run import finetune as run
+
+    metrics = run(
+        config,
+        out,
+        model=model,
+        train=train,
+        validation=validation,
+        test=test,
+        tokenizer=tokenizer,
+        progress=terminal_progress(),
+    )
+    emit({"out": str(out), **metrics}, as_json=as_json, text=_summary(out, metrics))
+
+
+def _show(
+    config: FinetuneConfig, model: Path, train: Path, tokenizer: Path | None, count: int, as_json: bool
+) -> None:
+    from headwater.finetune.show import show_examples
+
+    shown = show_examples(config, model=model, train=train, tokenizer=tokenizer, count=count)
+    lines = []
+    for example in shown:
+        lines.append(f"row {example['row']}: {example['label']}")
+        for sequence in example["sequences"]:
+            lines.append(f"  {sequence['text']}   ({sequence['tokens']} tokens)")
+        if example["cut"]:
+            lines.append(f"  {example['cut']} tokens were cut")
+    emit({"examples": shown}, as_json=as_json, text="\n".join(lines))
+
+
+def _summary(out: Path, metrics: dict[str, Any]) -> str:
+    low, high = metrics["interval"]
+    line = f"{metrics['metric']} {metrics['value']:.3f} [{low:.3f}, {high:.3f}] on {metrics['count']:,} rows"
+    if "chance" in metrics:
+        line += f"; chance {metrics['chance']:.3f}, majority class {metrics['majority']:.3f}"
+    lines = [line]
+    if "test" in metrics:
+        measured = metrics["test"][metrics["metric"]]
+        low, high = measured["interval"]
+        lines.append(
+            f"test: {metrics['metric']} {measured['value']:.3f} [{low:.3f}, {high:.3f}] on "
+            f"{metrics['test']['count']:,} rows"
+        )
+    return "\n".join([*lines, f"headwater predict --model {out} FILE --out predictions.jsonl"])

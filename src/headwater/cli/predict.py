@@ -1,0 +1,35 @@
+"""`headwater predict`: label new rows with a fine-tuned model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.cli.console import AsJson, Limit, emit, terminal_progress
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def predict(
+    file: Annotated[
+        Path, typer.Argument(help="Rows to label: .csv, .tsv, .jsonl or .parquet.", show_default=False)
+    ],
+    model: Annotated[Path, typer.Option("--model", help="Folder that fine-tuning wrote.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="File to write: .jsonl, .csv or .tsv.", show_default=False)],
+    limit: Limit = None,
+    as_json: AsJson = False,
+) -> None:
+    """Label rows, with the probability of every class; any number of rows in constant memory.
+
+    headwater predict --model sentiment new.csv --out predictions.jsonl
+    """
+    from headwater.finetune.predict import predict_file
+
+    summary = predict_file(model, file, out, limit=limit, progress=terminal_progress())
+    text = f"{summary['rows']:,} rows labelled: {out}"
+    if "accuracy" in summary:
+        text += f"; accuracy {summary['accuracy']:.3f} on the {summary['labelled']:,} rows with a label"
+    emit(summary, as_json=as_json, text=text)

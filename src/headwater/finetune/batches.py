@@ -1,0 +1,158 @@
+"""Batches of encoded examples: similar lengths together, right padding, weights that add up to 1 an update.
+
+Causal attention lets no position see what follows it, so padding on the right needs no attention mask, and
+padding carries no loss. Lengths are sorted within windows of some updates, so that little is padded while the
+order stays random. The weights are those of GPT-1's code: a mean over examples for L2; for L1 a mean over the
+tokens of a sequence, then over all sequences, candidates counted singly (papers/gpt1.md section 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from headwater.finetune.inputs import Encoded
+from headwater.model.loss import IGNORE
+
+# An update's examples are drawn from a window of this many updates, sorted by length within it.
+WINDOW_UPDATES = 16
+# Without gradients, a batch holds at most this many tokens, padding included.
+_INFERENCE_TOKENS = 4_096
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One micro-batch.
+
+    ids: (sequences, time) int64, padded on the right with 0; extract: (sequences,) int64, where the extract
+    token is; owner: (sequences,) int64, the example that a sequence belongs to; slot: (sequences,) int64, which of
+    its example's sequences it is; examples: their number; targets: (examples, outputs) float32, the share that
+    the label gives each output; weights: (examples,) float32; next_ids: (sequences, time) int64, the token that
+    follows each position, IGNORE where none does; token_weights: (sequences, time) float32.
+    """
+
+    ids: Tensor
+    extract: Tensor
+    owner: Tensor
+    slot: Tensor
+    examples: int
+    targets: Tensor
+    weights: Tensor
+    next_ids: Tensor
+    token_weights: Tensor
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same on another device."""
+        moved: dict[str, Any] = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in vars(self).items()}
+        return Batch(**moved)
+
+
+def collate(
+    encoded: Encoded,
+    chosen: Sequence[int] | npt.NDArray[np.int64],
+    targets: npt.NDArray[np.float32],
+    *,
+    update_examples: int,
+    update_sequences: int,
+) -> Batch:
+    """The batch of the examples `chosen`, a part of an update of that many examples and sequences.
+
+    targets: (all examples, outputs) probabilities.
+    """
+    chosen = np.asarray(chosen, dtype=np.int64)
+    counts = encoded.first[chosen + 1] - encoded.first[chosen]
+    owner = np.repeat(np.arange(len(chosen)), counts)
+    slot = np.concatenate([np.arange(count) for count in counts])
+    sequences = encoded.first[chosen][owner] + slot
+    lengths = encoded.lengths[sequences]
+    time = int(lengths.max())
+    real = np.arange(time) < lengths[:, None]  # (sequences, time)
+    places = encoded.starts[sequences][:, None] + np.arange(time)
+    ids = np.where(real, encoded.ids[np.minimum(places, len(encoded.ids) - 1)], 0).astype(np.int64)
+    next_ids = np.full_like(ids, IGNORE)
+    next_ids[:, :-1] = np.where(real[:, 1:], ids[:, 1:], IGNORE)
+    token_weights = np.where(next_ids != IGNORE, 1 / (update_sequences * (lengths - 1))[:, None], 0.0)
+    return Batch(
+        ids=torch.from_numpy(ids),
+        extract=torch.from_numpy(lengths - 1),
+        owner=torch.from_numpy(owner),
+        slot=torch.from_numpy(slot),
+        examples=len(chosen),
+        targets=torch.from_numpy(targets[chosen]),
+        weights=torch.full((len(chosen),), 1 / update_examples, dtype=torch.float32),
+        next_ids=torch.from_numpy(next_ids),
+        token_weights=torch.from_numpy(token_weights.astype(np.float32)),
+    )
+
+
+def updates(
+    encoded: Encoded, targets: npt.NDArray[np.float32], *, batch_size: int, micro_batch: int, seed: int
+) -> Iterator[tuple[int, list[Batch]]]:
+    """Endless (epoch from 0, micro-batches of one update); every example is seen once an epoch.
+
+    `micro_batch` counts sequences at most (an example with more of them is one micro-batch). The order depends
+    on `seed` alone. The last update of an epoch may be smaller.
+    """
+    epoch = 0
+    while True:
+        for chosen in _epoch(encoded.longest, batch_size, np.random.default_rng([seed, epoch])):
+            sequences = int((encoded.first[chosen + 1] - encoded.first[chosen]).sum())
+            yield (
+                epoch,
+                [
+                    collate(encoded, part, targets, update_examples=len(chosen), update_sequences=sequences)
+                    for part in _cut(encoded, chosen, micro_batch)
+                ],
+            )
+        epoch += 1
+
+
+def inference_batches(
+    encoded: Encoded, targets: npt.NDArray[np.float32]
+) -> Iterator[tuple[npt.NDArray[np.int64], Batch]]:
+    """(example numbers, batch) over all examples, longest first, with little padding; weights as of one update."""
+    order = np.argsort(-encoded.longest, kind="stable")
+    counts = np.diff(encoded.first)
+    start = 0
+    while start < len(order):
+        limit = max(1, _INFERENCE_TOKENS // int(encoded.longest[order[start]]))
+        fitting = int(np.searchsorted(np.cumsum(counts[order[start : start + limit]]), limit, side="right"))
+        chosen = order[start : start + max(1, fitting)]
+        yield (
+            chosen,
+            collate(encoded, chosen, targets, update_examples=len(encoded), update_sequences=len(encoded.lengths)),
+        )
+        start += len(chosen)
+
+
+def _epoch(
+    longest: npt.NDArray[np.int64], batch_size: int, random: np.random.Generator
+) -> list[npt.NDArray[np.int64]]:
+    """The examples of each update: shuffled, sorted within windows, the updates shuffled again."""
+    order = random.permutation(len(longest))
+    chosen = []
+    for start in range(0, len(order), WINDOW_UPDATES * batch_size):
+        window = order[start : start + WINDOW_UPDATES * batch_size]
+        window = window[np.argsort(longest[window], kind="stable")]
+        chosen += [window[i : i + batch_size] for i in range(0, len(window), batch_size)]
+    return [chosen[i] for i in random.permutation(len(chosen))]
+
+
+def _cut(encoded: Encoded, chosen: npt.NDArray[np.int64], micro_batch: int) -> Iterator[npt.NDArray[np.int64]]:
+    """An update's examples in parts of at most `micro_batch` sequences."""
+    part: list[int] = []
+    held = 0
+    for example in chosen:
+        count = int(encoded.first[example + 1] - encoded.first[example])
+        if part and held + count > micro_batch:
+            yield np.array(part, dtype=np.int64)
+            part, held = [], 0
+        part.append(int(example))
+        held += count
+    yield np.array(part, dtype=np.int64)

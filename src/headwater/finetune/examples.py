@@ -1,0 +1,354 @@
+"""From rows to examples: which columns a task reads, what its labels mean, and what is wrong with a row.
+
+Columns are found by name or given. Class names are kept as they stand; a score becomes soft labels over whole
+levels (STS-B as GPT-1's code encodes it, after Tai et al. 2015, section 4.2). Reading files is left to `table`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from headwater.config import Config, nearest
+from headwater.errors import DataError
+from headwater.finetune.inputs import Encoded, Example, Task
+from headwater.finetune.table import Row, Table, open_table
+
+Target = Literal["class", "score", "answer"]
+
+# Names that people give to columns, the likeliest first.
+_NAMES: dict[str, tuple[str, ...]] = {
+    "text": ("text", "sentence", "document", "review", "content", "comment", "body", "message", "title"),
+    "premise": ("premise", "sentence1", "text1", "text_a", "question1", "first", "source", "question"),
+    "hypothesis": ("hypothesis", "sentence2", "text2", "text_b", "question2", "second", "target", "sentence"),
+    "context": ("context", "article", "passage", "story"),
+    "question": ("question", "query"),
+    "answers": ("answers", "options", "choices", "endings"),
+    "label": ("label", "labels", "class", "category", "gold_label", "sentiment", "score", "similarity", "answer"),
+}
+# One column an answer, numbered or lettered, as in answer1, ending0, choice_a.
+_ANSWER_STEMS = ("answer", "option", "choice", "ending")
+_ROLES: dict[Task, tuple[str, ...]] = {
+    "classify": ("text",),
+    "entail": ("premise", "hypothesis"),
+    "similarity": ("premise", "hypothesis"),
+    "choice": ("context", "question", "answers"),
+}
+# A score that takes more whole levels than this is spread over six, as STS-B's.
+_MOST_LEVELS = 21
+_WHOLE = re.compile(r"^(-?(?:0|[1-9][0-9]*))\.0+$")
+_NO_LABEL = {"", "-"}  # "-" marks rows without a majority label in SNLI
+
+
+class Columns(Config):
+    """Names of the columns to read; None where they are to be found."""
+
+    text: str | None = None
+    premise: str | None = None
+    hypothesis: str | None = None
+    context: str | None = None
+    question: str | None = None
+    answers: list[str] | None = None
+    label: str | None = None
+
+
+class Labels(Config):
+    """What a model's outputs mean.
+
+    names: class names in order of output; levels: ascending scores; first_answer: the number that names the first
+    answer of a choice, where labels are numbers.
+    """
+
+    target: Target
+    names: list[str] = Field(default_factory=list)
+    levels: list[float] = Field(default_factory=list)
+    first_answer: int = 0
+
+    @property
+    def outputs(self) -> int:
+        """Outputs of the head: one for a choice, whose softmax runs over the answers."""
+        return {"class": len(self.names), "score": len(self.levels), "answer": 1}[self.target]
+
+    def probabilities(self, encoded: Encoded) -> npt.NDArray[np.float32]:
+        """(examples, outputs or most answers): 1 at the label, or shared by the two levels around a score.
+
+        All 0 where the label is not known.
+        """
+        known = np.isfinite(encoded.targets)
+        targets = np.where(known, encoded.targets, 0)
+        columns = int(np.diff(encoded.first).max(initial=1)) if self.target == "answer" else self.outputs
+        result = np.zeros((len(targets), columns), dtype=np.float32)
+        rows = np.arange(len(targets))
+        if self.target != "score":
+            result[rows, targets.astype(np.int64)] = known
+            return result
+        levels = np.array(self.levels)
+        below = np.clip(np.searchsorted(levels, targets, side="right") - 1, 0, len(levels) - 2)
+        share = (targets - levels[below]) / (levels[below + 1] - levels[below])
+        result[rows, below] = (1 - share) * known
+        result[rows, below + 1] = share * known
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """One row before its label is understood."""
+
+    segments: tuple[str, ...]
+    label: str | int | float | None = None
+    row: int = 0
+
+
+def read_rows(path: Path, task: Task, columns: Columns, *, need_label: bool = True) -> Iterator[Raw]:
+    """Stream the rows of a table as a task's texts and their labels as they stand.
+
+    Raises DataError naming the row for a missing column (naming those there), text that is no text, or a choice
+    without its answers. Rows whose texts are all empty are given too: they have empty segments.
+    """
+    return rows_of(open_table(path), str(path), task, columns, need_label=need_label)
+
+
+def rows_of(table: Table, name: str, task: Task, columns: Columns, *, need_label: bool = True) -> Iterator[Raw]:
+    """`read_rows` on an open table that messages call `name`."""
+    found = {role: _find(role, task, columns, table.columns, name) for role in _ROLES[task]}
+    label = _find("label", task, columns, [c for c in table.columns if c not in _flat(found)], name, need_label)
+    for number, row in table.rows:
+        where = f"{name} row {number:,}"
+        segments: list[str] = []
+        for role in _ROLES[task]:
+            if role == "answers":
+                segments += _answers(row, found[role], where)
+            else:
+                segments += [_text(row, column, where) for column in found[role]] or [""]
+        yield Raw(segments=tuple(segments), label=_label(row, label, where), row=number)
+
+
+def _flat(found: Mapping[str, list[str]]) -> set[str]:
+    return {column for names in found.values() for column in names}
+
+
+def _find(
+    role: str, task: Task, columns: Columns, there: Sequence[str], name: str, needed: bool = True
+) -> list[str]:
+    """The columns that carry `role`: one, several for separate answers, none where it may be absent."""
+    given = getattr(columns, role)
+    if given is not None:
+        wanted = given if isinstance(given, list) else [given]
+        for column in wanted:
+            if column not in there and role == "label" and not needed:
+                return []
+            if column not in there:
+                raise DataError(
+                    f"{name} has no column {column!r}; it has {_listed(there)}",
+                    repair=nearest(column, there).capitalize() if there else "",
+                )
+        return wanted
+    lowered = {column.strip().lower(): column for column in there}
+    for candidate in _NAMES[role]:
+        if candidate in lowered and not (
+            role == "premise" and candidate == "question" and "sentence" not in lowered
+        ):
+            return [lowered[candidate]]
+    if role == "answers":
+        for stem in _ANSWER_STEMS:
+            numbered = [
+                c for c in there if c.lower().startswith(stem) and len(c) <= len(stem) + 2 and c.lower() != stem
+            ]
+            if len(numbered) >= 2:
+                return sorted(numbered)
+    if role in {"context", "question"}:
+        return []  # a story without a question, or a question without a story
+    if role == "label" and not needed:
+        return []
+    option = f"--{role}"
+    raise DataError(
+        f"{name} has no column for the {role} of task {task}; it has {_listed(there)}",
+        expected=f"a column named {', '.join(_NAMES[role][:3])} or the like",
+        repair=f"Name it, as with: {option} {there[0] if there else 'COLUMN'}",
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names) or "none"
+
+
+def _text(row: Row, column: str, where: str) -> str:
+    value = row.get(column)
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "" if isinstance(value, float) and math.isnan(value) else str(value)
+    raise DataError(f"{where}: column {column!r} holds a {type(value).__name__}", expected="text")
+
+
+def _answers(row: Row, found: Sequence[str], where: str) -> list[str]:
+    if len(found) > 1:
+        answers: Any = [row.get(column) for column in found]
+    else:
+        answers = row.get(found[0])
+        if isinstance(answers, str):
+            try:
+                answers = json.loads(answers)
+            except json.JSONDecodeError:
+                answers = None
+    if not isinstance(answers, list) or len(answers) < 2:
+        raise DataError(
+            f"{where}: {found[0]!r} holds no list of two or more answers",
+            expected='a list, as ["first", "second"], or one column an answer',
+        )
+    for place, answer in enumerate(answers, 1):
+        if answer is None or not str(answer).strip():
+            raise DataError(
+                f"{where}: answer {place} of {len(answers)} is missing", repair="Fill it in, or remove that row"
+            )
+    return [str(answer) for answer in answers]
+
+
+def _label(row: Row, found: Sequence[str], where: str) -> str | int | float | None:
+    if not found:
+        return None
+    value = row.get(found[0])
+    if isinstance(value, str):
+        value = value.strip()
+        return None if value in _NO_LABEL else value
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return value
+    raise DataError(f"{where}: the label is a {type(value).__name__}", expected="a name or a number")
+
+
+def learn_labels(rows: Sequence[Raw], task: Task, target: Target | None, name: str) -> Labels:
+    """What the labels of the training rows mean; raises DataError for one class only, or mixed kinds."""
+    known = [row for row in rows if row.label is not None]
+    if not known:
+        raise DataError(f"{name} has no labelled row", expected="a label for each row")
+    if task == "choice":
+        return Labels(target="answer", first_answer=_first_answer(known))
+    numbers = [number_of(row.label) for row in known]
+    if target is None:
+        fractional = any(n is not None and not n.is_integer() for n in numbers)
+        target = "score" if task == "similarity" and None not in numbers and fractional else "class"
+    if target == "score":
+        return Labels(target="score", levels=_levels(known, name))
+    names = {class_name(row.label): row for row in known}
+    if len(names) < 2:
+        only = next(iter(names))
+        raise DataError(
+            f"{name} has one class only: all {len(known):,} labelled rows are {only!r}",
+            expected="rows of at least two classes",
+        )
+    return Labels(target="class", names=sorted(names, key=_class_order))
+
+
+def _levels(rows: Sequence[Raw], name: str) -> list[float]:
+    scores = []
+    for row in rows:
+        score = number_of(row.label)
+        if score is None:
+            raise DataError(f"{name} row {row.row:,} has the score {row.label!r}", expected="a number")
+        scores.append(score)
+    low, high = math.floor(min(scores)), math.ceil(max(scores))
+    if low == high:
+        raise DataError(f"{name} has one score only: {scores[0]}", expected="scores that differ")
+    if high - low == 1:  # shares of one: the levels lie between
+        return [float(x) for x in np.linspace(low, high, 6).round(6)]
+    if high - low + 1 > _MOST_LEVELS:
+        return [float(x) for x in np.linspace(low, high, 6)]
+    return [float(x) for x in range(low, high + 1)]
+
+
+def to_examples(rows: Iterable[Raw], labels: Labels, name: str) -> Iterator[Example]:
+    """Examples with targets; raises DataError, with the row, for a label that training never had."""
+    for row in rows:
+        yield Example(row.segments, _target(row, labels, name), row.row)
+
+
+def _target(row: Raw, labels: Labels, name: str) -> float | None:
+    if row.label is None:
+        return None
+    where = f"{name} row {row.row:,}"
+    if labels.target == "answer":
+        return float(_answer_index(row, labels.first_answer, where))
+    if labels.target == "score":
+        score = number_of(row.label)
+        if score is None:
+            raise DataError(f"{where} has the score {row.label!r}", expected="a number")
+        if not labels.levels[0] <= score <= labels.levels[-1]:
+            raise DataError(
+                f"{where} has the score {score:g}",
+                expected=f"one from {labels.levels[0]:g} to {labels.levels[-1]:g}, as in training",
+            )
+        return score
+    label = class_name(row.label)
+    if label in labels.names:
+        return float(labels.names.index(label))
+    numeric = number_of(row.label) is not None
+    if numeric != all(number_of(n) is not None for n in labels.names):
+        kinds = ("a number", "words") if numeric else ("a word", "numbers")
+        raise DataError(
+            f"{where} has the label {label!r}, {kinds[0]}, where the training labels are {kinds[1]}: "
+            f"{_listed(labels.names[:8])}",
+            repair="Write the labels of both files in the same way",
+        )
+    raise DataError(
+        f"{where} has the label {label!r}, which training never had; it had {_listed(labels.names[:20])}",
+        repair="Correct it, or add rows with that label to the training file",
+    )
+
+
+def _first_answer(rows: Sequence[Raw]) -> int:
+    """1 where numbered labels count answers from 1 (none is 0 and some name the last answer so), else 0."""
+    numbers = [(number_of(row.label), len(row.segments) - 2) for row in rows]
+    if any(number == 0 for number, _ in numbers):
+        return 0
+    return int(any(number == count for number, count in numbers))
+
+
+def _answer_index(row: Raw, base: int, where: str) -> int:
+    answers = row.segments[2:]
+    number = number_of(row.label)
+    if number is not None and number.is_integer():
+        index = int(number) - base
+    elif isinstance(row.label, str) and len(row.label) == 1 and row.label.isalpha():
+        index = ord(row.label.upper()) - ord("A")
+    else:
+        index = answers.index(str(row.label)) if str(row.label) in answers else -1
+    if not 0 <= index < len(answers):
+        raise DataError(
+            f"{where}: the label {row.label!r} names none of the {len(answers)} answers",
+            expected=f"{base} to {base + len(answers) - 1}, a letter, or the answer itself",
+        )
+    return index
+
+
+def class_name(label: str | int | float | None) -> str:
+    """A label as its class is called: 1, 1.0, "1" and "1.0" are all "1"; "01" stays as it is."""
+    return _WHOLE.sub(r"\1", str(label))
+
+
+def number_of(label: Any) -> float | None:
+    """The finite number that a label is, or None."""
+    try:
+        number = float(label)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _class_order(name: str) -> tuple[float, str]:
+    number = number_of(name)
+    return (math.inf if number is None else number, name)

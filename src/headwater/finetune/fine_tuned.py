@@ -1,0 +1,169 @@
+"""A fine-tuned model: language model, head and what its outputs mean; its folder, and what it says of new rows.
+
+The folder is a Hugging Face model folder (the language model with its three more rows, and the tokenizer) with
+`head.safetensors` and `task.json` beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from headwater import provenance
+from headwater.errors import FolderError
+from headwater.finetune.batches import inference_batches
+from headwater.finetune.examples import Columns, Labels, Raw
+from headwater.finetune.head import TaskModel
+from headwater.finetune.inputs import TASKS, Encoded, Example, Task, encode
+from headwater.model.folder import load_model, save_model
+from headwater.storage import read_json, write_json
+from headwater.tokenizer import Tokenizer
+
+TASK_FILE, HEAD_FILE = "task.json", "head.safetensors"
+# Rows that are tokenized, sorted by length and predicted together: memory stays the same for any number of rows.
+_WINDOW = 2_048
+
+
+@dataclass
+class Prediction:
+    """One row's answer. label: class name, score, or number of the right answer, counted as in training.
+
+    probabilities: by class name or level, or one an answer.
+    """
+
+    row: int
+    label: str | int | float
+    probabilities: dict[str, float]
+
+
+@dataclass
+class FineTuned:
+    """A language model with a head for one task."""
+
+    model: TaskModel
+    tokenizer: Tokenizer
+    task: Task
+    labels: Labels
+    columns: Columns
+
+    @property
+    def context(self) -> int:
+        """Tokens a sequence may have."""
+        return self.model.model.config.context
+
+    def encode(self, examples: Iterable[Example]) -> Encoded:
+        """Examples as this model reads them."""
+        return encode(examples, self.task, self.tokenizer, self.context)
+
+    def probabilities(self, encoded: Encoded) -> npt.NDArray[np.float32]:
+        """(examples, outputs, or most answers): P(y | x); 0 for an answer that an example does not have."""
+        return predict_probabilities(self.model, encoded, self.labels)
+
+    def predict(self, rows: Iterable[Raw]) -> Iterator[Prediction]:
+        """Stream predictions in the order of the rows, in constant memory."""
+        iterator = iter(rows)
+        while window := list(islice(iterator, _WINDOW)):
+            encoded = self.encode(Example(row.segments, None, row.row) for row in window)
+            counts = np.diff(encoded.first)
+            for row, count, share in zip(window, counts, self.probabilities(encoded), strict=True):
+                yield self._prediction(row.row, share[:count] if self.task == "choice" else share)
+
+    def decide(self, probabilities: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+        """(examples,): index of the likeliest output, or the expected score."""
+        if self.labels.target == "score":
+            return probabilities.astype(np.float64) @ np.array(self.labels.levels)
+        return probabilities.argmax(axis=1).astype(np.float64)
+
+    def _prediction(self, number: int, share: npt.NDArray[np.float32]) -> Prediction:
+        decided = float(self.decide(share[None])[0])
+        first = self.labels.first_answer
+        if self.labels.target == "class":
+            names: Sequence[str] = self.labels.names
+            label: str | int | float = names[int(decided)]
+        elif self.labels.target == "score":
+            names, label = [f"{level:g}" for level in self.labels.levels], round(decided, 6)
+        else:
+            names, label = [str(first + place) for place in range(len(share))], first + int(decided)
+        return Prediction(number, label, {n: round(float(p), 6) for n, p in zip(names, share, strict=True)})
+
+    def save(self, folder: Path) -> None:
+        """Write everything into an existing folder."""
+        from safetensors.torch import save_file
+
+        save_model(self.model.model, folder, tokenizer=self.tokenizer)
+        head = {k: v.detach().float().cpu().contiguous() for k, v in self.model.head.state_dict().items()}
+        save_file(head, folder / HEAD_FILE)
+        write_json(folder / TASK_FILE, self._description())
+
+    def _description(self) -> dict[str, Any]:
+        return {
+            "task": self.task,
+            "labels": self.labels.to_dict(),
+            "columns": self.columns.to_dict(),
+            "classifier_dropout": self.model.dropout,
+        }
+
+    @classmethod
+    def load(
+        cls, folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+    ) -> FineTuned:
+        """Open a folder that `save` or `headwater finetune` wrote; raises FolderError for any other."""
+        from safetensors.torch import load_file
+
+        if not (folder / TASK_FILE).is_file():
+            seen = "is no fine-tuned model: it has no task.json" if folder.is_dir() else "does not exist"
+            raise FolderError(
+                f"{folder} {seen}",
+                expected="a folder that fine-tuning wrote",
+                repair=f"Make one: headwater finetune --model {folder} --task classify --train FILE --out DIR",
+            )
+        if (folder / provenance.MANIFEST).is_file():
+            provenance.open_folder(folder, "model")
+        described = read_json(folder / TASK_FILE)
+        if not isinstance(described, dict) or described.get("task") not in TASKS:
+            raise FolderError(f"{folder / TASK_FILE} names no task", expected=", ".join(TASKS))
+        labels = Labels.build(described["labels"], source=str(folder / TASK_FILE))
+        columns = Columns.build(described["columns"], source=str(folder / TASK_FILE))
+        language_model = load_model(folder, dtype=dtype, device=device)
+        model = TaskModel(
+            language_model, described["task"], labels.outputs, dropout=float(described["classifier_dropout"])
+        )
+        try:
+            model.head.load_state_dict(load_file(folder / HEAD_FILE))
+        except (OSError, RuntimeError) as error:
+            raise FolderError(f"{folder / HEAD_FILE} is missing or damaged: {error}") from None
+        model.head.to(device)
+        return cls(model.eval(), Tokenizer.load(folder), described["task"], labels, columns)
+
+
+def predict_probabilities(model: TaskModel, encoded: Encoded, labels: Labels) -> npt.NDArray[np.float32]:
+    """(examples, outputs or most answers) softmax probabilities, sequences sorted by length inside."""
+    return predict_and_measure(model, encoded, labels)[0]
+
+
+@torch.no_grad()
+def predict_and_measure(
+    model: TaskModel, encoded: Encoded, labels: Labels
+) -> tuple[npt.NDArray[np.float32], float]:
+    """Probabilities, and L2 as the mean over the examples whose label is known (0 without one)."""
+    targets = labels.probabilities(encoded)
+    probabilities = np.zeros_like(targets)
+    device = model.head.weight.device
+    loss = 0.0
+    training = model.training
+    model.eval()
+    for chosen, batch in inference_batches(encoded, targets):
+        logits = model.predict(batch.to(device)).cpu()
+        log_probabilities = logits.log_softmax(dim=1)
+        probabilities[chosen] = log_probabilities.exp().numpy()
+        loss -= float((log_probabilities * batch.targets).sum())
+    model.train(training)
+    known = int(np.isfinite(encoded.targets).sum())
+    return probabilities, loss / max(1, known)

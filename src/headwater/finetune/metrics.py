@@ -1,0 +1,103 @@
+"""The metrics of the paper's tasks, each with a bootstrap interval.
+
+Accuracy, F1 and Matthews' correlation follow from the confusion matrix, and resampling examples is drawing that
+matrix from a multinomial: exact, and fast at any size. Pearson's and Spearman's correlations resample examples.
+GPT-1 (Radford et al. 2018), table 4: Matthews for CoLA, F1 for MRPC and QQP, Pearson for STS-B.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman"]
+
+RESAMPLES = 1_000
+CONFIDENCE = 0.95
+
+
+def confusion_matrix(truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int) -> Floats:
+    """(classes, classes) counts: row the true class, column the chosen one."""
+    return np.bincount(truth * classes + chosen, minlength=classes**2).reshape(classes, classes).astype(float)
+
+
+def accuracy(confusion: Floats) -> Floats:
+    """Share of right choices; (…, classes, classes) -> (…)."""
+    return np.trace(confusion, axis1=-2, axis2=-1) / confusion.sum(axis=(-2, -1))
+
+
+def f1(confusion: Floats) -> Floats:
+    """F1 of the last class where there are two, else the mean over classes; 0 where a class never occurs."""
+    right = np.diagonal(confusion, axis1=-2, axis2=-1)
+    both = confusion.sum(axis=-1) + confusion.sum(axis=-2)
+    each = np.divide(2 * right, both, out=np.zeros_like(right), where=both > 0)
+    return each[..., -1] if confusion.shape[-1] == 2 else each.mean(axis=-1)
+
+
+def matthews(confusion: Floats) -> Floats:
+    """Matthews' correlation in its form for any number of classes (Gorodkin 2004); 0 where it is not defined."""
+    total = confusion.sum(axis=(-2, -1))
+    truth, chosen = confusion.sum(axis=-1), confusion.sum(axis=-2)
+    covariance = np.trace(confusion, axis1=-2, axis2=-1) * total - (truth * chosen).sum(axis=-1)
+    scale = np.sqrt((total**2 - (truth**2).sum(axis=-1)) * (total**2 - (chosen**2).sum(axis=-1)))
+    return np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 0)
+
+
+def pearson(first: Floats, second: Floats) -> Floats:
+    """Correlation along the last axis; 0 where one side does not vary."""
+    first = first - first.mean(axis=-1, keepdims=True)
+    second = second - second.mean(axis=-1, keepdims=True)
+    scale = np.sqrt((first**2).sum(axis=-1) * (second**2).sum(axis=-1))
+    product = (first * second).sum(axis=-1)
+    return np.divide(product, scale, out=np.zeros_like(product), where=scale > 0)
+
+
+def spearman(first: Floats, second: Floats) -> Floats:
+    """Correlation of the ranks, equal values sharing their mean rank; one-dimensional."""
+    return pearson(ranks(first), ranks(second))
+
+
+def ranks(values: Floats) -> Floats:
+    """Ranks from 1, equal values sharing their mean rank."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[inverse]
+
+
+OF_CONFUSION = {"accuracy": accuracy, "f1": f1, "matthews": matthews}
+OF_SCORES = {"pearson": pearson, "spearman": spearman}
+
+
+def measure_classes(
+    truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int, *, seed: int = 0
+) -> dict[str, dict[str, Any]]:
+    """{metric: {value, interval: [low, high]}} for accuracy, f1 and matthews."""
+    confusion = confusion_matrix(truth, chosen, classes)
+    shares = (confusion / confusion.sum()).ravel()
+    drawn = np.random.default_rng(seed).multinomial(len(truth), shares, size=RESAMPLES)
+    resampled = drawn.reshape(RESAMPLES, classes, classes).astype(float)
+    return {
+        name: {"value": float(metric(confusion)), "interval": _interval(metric(resampled))}
+        for name, metric in OF_CONFUSION.items()
+    }
+
+
+def measure_scores(truth: Floats, predicted: Floats, *, seed: int = 0) -> dict[str, dict[str, Any]]:
+    """{metric: {value, interval}} for pearson and spearman."""
+    random = np.random.default_rng(seed)
+    rows = [random.integers(0, len(truth), len(truth)) for _ in range(RESAMPLES)]
+    return {
+        name: {
+            "value": float(metric(truth, predicted)),
+            "interval": _interval(np.array([metric(truth[r], predicted[r]) for r in rows])),
+        }
+        for name, metric in OF_SCORES.items()
+    }
+
+
+def _interval(values: Floats) -> list[float]:
+    tail = 100 * (1 - CONFIDENCE) / 2
+    return [float(x) for x in np.percentile(values, [tail, 100 - tail])]

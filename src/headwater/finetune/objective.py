@@ -1,0 +1,54 @@
+"""L2, the task's loss, and L3 = L2 + λ · L1, with the language model's loss on the same inputs.
+
+GPT-1 (Radford et al. 2018), section 3.2, equations 4 and 5, as the authors' code averages them: L2 over
+examples; L1 over the tokens of a sequence from the second to the extract token, then over sequences. A batch's
+weights hold those averages for the whole update, so that micro-batches simply add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from torch import Tensor, nn
+
+from headwater.finetune.batches import Batch
+from headwater.finetune.head import TaskModel, TaskOutput
+from headwater.model.loss import cross_entropy
+
+Objective = Callable[[nn.Module, Batch], tuple[Tensor, dict[str, Tensor]]]
+
+
+def class_loss(logits: Tensor, batch: Batch) -> Tensor:
+    """L2 = −Σ weight · Σ_y p(y) log P(y | x): logits (examples, outputs) -> float32 scalar.
+
+    p is 1 for the label, or shared between the two nearest levels of a score (Tai et al. 2015, section 4.2).
+    """
+    losses = -(batch.targets * logits.float().log_softmax(dim=1)).sum(dim=1)
+    return (losses * batch.weights).sum()
+
+
+def language_model_loss(output: TaskOutput, batch: Batch) -> Tensor:
+    """L1 over the task's own inputs: float32 scalar. Padding never reaches the vocabulary."""
+    return cross_entropy(
+        output.hidden.flatten(0, 1), output.matrix, batch.next_ids.flatten(), batch.token_weights.flatten()
+    )
+
+
+def l2(model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    """The task's loss alone."""
+    loss = class_loss(model(batch).logits, batch)
+    return loss, {"l2": loss.detach()}
+
+
+def l3(lambda_lm: float) -> Objective:
+    """The objective L2 + `lambda_lm` · L1; with 0 it is `l2`, and no token is predicted."""
+    if lambda_lm == 0:
+        return l2
+
+    def objective(model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        output: TaskOutput = cast(TaskModel, model)(batch)
+        task, language = class_loss(output.logits, batch), language_model_loss(output, batch)
+        return task + lambda_lm * language, {"l2": task.detach(), "l1": language.detach()}
+
+    return objective

@@ -1,0 +1,93 @@
+"""`headwater predict` as a function: a table in, one line a row out, streamed in constant memory."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import UsageError
+from headwater.finetune.examples import Raw, class_name, read_rows
+from headwater.finetune.fine_tuned import FineTuned, Prediction
+from headwater.progress import SILENT, Progress
+from headwater.storage import atomic_write
+from headwater.train.loop import Precision, choose_precision
+
+_FORMATS = {".jsonl": None, ".csv": ",", ".tsv": "\t"}
+
+
+def predict_file(
+    model: Path,
+    file: Path,
+    out: Path,
+    *,
+    limit: int | None = None,
+    precision: Precision = "auto",
+    progress: Progress = SILENT,
+) -> dict[str, Any]:
+    """Label the rows of `file` and write `out`: row, label, probabilities; the file appears when it is whole.
+
+    Returns {"out", "rows"} and, where the file carries labels of a class or choice, {"labelled", "accuracy"}.
+    Raises UsageError for an ending that is not .jsonl, .csv or .tsv, DataError for rows, FolderError for models.
+    """
+    import torch
+
+    if out.suffix.lower() not in _FORMATS:
+        raise UsageError(f"--out {out} has no known ending", expected=", ".join(_FORMATS))
+    fine_tuned = FineTuned.load(model, dtype=choose_precision(precision, torch.device("cpu")))
+    pending: deque[str | int | float | None] = deque()
+
+    def remembered(rows: Iterator[Raw]) -> Iterator[Raw]:
+        for row in rows:
+            pending.append(row.label)
+            yield row
+
+    rows = islice(read_rows(file, fine_tuned.task, fine_tuned.columns, need_label=False), limit)
+    done = labelled = right = 0
+    progress.start("Predicting", unit="rows")
+    with atomic_write(out) as handle:
+        for prediction in fine_tuned.predict(remembered(rows)):
+            if done == 0:
+                handle.write(_header(prediction, out))
+            handle.write(_line(prediction, out))
+            done += 1
+            truth = pending.popleft()
+            if truth is not None and fine_tuned.labels.target != "score":
+                labelled += 1
+                right += class_name(truth) == class_name(prediction.label)
+            progress.advance(done)
+    progress.finish(f"{done:,} rows")
+    summary: dict[str, Any] = {"out": str(out), "rows": done}
+    if labelled:
+        summary |= {"labelled": labelled, "accuracy": right / labelled}
+    return summary
+
+
+def _header(prediction: Prediction, out: Path) -> bytes:
+    delimiter = _FORMATS[out.suffix.lower()]
+    if delimiter is None:
+        return b""
+    return _separated(["row", "label", *(f"p({name})" for name in prediction.probabilities)], delimiter)
+
+
+def _line(prediction: Prediction, out: Path) -> bytes:
+    delimiter = _FORMATS[out.suffix.lower()]
+    if delimiter is None:
+        entry = {
+            "row": prediction.row,
+            "label": prediction.label,
+            "probabilities": prediction.probabilities,
+        }
+        return (json.dumps(entry, ensure_ascii=False) + "\n").encode()
+    return _separated([prediction.row, prediction.label, *prediction.probabilities.values()], delimiter)
+
+
+def _separated(fields: list[Any], delimiter: str) -> bytes:
+    buffer = io.StringIO()
+    csv.writer(buffer, delimiter=delimiter, lineterminator="\n").writerow(fields)
+    return buffer.getvalue().encode()

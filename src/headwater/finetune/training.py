@@ -1,0 +1,224 @@
+"""Fine-tuning itself: the base with three more rows and a head, trained by L3, its best state kept.
+
+GPT-1 (Radford et al. 2018), sections 3.2 and 4.1: λ 0.5, learning rate 6.25e-5, batch 32, 3 epochs, warm-up over
+0.2 % of the updates, then linear to 0; Adam, decay and clipping as in the authors' code (papers/gpt1.md, sections
+4 and 5). The ablations of section 5 are keys: `lambda_lm` 0, `from_scratch`, `transfer_layers`; the LSTM is
+another base. Files and folders are left to `run`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from pydantic import Field
+
+from headwater.config import Config
+from headwater.errors import MismatchError, UsageError
+from headwater.finetune.batches import updates
+from headwater.finetune.examples import Columns, Labels, Target
+from headwater.finetune.fine_tuned import FineTuned, predict_and_measure
+from headwater.finetune.head import TaskModel
+from headwater.finetune.inputs import Encoded, Task
+from headwater.finetune.metrics import Metric, measure_classes, measure_scores
+from headwater.finetune.objective import l3
+from headwater.model import build_model
+from headwater.model.rows import add_rows
+from headwater.progress import SILENT, Progress
+from headwater.tokenizer import Tokenizer
+from headwater.train.loop import Precision, TrainConfig, Trainer
+from headwater.train.schedule import Schedule
+
+if TYPE_CHECKING:
+    from headwater.model import Model
+
+# In a training of fewer epochs than this, validation is measured this many times instead of once an epoch.
+_FEWEST_MEASUREMENTS = 3
+
+
+class FinetuneConfig(Config):
+    """What fine-tuning needs to know; the defaults are the paper's. Sizes in examples."""
+
+    task: Task = "classify"
+    target: Target | None = None
+    metric: Metric | None = None
+    columns: Columns = Columns()
+    lambda_lm: float = Field(default=0.5, ge=0)
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    classifier_dropout: float = Field(default=0.1, ge=0, lt=1)
+    learning_rate: float = Field(default=6.25e-5, gt=0)
+    schedule: Schedule = "gpt1-linear"
+    warmup: float = Field(default=0.002, ge=0, le=1)  # share of all updates
+    batch_size: int = Field(default=32, ge=1)
+    micro_batch: int | None = Field(default=None, ge=1)  # sequences at most
+    epochs: float = Field(default=3, gt=0)
+    steps: int | None = Field(default=None, ge=1)  # in place of epochs
+    weight_decay: float = Field(default=0.01, ge=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.999, ge=0, lt=1)
+    epsilon: float = Field(default=1e-8, gt=0)
+    clip: float = Field(default=1.0, ge=0)
+    precision: Precision = "auto"
+    from_scratch: bool = False
+    transfer_layers: int | None = Field(default=None, ge=0)
+    validation_share: float = Field(default=0.1, gt=0, lt=1)
+    patience: int | None = Field(default=None, ge=1)  # measurements without a better one
+    limit: int | None = Field(default=None, ge=1)  # rows of each file
+    seed: int = Field(default=1, ge=0)
+
+
+@dataclass
+class Outcome:
+    """What training made: the best state, where it was found, and the curve that led there."""
+
+    fine_tuned: FineTuned
+    metric: Metric
+    best_step: int
+    steps: int
+    curve: list[dict[str, Any]] = field(default_factory=list)
+
+
+def train_task(
+    config: FinetuneConfig,
+    base: Model,
+    tokenizer: Tokenizer,
+    train: Encoded,
+    validation: Encoded,
+    labels: Labels,
+    progress: Progress = SILENT,
+) -> Outcome:
+    """Fine-tune `base` (as `prepare_base` gives it) on examples that `tokenizer` encoded."""
+    device = base.output_matrix().device
+    model = TaskModel(base, config.task, labels.outputs, dropout=config.classifier_dropout, seed=config.seed).to(
+        device
+    )
+    per_epoch = math.ceil(len(train) / config.batch_size)
+    steps = config.steps or max(1, round(config.epochs * per_epoch))
+    trainer = Trainer(model, l3(config.lambda_lm), train_config(config, steps))
+    metric = config.metric or default_metric(labels)
+    fine_tuned = FineTuned(model, tokenizer, config.task, labels, config.columns)
+    outcome = Outcome(fine_tuned, metric, 0, steps)
+    measure_at = _measurements(steps, per_epoch)
+    best: tuple[float, float] | None = None
+    kept: list[torch.Tensor] = []
+    unimproved = 0
+    running: list[float] = []
+    progress.start("Fine-tuning", total=steps, unit="updates")
+    micro_batch = config.micro_batch or config.batch_size * 2
+    batches = updates(
+        train, labels.probabilities(train), batch_size=config.batch_size, micro_batch=micro_batch, seed=config.seed
+    )
+    for step in range(1, steps + 1):
+        epoch, parts = next(batches)
+        result = trainer.update([part.to(device) for part in parts])
+        running.append(result.logged["l2"])
+        progress.advance(step, loss=result.logged["l2"], learning_rate=result.learning_rate)
+        if step not in measure_at:
+            continue
+        figures = measure(fine_tuned, validation)
+        figures |= {"step": step, "epoch": epoch + 1, "training_loss": sum(running) / len(running)}
+        if "l1" in result.logged:
+            figures["training_language_model_loss"] = result.logged["l1"]
+        outcome.curve.append(figures)
+        running = []
+        value = figures[metric]["value"]
+        progress.note(f"update {step}: {metric} {value:.3f}, validation loss {figures['validation_loss']:.4f}")
+        rank = (value, -figures["validation_loss"])
+        if best is None or rank > best:
+            best, outcome.best_step, unimproved = rank, step, 0
+            kept = [master.detach().clone() for master in trainer.optimizer.masters]
+        else:
+            unimproved += 1
+            if config.patience is not None and unimproved >= config.patience:
+                break
+    for parameter, master in zip(trainer.optimizer.parameters, kept, strict=True):
+        parameter.data = master
+    model.eval()
+    progress.finish(f"{metric} {best[0]:.3f} at update {outcome.best_step}" if best else "")
+    return outcome
+
+
+def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> tuple[Model, Tokenizer]:
+    """The base with the three task rows and this training's dropout, and the tokenizer that has their ids.
+
+    `from_scratch` and `transfer_layers` draw the rest anew. Raises MismatchError when the tokenizer has more ids
+    than the model has rows, UsageError for more layers than there are.
+    """
+    if tokenizer.vocabulary_size > base.config.vocabulary:
+        raise MismatchError(
+            f"the tokenizer has {tokenizer.vocabulary_size:,} ids and the model {base.config.vocabulary:,} rows",
+            expected="the tokenizer that the model was trained with",
+        )
+    extended = tokenizer.with_task_tokens()
+    device = base.output_matrix().device
+    shape = base.config.model_copy(update={"dropout": config.dropout})
+    model = build_model(shape, seed=config.seed, device="cpu").to(device)
+    state = base.state_dict()
+    if config.transfer_layers is not None:
+        if config.from_scratch:
+            raise UsageError("from_scratch and transfer_layers exclude each other", repair="Give one of them")
+        state = _first_layers(state, config.transfer_layers, base)
+    if not config.from_scratch:
+        model.load_state_dict(state, strict=config.transfer_layers is None)
+    add_rows(model, max(0, extended.vocabulary_size - model.config.vocabulary), seed=config.seed)
+    return model.train(), extended
+
+
+def measure(fine_tuned: FineTuned, encoded: Encoded) -> dict[str, Any]:
+    """Every metric that fits the labels, with its interval, and the loss, over labelled examples."""
+    probabilities, loss = predict_and_measure(fine_tuned.model, encoded, fine_tuned.labels)
+    return {"validation_loss": loss, **measure_probabilities(fine_tuned, encoded, probabilities)}
+
+
+def measure_probabilities(fine_tuned: FineTuned, encoded: Encoded, probabilities: Any) -> dict[str, Any]:
+    """`measure` without the loss, on probabilities already made."""
+    decided = fine_tuned.decide(probabilities)
+    if fine_tuned.labels.target == "score":
+        return measure_scores(encoded.targets, decided)
+    truth, chosen = encoded.targets.astype("int64"), decided.astype("int64")
+    measured = measure_classes(truth, chosen, probabilities.shape[1])
+    return measured if fine_tuned.labels.target == "class" else {"accuracy": measured["accuracy"]}
+
+
+def default_metric(labels: Labels) -> Metric:
+    """Accuracy, or Pearson's correlation for scores."""
+    return "pearson" if labels.target == "score" else "accuracy"
+
+
+def train_config(config: FinetuneConfig, steps: int) -> TrainConfig:
+    """The loop's configuration of a training of `steps` updates: Adam and schedule as GPT-1's code has them."""
+    return TrainConfig(
+        steps=steps,
+        batch_size=config.batch_size,
+        learning_rate=config.learning_rate,
+        warmup_steps=config.warmup * steps,
+        schedule=config.schedule,
+        weight_decay=config.weight_decay,
+        beta1=config.beta1,
+        beta2=config.beta2,
+        epsilon=config.epsilon,
+        adam="original",
+        clip=config.clip,
+        precision=config.precision,
+        seed=config.seed,
+    )
+
+
+def _measurements(steps: int, per_epoch: int) -> set[int]:
+    """The updates after which validation is measured: each epoch's end, or evenly in a short training."""
+    if steps >= _FEWEST_MEASUREMENTS * per_epoch:
+        return {*range(per_epoch, steps + 1, per_epoch), steps}
+    return {math.ceil(steps * part / _FEWEST_MEASUREMENTS) for part in range(1, _FEWEST_MEASUREMENTS + 1)}
+
+
+def _first_layers(state: dict[str, Any], layers: int, base: Model) -> dict[str, Any]:
+    """Embeddings and the first blocks, as n_transfer in the authors' code (figure 2, left)."""
+    if layers > base.config.layers:
+        raise UsageError(
+            f"{layers} layers cannot be transferred from a model of {base.config.layers}",
+            expected=f"0 to {base.config.layers}",
+        )
+    blocks = tuple(f"blocks.{layer}." for layer in range(layers))
+    return {k: v for k, v in state.items() if k.startswith(("tokens.", "positions.", *blocks))}
