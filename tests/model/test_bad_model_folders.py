@@ -81,7 +81,7 @@ def test_a_truncated_file_is_named(folder: Path, kept: int) -> None:
     assert "model.safetensors is cut short or damaged" in str(error)
 
 
-@pytest.mark.parametrize("where", [0, 9, 30])
+@pytest.mark.parametrize("where", [0, 9])
 def test_an_altered_header_is_named(folder: Path, where: int) -> None:
     path = folder / "model.safetensors"
     content = bytearray(path.read_bytes())
