@@ -1,7 +1,7 @@
 """What a language model's bits per byte are measured against: two compressors that everybody has met.
 
 `xz -9` alone on the held-out text; `xz -9` that has seen the training text, which is the size of both together
-less the size of the training text (its dictionary reaches back 64 MiB, further than the training text given to
+less the size of the training text (its dictionary reaches back 64 MiB, further than the TRAINING_BYTES given to
 it here); and a byte n-gram model counted on the training text. All of them pay for exactly the bytes that
 the model is scored on, its ends of documents included, which stand as the byte 0xFF, never part of UTF-8.
 """
@@ -19,7 +19,7 @@ from headwater.progress import SILENT, Progress
 END_OF_TEXT = b"\xff"
 # Yardsticks learn from this much of the training text, the end of it: all of a small corpus, a bounded share of
 # a large one. Counting takes about 30 bytes of memory a byte, xz about a second of time a megabyte, twice.
-TRAINING_BYTES = 32 * 1024**2
+TRAINING_BYTES = 16 * 1024**2
 
 
 @dataclass(frozen=True)

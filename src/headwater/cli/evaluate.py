@@ -1,0 +1,96 @@
+"""`headwater evaluate`: score a model zero-shot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headwater.cli.console import AsJson, Limit, emit, terminal_progress
+from headwater.errors import UsageError
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def evaluate(
+    model: Annotated[Path | None, typer.Option("--model", help="Model folder.", show_default=False)] = None,
+    tasks: Annotated[
+        str,
+        typer.Option("--tasks", help="Protocols, comma-separated; the beginning of a name is all that begin so."),
+    ] = "",
+    data: Annotated[
+        list[Path] | None,
+        typer.Option("--data", help="Folder with the tasks' files. Repeatable.", show_default=False),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to write.", show_default=False)] = None,
+    limit: Limit = None,
+    list_: Annotated[
+        bool, typer.Option("--list", help="List the protocols, and which of them --data holds.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Score a model zero-shot, each protocol by its own name, the papers' values beside.
+
+    Example: headwater evaluate --model runs/small/model --tasks heldout --data tokens --out results
+    """
+    if list_:
+        _list(data or [], as_json)
+        return
+    if model is None or not tasks or not data or out is None:
+        given = {"--model": model, "--tasks": tasks, "--data": data, "--out": out}
+        missing = ", ".join(option for option, value in given.items() if not value)
+        raise UsageError(f"{missing} is missing", repair="See: headwater evaluate --help")
+    from headwater.evaluate.run import evaluate as run
+
+    names = [name.strip() for name in tasks.split(",") if name.strip()]
+    results = run(model, names, data, out, limit=limit, progress=terminal_progress())
+    lines = [f"{out}:"]
+    lines += [_line(result) for result in results.results]
+    lines += [f"  {s.protocol}: {_skipped(s.examples)} {s.reason}" for s in results.skipped]
+    emit({"out": str(out), **results.to_dict()}, as_json=as_json, text="\n".join(lines))
+
+
+def _line(result: Any) -> str:
+    error = f" ± {result.stderr:.4f}" if result.stderr is not None else ""
+    chance = f", chance {result.chance:.4g}" if result.chance is not None else ""
+    beside = "".join(f", {y['name']} {y['bits_per_byte']:.4f}" for y in result.details.get("yardsticks", []))
+    published = "".join(f", {name} {value:g} published" for name, value in result.published.items())
+    return (
+        f"  {result.protocol}  {result.metric} {result.value:.4f}{error}"
+        f" on {result.count:,} examples{chance}{beside}{published}"
+    )
+
+
+def _skipped(examples: int | None) -> str:
+    return "skipped." if examples is None else f"{examples:,} examples left out, as"
+
+
+def _list(data: list[Path], as_json: bool) -> None:
+    from headwater.errors import HeadwaterError
+    from headwater.evaluate.places import locate
+    from headwater.evaluate.tasks import TASKS
+
+    listed: list[dict[str, Any]] = []
+    for task in TASKS.values():
+        try:
+            places = {role: str(place) for role, place in locate(task.sources, data).items()}
+            missing = ""
+        except HeadwaterError as error:
+            places, missing = {}, str(error)
+        listed.append(
+            {
+                "protocol": task.protocol,
+                "summary": task.summary,
+                "metrics": [metric.name for metric in task.metrics],
+                "found": places,
+                "missing": missing,
+            }
+        )
+    width = max(len(entry["protocol"]) for entry in listed)
+    lines = []
+    for entry in listed:
+        state = "" if not data else ("  here" if entry["found"] else f"  missing: {entry['missing']}")
+        lines.append(f"{entry['protocol'].ljust(width)}  {entry['summary']}{state}")
+    emit({"protocols": listed}, as_json=as_json, text="\n".join(lines))

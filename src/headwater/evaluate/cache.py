@@ -1,0 +1,97 @@
+"""Answers kept on disk as they come, so that an interrupted evaluation goes on where it was.
+
+A record is found by the model's identity, the precision and the request itself: nothing is reused for another
+model or another text. The file lies beside the results folder and goes when that is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Self
+
+from headwater.errors import StorageError
+from headwater.evaluate.protocols import Answer, Generated, Request, Scored
+from headwater.evaluate.reader import Continuation
+
+_VERSION = 1  # of how requests are answered: another one never reuses an older one's answers
+
+
+class AnswerCache:
+    """Answers by request in one SQLite file; used as a context manager."""
+
+    def __init__(self, path: Path, model_identity: str, precision: str) -> None:
+        self.path = path
+        self._prefix = f"{_VERSION}\n{model_identity}\n{precision}\n"
+
+    def __enter__(self) -> Self:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = self._open()
+        except (OSError, sqlite3.Error) as error:
+            raise StorageError(f"{self.path} cannot be written: {error}", repair="Choose another --out") from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    def look_up(self, requests: Sequence[Request]) -> dict[Request, Answer]:
+        """The answers that are there."""
+        found: dict[Request, Answer] = {}
+        with closing(self._database.cursor()) as cursor:
+            for request in requests:
+                cursor.execute("SELECT answer FROM answers WHERE request = ?", (self._key(request),))
+                row = cursor.fetchone()
+                if row is not None:
+                    found[request] = _decode(request, row[0])
+        return found
+
+    def keep(self, answers: Mapping[Request, Answer]) -> None:
+        """Write answers; they are on the disk when this returns."""
+        rows = [(self._key(request), json.dumps(answer)) for request, answer in answers.items()]
+        try:
+            with self._database:
+                self._database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?)", rows)
+        except sqlite3.Error as error:
+            raise StorageError(f"{self.path} cannot be written: {error}", repair="Free some space") from None
+
+    def remove(self) -> None:
+        """Delete the file: every answer stands in the results folder now."""
+        self._database.close()
+        for path in self.path.parent.glob(f"{self.path.name}*"):
+            path.unlink(missing_ok=True)
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            return _connect(self.path)
+        except sqlite3.DatabaseError:  # cut short or altered: what it held is asked again
+            self.path.unlink()
+            return _connect(self.path)
+
+    def _key(self, request: Request) -> bytes:
+        content = json.dumps([type(request).__name__, *request])
+        return hashlib.sha256((self._prefix + content).encode()).digest()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path)
+    try:
+        database.execute("PRAGMA integrity_check")
+        database.execute(
+            "CREATE TABLE IF NOT EXISTS answers (request BLOB PRIMARY KEY, answer TEXT) WITHOUT ROWID"
+        )
+    except sqlite3.DatabaseError:
+        database.close()
+        raise
+    return database
+
+
+def _decode(request: Request, text: str) -> Answer:
+    content = json.loads(text)
+    if isinstance(request, Continuation):
+        return Scored(tuple(content[0]), tuple(content[1]))
+    return Generated(*content)

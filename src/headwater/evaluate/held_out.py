@@ -1,0 +1,86 @@
+"""The held-out part of a tokens folder as documents, and any part of one as the bytes it stands for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headwater.evaluate.yardsticks import END_OF_TEXT
+from headwater.provenance import open_folder
+from headwater.tokenizer import Tokenizer
+
+Part = Literal["train", "validation"]
+
+
+class Stream(NamedTuple):
+    """Token ids of one part, and where each document begins in them."""
+
+    ids: NDArray[np.unsignedinteger]
+    starts: NDArray[np.int64]
+
+    def documents(self) -> list[NDArray[np.unsignedinteger]]:
+        """The ids of each document, its end of text included."""
+        return [part for part in np.split(self.ids, self.starts[1:]) if len(part)]
+
+
+class Alphabet:
+    """The bytes of every token of a vocabulary, laid out so that a long stream is decoded at once."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        tokens = [tokenizer.token_bytes(token) for token in range(tokenizer.vocabulary_size)]
+        if tokenizer.end_of_text is not None:
+            tokens[tokenizer.end_of_text] = END_OF_TEXT
+        self.lengths = np.array([len(token) for token in tokens], dtype=np.int64)
+        self._bytes = np.frombuffer(b"".join(tokens), dtype=np.uint8)
+        self._starts = np.cumsum(self.lengths) - self.lengths
+
+    def decode(self, ids: NDArray[np.unsignedinteger]) -> bytes:
+        """The bytes of a stream of ids; an end of text is the byte 0xFF."""
+        lengths = self.lengths[ids]
+        ends = np.cumsum(lengths)
+        # For each byte wanted: the start of its token in the table plus how far into the token it is.
+        places = np.arange(ends[-1] if len(ends) else 0)
+        places += np.repeat(self._starts[ids] - (ends - lengths), lengths)
+        return self._bytes[places].tobytes()
+
+
+def read_stream(tokens: Path, part: Part) -> Stream:
+    """All shards of a part joined, memory-mapped where there is one; raises FolderError for another folder."""
+    shards = [np.load(path, mmap_mode="r") for path in _shards(tokens, part)]
+    starts = [np.load(path) for path in _shards(tokens, f"documents-{part}")]
+    before = np.cumsum([0, *(len(shard) for shard in shards[:-1])])
+    return Stream(
+        ids=shards[0] if len(shards) == 1 else np.concatenate(shards),
+        starts=np.concatenate([s + b for s, b in zip(starts, before, strict=True)]),
+    )
+
+
+def read_end(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:
+    """The last `size` bytes of a part (or all of it), read from its end backwards."""
+    pieces: list[bytes] = []
+    missing = size
+    for path in reversed(_shards(tokens, part)):
+        if missing <= 0:
+            break
+        # A token has at least one byte, so no more than `missing` tokens are needed.
+        pieces.insert(0, alphabet.decode(np.asarray(np.load(path, mmap_mode="r")[-missing:]))[-missing:])
+        missing -= len(pieces[0])
+    return b"".join(pieces)
+
+
+def read_tokenizer(tokens: Path) -> Tokenizer:
+    """The tokenizer that a tokens folder carries."""
+    return Tokenizer.load(tokens / "tokenizer")
+
+
+def counted_bytes(tokens: Path, part: Part) -> int:
+    """UTF-8 bytes of the text that was packed into a part."""
+    return int(open_folder(tokens, "tokens").config["counts"][part]["bytes"])
+
+
+def _shards(tokens: Path, prefix: str) -> list[Path]:
+    names = open_folder(tokens, "tokens").files
+    return [tokens / name for name in sorted(names) if name.startswith(f"{prefix}-") and name.endswith(".npy")]

@@ -1,0 +1,88 @@
+"""Where a task's files are: official names below the folders given as `--data`, or Headwater's own folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headwater.errors import ResourceError
+from headwater.provenance import MANIFEST, read_manifest
+
+Place = Path
+_DEEPEST = 6  # folders below `--data` that are searched
+
+
+@dataclass(frozen=True)
+class Source:
+    """One thing a task reads: its role, the names it may have, and where it is had.
+
+    `names` are endings of paths, best first, as `lambada_test.jsonl` or `wikitext-2/wiki.test.tokens`; where
+    `kind` is given it is a Headwater folder of that kind whose configuration has `settings`.
+    """
+
+    role: str
+    names: tuple[str, ...] = ()
+    kind: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    where: str = ""
+    needed: bool = True
+
+
+def locate(sources: Sequence[Source], data: Sequence[Path]) -> dict[str, Place]:
+    """The place of each source by role; raises ResourceError naming the first needed one that is missing."""
+    files = _Listing(data)
+    found: dict[str, Place] = {}
+    for source in sources:
+        place = files.find(source)
+        if place is not None:
+            found[source.role] = place
+        elif source.needed:
+            wanted = f"a folder of kind {source.kind}" if source.kind else " or ".join(source.names)
+            where = ", ".join(str(folder) for folder in data) or "no --data folder"
+            raise ResourceError(f"{wanted} was not found in {where}", repair=source.where)
+    return found
+
+
+class _Listing:
+    """The files and Headwater folders below some folders, listed once, in a stable order."""
+
+    def __init__(self, data: Sequence[Path]) -> None:
+        for folder in data:
+            if not folder.exists():
+                raise ResourceError(f"{folder} does not exist", expected="a folder with data")
+        self._paths = [path for folder in data for path in _below(folder, 0)]
+
+    def find(self, source: Source) -> Path | None:
+        if source.kind:
+            return next((p for p in self._folders() if _is_kind(p, source)), None)
+        for name in source.names:
+            wanted = tuple(Path(name).parts)
+            for path in self._paths:
+                if path.parts[-len(wanted) :] == wanted:
+                    return path
+        return None
+
+    def _folders(self) -> Iterator[Path]:
+        return (path.parent for path in self._paths if path.name == MANIFEST)
+
+
+def _is_kind(folder: Path, source: Source) -> bool:
+    manifest = read_manifest(folder)
+    return manifest.kind == source.kind and all(
+        str(manifest.config.get(key)) == value for key, value in source.settings.items()
+    )
+
+
+def _below(folder: Path, depth: int) -> Iterable[Path]:
+    if folder.is_file():
+        return [folder]
+    try:
+        entries = sorted(folder.iterdir())
+    except PermissionError:
+        return []
+    files = [entry for entry in entries if entry.is_file()]
+    if depth == _DEEPEST:
+        return files
+    folders = [e for e in entries if e.is_dir() and not e.name.startswith(".") and not e.is_symlink()]
+    return [*files, *(path for inner in folders for path in _below(inner, depth + 1))]

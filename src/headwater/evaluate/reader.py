@@ -1,0 +1,115 @@
+"""What a protocol may know of the model it asks: the tokenizer, the context, and where words begin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headwater.errors import DataError, UsageError
+from headwater.tokenizer import Tokenizer
+
+
+class Continuation(NamedTuple):
+    """Ask for the log-probability of each token of `continuation` behind `context`; both are token ids.
+
+    A context that does not fit the model before its continuation loses its start.
+    """
+
+    context: tuple[int, ...]
+    continuation: tuple[int, ...]
+
+
+class Reader:
+    """Turns the texts of a protocol into token ids; `context` is the longest that the model sees."""
+
+    def __init__(self, tokenizer: Tokenizer, context: int) -> None:
+        self.tokenizer, self.context = tokenizer, context
+
+    @property
+    def start(self) -> int | None:
+        """The token that stands before a text: `<|endoftext|>`; None with GPT-1's tokenizer."""
+        return self.tokenizer.end_of_text
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of a text by itself."""
+        return tuple(self.tokenizer.encode(text))
+
+    def pair(self, context: str, continuation: str) -> Continuation:
+        """A context and what follows it, encoded as one text and cut at the border.
+
+        Spaces at the end of the context go to the continuation, where GPT-2's tokens carry them, and so does
+        a token that reaches over the border. An empty context becomes `<|endoftext|>`, and with GPT-1's tokenizer
+        the first token of the continuation itself, which then has no score.
+
+        Raises DataError when there is nothing to score or more than the model's context holds.
+        """
+        return self._checked(self._pair(context, continuation))
+
+    def pair_cut(self, context: str, continuation: str, *, begins: bool = False) -> Continuation:
+        """As `pair`; of a continuation that does not fit, the end is cut, half the model's context always fitting.
+
+        A context that `begins` a document has `<|endoftext|>` before it, where the vocabulary has one.
+        """
+        head, tail = self._pair(context, continuation)
+        if begins and self.start is not None and head[0] != self.start:
+            head = (self.start, *head)
+        room = max(self.context + 1 - len(head), self.context // 2)
+        return self._checked(Continuation(head, tail[:room]))
+
+    def after_start(self, ids: Sequence[int]) -> Continuation:
+        """All of a text, scored from its first token on; with GPT-1's tokenizer from its second."""
+        return self._checked(self._after_start(ids))
+
+    def windows(self, ids: Sequence[int], context: int, stride: int) -> list[Continuation]:
+        """A text of any length, every token scored once (with GPT-1's tokenizer all but the first).
+
+        The first window predicts `context` tokens, each later one the next `stride` from the `context` tokens
+        before its last one.
+        """
+        if not 1 <= stride <= context <= self.context:
+            raise UsageError(
+                f"context {context} and stride {stride} do not fit together or the model",
+                expected=f"1 ≤ stride ≤ context ≤ {self.context}",
+            )
+        head, tail = self._after_start(ids)
+        whole = head + tail
+        requests = []
+        end = 1
+        while end < len(whole):
+            start = end
+            end = min(len(whole), start + (context if start == 1 else stride))
+            first = max(0, end - 1 - context)
+            requests.append(Continuation(whole[first:start], whole[start:end]))
+        return requests
+
+    def _pair(self, context: str, continuation: str) -> Continuation:
+        kept = context.rstrip(" ") if self.tokenizer.kind == "gpt2" else context.rstrip()
+        head, whole = self.tokenizer.encode_batch([kept, context + continuation])
+        border = shared_start(head, whole)
+        if not border:
+            return self._after_start(whole)
+        return Continuation(tuple(whole[:border]), tuple(whole[border:]))
+
+    def _after_start(self, ids: Sequence[int]) -> Continuation:
+        if self.start is not None:
+            return Continuation((self.start,), tuple(ids))
+        return Continuation(tuple(ids[:1]), tuple(ids[1:]))
+
+    def _checked(self, asked: Continuation) -> Continuation:
+        count = len(asked.continuation)
+        if not count:
+            raise DataError("a continuation adds no token to its context", expected="some text to score")
+        if count > self.context:
+            raise DataError(
+                f"a continuation of {count} tokens is longer than the model's context",
+                expected=f"at most {self.context}",
+            )
+        return asked
+
+
+def shared_start(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many ids two sequences have in common at their start."""
+    for index, (left, right) in enumerate(zip(a, b, strict=False)):
+        if left != right:
+            return index
+    return min(len(a), len(b))

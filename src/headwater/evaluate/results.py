@@ -1,0 +1,108 @@
+"""`results.json`: what an evaluation found, and the figures of every example beside it.
+
+The format is DESIGN.md section 5's: one entry a protocol and metric, with the published values of the papers
+beside; what was skipped, and why, stands in the same file. `examples/PROTOCOL.jsonl` has a line an example with
+all its log-probabilities, from which every figure can be computed again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import FolderError
+from headwater.provenance import open_folder
+from headwater.storage import read_json, storage_errors, write_json
+
+KIND = "results"
+FILE = "results.json"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One metric of one protocol; `chance` is what blind guessing gets, None where that has no meaning."""
+
+    task: str
+    protocol: str
+    metric: str
+    value: float
+    stderr: float | None
+    count: int
+    seconds: float
+    published: Mapping[str, float] = field(default_factory=dict)
+    chance: float | None = None
+    higher_is_better: bool = True
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A protocol that could not be evaluated, or examples of one that could not be asked."""
+
+    task: str
+    protocol: str
+    reason: str
+    examples: int | None = None  # None: all
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything one evaluation found."""
+
+    model: str
+    results: Sequence[Result]
+    skipped: Sequence[Skipped] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in results.json."""
+        return {
+            "model": self.model,
+            "results": [asdict(result) for result in self.results],
+            "skipped": [asdict(entry) for entry in self.skipped],
+        }
+
+
+def write_results(results: Results, folder: Path) -> None:
+    """Write results.json into an open stage folder."""
+    write_json(folder / FILE, results.to_dict())
+
+
+def read_results(folder: Path) -> Results:
+    """Read a results folder, checked; raises FolderError when it is damaged or of another kind."""
+    open_folder(folder, KIND)
+    content = read_json(folder / FILE)
+    try:
+        return Results(
+            model=content["model"],
+            results=[Result(**entry) for entry in content["results"]],
+            skipped=[Skipped(**entry) for entry in content["skipped"]],
+        )
+    except (KeyError, TypeError) as error:
+        raise FolderError(f"{folder / FILE} has another format: {error}", repair="Evaluate again") from None
+
+
+def write_examples(records: Iterable[Mapping[str, Any]], protocol: str, folder: Path) -> None:
+    """Write examples/PROTOCOL.jsonl into an open stage folder."""
+    path = examples_path(folder, protocol)
+    path.parent.mkdir(exist_ok=True)
+    with storage_errors(path), path.open("w", encoding="utf-8", newline="\n") as lines:
+        for record in records:
+            lines.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def read_examples(folder: Path, protocol: str) -> Iterator[dict[str, Any]]:
+    """The recorded examples of a protocol, in their order; none where the folder has no such protocol."""
+    path = examples_path(folder, protocol)
+    if path.exists():
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                yield json.loads(line)
+
+
+def examples_path(folder: Path, protocol: str) -> Path:
+    """Where the examples of a protocol lie."""
+    return folder / "examples" / f"{protocol}.jsonl"

@@ -1,0 +1,239 @@
+"""One evaluation: protocols, a model and data in; figures with their errors, and every example, out.
+
+A protocol whose files are missing or damaged is skipped with its reason and the others go on; an example that
+cannot be asked (empty, or longer than the context) is left out and counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headwater.config import nearest
+from headwater.errors import DataError, HeadwaterError, UsageError
+from headwater.evaluate.cache import AnswerCache
+from headwater.evaluate.places import Place, locate
+from headwater.evaluate.protocols import (
+    Answer,
+    Example,
+    Generated,
+    Generation,
+    Request,
+    Scored,
+    Task,
+)
+from headwater.evaluate.reader import Continuation, Reader
+from headwater.evaluate.results import KIND, Result, Results, Skipped, read_results, write_examples, write_results
+from headwater.evaluate.tasks import TASKS
+from headwater.inference.scorer import Scorer
+from headwater.progress import SILENT, Progress
+from headwater.provenance import Stage, identity_of
+from headwater.tokenizer import Tokenizer
+
+# Requests asked together: enough for the scorer to pack and to share beginnings, few enough to lose little when
+# an evaluation is interrupted.
+_TOGETHER = 512
+
+Generator = Callable[[Generation], Generated]
+
+
+@dataclass
+class Asker:
+    """Puts requests to a model, each once, remembering the answers."""
+
+    scorer: Scorer
+    generate: Generator | None = None
+    cache: AnswerCache | None = None
+    seconds: float = field(default=0.0, init=False)
+
+    def ask(self, requests: Sequence[Request]) -> dict[Request, Answer]:
+        """An answer for each request, from the cache where it is there."""
+        wanted = list(dict.fromkeys(requests))
+        answers = self.cache.look_up(wanted) if self.cache else {}
+        started = time.perf_counter()
+        new = self._score([r for r in wanted if r not in answers and isinstance(r, Continuation)])
+        for request in wanted:
+            if isinstance(request, Generation) and request not in answers:
+                if self.generate is None:
+                    raise UsageError("this model can only be scored, and the protocol asks it to write")
+                new[request] = self.generate(request)
+        self.seconds += time.perf_counter() - started
+        if self.cache and new:
+            self.cache.keep(new)
+        return answers | new
+
+    def _score(self, requests: Sequence[Continuation]) -> dict[Request, Answer]:
+        pairs = [(list(request.context), list(request.continuation)) for request in requests]
+        scores = self.scorer.token_scores(pairs) if pairs else []
+        return {
+            request: Scored(tuple(map(float, score.log_probability)), tuple(map(bool, score.is_greedy)))
+            for request, score in zip(requests, scores, strict=True)
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one protocol found: results, a record for each example, and how many could not be asked and why."""
+
+    results: Sequence[Result]
+    records: Sequence[Mapping[str, Any]]
+    left_out: Skipped | None
+
+
+def select(names: Sequence[str]) -> list[Task]:
+    """Protocols by full name, or by the beginning of one up to a dot: `lambada` is all of LAMBADA's.
+
+    Raises UsageError for an unknown name.
+    """
+    chosen: dict[str, Task] = {}
+    for name in names:
+        found = {p: task for p, task in TASKS.items() if p == name or p.startswith(f"{name}.")}
+        if not found:
+            raise UsageError(
+                f"there is no task {name!r}", repair=f"{nearest(name, TASKS)} All: headwater evaluate --list"
+            )
+        chosen |= found
+    return list(chosen.values())
+
+
+def evaluate(
+    model: Path,
+    tasks: Sequence[str],
+    data: Path | Sequence[Path],
+    out: Path,
+    *,
+    limit: int | None = None,
+    progress: Progress = SILENT,
+) -> Results:
+    """Evaluate a model folder and write the results folder `out`, or find it there complete.
+
+    `tasks` are protocol names or beginnings of them, `data` the folders that hold the official files, or
+    Headwater's tokens and labels folders; `limit` takes the first examples of each only.
+    Interrupted, the same call goes on.
+    """
+    from headwater.model.folder import load_model
+
+    chosen = select(tasks)
+    folders = [data] if isinstance(data, Path) else list(data)
+    skipped: list[Skipped] = []
+    found: dict[str, dict[str, Place]] = {}
+    for task in chosen:
+        try:
+            found[task.protocol] = locate(task.sources, folders)
+        except HeadwaterError as error:
+            skipped.append(Skipped(task.benchmark, task.protocol, str(error)))
+    places = {place.resolve(): place for roles in found.values() for place in roles.values()}
+    stage = Stage(
+        out,
+        kind=KIND,
+        config={"tasks": [task.protocol for task in chosen], "limit": limit},
+        inputs={"model": model} | {_role(place): place for place in places.values()},
+    )
+    if stage.is_complete():
+        progress.note(f"{out} is complete already")
+        return read_results(out)
+    scorer = Scorer(load_model(model), Tokenizer.load(model))
+    results: list[Result] = []
+    cache = AnswerCache(out.with_name(f".{out.name}.answers"), identity_of(model)[1], "fp32")
+    with cache, stage.write() as work:
+        for task in chosen:
+            if task.protocol not in found:
+                continue
+            try:
+                asker = Asker(scorer, cache=cache)
+                outcome = run_task(task, found[task.protocol], asker, limit=limit, progress=progress)
+            except DataError as error:
+                skipped.append(Skipped(task.benchmark, task.protocol, str(error)))
+                continue
+            results += outcome.results
+            skipped += [outcome.left_out] if outcome.left_out else []
+            write_examples(outcome.records, task.protocol, work)
+        summary = Results(str(model), results, skipped)
+        write_results(summary, work)
+    cache.remove()
+    return summary
+
+
+def run_task(
+    task: Task,
+    places: Mapping[str, Place],
+    asker: Asker,
+    *,
+    limit: int | None = None,
+    progress: Progress = SILENT,
+) -> Outcome:
+    """Evaluate one protocol; raises DataError when its files are damaged or no example could be asked."""
+    scorer = asker.scorer
+    reader = Reader(scorer.tokenizer, scorer.context)
+    examples = list(task.read(places))[:limit]
+    progress.start(task.protocol, len(examples), "examples")
+    before = asker.seconds
+    records: list[Mapping[str, Any]] = []
+    reasons: list[str] = []
+    for group in _groups(task, examples, reader, reasons):
+        answers = asker.ask([request for _, requests in group for request in requests])
+        for example, requests in group:
+            mine = [answers[request] for request in requests]
+            record = {"id": example.id} | task.score(example, mine, reader)
+            records.append(record | {"answers": [_kept(answer) for answer in mine]})
+        progress.advance(len(records) + len(reasons))
+    if not records:
+        raise DataError(
+            f"no example of {task.protocol} could be asked: {reasons[0] if reasons else 'it has none'}"
+        )
+    figures = task.summarise(records)
+    seconds = asker.seconds - before
+    progress.finish(", ".join(f"{f.metric} {f.value:.4g}" for f in figures))
+    beside = task.beside(places, examples, progress)
+    results = [
+        Result(
+            task=task.benchmark,
+            protocol=task.protocol,
+            metric=figure.metric,
+            value=figure.value,
+            stderr=figure.stderr,
+            count=figure.count,
+            seconds=round(seconds, 3),
+            published=task.metric(figure.metric).published,
+            chance=task.metric(figure.metric).chance,
+            higher_is_better=task.metric(figure.metric).higher_is_better,
+            settings=task.settings(reader),
+            details={**figure.details, **beside},
+        )
+        for figure in figures
+    ]
+    left_out = Skipped(task.benchmark, task.protocol, reasons[0], len(reasons)) if reasons else None
+    return Outcome(results, records, left_out)
+
+
+def _groups(
+    task: Task, examples: Sequence[Example], reader: Reader, reasons: list[str]
+) -> Iterator[list[tuple[Example, Sequence[Request]]]]:
+    """Examples with their requests, some hundred requests at a time; why others are left out goes to `reasons`."""
+    group: list[tuple[Example, Sequence[Request]]] = []
+    for example in examples:
+        try:
+            group.append((example, task.requests(example, reader)))
+        except DataError as error:
+            reasons.append(f"example {example.id}: {error}")
+            continue
+        if sum(len(requests) for _, requests in group) >= _TOGETHER:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _kept(answer: Answer) -> dict[str, Any]:
+    """An answer as it stands in the examples file; seven digits are more than float32 has."""
+    if isinstance(answer, Scored):
+        return {"log_probabilities": [float(f"{value:.7g}") for value in answer.log_probabilities]}
+    return {"text": answer.text, "log_probability": answer.log_probability}
+
+
+def _role(place: Path) -> str:
+    """A role in the lineage: the file's name with its folder's, the folder's own name for a folder."""
+    return f"data {place.name}" if place.is_dir() else f"data {place.parent.name}/{place.name}"

@@ -1,0 +1,85 @@
+"""Choose the right continuation among several by likelihood, on labelled JSONL made from any corpus.
+
+Each line of `validation.jsonl` holds `context`, `question`, `answers` and `label`, the index of the right one;
+context, question and answer put together are a piece of the text as it stands. Two readings of one question:
+
+`.mean` takes the answer with the highest mean token log-probability (GPT-1 section 5, as for RACE);
+`.gain` takes the one whose log-probability the context raises most: log P(answer | context) − log P(answer).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headwater.errors import DataError
+from headwater.evaluate.places import Place, Source
+from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task
+from headwater.evaluate.reader import Continuation, Reader
+from headwater.storage import read_text
+
+CHOICES = 4
+
+
+class Choice(Task):
+    """The right one among four continuations."""
+
+    metrics = (Metric("accuracy", chance=1 / CHOICES),)
+
+    def __init__(self, name: str, labels: str, what: str, *, gain: bool, begins: bool = False) -> None:
+        self.benchmark, self.gain = name, gain
+        self._begins = begins  # the context is the beginning of a document
+        self.protocol = f"{name}.{'gain' if gain else 'mean'}"
+        how = "log-probability gained from the context" if gain else "mean token log-probability"
+        self.summary = f"{what}, by {how}"
+        self.sources = (
+            Source(
+                "labels",
+                kind="labels",
+                settings={"task": labels},
+                where=f"Make one with: headwater corpus labels CORPUS --task {labels} --out DIR",
+            ),
+        )
+
+    def read(self, places: Mapping[str, Place]) -> Sequence[Example]:
+        """One example a line of validation.jsonl."""
+        path = places["labels"] / "validation.jsonl"
+        examples = []
+        for number, line in enumerate(read_text(path).splitlines(), start=1):
+            try:
+                row = json.loads(line)
+                prompt = str(row["context"]) + str(row["question"])
+                answers, label = list(map(str, row["answers"])), int(row["label"])
+                if len(answers) != CHOICES or not 0 <= label < CHOICES:
+                    raise ValueError(f"{len(answers)} answers and label {label}")
+            except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+                raise DataError(
+                    f"{path} line {number} has another format: {error!r}",
+                    expected=f"context, question, {CHOICES} answers and label",
+                ) from None
+            content = {"prompt": prompt, "answers": answers, "label": label}
+            examples.append(Example(str(number), content, text=answers[label]))
+        return examples
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
+        """Each answer behind the prompt and, for `.gain`, by itself; cut where the model's context ends."""
+        prompt, answers = example.content["prompt"], example.content["answers"]
+        asked = [reader.pair_cut(prompt, answer, begins=self._begins) for answer in answers]
+        if self.gain:
+            # The same tokens as behind the prompt, so that a cut answer is compared with itself.
+            asked += [reader.after_start(request.continuation) for request in asked]
+        return asked
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Whether the likeliest answer is the right one."""
+        scored = [answer for answer in answers if isinstance(answer, Scored)]
+        if self.gain:
+            values = [
+                with_.total - alone.total for with_, alone in zip(scored[:CHOICES], scored[CHOICES:], strict=True)
+            ]
+        else:
+            values = [answer.mean for answer in scored]
+        chosen = max(range(CHOICES), key=values.__getitem__)
+        label = example.content["label"]
+        return {"accuracy": float(chosen == label), "chosen": chosen, "label": label}

@@ -1,0 +1,98 @@
+"""Bits per byte on the held-out part of a tokens folder: the same text for a model and its yardsticks.
+
+Documents are scored one by one. Each is preceded by `<|endoftext|>`, every token of it and the `<|endoftext|>`
+that ends it are scored once, through windows of the model's context that advance by half of it. GPT-1's
+vocabulary has no end of text: there a document's first token is charged as one drawn evenly from the vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from headwater.errors import MismatchError
+from headwater.evaluate.held_out import (
+    Alphabet,
+    counted_bytes,
+    read_end,
+    read_stream,
+    read_tokenizer,
+)
+from headwater.evaluate.places import Place, Source
+from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Scored, Task, ratio_error
+from headwater.evaluate.reader import Continuation, Reader
+from headwater.evaluate.yardsticks import TRAINING_BYTES, yardsticks
+from headwater.progress import SILENT, Progress
+
+
+class HeldOut(Task):
+    """Total −log2 probability of the held-out tokens over the UTF-8 bytes of their text."""
+
+    benchmark = "heldout"
+    protocol = "heldout.bits-per-byte"
+    summary = "held-out text, every token and end of document, over its UTF-8 bytes; beside xz and an n-gram model"
+    metrics = (Metric("bits per byte", higher_is_better=False),)
+    sources = (
+        Source("tokens", kind="tokens", where="Make one with: headwater pack CORPUS --tokenizer T --out DIR"),
+    )
+
+    def read(self, places: Mapping[str, Place]) -> Sequence[Example]:
+        """One example a held-out document."""
+        tokens = places["tokens"]
+        tokenizer = read_tokenizer(tokens)
+        alphabet = Alphabet(tokenizer)
+        documents = read_stream(tokens, "validation").documents()
+        sizes = [int(alphabet.lengths[d].sum()) - int((d == tokenizer.end_of_text).sum()) for d in documents]
+        # Kind gpt1 loses spaces and case: what is counted is the text that was packed.
+        scale = counted_bytes(tokens, "validation") / sum(sizes)
+        return [
+            Example(str(i), {"ids": d, "bytes": size * scale, "tokenizer": tokenizer.identity})
+            for i, (d, size) in enumerate(zip(documents, sizes, strict=True))
+        ]
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
+        """The windows of one document."""
+        if example.content["tokenizer"] != reader.tokenizer.identity:
+            raise MismatchError(
+                "the tokens were made with another tokenizer than the model's",
+                expected="one tokenizer for both",
+                repair="Pack the corpus with the tokenizer in the model's folder",
+            )
+        return reader.windows(example.content["ids"].tolist(), reader.context, max(1, reader.context // 2))
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Bits and bytes of one document."""
+        nats = -math.fsum(answer.total for answer in answers if isinstance(answer, Scored))
+        if reader.start is None:
+            nats += math.log(reader.tokenizer.vocabulary_size)
+        count = len(example.content["ids"])
+        return {"bits": nats / math.log(2), "bytes": example.content["bytes"], "tokens": count}
+
+    def settings(self, reader: Reader) -> dict[str, Any]:
+        """The window."""
+        return {"context": reader.context, "stride": max(1, reader.context // 2)}
+
+    def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
+        """Bits per byte with its error by document, and the loss a token that belongs to it."""
+        bits, sizes = ([float(record[key]) for record in records] for key in ("bits", "bytes"))
+        tokens = sum(record["tokens"] for record in records)
+        loss = math.fsum(bits) * math.log(2) / tokens
+        value = math.fsum(bits) / math.fsum(sizes)
+        details = {"bytes": round(math.fsum(sizes)), "tokens": tokens, "nats per token": loss}
+        return [Figure("bits per byte", value, ratio_error(bits, sizes), len(records), details)]
+
+    def beside(
+        self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
+    ) -> dict[str, Any]:
+        """The yardsticks on the same documents."""
+        alphabet = Alphabet(read_tokenizer(places["tokens"]))
+        held_out = b"".join(alphabet.decode(example.content["ids"]) for example in examples)
+        found = yardsticks(
+            read_end(places["tokens"], "train", alphabet, TRAINING_BYTES),
+            held_out,
+            bytes_counted=round(sum(example.content["bytes"] for example in examples)),
+            progress=progress,
+        )
+        return {"yardsticks": [asdict(yardstick) for yardstick in found]}
