@@ -132,7 +132,8 @@ class _PartWriter:
     """Collects the documents of one part and encodes them in batches."""
 
     def __init__(self, work: Path, part: Part, tokenizer: Tokenizer) -> None:
-        self.shards = ShardWriter(work, part, token_dtype(tokenizer.vocabulary_size))
+        dtype = token_dtype(tokenizer.vocabulary_size)
+        self.shards = ShardWriter(work, part, dtype, SHARD_TOKENS, LAST_SHARD_TOKENS)
         self.tokens = 0
         self._tokenizer = tokenizer
         self._texts: list[str] = []
@@ -175,16 +176,16 @@ class _PartWriter:
 
 @dataclass
 class ShardWriter:
-    """Writes one part's stream as .npy shards of SHARD_TOKENS tokens, with the document starts beside them.
+    """Writes one part's stream as .npy shards of `shard_tokens` tokens, with the document starts beside them.
 
-    A shard may be longer by less than LAST_SHARD_TOKENS where nothing more follows.
+    The last shard may be longer, by less than `last_shard_tokens`.
     """
 
     folder: Path
     part: str
     dtype: type[np.uint16] | type[np.uint32]
-    shard_tokens: int = SHARD_TOKENS
-    last_shard_tokens: int = LAST_SHARD_TOKENS
+    shard_tokens: int
+    last_shard_tokens: int
     _index: int = 0
     _written: int = 0  # tokens in the open shard
     _starts: list[np.ndarray] = field(default_factory=list)  # document starts in the stream from this shard on

@@ -1,0 +1,118 @@
+"""The user's own text: every format is read, and what cannot be used is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.corpus import text as text_module
+from headwater.corpus.text import read_text_source
+from headwater.errors import DataError
+
+
+def texts_of(source: Path) -> list[str]:
+    return [document.text for document in read_text_source(source)]
+
+
+def test_a_text_file_is_one_document_or_several(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\n<|endoftext|>\nthree<|endoftext|>  \n<|endoftext|>four")
+    assert texts_of(path) == ["one\ntwo", "three", "four"]
+    path.write_text("강물이 흐른다\n", encoding="utf-8")
+    [document] = read_text_source(path)
+    assert (document.text, document.source) == ("강물이 흐른다", "a.txt")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.text(st.sampled_from("ab<|endoftext>é강\n"), min_size=1).map(lambda t: t + "x")),
+    st.integers(1, 20),
+)
+def test_block_borders_do_not_matter(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[str], block: int
+) -> None:
+    separated = text_module.SEPARATOR.join(pieces)
+    path = tmp_path_factory.mktemp("text") / "a.txt"
+    path.write_text(separated, encoding="utf-8", newline="")
+    expected = [t for t in (p.strip("\n") for p in separated.split(text_module.SEPARATOR)) if t.strip()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_module, "_BLOCK_BYTES", block)
+        if expected:
+            assert texts_of(path) == expected
+        else:
+            with pytest.raises(DataError, match="empty"):
+                texts_of(path)
+
+
+def test_rows_of_json_lines_and_parquet(tmp_path: Path) -> None:
+    rows = [{"text": "first", "url": "http://a", "score": 3}, {"text": "둘\u2028째", "date": "2017-12-01"}]
+    lines = tmp_path / "a.jsonl"
+    lines.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n\n", encoding="utf-8")
+    table = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(
+        pyarrow.Table.from_pylist([{"date": None, "url": None} | row for row in rows]), table
+    )
+    for path in (lines, table):
+        first, second = read_text_source(path)
+        assert (first.text, first.url, first.date) == ("first", "http://a", "")
+        assert (second.text, second.url, second.date) == ("둘\u2028째", "", "2017-12-01")
+
+
+def test_half_a_surrogate_pair_in_json_becomes_a_replacement(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a\\ud83d b \\ud83d\\ude00 강"}\n', encoding="utf-8")
+    assert texts_of(path) == ["a\ufffd b 😀 강"]
+
+
+def test_a_folder_gives_its_text_files_by_name(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.md", "sub/c.txt", ".hidden/d.txt", "e.csv"):
+        path = tmp_path / "books" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    assert texts_of(tmp_path / "books") == ["a.md", "b.txt", "sub/c.txt"]
+    assert text_module.other_files(tmp_path / "books") == ["e.csv"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.txt", b"", "empty"),
+        ("a.txt", b" \n\r\n\t", "empty"),
+        ("a.txt", b"text\x00\x01", "binary"),
+        ("a.txt", b"one\ntwo\ncaf\xe9\n", "not UTF-8: byte 0xe9 in line 3"),
+        ("a.txt", b"cut short \xe2\x82", "not UTF-8"),
+        ("a.jsonl", b'{"text": "a"}\nnonsense\n', "line 2"),
+        ("a.jsonl", b'{"body": "a"}\n', '"text" in line 1'),
+        ("a.jsonl", b"[" * 100_000, "line 1"),
+        ("a.jsonl", b"[1]\n", '"text" in line 1'),
+        ("a.jsonl", b"", "empty"),
+        ("a.parquet", b"PAR1 not really", "Parquet"),
+        ("missing/a.txt", None, "does not exist"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, name: str, content: bytes | None, said: str) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        texts_of(path)
+    assert said in str(caught.value)
+    assert path.name in str(caught.value)
+
+
+def test_a_table_without_text_is_named(tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"body": ["a"], "text": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match='"text"'):
+        texts_of(tmp_path / "a.parquet")
+
+
+def test_a_folder_without_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "photo.png").write_bytes(b"\x89PNG")
+    with pytest.raises(DataError, match="holds no text file"):
+        texts_of(tmp_path)
