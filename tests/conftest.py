@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 from pathlib import Path
 
@@ -32,3 +33,32 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         connect(self, address)  # type: ignore[arg-type]
 
     monkeypatch.setattr(socket.socket, "connect", guarded)
+
+
+@pytest.fixture(scope="session")
+def sample_text() -> str:
+    """Some 60 kB of made-up prose in twelve documents, the same every time."""
+    rng = random.Random(7)
+    words = ["".join(rng.choices("aeioubcdlmnrst", k=rng.randint(2, 8))) for _ in range(300)]
+    weights = [1 / rank for rank in range(1, len(words) + 1)]
+
+    def sentence() -> str:
+        return " ".join(rng.choices(words, weights, k=rng.randint(4, 12))).capitalize() + "."
+
+    documents = [" ".join(sentence() for _ in range(120)) for _ in range(12)]
+    return "\n<|endoftext|>\n".join(documents)
+
+
+@pytest.fixture(scope="session")
+def tokens(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
+    """A small tokens folder made by the stages themselves: corpus, tokenizer of 300 tokens, pack."""
+    from headwater.corpus.pipeline import build
+    from headwater.tokenizer import train_tokenizer
+    from headwater.tokens.pack import pack
+
+    folder = tmp_path_factory.mktemp("flow")
+    (folder / "text.txt").write_text(sample_text, encoding="utf-8")
+    build([folder / "text.txt"], folder / "corpus")
+    train_tokenizer([folder / "corpus"], folder / "tokenizer", vocab_size=300)
+    pack(folder / "corpus", folder / "tokenizer", folder / "tokens", 0.1)
+    return folder / "tokens"

@@ -32,7 +32,7 @@ class HeadwaterError(Exception):
             text += f"; expected {expected.rstrip('.')}"
         text += "."
         if repair:
-            text += f" {repair.rstrip('.')}."
+            text += f" {repair}" if repair.endswith(("?", ".")) else f" {repair}."
         super().__init__(text)
 
 

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,16 +19,25 @@ from typing import IO, Any
 from headwater.errors import DataError, FolderError, StorageError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_RUST_OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turn the operating system's refusals while writing `path` into StorageError."""
+    """Turn the operating system's refusals while writing `path` into StorageError.
+
+    The libraries written in Rust (safetensors, tokenizers) report them as errors of their own, by number.
+    """
     try:
         yield
     except OSError as error:
         raise storage_error(path, error) from error
+    except Exception as error:
+        number = _RUST_OS_ERROR.search(str(error))
+        if number is None:
+            raise
+        raise storage_error(path, OSError(int(number[1]), os.strerror(int(number[1])))) from error
 
 
 def storage_error(path: Path, error: OSError) -> StorageError:

@@ -1,0 +1,107 @@
+"""One update does what it says: accumulation, precision, the optimizer's two forms, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from headwater.errors import TrainingError
+from headwater.model import build_model, preset
+from headwater.pretrain import l1
+from headwater.tokens.sampler import TokenBatch
+from headwater.train.loop import TrainConfig, Trainer
+from headwater.train.optimizer import Optimizer
+
+
+def batch_of(sequences: int, seed: int = 0) -> TokenBatch:
+    tokens = torch.randint(0, 61, (sequences, 13), generator=torch.Generator().manual_seed(seed))
+    weights = torch.full((sequences, 12), 1.0 / (12 * sequences))
+    return TokenBatch(tokens[:, :-1], tokens[:, 1:], weights)
+
+
+def split(batch: TokenBatch, size: int) -> list[TokenBatch]:
+    parts = zip(*(t.split(size) for t in (batch.ids, batch.targets, batch.weights)), strict=True)
+    return [TokenBatch(*part) for part in parts]
+
+
+def tiny_trainer(**changes: Any) -> Trainer:
+    model = build_model(preset("gpt2-pico", vocabulary=61, context=12, width=32), seed=3)
+    return Trainer(model, l1(), TrainConfig(**({"steps": 20, "precision": "fp32"} | changes)))
+
+
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_accumulation_equals_the_large_batch(size: int) -> None:
+    whole, parts = tiny_trainer(), tiny_trainer()
+    for step in range(3):
+        batch = batch_of(8, seed=step)
+        together, apart = whole.update([batch]), parts.update(split(batch, size))
+        assert apart.loss == pytest.approx(together.loss, rel=1e-6)
+        assert apart.gradient_norm == pytest.approx(together.gradient_norm, rel=1e-5)
+    for name, weight in whole.full_weights().items():
+        torch.testing.assert_close(parts.full_weights()[name], weight, rtol=0, atol=2e-5, msg=name)
+
+
+def test_bfloat16_follows_float32_over_masters_in_float32() -> None:
+    exact, rounded = tiny_trainer(learning_rate=1e-2), tiny_trainer(learning_rate=1e-2, precision="bf16")
+    assert rounded.model.tokens.weight.dtype == torch.bfloat16
+    for step in range(20):
+        batch = batch_of(16, seed=step % 2)
+        losses = [trainer.update([batch]).loss for trainer in (exact, rounded)]
+        assert losses[1] == pytest.approx(losses[0], abs=0.03)
+    assert losses[0] < 3.5  # it has learned much of the two batches (ln 61 = 4.1)
+    assert all(weight.dtype == torch.float32 for weight in rounded.full_weights().values())
+
+
+def test_a_loss_that_is_not_finite_changes_nothing_and_names_the_suspects() -> None:
+    trainer = tiny_trainer()
+    trainer.update([batch_of(4)])
+    before = {name: weight.clone() for name, weight in trainer.full_weights().items()}
+    poisoned = batch_of(4)
+    poisoned.weights[0, 0] = float("nan")
+    with pytest.raises(TrainingError, match=r"update 2.*learning rate.*batch.*precision.*data"):
+        trainer.update([poisoned])
+    assert trainer.step == 1
+    assert all(torch.equal(before[name], weight) for name, weight in trainer.full_weights().items())
+
+
+def test_dropout_is_a_function_of_seed_and_step() -> None:
+    losses = []
+    for _ in range(2):
+        model = build_model(preset("gpt1-nano", vocabulary=61, context=12, width=32, heads=2), seed=3)
+        trainer = Trainer(model, l1(), TrainConfig(steps=20, precision="fp32"))
+        torch.rand(17)  # whatever else drew random numbers in the process
+        losses.append([trainer.update([batch_of(4)]).loss for _ in range(3)])
+    assert losses[0] == losses[1]
+
+
+def test_original_adam_is_gpt1s_arithmetic() -> None:
+    """Radford et al. 2018, section 4.1, in NumPy as their code orders it: ε outside the correction of v."""
+    rng = np.random.default_rng(1)
+    matrix, vector = rng.normal(size=(4, 3)).astype(np.float32), rng.normal(size=3).astype(np.float32)
+    module = torch.nn.Linear(3, 4, bias=False)
+    module.gain = torch.nn.Parameter(torch.from_numpy(vector.copy()))
+    module.weight.data = torch.from_numpy(matrix.copy())
+    optimizer = Optimizer(
+        module, weight_decay=0.01, betas=(0.9, 0.999), epsilon=1e-3, form="original", matrix_dtype=torch.float32
+    )
+    weights = {"weight": matrix.astype(np.float64), "gain": vector.astype(np.float64)}
+    moments = {name: (np.zeros_like(w), np.zeros_like(w)) for name, w in weights.items()}
+    for update in range(1, 6):
+        optimizer.clear_gradients()
+        rate = 0.01 / update
+        for name, parameter in module.named_parameters():
+            gradient = rng.normal(size=parameter.shape)
+            parameter.grad = torch.from_numpy(gradient.astype(np.float32))
+            first, second = moments[name]
+            first = 0.9 * first + 0.1 * gradient
+            second = 0.999 * second + 0.001 * gradient**2
+            moments[name] = first, second
+            step_size = rate * np.sqrt(1 - 0.999**update) / (1 - 0.9**update)
+            decay = 0.01 * weights[name] if parameter.dim() >= 2 else 0.0
+            weights[name] = weights[name] - step_size * (first / (np.sqrt(second) + 1e-3) + decay)
+        optimizer.step(rate)
+    for name, parameter in module.named_parameters():
+        np.testing.assert_allclose(parameter.detach().numpy(), weights[name], rtol=2e-5, atol=1e-6)

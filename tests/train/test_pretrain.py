@@ -1,0 +1,245 @@
+"""A whole run: what it writes, and that no way of stopping it changes what comes out."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headwater.errors import FolderError, MismatchError, UsageError
+from headwater.language_model import load
+from headwater.model.folder import load_model
+from headwater.pretrain import PretrainConfig, pretrain
+from headwater.progress import Progress
+from headwater.provenance import open_folder
+from headwater.train.journal import read_journal
+from headwater.train.lock import folder_lock
+
+TINY: dict[str, Any] = {
+    "preset": "gpt2-pico",
+    "context": 32,
+    "model": {"width": 32},
+    "steps": 24,
+    "batch_size": 4,
+    "validate_every": 8,
+    "checkpoint_every": 4,
+    "precision": "fp32",
+}
+
+
+class Notes(Progress):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def weights_of(run: Path) -> dict[str, torch.Tensor]:
+    return load_model(run / "model").state_dict()
+
+
+def assert_same_weights(one: Path, other: Path) -> None:
+    expected = weights_of(one)
+    for name, weight in weights_of(other).items():
+        assert torch.equal(weight, expected[name]), name
+
+
+def command(tokens: Path, out: Path, settings: dict[str, Any]) -> list[str]:
+    flat = {k: v for k, v in settings.items() if k not in {"preset", "model"}}
+    flat |= {f"model.{k}": v for k, v in settings.get("model", {}).items()}
+    arguments = [f"--set={key}={value}" for key, value in flat.items()]
+    return [
+        "-m",
+        "headwater",
+        "pretrain",
+        f"--preset={settings['preset']}",
+        f"--tokens={tokens}",
+        f"--out={out}",
+        *arguments,
+    ]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "undisturbed"
+    pretrain(PretrainConfig.build(TINY), tokens, out)
+    return out
+
+
+def test_a_run_learns_and_writes_what_the_design_says(undisturbed: Path) -> None:
+    open_folder(undisturbed, "run")
+    lines = read_journal(undisturbed / "metrics.jsonl")
+    assert [line["step"] for line in lines] == list(range(1, 25))
+    named = {"step", "tokens", "loss", "learning_rate", "gradient_norm", "tokens_per_second", "seconds"}
+    assert named <= set(lines[0])
+    assert lines[-1]["tokens"] == 24 * 4 * 32
+    assert [line["step"] for line in lines if "validation_loss" in line] == [8, 16, 24]
+    assert lines[-1]["validation_loss"] < lines[0]["loss"] - 0.3
+    assert PretrainConfig.load(undisturbed / "config.toml").steps == 24
+    lm = load(undisturbed / "model")
+    assert lm.generate("The", max_tokens=5, seed=1) == lm.generate("The", max_tokens=5, seed=1)
+
+
+def test_the_same_command_again_changes_nothing(undisturbed: Path, tokens: Path) -> None:
+    before = {p: p.stat().st_mtime_ns for p in undisturbed.rglob("*.safetensors")}
+    pretrain(PretrainConfig.build(TINY), tokens, undisturbed)
+    assert {p: p.stat().st_mtime_ns for p in undisturbed.rglob("*.safetensors")} == before
+    with pytest.raises(FolderError, match="learning_rate"):
+        pretrain(PretrainConfig.build(TINY, {"learning_rate": 0.5}), tokens, undisturbed)
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(undisturbed: Path, tokens: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(undisturbed, run)
+    manifest = json.loads((run / "headwater.json").read_text())
+    half_done(run, manifest, tokens)
+    newest = max((run / "checkpoints").iterdir()) / "state.safetensors"
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes(content)
+    notes = Notes()
+    pretrain(PretrainConfig.build(TINY), tokens, run, progress=notes)
+    assert any("step-00000024 is damaged" in note and "altered" in note for note in notes.texts)
+    assert any("going on from step 20" in note for note in notes.texts)
+    assert_same_weights(undisturbed, run)
+
+
+def half_done(run: Path, manifest: dict[str, Any], tokens: Path) -> None:
+    """Make a finished run one that has its checkpoints and no model yet."""
+    shutil.rmtree(run / "model")
+    (run / "headwater.json").unlink()
+    for path in run.iterdir():
+        if path.name != "checkpoints":
+            path.unlink()
+    checkpoints = run / "checkpoints"
+    aside = run.with_name("aside")
+    checkpoints.rename(aside)
+    run.rmdir()
+    from headwater.provenance import Stage
+
+    config = manifest["config"]
+    Stage(run, kind="run", config=config, inputs={"tokens": tokens}, seed=manifest["seed"]).begin()
+    aside.rename(checkpoints)
+
+
+def run_and_kill(arguments: list[str], run: Path, rng: random.Random, environment: dict[str, str]) -> bool:
+    """Start the command and SIGKILL it after some updates; returns whether it was still running."""
+    process = subprocess.Popen(
+        [sys.executable, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    wanted = rng.randint(1, 10)
+    begun = len(read_journal(run / "metrics.jsonl")) if (run / "metrics.jsonl").exists() else 0
+    while process.poll() is None:
+        lines = len(read_journal(run / "metrics.jsonl")) if (run / "metrics.jsonl").exists() else 0
+        if lines >= begun + wanted:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_killed_runs_end_bit_for_bit_where_undisturbed_ones_do(
+    tokens: Path, tmp_path: Path, ranks: int, precision: str
+) -> None:
+    settings = TINY | {"precision": precision, "steps": 60}
+    rng = random.Random(11)
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    launcher = [] if ranks == 1 else ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+
+    def arguments(out: Path) -> list[str]:
+        return [*launcher, *command(tokens, out, settings)]
+
+    subprocess.run(
+        [sys.executable, *arguments(tmp_path / "whole")], env=environment, check=True, capture_output=True
+    )
+    kills = 0
+    while run_and_kill(arguments(tmp_path / "killed"), tmp_path / "killed", rng, environment):
+        kills += 1
+        assert kills < 30
+    assert kills >= 3
+    open_folder(tmp_path / "killed", "run")
+    assert_same_weights(tmp_path / "whole", tmp_path / "killed")
+
+
+@pytest.mark.slow
+def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tokens: Path, tmp_path: Path) -> None:
+    settings = TINY | {"steps": 5_000, "checkpoint_every": 5_000}
+    run = tmp_path / "run"
+    process = subprocess.Popen(
+        [sys.executable, *command(tokens, run, settings)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (run / "metrics.jsonl").exists() or len(read_journal(run / "metrics.jsonl")) < 3:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "run the same command again" in errors
+    assert len(list((run / "checkpoints").iterdir())) == 1
+
+
+def test_a_full_disk_during_a_checkpoint_is_a_warning(tokens: Path, tmp_path: Path) -> None:
+    limit = 60_000  # bytes a file: less than a checkpoint, more than anything else the run writes
+
+    def cap_file_size() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    settings = TINY | {"model": {"width": 64}, "steps": 6}
+    result = subprocess.run(
+        [sys.executable, *command(tokens, tmp_path / "run", settings)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        preexec_fn=cap_file_size,
+        capture_output=True,
+        text=True,
+    )
+    assert "no checkpoint was written at step 4" in result.stderr
+    assert "The run goes on" in result.stderr
+    assert len(read_journal(tmp_path / "run" / "metrics.jsonl")) == 6
+    # The model itself cannot be written either: that is an error, in one paragraph.
+    assert result.returncode == 1
+    assert "no space is left" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_bad_input_is_named(tokens: Path, tmp_path: Path) -> None:
+    def attempt(**changes: Any) -> None:
+        pretrain(PretrainConfig.build(TINY, changes), tokens, tmp_path / "run")
+
+    with pytest.raises(UsageError, match=r"learning_rat.*Did you mean 'learning_rate'"):
+        PretrainConfig.build({"learning_rat": 1})
+    with pytest.raises(UsageError, match="learning_rate = -1"):
+        PretrainConfig.build({"learning_rate": -1})
+    with pytest.raises(MismatchError, match="10 vocabulary rows"):
+        attempt(model={"vocabulary": 10})
+    with pytest.raises(UsageError, match=r"longer than model\.context"):
+        attempt(model={"context": 16})
+    with pytest.raises(UsageError, match=r"no preset 'gpt2-smal'.*'gpt2-small'"):
+        attempt(preset="gpt2-smal")
+    with pytest.raises(UsageError, match="torchrun"):
+        attempt(shard=True)
+
+
+def test_a_run_in_use_is_refused(undisturbed: Path) -> None:
+    in_use = pytest.raises(FolderError, match=rf"in use.*process {os.getpid()}")
+    with folder_lock(undisturbed), in_use, folder_lock(undisturbed):
+        pass
