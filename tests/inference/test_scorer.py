@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import DataError, UsageError
+from headwater.inference.matrices import Precision
+from headwater.inference.network import Network
 from headwater.inference.packing import packs
 from headwater.inference.scorer import Scorer, windows
 from headwater.model import build_model, preset
@@ -146,10 +148,11 @@ def test_requests_that_cannot_be_scored_are_named(scorer: Scorer) -> None:
         scorer.rolling([1, 2], context=49)
 
 
-def test_every_precision_agrees_within_its_rounding(model: Transformer, tokenizer: Tokenizer) -> None:
-    import copy
-
+@pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.05), ("int8", 0.3)])
+def test_every_precision_agrees_within_its_rounding(
+    model: Transformer, tokenizer: Tokenizer, precision: Precision, tolerance: float
+) -> None:
     requests = [([i, i + 1, i + 2], [i + 3, i + 4]) for i in range(50)]
     exact = [score for score, _ in Scorer(model, tokenizer).score_ids(requests)]
-    rounded = [s for s, _ in Scorer(copy.deepcopy(model).bfloat16(), tokenizer).score_ids(requests)]
-    assert np.abs(np.subtract(exact, rounded)).max() < 0.1
+    rounded = [s for s, _ in Scorer(Network(model, precision), tokenizer).score_ids(requests)]
+    assert np.abs(np.subtract(exact, rounded)).max() < tolerance

@@ -8,14 +8,14 @@ together. `Scorer` and `Engine` are the callers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from headwater.errors import UsageError
-from headwater.inference.matrices import Dense, Matrix
+from headwater.inference.matrices import Matrix, Precision, arrange, arrange_linear
 from headwater.model.transformer import Block, Embeddings, Transformer
 
 # (layer, query, key, value), each (rows, head, head_dim) -> (rows, head, head_dim).
@@ -23,17 +23,34 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 class Network:
-    """A Transformer's weights and its forward pass over rows of tokens. Residual stream and norms are float32."""
+    """A Transformer's weights at one precision, and its forward pass over rows of tokens.
 
-    def __init__(self, model: Transformer) -> None:
-        self.config = model.config
-        self.device = model.tokens.weight.device
-        embeddings = Embeddings(model.tokens.weight.detach(), model.positions.weight.detach())
+    Residual stream and norms are float32 whatever the precision; keys, values and attention have `dtype`.
+    """
+
+    def __init__(self, model: Transformer, precision: Precision | None = None) -> None:
+        if not isinstance(model, Transformer):
+            raise UsageError(f"a model of class {type(model).__name__} was given", expected="a Transformer")
+        self.config, self.device = model.config, model.tokens.weight.device
+        self.precision = precision or ("bf16" if model.tokens.weight.dtype == torch.bfloat16 else "fp32")
+        self.dtype = torch.float32 if self.precision == "fp32" else torch.bfloat16
+        embeddings = Embeddings(
+            model.tokens.weight.detach().to(self.dtype), model.positions.weight.detach().to(self.dtype)
+        )
         self.tokens, self.positions = embeddings
-        self.output = Dense(model.output_matrix(embeddings), None)
-        self.layers = [Layer(block) for block in model.blocks if isinstance(block, Block)]
+        self.output = arrange(model.output_matrix(embeddings), None, self.precision)
+        self.layers = [Layer(block, self.precision) for block in model.blocks if isinstance(block, Block)]
         final = model.final_norm
         self.final_norm = Norm(final) if isinstance(final, nn.LayerNorm) else None
+
+    def matrices(self) -> Iterator[tuple[Matrix, int]]:
+        """One matrix of each shape that occurs, with the width of its input."""
+        layer, width = self.layers[0], self.config.width
+        yield layer.query_key_value, width
+        yield layer.projection, width
+        yield layer.expand, width
+        yield layer.contract, 4 * width
+        yield self.output, width
 
     def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
         """h_0 = U W_e + W_p: (rows,) int64 each -> (rows, width) float32."""
@@ -52,7 +69,7 @@ class Network:
         x = self.embed(ids, positions)
         last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
-            x = layer(x, index, attend, self.config.heads, keep if index == last else None)
+            x = layer(x, index, attend, self, keep if index == last else None)
         return x if self.final_norm is None else self.final_norm(x)
 
     @torch.no_grad()
@@ -76,19 +93,19 @@ class Norm:
 class Layer:
     """One block: its matrices arranged for inference, its norms as they are."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, precision: Precision) -> None:
         self.pre_norm = block.pre_norm
         self.norm_1, self.norm_2 = Norm(block.norm_1), Norm(block.norm_2)
-        self.query_key_value = _matrix(block.attention.query_key_value)
-        self.projection = _matrix(block.attention.projection)
-        self.expand = _matrix(block.mlp.expand)
-        self.contract = _matrix(block.mlp.contract)
+        self.query_key_value = arrange_linear(block.attention.query_key_value, precision)
+        self.projection = arrange_linear(block.attention.projection, precision)
+        self.expand = arrange_linear(block.mlp.expand, precision)
+        self.contract = arrange_linear(block.mlp.contract, precision)
 
-    def __call__(self, x: Tensor, index: int, attend: Attend, heads: int, keep: Tensor | None) -> Tensor:
+    def __call__(self, x: Tensor, index: int, attend: Attend, network: Network, keep: Tensor | None) -> Tensor:
         """(rows, width) -> (rows, width), or (kept, width)."""
         rows, width = x.shape
-        fused = self.query_key_value(self.norm_1(x) if self.pre_norm else x)
-        query, key, value = fused.view(rows, 3, heads, width // heads).unbind(1)
+        fused = self.query_key_value(self.norm_1(x) if self.pre_norm else x).to(network.dtype)
+        query, key, value = fused.view(rows, 3, network.config.heads, -1).unbind(1)
         attended = attend(index, query, key, value).reshape(rows, width)
         if keep is not None:
             x, attended = x[keep], attended[keep]
@@ -98,10 +115,6 @@ class Layer:
         inner = self.expand(self.norm_2(x) if self.pre_norm else x)
         x = x + self.contract(functional.gelu(inner, approximate="tanh"))
         return x if self.pre_norm else self.norm_2(x)
-
-
-def _matrix(linear: torch.nn.Linear) -> Matrix:
-    return Dense(linear.weight, linear.bias)
 
 
 def require_ids(ids: list[int], vocabulary: int) -> None:

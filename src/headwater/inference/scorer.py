@@ -45,7 +45,11 @@ class Window(NamedTuple):
 
 
 class Scorer:
-    """Scores text with one model and its tokenizer; the model's dtype decides the precision."""
+    """Scores text with one model and its tokenizer.
+
+    model: a Transformer, whose dtype decides the precision, a `Network`, which has its own, or any module with
+    `hidden`, `output_matrix` and `config`.
+    """
 
     def __init__(self, model: Any, tokenizer: Tokenizer) -> None:
         self.model, self.tokenizer = model, tokenizer
@@ -56,7 +60,9 @@ class Scorer:
                 f"the tokenizer has {tokenizer.vocabulary_size:,} tokens, the model {self.vocabulary:,} rows",
                 repair="Use the tokenizer that the model was trained with",
             )
-        self._network = Network(model) if isinstance(model, Transformer) else None
+        if isinstance(model, Transformer):
+            model = Network(model)
+        self._network = model if isinstance(model, Network) else None
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """For each (context, continuation): log P(continuation | context), and whether greedy decoding gives it.

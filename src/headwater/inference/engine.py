@@ -1,0 +1,249 @@
+"""The engine: many continuations at once, each as if it were alone.
+
+Requests join and leave between steps (continuous batching, Yu et al. 2022, section 3). A step advances every
+request that is past its prompt by one token and, beside that, one block of one prompt, so that a long prompt does
+not stall the others. Memory is fixed: one slot of cache a running request, allocated once; what does not get a
+slot waits in order. A slot keeps its keys and values when its request ends, and the next request that begins with
+the same tokens takes them over, all of its prompt or whole blocks of it (`runner` says why).
+
+Calls are safe from several threads. Nobody needs to run a loop: whoever waits for an event drives the steps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from headwater.errors import MismatchError
+from headwater.inference.request import Event, Reason, Request
+from headwater.inference.runner import BLOCK, Runner, Step
+from headwater.inference.sampling import Logits, alternatives, choose, uniform
+from headwater.inference.text import TextStream
+from headwater.tokenizer import Tokenizer
+
+
+class Generation:
+    """One request under way: iterate over its events, or read `tokens`, `text` and `finished` when it is done."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        request: Request,
+        max_tokens: int,
+        listener: Callable[[Event], None] | None,
+    ) -> None:
+        self.request, self.max_tokens = request, max_tokens
+        self.tokens: list[int] = []
+        self.text = ""
+        self.finished: Reason | None = None
+        self._engine, self._listener = engine, listener
+        self._events: deque[Event] = deque()
+        # The tokens that the model sees: prompt and continuation, the older part gone once it shifted.
+        self._visible = _fitting(list(request.prompt), engine.runner.context)
+        self._stream = TextStream(engine.tokenizer, request.stop, before=request.prompt[-1])
+
+    def __iter__(self) -> Iterator[Event]:
+        """Its events, driving the engine while there is none."""
+        while True:
+            if self._events:
+                yield self._events.popleft()
+            elif self.finished is not None:
+                return
+            else:
+                self._engine.advance(self)
+
+    def wait(self) -> Generation:
+        """Drive the engine until this is done."""
+        for _ in self:
+            pass
+        return self
+
+    def cancel(self) -> None:
+        """End it before its next token; its slot is free again at the next step."""
+        self._engine.cancel(self)
+
+    def _emit(self, event: Event) -> None:
+        self.text += event.text
+        if event.token is not None:
+            self.tokens.append(event.token)
+        self.finished = event.finished
+        if self._listener is None:
+            self._events.append(event)
+        else:
+            self._listener(event)
+
+
+class _Slot:
+    """A row of the cache: whose it is, and which tokens its positions hold."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.generation: Generation | None = None
+        self.filled: list[int] = []  # tokens whose keys and values came from prompt blocks
+        self.length = 0  # positions filled in all
+        self.used = 0  # when it was last taken
+
+    def held(self, tokens: list[int]) -> int:
+        """How many tokens at the start of `tokens` need not be computed again."""
+        return _reusable(self.filled, tokens)
+
+
+class Engine:
+    """Continues prompts with one model; see the module's docstring.
+
+    The events of a request are read by iterating over what `submit` returns, or are handed to its listener,
+    which is called from whichever thread drives the step and must return at once.
+    """
+
+    def __init__(self, runner: Runner, tokenizer: Tokenizer) -> None:
+        self.runner, self.tokenizer = runner, tokenizer
+        self.vocabulary = min(runner.vocabulary, tokenizer.vocabulary_size)
+        if tokenizer.vocabulary_size > runner.vocabulary:
+            raise MismatchError(
+                f"the tokenizer has {tokenizer.vocabulary_size:,} tokens, the model {runner.vocabulary:,} rows",
+                repair="Use the tokenizer that the model was trained with",
+            )
+        self._lock = threading.RLock()
+        self._waiting: deque[Generation] = deque()
+        self._slots = [_Slot(number) for number in range(runner.slots)]
+        self._clock = 0
+
+    def submit(self, request: Request, listener: Callable[[Event], None] | None = None) -> Generation:
+        """Queue a request. Raises UsageError where it does not fit the model."""
+        generation = Generation(self, request, request.length(self.runner.context, self.vocabulary), listener)
+        with self._lock:
+            self._waiting.append(generation)
+        return generation
+
+    def cancel(self, generation: Generation) -> None:
+        """End a generation; does nothing to one that is done."""
+        with self._lock:
+            if generation.finished is None:
+                self._finish(generation, Event(None, generation._stream.finish(), None, "cancelled"))
+
+    def advance(self, generation: Generation) -> None:
+        """One step, unless another thread's step has brought `generation` an event already."""
+        with self._lock:
+            if not generation._events and generation.finished is None:
+                self.step()
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """(running, waiting) requests."""
+        with self._lock:
+            return sum(slot.generation is not None for slot in self._slots), len(self._waiting)
+
+    def step(self) -> bool:
+        """Advance everything by one step; returns whether there is more to do."""
+        with self._lock:
+            self._admit()
+            self._prefill_one()
+            ready = [slot for slot in self._slots if self._is_ready(slot)]
+            if ready:
+                self._decode(ready)
+            return bool(self._waiting) or any(slot.generation for slot in self._slots)
+
+    def _admit(self) -> None:
+        """Give free slots to those who wait, each the one that holds most of its prompt."""
+        while self._waiting and any(slot.generation is None for slot in self._slots):
+            prompt = self._waiting[0]._visible[:-1]
+            source = max(self._slots, key=lambda slot: slot.held(prompt))
+            most = source.held(prompt)
+            if self._is_coming(prompt, most):
+                return
+            free = [slot for slot in self._slots if slot.generation is None]
+            target = max(free, key=lambda slot: (slot.held(prompt), -slot.used))
+            if target.held(prompt) < most:
+                self.runner.copy(source.number, target.number, most)
+            self._clock += 1
+            target.used = self._clock
+            target.generation = self._waiting.popleft()
+            target.filled, target.length = prompt[:most], most
+
+    def _is_coming(self, prompt: list[int], held: int) -> bool:
+        """Whether a slot is just now processing a prompt of which more can be taken over than `held`."""
+        return any(
+            slot.generation is not None
+            and not self._is_ready(slot)
+            and _reusable(slot.generation._visible[:-1], prompt) > held
+            for slot in self._slots
+        )
+
+    def _is_ready(self, slot: _Slot) -> bool:
+        """Whether all but the last token of what the model is to see has its place in the cache."""
+        return slot.generation is not None and slot.length == len(slot.generation._visible) - 1
+
+    def _prefill_one(self) -> None:
+        """One block of the prompt that came first among those under way."""
+        unready = [s for s in self._slots if s.generation is not None and not self._is_ready(s)]
+        if not unready:
+            return
+        slot = min(unready, key=lambda slot: slot.used)
+        assert slot.generation is not None
+        block = slot.generation._visible[slot.length : -1][:BLOCK]
+        self.runner.prefill(slot.number, slot.length, block)
+        slot.filled += block
+        slot.length += len(block)
+
+    def _decode(self, slots: list[_Slot]) -> None:
+        steps = []
+        for slot in slots:
+            assert slot.generation is not None
+            steps.append(Step(slot.number, slot.length, slot.generation._visible[-1]))
+        logits = self.runner.decode(steps)[:, : self.vocabulary].cpu().numpy()
+        for slot, row in zip(slots, logits, strict=True):
+            slot.length += 1
+            self._choose(slot, row)
+
+    def _choose(self, slot: _Slot, logits: Logits) -> None:
+        """The next token of a slot's request, and what follows from it."""
+        generation = slot.generation
+        assert generation is not None
+        request, count = generation.request, len(generation.tokens)
+        end_of_text = self.tokenizer.end_of_text
+        allowed = logits
+        if count < request.min_tokens and end_of_text is not None:
+            allowed = logits.copy()
+            allowed[end_of_text] = -np.inf
+        seen = [*request.prompt, *generation.tokens] if request.sampling.repetition_penalty != 1 else []
+        token = choose(allowed, request.sampling, seen, uniform(request.seed, request.sample, count))
+        about = None if request.alternatives is None else alternatives(logits, token, request.alternatives)
+        if token == end_of_text:
+            self._finish(generation, Event(token, generation._stream.finish(), about, "stop"))
+            return
+        text = generation._stream.push(token, may_stop=count + 1 >= request.min_tokens)
+        if generation._stream.stopped:
+            self._finish(generation, Event(token, text, about, "stop"))
+        elif count + 1 == generation.max_tokens:
+            self._finish(generation, Event(token, text + generation._stream.finish(), about, "length"))
+        else:
+            generation._emit(Event(token, text, about, None))
+            generation._visible.append(token)
+            if len(generation._visible) > self.runner.context:
+                generation._visible = _fitting(generation._visible, self.runner.context)
+                slot.filled, slot.length = [], 0
+
+    def _finish(self, generation: Generation, event: Event) -> None:
+        if generation in self._waiting:
+            self._waiting.remove(generation)
+        for slot in self._slots:
+            if slot.generation is generation:
+                slot.generation = None
+        generation._emit(event)
+
+
+def _reusable(filled: list[int], prompt: list[int]) -> int:
+    """How much of a prompt can be taken from positions that hold `filled`: all of it, or whole blocks."""
+    shared = 0
+    limit = min(len(filled), len(prompt))
+    while shared < limit and filled[shared] == prompt[shared]:
+        shared += 1
+    return shared if shared == len(prompt) else shared // BLOCK * BLOCK
+
+
+def _fitting(tokens: list[int], context: int) -> list[int]:
+    """What the model sees of too long a text: the newer half of its context."""
+    return tokens if len(tokens) <= context else tokens[-max(1, context // 2) :]

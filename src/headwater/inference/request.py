@@ -1,0 +1,74 @@
+"""What is asked of the engine, and what comes back."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from pydantic import Field
+
+from headwater.config import Config
+from headwater.errors import UsageError
+from headwater.inference.network import require_ids
+from headwater.inference.sampling import Alternatives, Sampling
+
+DEFAULT_TOKENS = 128
+
+Reason = Literal["stop", "length", "cancelled"]
+
+
+class Request(Config):
+    """One continuation. The text depends on this, the model and the precision alone.
+
+    `sample` numbers the continuations of one prompt and seed. `max_tokens` None is DEFAULT_TOKENS, or what the
+    context leaves. The text ends before `<|endoftext|>` or a text of `stop`, neither before `min_tokens` tokens.
+    What passes the model's context is refused; with "shift" the older half is dropped whenever it is full.
+    `alternatives` asks for each token's log-probability and that many of the likeliest tokens.
+    """
+
+    prompt: tuple[int, ...]
+    sampling: Sampling = Sampling()
+    max_tokens: int | None = Field(default=None, ge=1)
+    min_tokens: int = Field(default=0, ge=0)
+    stop: tuple[str, ...] = ()
+    seed: int = Field(default=0, ge=0)
+    sample: int = Field(default=0, ge=0)
+    beyond_context: Literal["refuse", "shift"] = "refuse"
+    alternatives: int | None = Field(default=None, ge=0)
+
+    def length(self, context: int, vocabulary: int) -> int:
+        """The most tokens that this may generate; raises UsageError where it does not fit the model."""
+        if not self.prompt:
+            raise UsageError("the prompt has no tokens", repair="Give at least one to continue from")
+        require_ids(list(self.prompt), vocabulary)
+        self.sampling.check(vocabulary)
+        if "" in self.stop:
+            raise UsageError("a stop text is empty", expected="at least one character")
+        # The last token generated is never fed back, so it needs no place.
+        room = context + 1 - len(self.prompt)
+        shift = self.beyond_context == "shift"
+        if room < 1 and not shift:
+            raise UsageError(
+                f"the prompt has {len(self.prompt):,} tokens, the model's context {context:,}",
+                repair="Shorten the prompt, or let the context shift (--shift)",
+            )
+        wanted = self.max_tokens
+        if wanted is None:
+            wanted = DEFAULT_TOKENS if shift else min(DEFAULT_TOKENS, room)
+        if wanted > room and not shift:
+            raise UsageError(
+                f"{len(self.prompt):,} tokens of prompt and {wanted:,} more are longer than the context",
+                expected=f"at most {room:,} more, as the context holds {context:,}",
+                repair=f"Ask for --max-tokens {room}, or let the context shift (--shift)",
+            )
+        if self.min_tokens > wanted:
+            raise UsageError(f"min_tokens {self.min_tokens} is more than max_tokens {wanted}")
+        return wanted
+
+
+class Event(NamedTuple):
+    """One step of a continuation."""
+
+    token: int | None  # None where no token came: when cancelled
+    text: str  # the text that became certain, perhaps none or that of several tokens
+    alternatives: Alternatives | None  # where asked for
+    finished: Reason | None  # why this is the last event, or None

@@ -1,0 +1,58 @@
+"""Tokens to text while they come: whole characters only, and nothing of a stop text.
+
+A token of GPT-2's encoding can end inside a character, and a stop text can begin in one token and end in another.
+What may still become part of either is held back until that is known. An unfinished character at the very end
+of the text is left out; bytes that can be no UTF-8 are U+FFFD, as when the tokens are decoded together.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+
+from headwater.tokenizer import Tokenizer
+
+
+class TextStream:
+    """The text of one continuation, piece by piece; its pieces joined are the whole text."""
+
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), before: int | None = None) -> None:
+        self._tokenizer, self._stop = tokenizer, stop
+        self._characters = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
+        # GPT-1's tokens carry the space after a word: it is said before the next one, so that a prompt and its
+        # continuation can be joined as they are. `before` is the prompt's last token.
+        self._space = tokenizer.kind == "gpt1" and before is not None and self._ends_word(before)
+        self.stopped = False
+
+    def push(self, token: int, *, may_stop: bool = True) -> str:
+        """The text that is certain now; sets `stopped` when a stop text came, which is not part of it."""
+        data = self._tokenizer.token_bytes(token)
+        if self._tokenizer.kind == "gpt1":
+            data, self._space = b" " * self._space + data.removesuffix(b" "), self._ends_word(token)
+        self._held += self._characters.decode(data)
+        if may_stop:
+            found = [place for text in self._stop if (place := self._held.find(text)) >= 0]
+            if found:
+                self.stopped = True
+                certain, self._held = self._held[: min(found)], ""
+                return certain
+        keep = max((_overlap(self._held, text) for text in self._stop), default=0)
+        certain, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+        return certain
+
+    def finish(self) -> str:
+        """What was held back for a stop text that did not come."""
+        certain, self._held = self._held, ""
+        return certain
+
+    def _ends_word(self, token: int) -> bool:
+        return self._tokenizer.token_bytes(token).endswith(b" ")
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How many characters at the end of `text` are a beginning of `stop`."""
+    for length in range(min(len(text), len(stop) - 1), 0, -1):
+        if text.endswith(stop[:length]):
+            return length
+    return 0

@@ -1,0 +1,235 @@
+"""What `hw.load` returns: a model and its tokenizer together, to continue text and to score it.
+
+The work is `inference`'s; here it is joined: which folder, which precision, which defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast, get_args, overload
+
+from headwater.errors import ResourceError, UsageError
+from headwater.inference.engine import Engine, Generation
+from headwater.inference.matrices import Precision
+from headwater.inference.network import Network, require_ids
+from headwater.inference.request import Request
+from headwater.inference.runner import Runner, TorchRunner
+from headwater.inference.sampling import Sampling
+from headwater.inference.scorer import Scorer
+from headwater.model.folder import load_config, load_model
+from headwater.model.lstm import LSTM
+from headwater.model.transformer import Transformer
+from headwater.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from headwater.model.config import ModelConfig
+
+# Below this many weights a step is not bound by reading them, and float32 costs nothing.
+_SMALL = 20_000_000
+
+
+def load(
+    model: str | Path,
+    *,
+    precision: Precision | str = "fp32",
+    device: torch.device | str = "cpu",
+    slots: int = 8,
+    allow_network: bool = False,
+) -> LanguageModel:
+    """Open a model folder, Headwater's or Hugging Face's, or a hub name that was downloaded before.
+
+    precision: "fp32", "bf16", "int8" (weights and products), or "auto" (`automatic_precision`). slots: how many
+    continuations run at once; each holds a context of keys and values. Raises FolderError or DataError for a
+    folder that is no model, ResourceError for a hub name that is not at hand (`allow_network` fetches it).
+    """
+    folder = Path(model)
+    if not folder.exists() and isinstance(model, str):
+        folder = _from_hub(model, allow_network)
+    return LanguageModel.open(folder, precision=precision, device=device, slots=slots)
+
+
+class LanguageModel:
+    """A model and its tokenizer. Calls are safe from several threads."""
+
+    def __init__(
+        self,
+        model: Transformer | LSTM,
+        tokenizer: Tokenizer,
+        *,
+        precision: Precision | str = "fp32",
+        slots: int = 8,
+    ) -> None:
+        if slots < 1:
+            raise UsageError(f"{slots} slots", expected="at least 1")
+        self.model, self.tokenizer, self.slots = model.eval(), tokenizer, slots
+        self.precision = _precision(precision, model.config)
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        *,
+        precision: Precision | str = "fp32",
+        device: torch.device | str = "cpu",
+        slots: int = 8,
+    ) -> LanguageModel:
+        """The model and the tokenizer in one folder."""
+        import torch
+
+        precision = _precision(precision, load_config(folder))
+        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        model = load_model(folder, dtype=dtype, device=device)
+        return cls(model, Tokenizer.load(folder), precision=precision, slots=slots)
+
+    @cached_property
+    def network(self) -> Network:
+        """The weights at `precision`, arranged for inference."""
+        if not isinstance(self.model, Transformer):
+            raise UsageError(
+                "this model is an LSTM, which has no cache to generate from", expected="a Transformer"
+            )
+        return Network(self.model, self.precision)
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        """Log-probabilities: see `inference.scorer`."""
+        plain = not isinstance(self.model, Transformer)
+        return Scorer(self.model if plain else self.network, self.tokenizer)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Continuations: see `inference.engine`."""
+        return Engine(self._runner(), self.tokenizer)
+
+    def _runner(self) -> Runner:
+        return TorchRunner(self.network, self.slots)
+
+    @overload
+    def generate(self, prompt: str, **options: Any) -> str: ...
+    @overload
+    def generate(self, prompt: Sequence[str], **options: Any) -> list[str]: ...
+
+    def generate(self, prompt: str | Sequence[str], **options: Any) -> str | list[str]:
+        """Continue a prompt, or each of several; returns what comes after it.
+
+        Options: `max_tokens`, `min_tokens`, `stop` (texts), `seed`, `sample`, `beyond_context` ("refuse" or
+        "shift"), see `inference.request`; `temperature`, `top_k`, `top_p`, `repetition_penalty`, `filters`,
+        `bias`, see `inference.sampling`. The same prompt, seed and options give the same text, alone or beside
+        others. An empty prompt begins a new text, after `<|endoftext|>`.
+        """
+        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        requests = [self.request(text, **options) for text in prompts]
+        running = [self.engine.submit(request) for request in requests]
+        texts = [generation.wait().text for generation in running]
+        return texts[0] if isinstance(prompt, str) else texts
+
+    def stream(self, prompt: str, **options: Any) -> Iterator[str]:
+        """The same text, piece by piece, each of whole characters. Leaving the loop ends the generation."""
+        generation = self.submit(prompt, **options)
+        return _pieces(generation)
+
+    def submit(self, prompt: str, **options: Any) -> Generation:
+        """Begin a continuation: tokens, log-probabilities and text as they come. Options as `generate`."""
+        return self.engine.submit(self.request(prompt, **options))
+
+    def request(self, prompt: str | Sequence[int], **options: Any) -> Request:
+        """The Request of a prompt, text or token ids, with `generate`'s options; UsageError for a wrong one."""
+        ids = self.prompt_ids(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
+        sampling = {key: options.pop(key) for key in list(options) if key in Sampling.model_fields}
+        if isinstance(options.get("stop"), str):
+            options["stop"] = (options["stop"],)
+        layers = {"prompt": tuple(ids), **options}
+        request = Request.build(layers, source="the request")
+        return request.model_copy(update={"sampling": Sampling.build(sampling, source="the request")})
+
+    def prompt_ids(self, prompt: str) -> list[int]:
+        """Token ids of a prompt; an empty one is `<|endoftext|>`."""
+        ids = self.tokenizer.encode(prompt)
+        if ids:
+            return ids
+        if self.tokenizer.end_of_text is None:
+            raise UsageError(
+                "the prompt is empty, and this tokenizer has no <|endoftext|> to begin a text with",
+                repair="Give a prompt of at least one word",
+            )
+        return [self.tokenizer.end_of_text]
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
+        """For each (context, continuation): log P(continuation | context), and whether it is the greedy one."""
+        return self.scorer.score(pairs)
+
+    def logits(self, ids: Tensor) -> Tensor:
+        """Next-token logits: (batch, time) int64 -> (batch, time, vocabulary) float32."""
+        import torch
+
+        ids = torch.as_tensor(ids)
+        if ids.dim() != 2 or ids.dtype != torch.int64:
+            raise UsageError(
+                f"ids have shape {tuple(ids.shape)} and dtype {ids.dtype}", expected="(batch, time) int64"
+            )
+        require_ids(ids.flatten().tolist(), self.model.config.vocabulary)
+        with torch.inference_mode():
+            return self.model(ids.to(next(self.model.parameters()).device))
+
+    def __repr__(self) -> str:
+        config = self.model.config
+        return (
+            f"LanguageModel({config.layers} layers × {config.width}, vocabulary {config.vocabulary:,}, "
+            f"context {config.context:,}, {self.precision})"
+        )
+
+
+def automatic_precision(config: ModelConfig) -> Precision:
+    """bf16 where the machine multiplies it in hardware and the model is large enough to gain, else fp32."""
+    import torch
+
+    weights = config.width * (config.vocabulary + 12 * config.layers * config.width)
+    try:
+        supported = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) or torch.cuda.is_available()
+    except (AttributeError, RuntimeError):
+        supported = False
+    return "bf16" if supported and weights > _SMALL else "fp32"
+
+
+def _precision(name: str, config: ModelConfig) -> Precision:
+    if name == "auto":
+        return automatic_precision(config)
+    if name in get_args(Precision):
+        return cast("Precision", name)
+    raise UsageError(f"there is no precision {name!r}", expected="fp32, bf16, int8 or auto")
+
+
+def _pieces(generation: Generation) -> Iterator[str]:
+    try:
+        for event in generation:
+            if event.text:
+                yield event.text
+    finally:
+        generation.cancel()
+
+
+def _from_hub(name: str, allow_network: bool) -> Path:
+    """The folder of a hub model: in the local cache, or fetched where the network is allowed."""
+    repair = "Check the path, or download it with: huggingface-cli download " + name
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise ResourceError(
+            f"{name} does not exist", expected="a model folder or a hub name", repair="Check the path"
+        )
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    except ImportError:
+        raise ResourceError(
+            f"{name} is no folder, and hub names need the package huggingface_hub",
+            repair="Check the path, or: pip install 'headwater[hub]'",
+        ) from None
+    try:
+        wanted = ["*.json", "*.safetensors", "merges.txt"]
+        return Path(snapshot_download(name, allow_patterns=wanted, local_files_only=not allow_network))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError):
+        raise ResourceError(f"{name} is neither a folder nor a hub model at hand", repair=repair) from None

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import random
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from headwater.errors import UsageError
+from headwater.inference.engine import Engine, Generation
+from headwater.inference.network import Network
+from headwater.inference.request import Event, Request
+from headwater.inference.runner import BLOCK, TorchRunner
+from headwater.inference.sampling import Sampling
+from headwater.inference.text import TextStream
+from headwater.model import build_model, preset
+from headwater.model.transformer import Transformer
+from headwater.tokenizer import Tokenizer
+
+CONTEXT = 200
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    texts = ["the river runs to the sea. ", "ein Fluß fließt. ", "강물이 바다로 흐른다. "]
+    return Tokenizer.train(texts, kind="gpt2", vocab_size=290, special_tokens=["<|endoftext|>"])
+
+
+@pytest.fixture(scope="module", params=["gpt2-nano", "gpt1-nano"])
+def model(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Transformer:
+    changes = {"vocabulary": tokenizer.vocabulary_size + 3, "context": CONTEXT, "init_deviation": 0.08}
+    return build_model(preset(request.param, **changes), seed=5).eval()
+
+
+@pytest.fixture(scope="module", params=["fp32", "bf16", "int8"])
+def network(request: pytest.FixtureRequest, model: Transformer) -> Network:
+    return Network(model, request.param)
+
+
+@pytest.fixture
+def engine(network: Network, tokenizer: Tokenizer) -> Engine:
+    return Engine(TorchRunner(network, 4), tokenizer)
+
+
+def prompt(length: int, seed: int) -> tuple[int, ...]:
+    numbers = random.Random(seed)
+    return tuple(numbers.randrange(256) for _ in range(length))
+
+
+def requests(count: int) -> list[Request]:
+    """Unequal prompts, many of them with a common start, of unequal length and sampling."""
+    common = prompt(150, 0)
+    return [
+        Request(
+            prompt=common[: 10 + 20 * (i % 7)] + prompt(i % 5, i) if i % 3 else prompt(1 + 9 * i, i),
+            max_tokens=3 + i % 9,
+            min_tokens=3 + i % 9,
+            seed=i // 2,
+            sample=i % 2,
+            sampling=Sampling(temperature=i % 3 / 2, top_k=40 * (i % 2), top_p=0.9 if i % 5 == 0 else 1.0),
+            alternatives=2,
+        )
+        for i in range(count)
+    ]
+
+
+def test_the_first_token_is_the_models_own_choice(engine: Engine, network: Network, model: Transformer) -> None:
+    if network.precision != "fp32":
+        pytest.skip("compares with the float32 model")
+    for length in (1, 2, BLOCK, BLOCK + 1, BLOCK + 2, 130, CONTEXT):
+        ids = prompt(length, length)
+        request = Request(prompt=ids, max_tokens=1, sampling=Sampling(temperature=0), alternatives=3)
+        (event,) = engine.submit(request)
+        with torch.no_grad():
+            expected = model(torch.tensor([ids]))[0, -1].log_softmax(0)
+        assert event.alternatives is not None
+        allowed = expected[: engine.vocabulary]
+        assert event.token == int(allowed.argmax())
+        for token, log_probability in event.alternatives.likeliest:
+            total = float(allowed.logsumexp(0))
+            assert log_probability == pytest.approx(float(expected[token]) - total, abs=1e-4)
+
+
+def test_generation_equals_recomputing_everything(engine: Engine, network: Network, model: Transformer) -> None:
+    if network.precision != "fp32":
+        pytest.skip("compares with the float32 model")
+    request = Request(
+        prompt=prompt(70, 1), max_tokens=40, min_tokens=40, sampling=Sampling(temperature=0), alternatives=0
+    )
+    generation = engine.submit(request)
+    events = list(generation)
+    ids = [*request.prompt, *generation.tokens]
+    with torch.no_grad():
+        logits = model(torch.tensor([ids]))[0, :, : engine.vocabulary].log_softmax(-1)
+    for position, event in enumerate(events, start=69):
+        assert event.alternatives is not None
+        expected = float(logits[position, ids[position + 1]])
+        assert event.alternatives.log_probability == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_text_is_the_same_alone_and_in_a_crowd(network: Network, tokenizer: Tokenizer) -> None:
+    """Not only the tokens: their log-probabilities too, to the last bit."""
+    wanted = requests(14)
+    alone = []
+    for request in wanted:
+        alone.append(list(Engine(TorchRunner(network, 4), tokenizer).submit(request)))
+    crowd = Engine(TorchRunner(network, 4), tokenizer)
+    order = list(range(len(wanted)))
+    random.Random(2).shuffle(order)
+    running: dict[int, Generation] = {}
+    for place, index in enumerate(order):  # they join between steps
+        running[index] = crowd.submit(wanted[index])
+        for _ in range(place % 3):
+            crowd.step()
+    while crowd.step():
+        pass
+    for index, events in enumerate(alone):
+        assert list(running[index]) == events, f"request {index}"
+    again = [list(crowd.submit(request)) for request in wanted]  # with whatever the slots hold now
+    assert again == alone
+
+
+def test_threads_drive_the_engine_together(engine: Engine) -> None:
+    wanted = requests(8)
+    expected = [engine.submit(request).wait().tokens for request in wanted]
+    got: dict[int, list[int]] = {}
+
+    def work(index: int) -> None:
+        got[index] = engine.submit(wanted[index]).wait().tokens
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(len(wanted))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [got[index] for index in range(len(wanted))] == expected
+
+
+def test_a_long_prompt_does_not_stall_the_others(engine: Engine) -> None:
+    short = engine.submit(Request(prompt=(1, 2), max_tokens=20, min_tokens=20))
+    engine.step()
+    engine.step()
+    long = engine.submit(Request(prompt=prompt(190, 3), max_tokens=2))
+    before = len(short.tokens)
+    engine.step()
+    assert len(short.tokens) == before + 1
+    assert not long.tokens
+    assert len(long.wait().tokens) == 2
+
+
+def test_a_cancelled_request_frees_its_slot(engine: Engine) -> None:
+    running = [engine.submit(Request(prompt=(i,), max_tokens=100, min_tokens=100)) for i in range(6)]
+    engine.step()
+    engine.step()
+    assert engine.load == (4, 2)
+    running[0].cancel()
+    running[5].cancel()
+    engine.step()
+    assert engine.load == (4, 0)
+    assert running[0].finished == running[5].finished == "cancelled"
+    assert [event.finished for event in running[5]] == ["cancelled"]
+    running[0].cancel()
+    assert len(running[4].wait().tokens) == 100
+
+
+def test_a_listener_gets_every_event(engine: Engine) -> None:
+    events: list[Event] = []
+    generation = engine.submit(Request(prompt=(1, 2), max_tokens=5, min_tokens=5), events.append)
+    generation.wait()
+    assert [event.token for event in events] == generation.tokens
+    assert events[-1].finished == "length"
+
+
+def test_minimum_length_bars_the_end_of_text(engine: Engine, tokenizer: Tokenizer) -> None:
+    end = tokenizer.end_of_text
+    assert end is not None
+    wish = Sampling(bias={end: 100.0}, temperature=0)
+    ended = engine.submit(Request(prompt=(1,), sampling=wish, max_tokens=9, min_tokens=4)).wait()
+    assert ended.finished == "stop"
+    assert ended.tokens.index(end) == 4
+    assert "endoftext" not in ended.text
+
+
+def test_beyond_the_context(engine: Engine) -> None:
+    full = prompt(CONTEXT, 1)
+    assert len(engine.submit(Request(prompt=full)).wait().tokens) == 1  # the last token needs no place
+    with pytest.raises(UsageError, match="context"):
+        engine.submit(Request(prompt=(*full, 1)))
+    with pytest.raises(UsageError, match="--max-tokens 51"):
+        engine.submit(Request(prompt=prompt(150, 1), max_tokens=52))
+    shifted = Request(prompt=prompt(300, 1), max_tokens=250, min_tokens=250, beyond_context="shift", seed=4)
+    generation = engine.submit(shifted).wait()
+    assert len(generation.tokens) == 250
+    assert engine.submit(shifted).wait().tokens == generation.tokens
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"prompt": ()}, "no tokens"),
+        ({"prompt": (1, 100_000)}, "token id 100000 at position 1"),
+        ({"prompt": (1,), "stop": ("",)}, "empty"),
+        ({"prompt": (1,), "sampling": Sampling(top_k=100_000)}, "top_k"),
+        ({"prompt": (1,), "max_tokens": 2, "min_tokens": 3}, "min_tokens"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(engine: Engine, wrong: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        engine.submit(Request.model_validate(wrong))
+    assert engine.load == (0, 0)
+
+
+def test_streamed_text_has_whole_characters_and_ends_before_a_stop_text(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode("naïve 강물 🌊 the end. STOP after")
+    pieces = []
+    stream = TextStream(tokenizer, ["STOP"])
+    for token in ids:
+        pieces.append(stream.push(token))
+        if stream.stopped:
+            break
+    assert "".join(pieces) == "naïve 강물 🌊 the end. "
+    assert all("\ufffd" not in piece and "S" not in piece for piece in pieces)
+
+
+def test_a_stop_text_that_only_begins_is_said_at_the_end(tokenizer: Tokenizer) -> None:
+    stream = TextStream(tokenizer, ["abc", "bd"])
+    pieces = [stream.push(token) for token in tokenizer.encode("xab")]
+    assert "".join(pieces) + stream.finish() == "xab"
+    cut = TextStream(tokenizer)
+    pieces = [cut.push(token) for token in tokenizer.encode("a강")[:-1]]
+    assert "".join(pieces) + cut.finish() == "a"
+
+
+def test_what_a_row_gives_does_not_depend_on_its_neighbours(network: Network) -> None:
+    """The property on which equal texts rest, measured on this machine."""
+    if not TorchRunner(network, 4).together:
+        pytest.skip("this machine's products differ by row: rows are computed one by one")
+    rng = np.random.default_rng(1)
+    for matrix, width in network.matrices():
+        x = torch.from_numpy(rng.standard_normal((4, width), dtype=np.float32))
+        other = torch.cat([x[:1], 100 * x[1:]])
+        assert torch.equal(matrix(x)[0], matrix(other)[0])

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import headwater as hw
+from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
+from headwater.language_model import LanguageModel
+from headwater.model import build_model, preset
+from headwater.model.folder import save_model
+
+TEXTS = ["the river runs to the sea. ", "a stone lies in the river. "]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tokenizer = hw.Tokenizer.train(TEXTS, kind="gpt2", vocab_size=280, special_tokens=["<|endoftext|>"])
+    config = preset("gpt2-pico", vocabulary=tokenizer.vocabulary_size, context=64, init_deviation=0.1)
+    folder = tmp_path_factory.mktemp("model")
+    save_model(build_model(config, seed=1), folder, tokenizer=tokenizer)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def lm(folder: Path) -> LanguageModel:
+    return hw.load(folder)
+
+
+def test_the_same_prompt_and_seed_give_the_same_text_however_it_is_asked_for(lm: LanguageModel) -> None:
+    options = {"max_tokens": 30, "min_tokens": 30, "temperature": 0.9, "top_k": 40, "seed": 7}
+    text = lm.generate("the river", **options)
+    assert text
+    assert lm.generate(["a stone", "the river", ""], **options)[1] == text
+    assert "".join(lm.stream("the river", **options)) == text
+    assert lm.generate("the river", **(options | {"seed": 8})) != text
+    assert lm.generate("the river", **options, sample=1) != text
+
+
+def test_leaving_a_stream_frees_its_place(lm: LanguageModel) -> None:
+    for _ in lm.stream("the river", max_tokens=40, min_tokens=40):
+        break
+    assert lm.engine.load == (0, 0)
+
+
+def test_an_empty_prompt_begins_a_text(lm: LanguageModel) -> None:
+    assert lm.request("").prompt == (lm.tokenizer.end_of_text,)
+
+
+def test_scores_and_logits_are_of_the_same_model(lm: LanguageModel) -> None:
+    ids = lm.tokenizer.encode("the river runs")
+    head, tail = lm.scorer.encode_pair("the river", " runs")
+    logits = lm.logits(torch.tensor([ids]))
+    assert logits.shape == (1, len(ids), lm.model.config.vocabulary)
+    assert logits.dtype == torch.float32
+    rows = logits[0, len(head) - 1 : -1].log_softmax(-1)
+    expected = sum(float(row[token]) for row, token in zip(rows, tail, strict=True))
+    assert lm.score([("the river", " runs")])[0][0] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_each_precision_generates(folder: Path, precision: str) -> None:
+    lm = hw.load(folder, precision=precision)
+    assert lm.precision == precision
+    assert lm.generate("the river", max_tokens=5, seed=1) == lm.generate("the river", max_tokens=5, seed=1)
+
+
+def test_wrong_calls_are_named(lm: LanguageModel, folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="max_token"):
+        lm.generate("the", max_token=5)
+    with pytest.raises(UsageError, match="temperature"):
+        lm.generate("the", temperature=-1)
+    with pytest.raises(UsageError, match="shape"):
+        lm.logits(torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(UsageError, match="out of range"):
+        lm.logits(torch.tensor([[10_000]]))
+    with pytest.raises(UsageError, match="precision"):
+        hw.load(folder, precision="fp8")
+    with pytest.raises(FolderError, match=r"config\.json"):
+        hw.load(tmp_path)
+    with pytest.raises(ResourceError, match="does not exist"):
+        hw.load("./nowhere")
+    with pytest.raises(ResourceError, match="hub"):
+        hw.load("nobody/nothing")
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused(lm: LanguageModel) -> None:
+    small = build_model(preset("gpt2-pico", vocabulary=260), seed=1)
+    with pytest.raises(MismatchError, match="280|27"):
+        LanguageModel(small, lm.tokenizer).generate("the")
+
+
+def test_public_names_cost_nothing_until_used() -> None:
+    code = "import sys, headwater; assert 'torch' not in sys.modules; print(' '.join(headwater.__all__))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"load", "Tokenizer", "Classifier"} <= set(done.stdout.split())
+    with pytest.raises(AttributeError, match="nothing_here"):
+        hw.nothing_here  # noqa: B018
