@@ -64,7 +64,7 @@ def read_tensor(name: str, place: Place, *, dtype: torch.dtype, transposed: bool
             if not count:
                 raise _damaged(place.path, f"{name} is not whole")
             view = view[count:]
-    _check_finite(name, place.path, stored)
+    check_finite(name, place.path, stored)
     if not transposed:
         return stored.to(dtype)
     turned = torch.empty(place.shape[::-1], dtype=dtype)
@@ -81,6 +81,7 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     with storage_errors(path):
         try:
             save_file(dict(tensors), temporary, metadata={"format": "pt"})
+            temporary.chmod(0o644)  # the library writes for the owner alone
             with temporary.open("rb") as handle:
                 os.fsync(handle.fileno())
             temporary.replace(path)
@@ -89,7 +90,8 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     flush_folder(path.parent)
 
 
-def _check_finite(name: str, path: Path, tensor: Tensor) -> None:
+def check_finite(name: str, path: Path, tensor: Tensor) -> None:
+    """Raise DataError, naming the tensor and its file, when it holds NaN or infinity."""
     # One pass at the speed of memory: a sum is finite unless a term is not (or, rarely, it overflows).
     if torch.isfinite(tensor.sum(dtype=torch.float32)):
         return

@@ -1,0 +1,124 @@
+"""GGUF files of GPT-2 models, for llama.cpp and what is built on it.
+
+Names and metadata are those that llama.cpp's `gpt2` architecture reads; the tokenizer goes into the file. Only
+matrices are rounded: norms, biases and positions stay float32. q8_0 keeps 32 weights in 8 bits each and a common
+scale; a matrix whose rows are no multiple of 32 stays in f16.
+"""
+
+from __future__ import annotations
+
+import filecmp
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
+from headwater.model.huggingface import model_type
+from headwater.storage import storage_errors
+from headwater.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from headwater.model import Model
+
+GgufPrecision = Literal["f32", "f16", "q8_0"]
+_NAMES = {
+    "tokens": "token_embd",
+    "positions": "position_embd",
+    "final_norm": "output_norm",
+    "norm_1": "attn_norm",
+    "attention.query_key_value": "attn_qkv",
+    "attention.projection": "attn_output",
+    "norm_2": "ffn_norm",
+    "mlp.expand": "ffn_up",
+    "mlp.contract": "ffn_down",
+}
+_NORMAL, _CONTROL, _UNUSED = 1, 3, 5  # token types of the format
+_ROW_OF_Q8_0 = 32
+
+
+def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPrecision = "f16") -> None:
+    """Write `model` and `tokenizer` as one GGUF file that appears whole.
+
+    Raises UsageError for a model that is no GPT-2, MismatchError for a tokenizer of another kind or with more
+    ids than rows, FolderError when another file is in the way, ResourceError without the package `gguf`.
+    """
+    try:
+        import gguf
+    except ImportError:
+        raise ResourceError(
+            "the package gguf is not installed", repair="Run: pip install 'headwater[export]'"
+        ) from None
+    config = model.config
+    if model_type(config) != "gpt2":
+        raise UsageError(
+            f"a {model_type(config)} model has no form in GGUF", expected="a model of GPT-2's kind: pre-norm"
+        )
+    if tokenizer.kind != "gpt2":
+        raise MismatchError(f"the tokenizer is of kind {tokenizer.kind}", expected="kind gpt2")
+    if tokenizer.vocabulary_size > config.vocabulary:
+        raise MismatchError(
+            f"the tokenizer has {tokenizer.vocabulary_size:,} ids and the model {config.vocabulary:,} rows",
+            expected="a row for every id",
+        )
+    temporary = path.with_name(f".{path.name}.part")
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            writer = gguf.GGUFWriter(temporary, "gpt2")
+            writer.add_context_length(config.context)
+            writer.add_embedding_length(config.width)
+            writer.add_feed_forward_length(4 * config.width)
+            writer.add_block_count(config.layers)
+            writer.add_head_count(config.heads)
+            writer.add_layer_norm_eps(config.norm_epsilon)
+            writer.add_file_type({"f32": 0, "f16": 1, "q8_0": 7}[precision])
+            _add_tokenizer(writer, tokenizer, config.vocabulary)
+            for name, parameter in model.state_dict().items():
+                _add_tensor(writer, gguf, _gguf_name(name), parameter.detach().float().cpu().numpy(), precision)
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_tensors_to_file()
+            writer.close()
+            if path.exists() and not filecmp.cmp(path, temporary, shallow=False):
+                raise FolderError(
+                    f"{path} already holds something else", repair="Choose another destination, or remove it first"
+                )
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _add_tokenizer(writer: Any, tokenizer: Tokenizer, rows: int) -> None:
+    vocabulary = tokenizer.vocabulary
+    special = set(vocabulary.specials.values())
+    spare = rows - len(vocabulary.tokens)  # rows without an id, as of a matrix padded to a round size
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([*vocabulary.tokens, *(f"<|unused {number}|>" for number in range(spare))])
+    types = [_CONTROL if index in special else _NORMAL for index in range(len(vocabulary.tokens))]
+    writer.add_token_types([*types, *([_UNUSED] * spare)])
+    writer.add_token_merges([f"{left} {right}" for left, right in vocabulary.merges])
+    if tokenizer.end_of_text is not None:
+        writer.add_bos_token_id(tokenizer.end_of_text)
+        writer.add_eos_token_id(tokenizer.end_of_text)
+    writer.add_add_bos_token(False)
+
+
+def _gguf_name(name: str) -> str:
+    """`blocks.3.mlp.expand.weight` -> `blk.3.ffn_up.weight`."""
+    place, _, part = name.rpartition(".")
+    if not place.startswith("blocks."):
+        return f"{_NAMES[place]}.{part}"
+    _, layer, inner = place.split(".", 2)
+    return f"blk.{layer}.{_NAMES[inner]}.{part}"
+
+
+def _add_tensor(writer: Any, gguf: Any, name: str, values: Any, precision: GgufPrecision) -> None:
+    types = gguf.GGMLQuantizationType
+    if values.ndim < 2 or precision == "f32" or name == "position_embd.weight":
+        writer.add_tensor(name, np.ascontiguousarray(values, dtype=np.float32))
+    elif precision == "q8_0" and values.shape[1] % _ROW_OF_Q8_0 == 0:
+        writer.add_tensor(name, gguf.quantize(values, types.Q8_0), raw_dtype=types.Q8_0)
+    else:
+        writer.add_tensor(name, values.astype(np.float16))

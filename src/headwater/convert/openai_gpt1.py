@@ -1,0 +1,122 @@
+"""The release of GPT-1 (openai/finetune-transformer-lm): `params_shapes.json` and flat `params_N.npy`.
+
+The arrays are the parameters laid end to end and cut into equal parts. Positions come first, then the token
+matrix, then twelve tensors a block; linear maps are width-1 convolutions, (1, in, out), the transpose of ours.
+The files do not say how many heads there are: 64 dimensions each (Radford et al. 2018, section 4.1) unless told.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from headwater.errors import DataError, FolderError, UsageError
+from headwater.model import ModelConfig, build_model, preset
+from headwater.model.weights import check_finite
+from headwater.storage import read_json
+
+if TYPE_CHECKING:
+    from headwater.model import Model
+
+SHAPES = "params_shapes.json"
+_HEAD_WIDTH = 64
+# The order of a block's tensors in the release.
+_BLOCK = (
+    "attention.query_key_value.weight",
+    "attention.query_key_value.bias",
+    "attention.projection.weight",
+    "attention.projection.bias",
+    "norm_1.weight",
+    "norm_1.bias",
+    "mlp.expand.weight",
+    "mlp.expand.bias",
+    "mlp.contract.weight",
+    "mlp.contract.bias",
+    "norm_2.weight",
+    "norm_2.bias",
+)
+
+
+def read_release(folder: Path, heads: int | None = None) -> Model:
+    """The model of a GPT-1 release, float32.
+
+    Raises FolderError or DataError when files are missing, cut short or do not fit together, UsageError when
+    the number of heads must be told.
+    """
+    shapes = _read_shapes(folder)
+    config = _config(folder, shapes, heads)
+    model = build_model(config, device="meta")
+    names = ["positions.weight", "tokens.weight"]
+    names += [f"blocks.{layer}.{name}" for layer in range(config.layers) for name in _BLOCK]
+    parameters = model.state_dict()
+    flat = _read_flat(folder, sum(math.prod(shape) for shape in shapes))
+    loaded, start = {}, 0
+    for name, shape in zip(names, shapes, strict=True):
+        end = start + math.prod(shape)
+        tensor = torch.from_numpy(flat[start:end]).view(shape[-2:] if len(shape) == 3 else shape)
+        start = end
+        tensor = tensor.t().contiguous() if len(shape) == 3 else tensor.clone()
+        if tensor.shape != parameters[name].shape:
+            raise DataError(
+                f"{folder / SHAPES} gives {name} the shape {tuple(tensor.shape)}",
+                expected=f"{tuple(parameters[name].shape)} for width {config.width}",
+            )
+        check_finite(name, folder, tensor)
+        loaded[name] = tensor
+    model.load_state_dict(loaded, assign=True)
+    return model.eval()
+
+
+def _read_shapes(folder: Path) -> list[tuple[int, ...]]:
+    path = folder / SHAPES
+    try:
+        shapes = [tuple(int(size) for size in shape) for shape in read_json(path)]
+    except (TypeError, ValueError):
+        shapes = []
+    blocks, rest = divmod(len(shapes) - 2, len(_BLOCK))
+    if blocks < 1 or rest or len(shapes[0]) != 2 or len(shapes[1]) != 2:
+        raise DataError(
+            f"{path} lists {len(shapes)} shapes", expected=f"two embeddings and {len(_BLOCK)} a block, as GPT-1's"
+        )
+    return shapes
+
+
+def _config(folder: Path, shapes: list[tuple[int, ...]], heads: int | None) -> ModelConfig:
+    (context, width), (vocabulary, _) = shapes[:2]
+    if heads is None:
+        if width % _HEAD_WIDTH:
+            raise UsageError(
+                f"{folder} does not say how many heads a width of {width} is divided into",
+                repair="Say it: --heads N",
+            )
+        heads = width // _HEAD_WIDTH
+    layers = (len(shapes) - 2) // len(_BLOCK)
+    sizes = {"vocabulary": vocabulary, "context": context, "width": width, "layers": layers, "heads": heads}
+    return preset("gpt1", **sizes)
+
+
+def _read_flat(folder: Path, expected: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    """All parameters as one array of `expected` numbers."""
+    parts: list[np.ndarray[Any, Any]] = []
+    while (path := folder / f"params_{len(parts)}.npy").is_file():
+        try:
+            part = np.load(path, allow_pickle=False)
+        except (ValueError, EOFError, OSError) as error:
+            raise FolderError(
+                f"{path} is cut short or damaged: {error}", repair="Copy or download it again"
+            ) from None
+        if part.dtype.kind != "f":
+            raise DataError(f"{path} holds {part.dtype}", expected="floating-point numbers")
+        parts.append(part.astype(np.float32, copy=False).ravel())
+    found = sum(part.size for part in parts)
+    if found != expected:
+        raise FolderError(
+            f"the {len(parts)} files params_0.npy … in {folder} hold {found:,} numbers",
+            expected=f"{expected:,}, as {SHAPES} says",
+            repair="Copy the whole release",
+        )
+    return np.concatenate(parts)

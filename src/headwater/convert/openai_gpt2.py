@@ -1,0 +1,99 @@
+"""The release of GPT-2 (openai/gpt-2): `hparams.json` and a TensorFlow checkpoint.
+
+Tensors are named `model/h0/attn/c_attn/w`; linear maps are width-1 convolutions, (1, in, out), the transpose of
+ours. How a checkpoint is read is `tensor_bundle`'s.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from headwater.convert.tensor_bundle import TensorBundle
+from headwater.errors import DataError, FolderError
+from headwater.model import build_model, preset
+from headwater.model.weights import check_finite
+from headwater.storage import read_json, read_text
+
+if TYPE_CHECKING:
+    from headwater.model import Model
+
+HPARAMS = "hparams.json"
+_SIZES = {"vocabulary": "n_vocab", "context": "n_ctx", "width": "n_embd", "heads": "n_head", "layers": "n_layer"}
+_PLACES = {
+    "attention.query_key_value": "attn/c_attn",
+    "attention.projection": "attn/c_proj",
+    "mlp.expand": "mlp/c_fc",
+    "mlp.contract": "mlp/c_proj",
+    "norm_1": "ln_1",
+    "norm_2": "ln_2",
+}
+
+
+def read_release(folder: Path) -> Model:
+    """The model of a GPT-2 release, float32.
+
+    Raises FolderError when files are missing, cut short or altered, DataError when a tensor is missing,
+    unexpected, of another shape or not a number.
+    """
+    hparams = read_json(folder / HPARAMS)
+    lacking = [name for name in _SIZES.values() if not isinstance(hparams, dict) or name not in hparams]
+    if lacking:
+        raise DataError(f"{folder / HPARAMS} lacks {lacking[0]!r}", expected="the hparams.json of GPT-2")
+    model = build_model(
+        preset("gpt2-small", **{ours: hparams[theirs] for ours, theirs in _SIZES.items()}), device="meta"
+    )
+    bundle = TensorBundle(_prefix(folder))
+    parameters = model.state_dict()
+    theirs = {name: _release_name(name) for name in parameters}
+    missing = sorted(set(theirs.values()) - set(bundle.entries))
+    unexpected = sorted(set(bundle.entries) - set(theirs.values()))
+    if missing or unexpected:
+        wrong = f"lacks {missing[0]}" if missing else f"holds {unexpected[0]}, which GPT-2 does not have"
+        raise DataError(f"the checkpoint in {folder} {wrong}", expected=f"what {HPARAMS} says")
+    loaded = {}
+    for name, parameter in parameters.items():
+        tensor = torch.from_numpy(bundle.read(theirs[name]).copy())
+        if tensor.dim() == 3:
+            tensor = tensor.squeeze(0).t().contiguous()
+        if tensor.shape != parameter.shape:
+            raise DataError(
+                f"{theirs[name]} in {folder} has shape {bundle.entries[theirs[name]].shape}",
+                expected=f"{tuple(parameter.shape)}, as {HPARAMS} says",
+            )
+        check_finite(theirs[name], folder, tensor)
+        loaded[name] = tensor
+    model.load_state_dict(loaded, assign=True)
+    return model.eval()
+
+
+def _release_name(name: str) -> str:
+    """`blocks.3.mlp.expand.weight` -> `model/h3/mlp/c_fc/w`."""
+    if name == "tokens.weight":
+        return "model/wte"
+    if name == "positions.weight":
+        return "model/wpe"
+    place, _, part = name.rpartition(".")
+    norm = "norm" in place
+    ending = "b" if part == "bias" else "g" if norm else "w"
+    if place == "final_norm":
+        return f"model/ln_f/{ending}"
+    _, layer, inner = place.split(".", 2)
+    return f"model/h{layer}/{_PLACES[inner]}/{ending}"
+
+
+def _prefix(folder: Path) -> Path:
+    """The checkpoint's path without ending: what `checkpoint` names, else the only index there is."""
+    if (folder / "checkpoint").is_file():
+        named = re.search(r'^model_checkpoint_path:\s*"(.*)"', read_text(folder / "checkpoint"), re.MULTILINE)
+        if named and (folder / f"{Path(named[1]).name}.index").is_file():
+            return folder / Path(named[1]).name
+    indices = sorted(folder.glob("*.index"))
+    if len(indices) != 1:
+        raise FolderError(
+            f"{folder} holds {len(indices)} checkpoints (*.index)", expected="one", repair="Copy the whole release"
+        )
+    return indices[0].with_suffix("")

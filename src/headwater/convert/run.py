@@ -1,0 +1,131 @@
+"""One conversion: the source is recognised by what it holds, the destination by its name.
+
+A folder is written through `Stage`, so that `headwater lineage` leads back to the original files; a name that
+ends in .gguf is one file. The tokenizer is the one given, else the source's own, else OpenAI's original where the
+model has just its number of rows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import torch
+
+from headwater.convert import openai_gpt1, openai_gpt2
+from headwater.errors import FolderError, ResourceError, UsageError
+from headwater.model.folder import CONFIG, load_model, save_model
+from headwater.progress import SILENT, Progress
+from headwater.provenance import Stage
+from headwater.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from headwater.model import Model
+
+Precision = Literal["f32", "bf16", "f16", "q8_0"]
+_FOLDER_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+_GGUF = ("f32", "f16", "q8_0")
+_ORIGINAL_ROWS: dict[int, str] = {40_478: "gpt1", 50_257: "gpt2"}
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "encoder.json", "encoder_bpe_40000.json")
+
+
+def convert(
+    source: Path,
+    destination: Path,
+    *,
+    precision: Precision | None = None,
+    heads: int | None = None,
+    tokenizer: str | None = None,
+    progress: Progress = SILENT,
+) -> dict[str, Any]:
+    """Convert the model in `source`; returns what was written: source kind, destination, parameters, tokenizer.
+
+    `precision` None is f32 for a folder, f16 for GGUF. `heads` is for a GPT-1 release of another head size than
+    64. Raises UsageError for a precision that the destination does not have, FolderError for a source that is
+    no model.
+    """
+    gguf = destination.suffix == ".gguf"
+    precision = precision or ("f16" if gguf else "f32")
+    allowed = _GGUF if gguf else tuple(_FOLDER_DTYPES)
+    if precision not in allowed:
+        raise UsageError(
+            f"{'GGUF' if gguf else 'a folder'} is not written in {precision}", expected=", ".join(allowed)
+        )
+    kind, place = _recognise(source)
+    if heads is not None and kind != "openai-gpt1":
+        raise UsageError(f"{source} says itself how many heads it has", expected="no --heads")
+    progress.start(f"Reading {source}")
+    model = _read(kind, place, heads)
+    found = _find_tokenizer(tokenizer, place, model, progress)
+    if gguf:
+        from headwater.convert.gguf import write_gguf
+
+        if found is None:
+            raise FolderError(f"{source} has no tokenizer, and GGUF needs one", repair="Give one: --tokenizer T")
+        write_gguf(model, found, destination, cast(Any, precision))
+    else:
+        decided: dict[str, Any] = {
+            "source": kind,
+            "precision": precision,
+            "tokenizer": found.identity if found else None,
+        }
+        if heads is not None:
+            decided["heads"] = heads
+        stage = Stage(destination, kind="model", config=decided, inputs={"weights": source})
+        if not stage.is_complete():
+            with stage.write() as work:
+                save_model(model, work, tokenizer=found, dtype=_FOLDER_DTYPES[precision])
+    count = sum(parameter.numel() for parameter in model.parameters())
+    progress.finish(f"{destination}, {count:,} parameters in {precision}")
+    return {
+        "source": kind,
+        "destination": str(destination),
+        "parameters": count,
+        "precision": precision,
+        "tokenizer": found.kind if found else None,
+    }
+
+
+def _recognise(source: Path) -> tuple[str, Path]:
+    """(what the source is, the folder that holds its weights)."""
+    if not source.exists():
+        raise FolderError(f"{source} does not exist", repair="Check the path")
+    if source.is_file():
+        source = source.parent if source.suffix == ".index" else source
+    for place in (source, source / "model"):  # the repository of GPT-1 keeps its release in a folder "model"
+        if (place / openai_gpt1.SHAPES).is_file():
+            return "openai-gpt1", place
+        if (place / openai_gpt2.HPARAMS).is_file():
+            return "openai-gpt2", place
+    if (source / "task.json").is_file():
+        raise UsageError(
+            f"{source} is a fine-tuned model, whose head would be lost",
+            expected="a language model",
+            repair=f"Its base in Hugging Face's layout is {source} itself",
+        )
+    if (source / CONFIG).is_file():
+        return "huggingface", source
+    raise FolderError(
+        f"{source} is no model that Headwater knows",
+        expected=f"a folder with {openai_gpt1.SHAPES}, {openai_gpt2.HPARAMS} or {CONFIG}",
+    )
+
+
+def _read(kind: str, place: Path, heads: int | None) -> Model:
+    if kind == "openai-gpt1":
+        return openai_gpt1.read_release(place, heads)
+    return openai_gpt2.read_release(place) if kind == "openai-gpt2" else load_model(place)
+
+
+def _find_tokenizer(named: str | None, place: Path, model: Model, progress: Progress) -> Tokenizer | None:
+    if named is not None:
+        return Tokenizer.load(named)
+    if any((place / name).is_file() for name in _TOKENIZER_FILES):
+        return Tokenizer.load(place)
+    original = _ORIGINAL_ROWS.get(model.config.vocabulary)
+    if original is not None:
+        try:
+            return Tokenizer.load(original)
+        except ResourceError as error:
+            progress.note(f"The model is written without a tokenizer: {error}")
+    return None

@@ -1,0 +1,209 @@
+"""TensorFlow's checkpoint format, read without TensorFlow.
+
+`NAME.index` is a sorted table of LevelDB's format: blocks of prefix-compressed keys, each with a masked CRC-32C,
+found through an index block that the 48 bytes at the end point to. Its values are protocol buffers: a header
+under the empty key, then for each tensor its type, shape, shard, offset, size and checksum. The numbers
+themselves lie in `NAME.data-SSSSS-of-NNNNN`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headwater.convert.crc32c import crc32c, unmask
+from headwater.errors import DataError, FolderError
+from headwater.storage import read_bytes
+
+_MAGIC = 0xDB4775248B80FB57
+_FOOTER, _TRAILER = 48, 5
+_SNAPPY = 1
+# DataType numbers of the protocol, and the NumPy type of their bytes; bfloat16 is the upper half of a float32.
+_FLOAT, _DOUBLE, _BFLOAT16, _HALF = 1, 2, 14, 19
+_TYPES = {_FLOAT: "<f4", _DOUBLE: "<f8", _BFLOAT16: "<u2", _HALF: "<f2"}
+
+
+class Entry(NamedTuple):
+    """Where one tensor lies."""
+
+    type: int
+    shape: tuple[int, ...]
+    shard: int
+    offset: int
+    size: int
+    checksum: int
+
+
+class TensorBundle:
+    """The tensors of one checkpoint: `entries` by name, and `read`."""
+
+    def __init__(self, prefix: Path) -> None:
+        """`prefix`: the path without ".index". Raises FolderError when the index is missing or damaged."""
+        self.prefix = prefix
+        self._index = prefix.with_name(prefix.name + ".index")
+        table = dict(self._read_table())
+        header = _fields(table.pop(b"", b""), self._index)
+        self.shards = _number(header, 1)
+        if not self.shards or _number(header, 2):
+            raise _damaged(self._index, "it is no index of a little-endian checkpoint")
+        self.entries = {key.decode("utf-8"): self._entry(value) for key, value in table.items()}
+
+    def read(self, name: str) -> npt.NDArray[np.float32]:
+        """One tensor as float32, its checksum verified; raises FolderError or DataError naming it."""
+        entry = self.entries[name]
+        if entry.type not in _TYPES:
+            raise DataError(f"{name} in {self._index} is no tensor of floating-point numbers")
+        path = self.prefix.with_name(f"{self.prefix.name}.data-{entry.shard:05d}-of-{self.shards:05d}")
+        if not path.is_file():
+            raise FolderError(f"{path} is missing", repair="Copy the whole release")
+        with path.open("rb") as handle:
+            handle.seek(entry.offset)
+            content = handle.read(entry.size)
+        count = int(np.prod(entry.shape, dtype=np.int64))
+        if len(content) != entry.size or entry.size != count * np.dtype(_TYPES[entry.type]).itemsize:
+            raise _damaged(path, f"{name} is not whole")
+        if crc32c(content) != unmask(entry.checksum):
+            raise _damaged(path, f"the checksum of {name} differs")
+        stored = np.frombuffer(content, _TYPES[entry.type])
+        if entry.type == _BFLOAT16:
+            stored = (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        return stored.astype(np.float32, copy=False).reshape(entry.shape)
+
+    def _entry(self, value: bytes) -> Entry:
+        fields = _fields(value, self._index)
+        if 7 in fields:
+            raise DataError(f"{self._index} holds a tensor in slices", expected="whole tensors, as in the release")
+        shape = []
+        for message in fields.get(2, []):
+            for dimension in _fields(message, self._index).get(2, []):
+                shape.append(_number(_fields(dimension, self._index), 1))
+        numbers = [_number(fields, number) for number in (1, 3, 4, 5, 6)]
+        return Entry(numbers[0], tuple(shape), *numbers[1:])
+
+    def _read_table(self) -> Iterator[tuple[bytes, bytes]]:
+        content = read_bytes(self._index)
+        if len(content) < _FOOTER or struct.unpack("<Q", content[-8:])[0] != _MAGIC:
+            raise _damaged(self._index, "it does not end as an index does")
+        try:
+            _, index = _handles(content[-_FOOTER:-8], 2)  # the first is of a block of no use here
+            for _, handle in _block_entries(self._block(content, *index)):
+                yield from _block_entries(self._block(content, *_handles(handle, 1)[0]))
+        except (IndexError, struct.error):
+            raise _damaged(self._index, "its table cannot be read") from None
+
+    def _block(self, content: bytes, offset: int, size: int) -> bytes:
+        block, trailer = content[offset : offset + size], content[offset + size : offset + size + _TRAILER]
+        if len(trailer) < _TRAILER:
+            raise _damaged(self._index, "a block is not whole")
+        if crc32c(block + trailer[:1]) != unmask(struct.unpack("<I", trailer[1:])[0]):
+            raise _damaged(self._index, "the checksum of a block differs")
+        return decompress(block) if trailer[0] == _SNAPPY else block
+
+
+def decompress(block: bytes) -> bytes:
+    """Undo Snappy: literals, and copies of what was written already."""
+    length, position = _varint(block, 0)
+    output = bytearray()
+    while position < len(block):
+        tag = block[position]
+        position += 1
+        if tag & 3 == 0:  # a literal, its length in the tag or in the 1 to 4 bytes behind it
+            size = tag >> 2
+            if size >= 60:
+                width = size - 59
+                size = int.from_bytes(block[position : position + width], "little")
+                position += width
+            output += block[position : position + size + 1]
+            position += size + 1
+            continue
+        if tag & 3 == 1:
+            size, distance = (tag >> 2 & 7) + 4, (tag >> 5) << 8 | block[position]
+            position += 1
+        else:
+            width = 2 if tag & 3 == 2 else 4
+            size, distance = (tag >> 2) + 1, int.from_bytes(block[position : position + width], "little")
+            position += width
+        if not 0 < distance <= len(output):
+            raise IndexError
+        for _ in range(size):  # byte by byte: a copy may reach into itself
+            output.append(output[-distance])
+    if len(output) != length:
+        raise IndexError
+    return bytes(output)
+
+
+def _block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values of a block; a key shares its beginning with the one before."""
+    restarts = struct.unpack("<I", block[-4:])[0]
+    end = len(block) - 4 - 4 * restarts
+    key, position = b"", 0
+    while position < end:
+        shared, position = _varint(block, position)
+        fresh, position = _varint(block, position)
+        size, position = _varint(block, position)
+        key = key[:shared] + block[position : position + fresh]
+        position += fresh
+        yield key, block[position : position + size]
+        position += size
+
+
+def _handles(data: bytes, count: int) -> list[tuple[int, int]]:
+    """`count` pairs of offset and size."""
+    handles, position = [], 0
+    for _ in range(count):
+        offset, position = _varint(data, position)
+        size, position = _varint(data, position)
+        handles.append((offset, size))
+    return handles
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """A number of 7 bits a byte, lowest first, and the position behind it."""
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, position
+
+
+def _fields(message: bytes, path: Path) -> dict[int, list[Any]]:
+    """The fields of a protocol buffer: number -> values, integers or bytes."""
+    fields: dict[int, list[Any]] = {}
+    position = 0
+    try:
+        while position < len(message):
+            tag, position = _varint(message, position)
+            value: Any
+            if tag & 7 == 0:
+                value, position = _varint(message, position)
+            else:
+                size = {1: 8, 5: 4}.get(tag & 7)
+                fixed = size is not None
+                if size is None:
+                    size, position = _varint(message, position)
+                value = message[position : position + size]
+                position += size
+                if fixed:
+                    value = int.from_bytes(value, "little")
+            fields.setdefault(tag >> 3, []).append(value)
+    except IndexError:
+        raise _damaged(path, "an entry cannot be read") from None
+    return fields
+
+
+def _number(fields: dict[int, list[Any]], number: int) -> int:
+    """A scalar field; absent means zero."""
+    value = fields.get(number, [0])[-1]
+    return value if isinstance(value, int) else 0
+
+
+def _damaged(path: Path, how: str) -> FolderError:
+    return FolderError(f"{path} is cut short or damaged: {how}", repair="Copy or download it again")
