@@ -251,7 +251,7 @@ def learn_labels(rows: Sequence[Raw], task: Task, target: Target | None, name: s
             f"{name} has one class only: all {len(known):,} labelled rows are {only!r}",
             expected="rows of at least two classes",
         )
-    return Labels(target="class", names=sorted(names, key=_class_order))
+    return Labels(target="class", names=sorted(names, key=class_order))
 
 
 def _levels(rows: Sequence[Raw], name: str) -> list[float]:
@@ -349,6 +349,7 @@ def number_of(label: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _class_order(name: str) -> tuple[float, str]:
+def class_order(name: str) -> tuple[float, str]:
+    """Sort key: numbers first and by value, then words."""
     number = number_of(name)
     return (math.inf if number is None else number, name)

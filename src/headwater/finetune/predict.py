@@ -17,6 +17,7 @@ from headwater.finetune.fine_tuned import FineTuned, Prediction
 from headwater.progress import SILENT, Progress
 from headwater.storage import atomic_write
 from headwater.train.loop import Precision, choose_precision
+from headwater.train.parallel import choose_device
 
 _FORMATS = {".jsonl": None, ".csv": ",", ".tsv": "\t"}
 
@@ -35,11 +36,10 @@ def predict_file(
     Returns {"out", "rows"} and, where the file carries labels of a class or choice, {"labelled", "accuracy"}.
     Raises UsageError for an ending that is not .jsonl, .csv or .tsv, DataError for rows, FolderError for models.
     """
-    import torch
-
     if out.suffix.lower() not in _FORMATS:
         raise UsageError(f"--out {out} has no known ending", expected=", ".join(_FORMATS))
-    fine_tuned = FineTuned.load(model, dtype=choose_precision(precision, torch.device("cpu")))
+    device = choose_device("auto")
+    fine_tuned = FineTuned.load(model, dtype=choose_precision(precision, device), device=device)
     pending: deque[str | int | float | None] = deque()
 
     def remembered(rows: Iterator[Raw]) -> Iterator[Raw]:

@@ -32,6 +32,7 @@ from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
 from headwater.storage import read_json, write_json
 from headwater.tokenizer import Tokenizer
+from headwater.train.parallel import choose_device
 
 METRICS_FILE = "metrics.json"
 
@@ -77,7 +78,9 @@ def finetune(
         progress.note(f"{out} is complete already")
         return dict(read_json(out / METRICS_FILE))
     parts = read_parts(config, train, validation, test)
-    base, extended = prepare_base(config, load_model(model), load_tokenizer(tokenizer or model))
+    base, extended = prepare_base(
+        config, load_model(model, device=choose_device("auto")), load_tokenizer(tokenizer or model)
+    )
     figures, notes = check.report(parts.train, parts.validation, parts.labels)
     encoded = encode_part(parts.train.rows, config, parts.labels, str(train), extended, base.config.context)
     held = str(validation or train)

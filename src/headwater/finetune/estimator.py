@@ -1,0 +1,403 @@
+"""The four inputs of GPT-1 as estimators in scikit-learn's conventions.
+
+    clf = hw.Classifier(base="runs/small/model").fit(texts, labels)
+    clf.predict(texts); clf.predict_proba(texts); clf.save(folder); hw.Classifier.load(folder)
+
+Parameters are stored as given and everything learned ends in an underscore, so `clone`, `cross_val_score`,
+`GridSearchCV` and `Pipeline` work. scikit-learn itself is not needed: what it asks of an estimator (its tags) is
+imported when it asks. Texts are lists, NumPy arrays, pandas or polars columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from headwater.config import nearest
+from headwater.errors import DataError, MismatchError, UsageError
+from headwater.finetune import check
+from headwater.finetune.examples import Labels, Raw, class_name, class_order, learn_labels, number_of, to_examples
+from headwater.finetune.fine_tuned import FineTuned
+from headwater.finetune.inputs import Example, Task, encode
+from headwater.finetune.metrics import pearson
+from headwater.finetune.run import load_tokenizer
+from headwater.finetune.training import FinetuneConfig, prepare_base, train_task
+from headwater.model.folder import load_model
+from headwater.provenance import Stage
+from headwater.storage import read_json, write_json
+from headwater.train.loop import Precision
+from headwater.train.parallel import choose_device
+
+ESTIMATOR_FILE = "estimator.json"
+
+
+class Estimator:
+    """What the four have in common. Use one of them.
+
+    base: a model folder, or what `hw.load` returned. The other parameters are those of `headwater finetune`, with
+    the paper's defaults; `validation_share` of the rows choose the best epoch.
+    """
+
+    task: ClassVar[Task]
+
+    def __init__(
+        self,
+        base: Any = None,
+        *,
+        epochs: float = 3,
+        learning_rate: float = 6.25e-5,
+        batch_size: int = 32,
+        lambda_lm: float = 0.5,
+        dropout: float = 0.1,
+        validation_share: float = 0.1,
+        patience: int | None = None,
+        from_scratch: bool = False,
+        precision: Precision = "auto",
+        seed: int = 1,
+    ) -> None:
+        self.base = base
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.lambda_lm = lambda_lm
+        self.dropout = dropout
+        self.validation_share = validation_share
+        self.patience = patience
+        self.from_scratch = from_scratch
+        self.precision = precision
+        self.seed = seed
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fine-tune the base on rows X with labels y; returns self.
+
+        Raises DataError, naming the row, for rows that cannot be learned from.
+        """
+        names, self.classes_ = self._names(_as_list(y))
+        segments = [self._segments(row, number) for number, row in enumerate(_as_list(X), 1)]
+        if len(segments) != len(names):
+            raise DataError(f"there are {len(segments):,} rows and {len(names):,} labels", expected="one each")
+        rows = [Raw(s, name, number) for number, (s, name) in enumerate(zip(segments, names, strict=True), 1)]
+        usable = check.usable(rows, self.task, "X").rows
+        labels = self._labels(usable)
+        config = self._config()
+        kept, held = check.split(usable, config.validation_share, config.seed, labels)
+        if not kept or not held:
+            raise DataError(f"{len(usable)} rows are too few", expected="at least two rows of each class")
+        model, tokenizer = prepare_base(config, *self._base())
+        parts = [
+            encode(to_examples(part, labels, "X"), self.task, tokenizer, model.config.context)
+            for part in (kept, held)
+        ]
+        outcome = train_task(config, model, tokenizer, parts[0], parts[1], labels)
+        self.fine_tuned_ = outcome.fine_tuned
+        self.curve_ = outcome.curve
+        self.n_features_in_ = 1
+        return self
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
+        """(rows, classes), in the order of `classes_`; for MultipleChoice (rows, most answers)."""
+        rows = _as_list(X)
+        examples = [Example(self._segments(row, n), None, n) for n, row in enumerate(rows, 1)]
+        fine_tuned = self._fitted()
+        if not examples:
+            return np.zeros((0, fine_tuned.labels.outputs), dtype=np.float32)
+        return fine_tuned.probabilities(fine_tuned.encode(examples))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """(rows,): the likeliest class of each, as y had it; for scores the expected one."""
+        decided = self._fitted().decide(self.predict_proba(X))
+        return decided if self.classes_ is None else self.classes_[decided.astype(np.int64)]
+
+    def score(self, X: Any, y: Any) -> float:
+        """Accuracy on labelled rows; Pearson's correlation for scores."""
+        predicted, truth = self.predict(X), np.asarray(_as_list(y))
+        if self._target() == "score":
+            return float(pearson(truth.astype(np.float64), predicted.astype(np.float64)))
+        return float(np.mean(predicted == truth))
+
+    def save(self, folder: str | Path) -> None:
+        """Write a fine-tuned model folder, which `load` and `headwater predict` open on any machine.
+
+        Raises FolderError when the folder holds something else.
+        """
+        fine_tuned = self._fitted()
+        parameters = {k: v for k, v in self.get_params().items() if k != "base"}
+        stage = Stage(
+            Path(folder),
+            kind="model",
+            config={"task": self.task, **parameters, "weights": _fingerprint(fine_tuned)},
+            inputs={"base": Path(self.base)} if isinstance(self.base, str | Path) else {},
+            seed=self.seed,
+        )
+        if stage.is_complete():
+            return
+        with stage.write() as work:
+            fine_tuned.save(work)
+            described: dict[str, Any] = {"parameters": parameters, "label_type": _type_name(self.classes_)}
+            write_json(work / ESTIMATOR_FILE, described)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The estimator that `save` wrote, or one around a folder of `headwater finetune`; `base` is the folder.
+
+        Raises MismatchError when the folder was fine-tuned for another task.
+        """
+        folder = Path(folder)
+        fine_tuned = FineTuned.load(folder, device=choose_device("auto"))
+        if fine_tuned.task != cls.task:
+            raise MismatchError(
+                f"{folder} was fine-tuned for task {fine_tuned.task}", expected=f"{cls.task}, as {cls.__name__} is"
+            )
+        described: dict[str, Any] = {"parameters": {}, "label_type": "str"}
+        if (folder / ESTIMATOR_FILE).is_file():
+            described = read_json(folder / ESTIMATOR_FILE)
+        estimator = cls(folder, **described["parameters"])
+        estimator.fine_tuned_ = fine_tuned
+        estimator.classes_ = estimator._restored(fine_tuned.labels, described["label_type"])
+        estimator.n_features_in_ = 1
+        return estimator
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name, as they were given."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters by name; raises UsageError, naming the nearest, for one that does not exist."""
+        names = self._parameter_names()
+        for name, value in parameters.items():
+            if name not in names:
+                raise UsageError(
+                    f"{type(self).__name__} has no parameter {name!r}", repair=nearest(name, names).capitalize()
+                )
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self)).parameters
+        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if v is not defaults[k].default]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fine_tuned_")
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
+
+        scores = self._target() == "score"
+        return Tags(
+            estimator_type="regressor" if scores else "classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=None if scores else ClassifierTags(),
+            regressor_tags=RegressorTags() if scores else None,
+            input_tags=InputTags(two_d_array=False, string=True),
+        )
+
+    def _segments(self, row: Any, number: int) -> tuple[str, ...]:
+        """The texts of one row."""
+        raise NotImplementedError
+
+    def _target(self) -> Literal["class", "score"] | None:
+        return "class"
+
+    def _labels(self, rows: list[Raw]) -> Labels:
+        return learn_labels(rows, self.task, self._target(), "y")
+
+    def _names(self, y: list[Any]) -> tuple[list[str | int | float], npt.NDArray[Any] | None]:
+        """Labels as the rows carry them, and the classes in the order of the head's outputs."""
+        for number, label in enumerate(y, 1):
+            if label is None or (isinstance(label, float) and np.isnan(label)):
+                raise DataError(f"y has no label in row {number}", repair="Remove that row, or label it")
+        kinds = {type(label) for label in y}
+        numbers = [label for label in y if isinstance(label, int | float)]
+        if numbers and len(numbers) < len(y):
+            raise DataError(
+                f"y mixes {' and '.join(sorted(k.__name__ for k in kinds))} labels", expected="one kind"
+            )
+        by_name = {class_name(label): label for label in y}
+        return [class_name(label) for label in y], np.array([by_name[n] for n in sorted(by_name, key=class_order)])
+
+    def _restored(self, labels: Labels, label_type: str) -> npt.NDArray[Any] | None:
+        types: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": "True".__eq__}
+        convert = types.get(label_type, str)
+        return np.array([convert(name) for name in labels.names])
+
+    def _base(self) -> tuple[Any, Any]:
+        if self.base is None:
+            raise UsageError(
+                f"{type(self).__name__} has no base model",
+                repair=f'Give a model folder: {type(self).__name__}(base="runs/small/model")',
+            )
+        if isinstance(self.base, str | Path):
+            folder = Path(self.base)
+            return load_model(folder, device=choose_device("auto")), load_tokenizer(folder)
+        return self.base.model, self.base.tokenizer
+
+    def _config(self) -> FinetuneConfig:
+        parameters = {k: v for k, v in self.get_params().items() if k != "base" and v is not None}
+        return FinetuneConfig.build(
+            parameters | {"task": self.task, "target": self._target()}, source=type(self).__name__
+        )
+
+    def _fitted(self) -> FineTuned:
+        if not self.__sklearn_is_fitted__():
+            raise UsageError(f"this {type(self).__name__} is not fitted", repair="Call fit(X, y) first")
+        return self.fine_tuned_
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return list(inspect.signature(cls).parameters)
+
+
+class Classifier(Estimator):
+    """Text to class: X is a column of texts."""
+
+    task = "classify"
+
+    def _segments(self, row: Any, number: int) -> tuple[str, ...]:
+        if isinstance(row, list | tuple) and len(row) == 1:
+            row = row[0]
+        return (_text(row, number),)
+
+
+class Entailment(Estimator):
+    """Premise and hypothesis to class: X is a column of pairs, or a table of two columns."""
+
+    task = "entail"
+
+    def _segments(self, row: Any, number: int) -> tuple[str, ...]:
+        return _pair(row, number)
+
+
+class Similarity(Estimator):
+    """Two texts in no order to a score: X is a column of pairs. `target="class"` for paraphrase or not."""
+
+    task = "similarity"
+
+    def __init__(
+        self,
+        base: Any = None,
+        *,
+        target: Literal["score", "class"] = "score",
+        epochs: float = 3,
+        learning_rate: float = 6.25e-5,
+        batch_size: int = 32,
+        lambda_lm: float = 0.5,
+        dropout: float = 0.1,
+        validation_share: float = 0.1,
+        patience: int | None = None,
+        from_scratch: bool = False,
+        precision: Precision = "auto",
+        seed: int = 1,
+    ) -> None:
+        super().__init__(
+            base,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            lambda_lm=lambda_lm,
+            dropout=dropout,
+            validation_share=validation_share,
+            patience=patience,
+            from_scratch=from_scratch,
+            precision=precision,
+            seed=seed,
+        )
+        self.target = target
+
+    def _segments(self, row: Any, number: int) -> tuple[str, ...]:
+        return _pair(row, number)
+
+    def _target(self) -> Literal["class", "score"] | None:
+        return self.target
+
+    def _names(self, y: list[Any]) -> tuple[list[str | int | float], npt.NDArray[Any] | None]:
+        if self.target == "class":
+            return super()._names(y)
+        for number, label in enumerate(y, 1):
+            if number_of(label) is None:
+                raise DataError(f"y has {label!r} in row {number}", expected="a score, or target='class'")
+        return [float(label) for label in y], None
+
+    def _restored(self, labels: Labels, label_type: str) -> npt.NDArray[Any] | None:
+        return None if labels.target == "score" else super()._restored(labels, label_type)
+
+
+class MultipleChoice(Estimator):
+    """Context, question and answers to the number of the right answer, from 0.
+
+    A row of X is a dictionary with these keys, or (context, question, answers).
+    """
+
+    task = "choice"
+
+    def _segments(self, row: Any, number: int) -> tuple[str, ...]:
+        if isinstance(row, Mapping):
+            row = (row.get("context", ""), row.get("question", ""), row.get("answers"))
+        if not isinstance(row, list | tuple) or len(row) != 3 or isinstance(row[2], str):
+            raise DataError(f"X row {number} is no choice", expected="(context, question, [answers])")
+        answers = list(row[2]) if row[2] is not None else []
+        if len(answers) < 2:
+            raise DataError(f"X row {number} has {len(answers)} answers", expected="two or more")
+        if any(not isinstance(answer, str) or not answer.strip() for answer in answers):
+            raise DataError(f"X row {number} has a missing answer", repair="Fill it in, or remove that row")
+        return (_text(row[0], number), _text(row[1], number), *answers)
+
+    def _target(self) -> Literal["class", "score"] | None:
+        return None
+
+    def _names(self, y: list[Any]) -> tuple[list[str | int | float], npt.NDArray[Any] | None]:
+        for number, label in enumerate(y, 1):
+            if not isinstance(label, int) or label < 0:
+                raise DataError(f"y has {label!r} in row {number}", expected="the right answer's number, from 0")
+        return list(y), np.arange(max(y, default=0) + 1)
+
+    def _labels(self, rows: list[Raw]) -> Labels:
+        return Labels(target="answer")
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """(rows,) int64: the number of the likeliest answer."""
+        return self._fitted().decide(self.predict_proba(X)).astype(np.int64)
+
+    def _restored(self, labels: Labels, label_type: str) -> npt.NDArray[Any] | None:
+        return None
+
+
+def _as_list(column: Any) -> list[Any]:
+    """A list, array, or column of pandas or polars as a list of plain values; a table as a list of rows."""
+    if isinstance(column, str | bytes):
+        raise UsageError("a lone text was given where a column belongs", repair="Put it in a list: [text]")
+    if hasattr(column, "to_numpy"):
+        column = column.to_numpy()
+    return list(column.tolist() if hasattr(column, "tolist") else column)
+
+
+def _text(value: Any, number: int) -> str:
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return ""
+    if not isinstance(value, str):
+        raise DataError(f"X has a {type(value).__name__} in row {number}", expected="text")
+    return value
+
+
+def _pair(row: Any, number: int) -> tuple[str, ...]:
+    if isinstance(row, str) or not hasattr(row, "__len__") or len(row) != 2:
+        raise DataError(f"X row {number} is no pair of texts", expected="(first, second)")
+    return (_text(row[0], number), _text(row[1], number))
+
+
+def _type_name(classes: npt.NDArray[Any] | None) -> str:
+    return "float" if classes is None else type(classes.tolist()[0]).__name__
+
+
+def _fingerprint(fine_tuned: FineTuned) -> str:
+    """A hash of the weights, so that a folder with other ones is not taken for this."""
+    digest = hashlib.sha256()
+    for parameter in fine_tuned.model.parameters():
+        digest.update(parameter.detach().float().cpu().numpy().tobytes())
+    return digest.hexdigest()

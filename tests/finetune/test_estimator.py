@@ -1,0 +1,110 @@
+"""The estimators behave as scikit-learn's do, and come back from a folder as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from headwater.errors import DataError, MismatchError, UsageError
+from headwater.finetune.estimator import Classifier, Entailment, MultipleChoice, Similarity
+
+FAST: dict[str, Any] = {"epochs": 4, "learning_rate": 5e-3, "lambda_lm": 0.0, "dropout": 0.0, "precision": "fp32"}
+
+
+def test_a_classifier_learns_and_comes_back_from_its_folder(base: Path, sentences: Any, tmp_path: Path) -> None:
+    texts, labels = sentences(200)
+    fresh, truth = sentences(60, seed=1)
+    classifier = Classifier(base, **FAST).set_params(epochs=10).fit(texts, labels)
+    assert classifier.score(fresh, truth) > 0.9
+    assert classifier.classes_.tolist() == ["bad", "good"]
+    probabilities = classifier.predict_proba(np.array(fresh))
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
+    classifier.save(tmp_path / "saved")
+    classifier.save(tmp_path / "saved")  # the same again is no conflict
+    loaded = Classifier.load(tmp_path / "saved")
+    np.testing.assert_allclose(loaded.predict_proba(fresh), probabilities, atol=1e-6)
+    assert loaded.get_params()["learning_rate"] == 5e-3
+    with pytest.raises(MismatchError, match="classify"):
+        Entailment.load(tmp_path / "saved")
+
+
+def test_clone_cross_validation_search_and_pipelines_work(base: Path, sentences: Any) -> None:
+    texts, labels = sentences(45)
+    classifier = Classifier(base, **FAST).set_params(epochs=1)
+    copied = clone(classifier)
+    assert copied.get_params() == classifier.get_params()
+    assert is_classifier(classifier)
+    assert is_regressor(Similarity(base))
+    assert not is_regressor(Similarity(base, target="class"))
+    assert cross_val_score(classifier, texts, labels, cv=3).shape == (3,)
+    lower = FunctionTransformer(lambda column: [text.lower() for text in column])
+    pipeline = Pipeline([("lower", lower), ("model", classifier)]).fit(texts, labels)
+    assert len(pipeline.predict(texts[:5])) == 5
+    search = GridSearchCV(pipeline, {"model__learning_rate": [1e-3, 1e-4]}, cv=2).fit(texts, labels)
+    assert search.best_params_["model__learning_rate"] in {1e-3, 1e-4}
+
+
+def test_labels_keep_their_type(base: Path, sentences: Any, tmp_path: Path) -> None:
+    texts, labels = sentences(20)
+    numbers = np.array([10 if label == "good" else 9 for label in labels])
+    classifier = Classifier(base, **FAST).fit(texts, numbers)
+    classifier.save(tmp_path / "numbers")
+    for one in (classifier, Classifier.load(tmp_path / "numbers")):
+        assert one.classes_.tolist() == [9, 10]
+        assert one.predict(texts).dtype.kind == "i"
+
+
+def test_pairs_scores_and_choices(base: Path, sentences: Any, tmp_path: Path) -> None:
+    texts, labels = sentences(40)
+    pairs = list(zip(texts, reversed(texts), strict=True))
+    assert Entailment(base, **FAST).fit(np.array(pairs), labels).predict(pairs).shape == (40,)
+    scores = [len(first) / 20 for first, _ in pairs]
+    similarity = Similarity(base, **FAST).fit(pairs, scores)
+    predicted = similarity.predict(pairs)
+    swapped = similarity.predict([(second, first) for first, second in pairs])
+    np.testing.assert_allclose(predicted, swapped, atol=1e-4)  # there is no order in similarity
+    assert -1 <= similarity.score(pairs, scores) <= 1
+    similarity.save(tmp_path / "scores")
+    np.testing.assert_allclose(Similarity.load(tmp_path / "scores").predict(pairs), predicted, atol=1e-4)
+    choices = [
+        {"context": a, "question": "", "answers": [b, a, "plot"][: 2 + n % 2]} for n, (a, b) in enumerate(pairs)
+    ]
+    choice = MultipleChoice(base, **FAST).fit(choices, [n % 2 for n in range(40)])
+    shares = choice.predict_proba(choices)
+    assert shares.shape == (40, 3)
+    assert shares[0, 2] == 0
+    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-5)
+    assert set(choice.predict(choices)) <= {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("estimator", "X", "y", "message"),
+    [
+        (Classifier, "a lone text", ["a"], "lone text"),
+        (Classifier, ["a", "b"], ["x", "x"], "one class only"),
+        (Classifier, ["a", "b"], ["x", 1], "mixes"),
+        (Classifier, ["a", "b"], ["x", None], "row 2"),
+        (Classifier, ["a", "b", "c"], ["x", "y"], "3 rows and 2 labels"),
+        (Classifier, ["a", 7], ["x", "y"], "int in row 2"),
+        (Entailment, ["a", "b"], ["x", "y"], "row 1 is no pair"),
+        (MultipleChoice, [("a", "b", ["c", ""])], [0], "missing answer"),
+        (Similarity, [("a", "b")] * 2, ["x", "y"], "score"),
+    ],
+)
+def test_mistakes_are_named(base: Path, estimator: Any, X: Any, y: Any, message: str) -> None:
+    with pytest.raises((DataError, UsageError), match=message):
+        estimator(base).fit(X, y)
+
+
+def test_an_unknown_parameter_names_the_nearest(base: Path) -> None:
+    with pytest.raises(UsageError, match="'epochs'"):
+        Classifier(base).set_params(epoch=3)
+    with pytest.raises(UsageError, match="not fitted"):
+        Classifier(base).predict(["a"])
