@@ -85,7 +85,8 @@ def read_documents(corpus: Path) -> Iterator[Document]:
     for path in shard_paths(corpus):
         with pyarrow.parquet.ParquetFile(path) as file:
             labels = [name for name in file.schema_arrow.names if name not in COLUMNS]
-            for batch in file.iter_batches(batch_size=_BATCH_DOCUMENTS):
+            groups = range(file.num_row_groups)  # one at a time: a batch may reach over many
+            for batch in (b for group in groups for b in file.iter_batches(_BATCH_DOCUMENTS, [group])):
                 for row in batch.to_pylist():
                     yield Document(
                         **{name: row[name] for name in COLUMNS},
