@@ -89,7 +89,7 @@ def test_wrong_calls_are_named(lm: LanguageModel, folder: Path, tmp_path: Path) 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(lm: LanguageModel) -> None:
     small = build_model(preset("gpt2-pico", vocabulary=260), seed=1)
-    with pytest.raises(MismatchError, match="280|27"):
+    with pytest.raises(MismatchError, match="rows"):
         LanguageModel(small, lm.tokenizer).generate("the")
 
 

@@ -5,9 +5,9 @@ the last bit, or a sampled text would. Three rules see to that:
 
 * A prompt is processed in blocks of BLOCK positions that begin at multiples of BLOCK, the last one padded. A
   position thus always stands at the same row of matrix products of the same shape.
-* A decoding step has one row a slot, used or not, so that its products have one shape as well. That a row's
-  result does not depend on its place among the others is a property of the machine's kernels: it is measured
-  when the runner is made, and where it does not hold rows are computed one by one.
+* A decoding step runs in groups of GROUP rows, used or not, so that its products have one shape as well. That a
+  row's result does not depend on its place among the others is a property of the machine's kernels: it is
+  measured when the runner is made, and where it does not hold rows are computed one by one.
 * Attention runs over each slot's own keys.
 
 The cost: a lone request pays for the unused rows (in a step bound by memory little), and half a block a prompt.
@@ -27,6 +27,7 @@ from headwater.inference.network import Network
 from headwater.model.attention import attend
 
 BLOCK = 64
+GROUP = 8
 
 
 class Step(NamedTuple):
@@ -70,7 +71,7 @@ class TorchRunner:
         shape = (slots, config.heads, positions, config.width // config.heads)
         self.keys = [torch.zeros(shape, dtype=network.dtype, device=network.device) for _ in range(config.layers)]
         self.values = [torch.zeros_like(keys) for keys in self.keys]
-        self.together = all(_rows_are_alike(matrix, width, slots, network) for matrix, width in network.matrices())
+        self.together = all(_rows_are_alike(matrix, width, network) for matrix, width in network.matrices())
         self.name = "torch"
 
     @torch.inference_mode()
@@ -95,9 +96,8 @@ class TorchRunner:
     @torch.inference_mode()
     def decode(self, steps: Sequence[Step]) -> Tensor:
         """See Runner."""
-        if self.together:
-            return self._decode(steps, self.slots)
-        return torch.cat([self._decode([step], 1) for step in steps])
+        rows = GROUP if self.together else 1
+        return torch.cat([self._decode(steps[i : i + rows], rows) for i in range(0, len(steps), rows)])
 
     def _decode(self, steps: Sequence[Step], rows: int) -> Tensor:
         device = self.network.device
@@ -127,10 +127,10 @@ class TorchRunner:
             cache[target, :, :length] = cache[source, :, :length]
 
 
-def _rows_are_alike(matrix: Matrix, width: int, rows: int, network: Network) -> bool:
+def _rows_are_alike(matrix: Matrix, width: int, network: Network) -> bool:
     """Whether a product's row is the same, bit for bit, at every place and beside any neighbours."""
-    generator = torch.Generator().manual_seed(rows)
-    x = torch.randn(rows, width, generator=generator).to(network.device)
+    generator = torch.Generator().manual_seed(width)
+    x = torch.randn(GROUP, width, generator=generator).to(network.device)
     expected = matrix(x)
-    turned = (matrix(x.roll(shift, 0)).roll(-shift, 0) for shift in range(1, rows))
+    turned = (matrix(x.roll(shift, 0)).roll(-shift, 0) for shift in range(1, GROUP))
     return all(torch.equal(y, expected) for y in turned)

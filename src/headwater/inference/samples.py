@@ -1,0 +1,74 @@
+"""A samples folder: what a model makes of some prompts, each piece of text with its probability.
+
+`samples.json` is a list of {prompt, text, seed, temperature, top_k, tokens: [{text, probability}]}. A character
+that took several tokens is one piece, with the product of their probabilities.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headwater.language_model import LanguageModel
+from headwater.progress import SILENT, Progress
+from headwater.provenance import Stage
+from headwater.storage import read_json, write_json
+
+SAMPLES = "samples.json"
+
+
+def write_samples(
+    model: Path,
+    prompts: Sequence[str],
+    out: Path,
+    *,
+    max_tokens: int = 100,
+    temperature: float = 0.8,
+    top_k: int = 40,
+    seed: int = 1,
+    progress: Progress = SILENT,
+) -> list[dict[str, Any]]:
+    """Continue each prompt and write the samples folder `out`, or find it there; returns the samples."""
+    stage = Stage(
+        out,
+        kind="samples",
+        config={
+            "prompts": list(prompts),
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "top_k": top_k,
+        },
+        inputs={"model": model},
+        seed=seed,
+    )
+    if stage.is_complete():
+        progress.note(f"{out} is complete already")
+        found: list[dict[str, Any]] = read_json(out / SAMPLES)
+        return found
+    progress.start("samples", len(prompts), "samples")
+    lm = LanguageModel.open(model)
+    samples: list[dict[str, Any]] = []
+    for prompt in prompts:
+        options = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "seed": seed}
+        pieces = _pieces(lm, prompt, options)
+        text = "".join(piece["text"] for piece in pieces)
+        samples.append({"prompt": prompt, "text": text, **options, "tokens": pieces})
+        progress.advance(len(samples))
+    with stage.write() as work:
+        write_json(work / SAMPLES, samples)
+    progress.finish(f"{len(samples)} samples")
+    return samples
+
+
+def _pieces(lm: LanguageModel, prompt: str, options: dict[str, Any]) -> list[dict[str, Any]]:
+    pieces = []
+    held = 0.0  # log-probability of tokens whose text is not whole yet
+    for event in lm.submit(prompt, **options, alternatives=0):
+        if event.alternatives is not None:
+            held += event.alternatives.log_probability
+        if event.text:
+            pieces.append({"text": event.text, "probability": math.exp(held)})
+            held = 0.0
+    return pieces
