@@ -1,0 +1,112 @@
+"""The chunked loss equals the plain one, forward and backward, and never holds the logits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.model import loss
+from headwater.model.loss import IGNORE, cross_entropy, cross_entropy_plainly, score_tokens
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of 16 positions, so that small inputs have many and a last one that is not full."""
+    monkeypatch.setattr(loss, "_CHUNK_BYTES", 1)
+    monkeypatch.setattr(loss, "_SOFTMAX_BYTES", 1)
+
+
+def inputs(
+    positions: int, vocabulary: int, width: int, seed: int, ignored: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(positions, width, generator=generator)
+    matrix = torch.randn(vocabulary, width, generator=generator)
+    targets = torch.randint(0, vocabulary, (positions,), generator=generator)
+    targets[torch.rand(positions, generator=generator) < ignored] = IGNORE
+    weights = torch.rand(positions, generator=generator)
+    return hidden.requires_grad_(), matrix.requires_grad_(), targets, weights
+
+
+def results(function, hidden, matrix, targets, weights, factor=1.0):  # type: ignore[no-untyped-def]
+    value = function(hidden, matrix, targets, weights) * factor
+    return [value.detach(), *torch.autograd.grad(value, (hidden, matrix))]
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@given(
+    positions=st.integers(0, 70),
+    vocabulary=st.integers(2, 90),
+    width=st.integers(1, 20),
+    ignored=st.sampled_from([0.0, 0.3, 1.0]),
+    seed=st.integers(0, 2**31),
+)
+@settings(max_examples=40, deadline=None)
+def test_loss_and_gradients_equal_the_plain_ones(
+    chunked: bool, positions: int, vocabulary: int, width: int, ignored: float, seed: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if chunked:
+            patch.setattr(loss, "_CHUNK_BYTES", 1)
+            patch.setattr(loss, "_SOFTMAX_BYTES", 1)
+        given_inputs = inputs(positions, vocabulary, width, seed, ignored)
+        fast = results(cross_entropy, *given_inputs, factor=3.0)
+        plain = results(cross_entropy_plainly, *given_inputs, factor=3.0)
+    for value, expected in zip(fast, plain, strict=True):
+        scale = expected.abs().max().item() if expected.numel() else 0.0
+        torch.testing.assert_close(value, expected, atol=1e-5 * max(scale, 1e-30), rtol=1e-5)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_bfloat16_matrices_get_gradients_as_good_as_the_plain_ones() -> None:
+    hidden, matrix, targets, weights = inputs(100, 300, 64, 1, 0.2)
+    exact = results(cross_entropy_plainly, hidden, matrix, targets, weights)
+    half = [tensor.detach().bfloat16().requires_grad_() for tensor in (hidden, matrix)]
+    fast = results(cross_entropy, *half, targets, weights)
+    plain = results(cross_entropy_plainly, *half, targets, weights)
+    for ours, theirs, reference in zip(fast, plain, exact, strict=True):
+        error = (ours.float() - reference).norm()
+        assert error <= 1.5 * (theirs.float() - reference).norm() + 0.002 * reference.norm()
+
+
+def test_only_what_needs_a_gradient_gets_one() -> None:
+    hidden, matrix, targets, weights = inputs(20, 30, 8, 1, 0.0)
+    value = cross_entropy(hidden.detach(), matrix, targets, weights)
+    (gradient,) = torch.autograd.grad(value, (matrix,))
+    assert gradient.shape == matrix.shape
+    with torch.no_grad():
+        torch.testing.assert_close(
+            cross_entropy(hidden, matrix, targets, weights),
+            cross_entropy_plainly(hidden, matrix, targets, weights),
+        )
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_scores_are_the_log_probabilities_of_the_targets() -> None:
+    hidden, matrix, targets, _ = inputs(90, 40, 8, 2, 0.0)
+    scores = score_tokens(hidden, matrix, targets)
+    expected = (hidden @ matrix.T).log_softmax(1)
+    torch.testing.assert_close(scores.log_probability, expected.gather(1, targets[:, None]).squeeze(1))
+    assert torch.equal(scores.is_greedy, expected.argmax(1) == targets)
+
+
+def test_no_tensor_grows_with_positions_times_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    monkeypatch.setattr(loss, "_CHUNK_BYTES", 1 << 16)
+    largest = 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            nonlocal largest
+            out = function(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor):
+                largest = max(largest, out.untyped_storage().nbytes())
+            return out
+
+    hidden, matrix, targets, weights = inputs(4000, 1000, 8, 1, 0.0)
+    with Watch():
+        results(cross_entropy, hidden, matrix, targets, weights)
+    assert largest <= 4 * 4000 * 8  # hidden's own gradient; all logits would be 16 MB
