@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, Out, Seed, emit, terminal_progress
+from headwater.cli.console import AsJson, Out, Seed, Settings, emit, terminal_progress
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Gather text into a corpus; look at one.")
 
@@ -40,6 +40,29 @@ def build(
         f"{funnel['duplicates']['exact']:,} duplicates removed"
     )
     emit({"out": str(out), **funnel}, as_json=as_json, text=text)
+
+
+@app.command()
+def links(
+    dumps: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DUMP…", show_default=False, help="Reddit submissions: .zst, .xz, .bz2, .gz or plain."
+        ),
+    ],
+    out: Out,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Gather the outbound links that readers of Reddit gave three points or more, as WebText did."""
+    from headwater.config import parse_settings
+    from headwater.corpus.links import LinksConfig, gather_links
+
+    config = LinksConfig.build(parse_settings(settings or []), source="--set")
+    found = gather_links(dumps, out, config, progress=terminal_progress())
+    removed = ", ".join(f"{rule} {count:,}" for rule, count in found["removed"].items())
+    text = f"{out}: {found['links']:,} links of {found['submissions']:,} submissions; removed: {removed or 'none'}"
+    emit({"out": str(out), **found}, as_json=as_json, text=text)
 
 
 @app.command()

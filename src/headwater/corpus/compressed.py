@@ -1,0 +1,98 @@
+"""Lines of compressed files, read as a stream: .zst (long windows too), .xz, .bz2, .gz, or plain.
+
+Dumps and crawls of many gigabytes arrive cut short now and then. Everything before the cut is given, and what
+was wrong is kept in `cut`, for the caller to name.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import DataError, ResourceError
+
+_BLOCK_BYTES = 1 << 20
+# The window of Reddit's dumps is 2 GiB (`zstd --long=31`), above what decoders allow unasked.
+_ZSTANDARD_WINDOW = 1 << 31
+_ZSTANDARD_INPUT_BYTES = 1 << 16  # taken at a time: a block of zeros grows a thousandfold
+
+
+class CompressedFile:
+    """A file to be read in blocks of plain bytes; `cut` says where and why reading ended early, if it did."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.cut = path, ""
+        self.bytes = 0  # plain bytes given so far
+
+    def blocks(self) -> Iterator[bytes]:
+        """The content in blocks; raises DataError where not even the first can be read."""
+        try:
+            for block in _blocks(self.path):
+                self.bytes += len(block)
+                yield block
+        except FileNotFoundError:
+            raise DataError(f"{self.path} does not exist", repair="Check the path") from None
+        except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+            self.cut = f"{self.path} ends early, after {self.bytes:,} bytes of content: {error}"
+            if not self.bytes:
+                raise DataError(
+                    f"{self.path} cannot be read: {error}",
+                    expected="a whole .zst, .xz, .bz2, .gz or plain file",
+                    repair="Fetch it again",
+                ) from None
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines without their ends; a last line cut short is not given."""
+        pending: list[bytes] = []
+        for block in self.blocks():
+            *whole, rest = block.split(b"\n")
+            for line in whole:
+                yield b"".join(pending) + line
+                pending = []
+            pending.append(rest)
+        last = b"".join(pending)
+        if last and not self.cut:
+            yield last
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    suffix = path.suffix.lower()
+    if suffix in {".zst", ".zstd"}:
+        yield from _zstandard_blocks(path)
+        return
+    opener: dict[str, Any] = {".xz": lzma.open, ".bz2": bz2.open, ".gz": gzip.open}
+    with opener.get(suffix, open)(path, "rb") as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            yield block
+
+
+def _zstandard_blocks(path: Path) -> Iterator[bytes]:
+    """Frame after frame; zstandard's own reader takes a cut frame for the end and says nothing."""
+    try:
+        import zstandard
+    except ImportError:
+        raise ResourceError(
+            "reading .zst needs the package zstandard", repair="pip install 'headwater[corpus]'"
+        ) from None
+    decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTANDARD_WINDOW)
+    frame: Any = None
+    with path.open("rb") as handle:
+        while compressed := handle.read(_ZSTANDARD_INPUT_BYTES):
+            while compressed:
+                frame = frame or decoder.decompressobj()
+                try:
+                    block = frame.decompress(compressed)
+                except zstandard.ZstdError as error:
+                    raise EOFError(str(error)) from None
+                compressed = frame.unused_data if frame.eof else b""
+                if frame.eof:
+                    frame = None
+                if block:
+                    yield block
+    if frame is not None:
+        raise EOFError("the last frame is cut short")

@@ -1,0 +1,264 @@
+"""From Reddit submission dumps to links worth visiting: `headwater corpus links`.
+
+WebText is the text behind the links that Reddit's readers found worth three points of karma: people as the
+filter (GPT-2, section 2.1; the block list of subreddits is mentioned in the model card and was never
+published, so it is empty unless given). Every threshold stands in `LinksConfig`.
+
+Dumps differ by year: score as a number or a text, or as `ups` less `downs`; `over_18` and `is_self` missing or
+as text; times as numbers or texts. A line that is no JSON is counted and passed over, a dump cut short is used
+up to the cut, which is named. The links are merged by page in partitions on disk, so that memory does not grow
+with the dumps; their order depends on the dumps alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+from headwater.config import Config
+from headwater.corpus.compressed import CompressedFile
+from headwater.corpus.docstring_tasks import rank
+from headwater.corpus.urls import canonical_url, host_of, page_key
+from headwater.errors import DataError
+from headwater.progress import SILENT, Progress
+from headwater.provenance import Stage
+from headwater.storage import write_json
+
+COLUMNS = ("url", "score", "total_score", "submissions", "date", "subreddit")
+FUNNEL = "funnel.json"
+EXAMPLES = 10
+SHARD_LINKS = 1_000_000
+NO_TEXT_SUFFIXES = (
+    *(".jpg", ".jpeg", ".png", ".gif", ".gifv", ".webp", ".bmp", ".svg", ".ico", ".tif", ".tiff"),
+    *(".mp3", ".ogg", ".wav", ".flac", ".mp4", ".webm", ".avi", ".mov", ".wmv", ".mkv", ".flv", ".swf"),
+    *(".zip", ".gz", ".tar", ".rar", ".7z", ".exe", ".dmg", ".iso", ".apk", ".bin", ".torrent"),
+)
+
+
+class LinksConfig(Config):
+    """What makes a link worth visiting.
+
+    | key | default | source |
+    |---|---|---|
+    | minimum_score | 3 | GPT-2 section 2.1: "at least 3 karma" |
+    | until | 2017-12-31 | GPT-2 section 2.1: no links after December 2017 |
+    | over_18 | false | model card: sexual and offensive subreddits left out |
+    | blocked_subreddits | none | model card mentions a list that was not published |
+    | blocked_hosts | Reddit itself | outbound links only |
+    | blocked_suffixes | pictures, sound, film, archives | they hold no text |
+    | partitions | 64 | files that links are merged in: each must fit in memory |
+    """
+
+    minimum_score: int = 3
+    until: date = date(2017, 12, 31)
+    over_18: bool = False
+    blocked_subreddits: tuple[str, ...] = ()
+    blocked_hosts: tuple[str, ...] = ("reddit.com", "redd.it", "redditmedia.com", "reddituploads.com")
+    blocked_suffixes: tuple[str, ...] = NO_TEXT_SUFFIXES
+    partitions: int = 64
+
+
+def gather_links(
+    dumps: Sequence[Path], out: Path, config: LinksConfig | None = None, *, progress: Progress = SILENT
+) -> dict[str, Any]:
+    """Write the links folder `out` (Parquet, COLUMNS), or find it there; returns what was counted.
+
+    Keys: submissions, links, removed {rule: submissions}, examples {rule: [url or title, …]}, broken_lines,
+    cut [one sentence for each dump that ends early]. Raises DataError for a dump that cannot be read or that
+    holds no submissions.
+    """
+    config = config or LinksConfig()
+    stage = Stage(
+        out,
+        kind="links",
+        config=config.to_dict(),
+        inputs={f"dump-{index}": path for index, path in enumerate(dumps)},
+    )
+    if stage.is_complete():
+        progress.note(f"{out} is complete already")
+        found: dict[str, Any] = json.loads((out / FUNNEL).read_text(encoding="utf-8"))
+        return found
+    with stage.write() as work:
+        progress.start("links", unit="submissions")
+        funnel = _Funnel()
+        partitions = work / ".partitions"
+        partitions.mkdir()
+        _distribute(dumps, partitions, config, funnel, progress)
+        count = _merge(partitions, work, config)
+        for path in partitions.iterdir():
+            path.unlink()
+        partitions.rmdir()
+        result = funnel.result(count)
+        write_json(work / FUNNEL, result)
+        for sentence in funnel.cut:
+            progress.note(sentence)
+        if not funnel.submissions:
+            raise DataError(
+                f"{', '.join(map(str, dumps))} holds no submissions",
+                expected="JSON lines with url, score and subreddit",
+                repair="Check that these are Reddit submission dumps",
+            )
+        progress.finish(f"{count:,} links from {funnel.submissions:,} submissions")
+    return result
+
+
+def judge(submission: dict[str, Any], config: LinksConfig) -> tuple[str, dict[str, Any]]:
+    """(rule that removes a submission, its link); the rule is empty where the link stays."""
+    url = canonical_url(str(submission.get("url") or ""))
+    created = _number(submission.get("created_utc"))
+    day = datetime.fromtimestamp(created, UTC).date() if created is not None and 0 < created < 2**33 else None
+    link: dict[str, Any] = {
+        "url": url,
+        "score": _score(submission),
+        "date": day.isoformat() if day else "",
+        "subreddit": str(submission.get("subreddit") or ""),
+    }
+    domain = str(submission.get("domain") or "")
+    if _flag(submission.get("is_self")) or domain.startswith("self."):
+        return "self post", link
+    if not url:
+        return "no http(s) URL", link
+    host = host_of(url).partition(":")[0]
+    if any(host == blocked or host.endswith(f".{blocked}") for blocked in config.blocked_hosts):
+        return "not outbound", link
+    if link["score"] < config.minimum_score:
+        return f"score below {config.minimum_score}", link
+    if not config.over_18 and _flag(submission.get("over_18")):
+        return "over 18", link
+    if link["subreddit"].lower() in {name.lower() for name in config.blocked_subreddits}:
+        return "blocked subreddit", link
+    if day is None or day > config.until:
+        return f"after {config.until}", link
+    if url.partition("?")[0].lower().endswith(config.blocked_suffixes):
+        return "no text", link
+    return "", link
+
+
+class _Funnel:
+    def __init__(self) -> None:
+        self.submissions = self.broken = 0
+        self.removed: Counter[str] = Counter()
+        self.examples: dict[str, list[str]] = {}
+        self.cut: list[str] = []
+
+    def remove(self, rule: str, example: str) -> None:
+        self.removed[rule] += 1
+        shown = self.examples.setdefault(rule, [])
+        if len(shown) < EXAMPLES:
+            shown.append(example[:200])
+
+    def result(self, links: int) -> dict[str, Any]:
+        return {
+            "submissions": self.submissions,
+            "links": links,
+            "removed": dict(sorted(self.removed.items())),
+            "examples": self.examples,
+            "broken_lines": self.broken,
+            "cut": self.cut,
+        }
+
+
+def _submissions(dump: Path, funnel: _Funnel) -> Iterator[dict[str, Any]]:
+    file = CompressedFile(dump)
+    for line in file.lines():
+        if not line.strip():
+            continue
+        try:
+            submission = json.loads(line)
+        except (ValueError, RecursionError):
+            submission = None
+        if isinstance(submission, dict) and ("url" in submission or "is_self" in submission):
+            yield submission
+        else:
+            funnel.broken += 1
+    if file.cut:
+        funnel.cut.append(file.cut)
+
+
+def _distribute(
+    dumps: Sequence[Path], folder: Path, config: LinksConfig, funnel: _Funnel, progress: Progress
+) -> None:
+    """Append every link that stays to the partition that its page belongs to."""
+    handles = [(folder / f"{index:05d}.jsonl").open("w", encoding="utf-8") for index in range(config.partitions)]
+    try:
+        for dump in dumps:
+            for submission in _submissions(dump, funnel):
+                funnel.submissions += 1
+                if funnel.submissions % 10_000 == 0:
+                    progress.advance(funnel.submissions)
+                rule, link = judge(submission, config)
+                if rule:
+                    funnel.remove(rule, str(submission.get("url") or submission.get("title") or ""))
+                    continue
+                handle = handles[rank(0, page_key(link["url"])) % config.partitions]
+                handle.write(json.dumps(link) + "\n")
+    finally:
+        for handle in handles:
+            handle.close()
+
+
+def _merge(partitions: Path, out: Path, config: LinksConfig) -> int:
+    """One row a page: the first URL seen, the best and the summed score, the first day; returns their number."""
+    import pyarrow
+    import pyarrow.parquet
+
+    types = [pyarrow.string(), *[pyarrow.int64()] * 3, pyarrow.string(), pyarrow.string()]
+    schema = pyarrow.schema(list(zip(COLUMNS, types, strict=True)))
+    rows: list[dict[str, Any]] = []
+    count = shard = 0
+    for path in sorted(partitions.iterdir()):
+        pages: dict[str, dict[str, Any]] = {}
+        with path.open(encoding="utf-8") as handle:
+            for line in handle:
+                link = json.loads(line)
+                page = pages.setdefault(page_key(link["url"]), link | {"total_score": 0, "submissions": 0})
+                page["total_score"] += link["score"]
+                page["submissions"] += 1
+                page["score"] = max(page["score"], link["score"])
+                page["date"] = min(page["date"], link["date"])
+        rows += pages.values()
+        count += len(pages)
+        while len(rows) >= SHARD_LINKS:
+            table = pyarrow.Table.from_pylist(rows[:SHARD_LINKS], schema=schema)
+            pyarrow.parquet.write_table(table, out / f"links-{shard:05d}.parquet", compression="zstd")
+            rows, shard = rows[SHARD_LINKS:], shard + 1
+    if rows or not shard:
+        table = pyarrow.Table.from_pylist(rows, schema=schema)
+        pyarrow.parquet.write_table(table, out / f"links-{shard:05d}.parquet", compression="zstd")
+    return count
+
+
+def read_links(folder: Path) -> Iterator[dict[str, Any]]:
+    """Stream the rows of a links folder."""
+    import pyarrow.parquet
+
+    from headwater.provenance import open_folder
+
+    open_folder(folder, "links")
+    for path in sorted(folder.glob("links-*.parquet")):
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=8192):
+                yield from batch.to_pylist()
+
+
+def _score(submission: dict[str, Any]) -> int:
+    score = _number(submission.get("score"))
+    if score is None:
+        score = (_number(submission.get("ups")) or 0) - (_number(submission.get("downs")) or 0)
+    return int(score)
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if number == number and abs(number) < 2**53 else None
+
+
+def _flag(value: Any) -> bool:
+    return value.strip().lower() in {"true", "1", "t"} if isinstance(value, str) else bool(value)
