@@ -40,6 +40,9 @@ COMMANDS = {
 }
 
 
+_INTERRUPTED = "Interrupted. What is complete is kept: run the same command again to go on."
+
+
 class LazyGroup(TyperGroup):
     """A group that knows its commands by name and imports a command's module when it is called."""
 
@@ -58,25 +61,31 @@ class LazyGroup(TyperGroup):
         return command
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The overview, from the table above, without importing any command."""
-        width = max(map(len, COMMANDS))
-        lines = [f"  {name.ljust(width)}  {text}" for name, (_, text) in COMMANDS.items()]
-        print(
-            "Usage: headwater COMMAND [OPTIONS]\n\n"
-            "GPT-1 and GPT-2 from raw text to a served model.\n\n"
-            "Commands:\n" + "\n".join(lines) + "\n\n"
-            "Options:\n"
-            "  --version  Print the version.\n"
-            "  --debug    Show tracebacks.\n\n"
-            "`headwater COMMAND --help` is the manual of a command. Start with: headwater quickstart"
-        )
+        """The overview, without importing any command."""
+        print(overview())
 
 
-app = typer.Typer(cls=LazyGroup, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+def overview() -> str:
+    """What `headwater --help` prints, from the table above."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name.ljust(width)}  {text}" for name, (_, text) in COMMANDS.items()]
+    return (
+        "Usage: headwater COMMAND [OPTIONS]\n\n"
+        "GPT-1 and GPT-2 from raw text to a served model.\n\n"
+        "Commands:\n" + "\n".join(lines) + "\n\n"
+        "Options:\n"
+        "  --version  Print the version.\n"
+        "  --debug    Show tracebacks.\n\n"
+        "`headwater COMMAND --help` is the manual of a command. Start with: headwater quickstart"
+    )
+
+
+app = typer.Typer(cls=LazyGroup, add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: bool = typer.Option(False, "--version", help="Print the version."),
     debug: bool = typer.Option(False, "--debug", help="Show tracebacks."),
 ) -> None:
@@ -84,6 +93,9 @@ def _root(
         from importlib.metadata import version as installed
 
         print(installed("headwater"))
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(overview())
         raise typer.Exit
     if debug:
         os.environ["HEADWATER_DEBUG"] = "1"
@@ -97,7 +109,8 @@ def main(arguments: list[str] | None = None) -> int:
         arguments = ["--debug", *(a for a in arguments if a != "--debug")]
     try:
         outcome: Any = get_command(app).main(arguments, prog_name="headwater", standalone_mode=False)
-        return outcome if isinstance(outcome, int) else 0
+        status = outcome if isinstance(outcome, int) else 0
+        return _fail(_INTERRUPTED, 130) if status == 130 else status
     except HeadwaterError as error:
         return _fail(f"Error: {error}", error.exit_status)
     except typer.Exit as leave:
@@ -106,7 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
         where = error.ctx.command_path if error.ctx else "headwater"
         return _fail(f"Error: {error.format_message()} See: {where} --help", 2)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("Interrupted. What is complete is kept: run the same command again to go on.", 130)
+        return _fail(_INTERRUPTED, 130)
     except BrokenPipeError:
         # The reader went away, as `| head` does: nothing failed, and nothing more can be said.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -114,7 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _fail(message: str, status: int) -> int:
-    if os.environ.get("HEADWATER_DEBUG"):
-        raise
+    if os.environ.get("HEADWATER_DEBUG") and sys.exc_info()[0]:
+        raise  # the exception being handled, with its traceback
     print(message, file=sys.stderr)
     return status

@@ -1,0 +1,48 @@
+# make quickstart    a model and a report from scratch, in minutes
+# make test          the tests, in minutes; make test-all: with those that take longer
+# make check         format, lint, types, the tree in the README
+# Each sets up what it needs in .venv, once.
+
+PYTHON ?= python3
+BIN := .venv/bin
+DATA := $(abspath $(wildcard ../shared/data))
+export HEADWATER_DATA ?= $(DATA)
+
+.PHONY: quickstart test test-all check format clean
+
+quickstart: .venv/.ready-quickstart
+	$(BIN)/headwater quickstart $(ARGS)
+
+# Two processes of one thread each: the tests are many and small.
+test: .venv/.ready-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
+
+test-all: .venv/.ready-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: .venv/.ready-dev
+	$(BIN)/ruff format --check src tests benchmarks examples tools
+	$(BIN)/ruff check src tests benchmarks examples tools
+	$(BIN)/mypy
+	$(BIN)/python tools/tree.py --check README.md README.ko.md
+
+format: .venv/.ready-dev
+	$(BIN)/ruff format src tests benchmarks examples tools
+	$(BIN)/ruff check --fix src tests benchmarks examples tools
+	$(BIN)/python tools/tree.py --write README.md README.ko.md
+
+clean:
+	rm -rf .venv build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/.created:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Headwater needs Python 3.11 or newer: make PYTHON=python3.12 …")'
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/.ready-quickstart: .venv/.created pyproject.toml constraints.txt
+	test -f .venv/.ready-dev || $(BIN)/python -m pip install -q -c constraints.txt -e '.[report]'
+	touch $@
+
+.venv/.ready-dev: .venv/.created pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	touch $@

@@ -1,0 +1,42 @@
+"""`headwater quickstart`: the whole flow, with what to try next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.cli.console import AsJson, Seed, emit, terminal_progress
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def quickstart(
+    minutes: Annotated[float, typer.Option("--minutes", help="Minutes of pre-training.")] = 4.0,
+    out: Annotated[Path, typer.Option("--out", help="Folder for everything.")] = Path("quickstart"),
+    text: Annotated[
+        list[Path] | None,
+        typer.Option("--text", help="Your own .txt, .md, .jsonl, .parquet files or folders. Repeatable."),
+    ] = None,
+    seed: Seed = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Train a GPT-2 on text that is at hand, see what it can do, and open a report of it.
+
+    Without --text the documentation inside the installed Python packages is the text. Interrupted, the same
+    command goes on from what is complete.
+    """
+    from headwater.quickstart import quickstart as run
+
+    result = run(out, minutes=minutes, text=text or (), seed=seed, progress=terminal_progress())
+    next_steps = (
+        f"The report: {result.report}\n\n"
+        "Worth trying next:\n"
+        f"  headwater generate --model {result.model} --prompt 'Return the'\n"
+        f"  headwater quickstart --text YOUR_TEXT_FOLDER --minutes 20 --out my-model\n"
+        f"  headwater lineage {result.model}"
+    )
+    paths = {"out": str(result.out), "model": str(result.model), "report": str(result.report)}
+    emit(paths | result.figures, as_json=as_json, text=next_steps)

@@ -1,0 +1,160 @@
+"""What a pre-training run will cost, said before anything is spent: `headwater pretrain --dry-run`.
+
+The model is built as the run would build it and trains for a few real updates on the real tokens; nothing is
+written. What cannot fit is not tried: weights and optimizer are counted first.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headwater.model import build_model
+from headwater.pretrain import PretrainConfig, build_run, resolve
+from headwater.progress import SILENT
+from headwater.train.machine import available_memory, use_all_cores
+from headwater.train.optimizer import bytes_a_parameter
+from headwater.train.parallel import Ranks, join
+from headwater.train.plan import Memory, estimate_memory, time_updates
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The cost of a run. Memory in bytes, for one rank; times in seconds."""
+
+    preset: str
+    parameters: int
+    precision: str
+    tokens_an_update: int
+    updates: int
+    tokens: int
+    micro_batch: int
+    available: int
+    advice: str
+    memory: Memory | None = None  # None where not even the weights fit
+    next_lower: tuple[int, int] | None = None  # micro-batch, and the bytes it would take in all
+    peak: int | None = None  # of this process, measured
+    tokens_per_second: float | None = None
+    seconds: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        plain = asdict(self)
+        if self.memory is not None:
+            plain["memory"]["total"] = self.memory.total
+        return plain
+
+    def as_text(self) -> str:
+        """A table for a person."""
+        rows = [
+            ("model", f"{self.preset}, {self.parameters:,} parameters, {self.precision}"),
+            ("an update", f"{self.tokens_an_update:,} tokens"),
+            ("the run", f"{self.updates:,} updates, {self.tokens:,} tokens"),
+        ]
+        if self.memory is not None:
+            memory = self.memory
+            rows += [
+                ("weights", _size(memory.weights)),
+                ("optimizer", _size(memory.optimizer)),
+                ("gradients", _size(memory.gradients)),
+                ("activations", f"{_size(memory.activations)} at micro_batch = {self.micro_batch}"),
+                ("together", f"{_size(memory.total)} of {_size(self.available)} available"),
+            ]
+        if self.next_lower is not None:
+            micro_batch, size = self.next_lower
+            rows.append(("lower", f"{_size(size)} at micro_batch = {micro_batch}"))
+        if self.peak is not None:
+            rows.append(("this process", f"{_size(self.peak)} at its peak, measured"))
+        if self.tokens_per_second is not None and self.seconds is not None:
+            hours = self.seconds / 3600
+            duration = f"{self.seconds / 60:.1f} minutes" if hours < 2 else f"{hours:.1f} hours"
+            rows += [("speed", f"{self.tokens_per_second:,.0f} tokens/s, measured"), ("time", duration)]
+        rows.append(("advice", self.advice))
+        return "\n".join(f"{name:14}{value}" for name, value in rows)
+
+
+def forecast(config: PretrainConfig, tokens: Path, out: Path) -> Forecast:
+    """The cost of the run that `pretrain(config, tokens, out)` would be."""
+    use_all_cores()
+    ranks = join(config.device)
+    config = resolve(config, tokens, ranks)
+    assert config.micro_batch is not None
+    available = available_memory(ranks.device)
+    parameters = sum(p.numel() for p in build_model(config.architecture, device="meta").parameters())
+    dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+    common: dict[str, Any] = {
+        "preset": config.preset,
+        "parameters": parameters,
+        "precision": config.precision,
+        "tokens_an_update": config.batch_size * config.window,
+        "updates": config.steps,
+        "tokens": config.steps * config.batch_size * config.window,
+        "micro_batch": config.micro_batch,
+        "available": available,
+    }
+    state = parameters * bytes_a_parameter(dtype) // (ranks.count if config.shard else 1)
+    if state > available:
+        advice = f"It does not fit: weights and optimizer alone take {_size(state)}. "
+        advice += "Use a smaller --preset, or --set shard=true over several ranks"
+        return Forecast(**common, advice=advice)
+    run = build_run(config, tokens, out, ranks, SILENT)
+    first = run.read(0)[0]
+    one = type(first)(first.ids[:1], first.targets[:1], first.weights[:1])
+    memory = estimate_memory(run.trainer, one, config.micro_batch)
+    lower = _next_lower(config.micro_batch, memory)
+    if memory.total > available:
+        fits = int((available - memory.total + memory.activations) / (memory.activations / config.micro_batch))
+        advice = "It does not fit. "
+        advice += f"Use --set micro_batch={fits}" if fits >= 1 else "Use a smaller --preset or --set context"
+        return Forecast(
+            **common,
+            memory=memory,
+            next_lower=lower,
+            peak=None,
+            tokens_per_second=None,
+            seconds=None,
+            advice=advice,
+        )
+    update = time_updates(run.trainer, run.read)
+    started = time.perf_counter()
+    run.validate()
+    validation = time.perf_counter() - started
+    measurements = config.steps // config.validate_every + 1
+    return Forecast(
+        **common,
+        memory=memory,
+        next_lower=lower,
+        peak=_peak(ranks),
+        tokens_per_second=common["tokens_an_update"] / update,
+        seconds=config.steps * update + measurements * validation,
+        advice="It fits",
+    )
+
+
+def _next_lower(micro_batch: int, memory: Memory) -> tuple[int, int] | None:
+    if micro_batch == 1:
+        return None
+    half = micro_batch // 2
+    return half, memory.total - memory.activations + memory.activations * half // micro_batch
+
+
+def _peak(ranks: Ranks) -> int | None:
+    """Most bytes that this process has held: on the accelerator where there is one, else in memory."""
+    if ranks.device.type == "cuda":
+        return torch.cuda.max_memory_allocated(ranks.device)
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _size(count: float) -> str:
+    """`1.6 GB`, `420 MB`."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

@@ -1,0 +1,193 @@
+"""The flow, stage by stage: from text that is at hand to a trained model and a report.
+
+Every stage is the function behind a command of its own and writes a folder of its own below `out`; here is only
+what a person would decide between them: how large a model fits the time, how long to fine-tune. What is complete
+is kept, so that an interrupted quickstart, run again, goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from headwater.corpus.labels import choose_tasks, make_labels
+from headwater.corpus.pipeline import build
+from headwater.corpus.split import split
+from headwater.errors import UsageError
+from headwater.evaluate import evaluate
+from headwater.finetune.run import finetune
+from headwater.finetune.training import FinetuneConfig
+from headwater.inference.samples import write_samples
+from headwater.pretrain import PretrainConfig, build_run, pretrain, resolve
+from headwater.progress import SILENT, Progress
+from headwater.provenance import open_folder
+from headwater.report.html import report
+from headwater.tokenizer import train_tokenizer
+from headwater.tokens.pack import pack
+from headwater.train.machine import use_all_cores
+from headwater.train.parallel import Ranks, choose_device
+from headwater.train.plan import time_updates
+
+BUILT_IN = "python-docs"
+VALIDATION = 0.05
+# Candidates, smallest first, and how many tokens each weight of the blocks should see for the size to pay: a
+# larger model than that learns less in the same time than a smaller one.
+LADDER = ("gpt2-pico", "gpt2-nano", "gpt2-micro", "gpt2-mini", "gpt2-midi")
+TOKENS_A_WEIGHT = 5.0
+# Bytes of text for each vocabulary entry: a small text does not fill a large vocabulary.
+BYTES_AN_ENTRY = 1_500
+VOCABULARY = (512, 4_096)
+# Each of the four fine-tunings may take this share of the minutes.
+FINETUNE_SHARE = 1 / 12
+# Both fine-tuned models and the ones from scratch: small models learn faster than the paper's 6.25e-5.
+FINETUNE_RATE = 1e-3
+BATCH = 16  # sequences an update
+SAMPLE_PROMPTS = 4
+PROMPT_CHARACTERS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Quickstart:
+    """Where everything lies, and the figures in a few words."""
+
+    out: Path
+    model: Path
+    report: Path
+    figures: dict[str, Any]
+
+
+def quickstart(
+    out: Path,
+    *,
+    minutes: float = 4.0,
+    text: Sequence[Path] = (),
+    seed: int = 1,
+    progress: Progress = SILENT,
+) -> Quickstart:
+    """Run the whole flow below `out`; `minutes` is the time of pre-training, `text` the user's own files.
+
+    Raises UsageError for minutes that are not positive, DataError for text that cannot be used.
+    """
+    if not minutes > 0:
+        raise UsageError(f"--minutes {minutes:g} leaves no time to train", expected="a number above 0")
+    use_all_cores()
+    corpus, tokenizer, tokens, run = (out / name for name in ("corpus", "tokenizer", "tokens", "run"))
+    build([*text] or [BUILT_IN], corpus, progress=progress)
+    size = sum(len(document.text.encode()) for _, document in split(corpus, VALIDATION))
+    entries = max(VOCABULARY[0], min(VOCABULARY[1], size // BYTES_AN_ENTRY))
+    train_tokenizer([corpus], tokenizer, vocab_size=entries, progress=progress)
+    pack(corpus, tokenizer, tokens, VALIDATION, progress=progress)
+    model = pretrain(choose_recipe(tokens, run, minutes, seed, progress), tokens, run, progress=progress)
+    write_samples(model, choose_prompts(corpus), out / "samples", seed=seed, progress=progress)
+
+    tasks = choose_tasks(corpus)
+    labels = {name: out / "labels" / name for name in (tasks.classification, tasks.choice)}
+    for name, folder in labels.items():
+        make_labels(corpus, name, folder, VALIDATION, seed=seed, progress=progress)
+    protocols = ["heldout", "signature.docstring" if tasks.choice == "signature" else "continuation.four"]
+    zero_shot = out / "zero-shot"
+    results = evaluate(model, protocols, [tokens, labels[tasks.choice]], zero_shot, progress=progress)
+
+    tuned: dict[str, dict[str, Any]] = {}
+    folders: list[Path] = []
+    seconds = 60 * minutes * FINETUNE_SHARE
+    for name, folder in labels.items():
+        kind = "choice" if name == tasks.choice else "classify"
+        config = choose_finetuning(kind, folder, run, tokens, seconds, seed)
+        for from_scratch in (False, True):
+            place = out / "fine-tuned" / (f"{name}-from-scratch" if from_scratch else name)
+            tuned[place.name] = finetune(
+                config.model_copy(update={"from_scratch": from_scratch}),
+                place,
+                model=model,
+                train=folder / "train.jsonl",
+                validation=folder / "validation.jsonl",
+                progress=progress,
+            )
+            folders.append(place)
+    page = out / "report.html"
+    report([corpus, tokenizer, tokens, run, out / "samples", zero_shot, *folders], page)
+    figures = {
+        "results": [asdict(result) for result in results.results],
+        "fine-tuned": {name: {k: m[k] for k in ("accuracy", "chance", "majority")} for name, m in tuned.items()},
+    }
+    return Quickstart(out, model, page, figures)
+
+
+def choose_recipe(tokens: Path, run: Path, minutes: float, seed: int, progress: Progress) -> PretrainConfig:
+    """The largest model of the ladder that sees enough tokens in the minutes, measured on this machine.
+
+    A run that has begun keeps the recipe that it began with.
+    """
+    begun = run / "config.toml"
+    if begun.exists():
+        return PretrainConfig.load(begun)
+    ranks = Ranks(device=choose_device("auto"))
+    progress.start("choosing a size")
+    chosen, steps = "", 0
+    for name in LADDER:
+        config = resolve(PretrainConfig(preset=name, batch_size=BATCH, steps=100, seed=seed), tokens, ranks)
+        trial = build_run(config, tokens, run, ranks, SILENT)
+        update = time_updates(trial.trainer, trial.read)
+        possible = max(20, int(60 * minutes / update))
+        architecture = config.architecture
+        weights = 12 * architecture.layers * architecture.width**2
+        if chosen and possible * trial.tokens_an_update < TOKENS_A_WEIGHT * weights:
+            break
+        chosen, steps = name, possible
+    progress.finish(f"{chosen}, {steps:,} updates in {minutes:g} minutes")
+    return PretrainConfig(
+        preset=chosen,
+        batch_size=BATCH,
+        steps=steps,
+        learning_rate=3e-3,
+        warmup_steps=max(1, steps // 20),
+        validate_every=max(1, steps // 10),
+        checkpoint_every=max(1, steps // 10),
+        seed=seed,
+    )
+
+
+def choose_prompts(corpus: Path) -> list[str]:
+    """The beginnings of held-out documents, or of paragraphs where there are few, evenly over them."""
+    held_out = [document.text for part, document in split(corpus, VALIDATION) if part == "validation"]
+    if len(held_out) < SAMPLE_PROMPTS:
+        held_out = [paragraph for text in held_out for paragraph in text.split("\n\n")[1:] or [text]]
+    beginnings = list(dict.fromkeys(filter(None, map(_beginning, held_out))))
+    return beginnings[:: max(1, len(beginnings) // SAMPLE_PROMPTS)][:SAMPLE_PROMPTS]
+
+
+def _beginning(text: str) -> str:
+    """The first words of a text, cut between words where it has any."""
+    start = text.strip()[: PROMPT_CHARACTERS + 1]
+    if len(start) > PROMPT_CHARACTERS:
+        start = start.rsplit(None, 1)[0][:PROMPT_CHARACTERS]
+    return start
+
+
+def choose_finetuning(
+    task: str, labels: Path, run: Path, tokens: Path, seconds: float, seed: int
+) -> FinetuneConfig:
+    """As many updates as the seconds hold at the speed that pre-training had, three epochs at most."""
+    speed = statistics.median(
+        json.loads(line)["tokens_per_second"] for line in (run / "metrics.jsonl").read_text().splitlines()
+    )
+    counts = open_folder(tokens, "tokens").config["counts"]["train"]
+    tokens_a_byte = counts["tokens"] / counts["bytes"]
+    examples = (labels / "train.jsonl").read_bytes()
+    count = examples.count(b"\n")
+    rows = 4 if task == "choice" else 1  # a choice is four sequences, each with the context
+    tokens_an_example = max(1.0, rows * len(examples) / count * tokens_a_byte)
+    batch_size = 16
+    steps = int(seconds * speed / (tokens_an_example * batch_size))
+    return FinetuneConfig(
+        task=task,  # type: ignore[arg-type]
+        steps=max(10, min(steps, 3 * count // batch_size)),
+        batch_size=batch_size,
+        learning_rate=FINETUNE_RATE,
+        seed=seed,
+    )

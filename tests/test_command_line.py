@@ -1,0 +1,75 @@
+"""What holds for every command: help without torch, exit statuses, errors without tracebacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.cli.main import COMMANDS, main
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = ["torch", "numpy", "pyarrow", "tokenizers", "transformers", "rich", "pydantic"]
+    code = (
+        "import sys; from headwater.cli.main import main; status = main(['--help']); "
+        f"sys.exit(status or ' '.join(name for name in {heavy} if name in sys.modules) or 0)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    for name in COMMANDS:
+        assert f"  {name} " in result.stdout
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_has_a_manual_and_imports_no_torch_for_it(name: str) -> None:
+    code = (
+        f"import sys; from headwater.cli.main import main; status = main([{name!r}, '--help']); "
+        "sys.exit(status or ('torch' in sys.modules and 'torch was imported'))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "Usage: " in result.stdout
+
+
+def test_wrong_use_is_status_2_and_one_paragraph(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["pretrian"]) == 2
+    assert main(["pretrain", "--no-such-option"]) == 2
+    assert main(["pretrain", "--out", str(tmp_path / "run"), "--set", "stepz=3"]) == 2
+    assert main(["quickstart", "--minutes", "0", "--out", str(tmp_path / "q")]) == 2
+    errors = capfd.readouterr().err
+    assert "Traceback" not in errors
+    assert "Did you mean 'steps'?" in errors
+    assert "--minutes 0 leaves no time to train" in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_is_status_1_and_names_the_repair(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["pack", str(tmp_path / "nowhere"), "--tokenizer", str(tmp_path), "--out", str(tmp_path / "k")]) == 1
+    assert "nowhere" in capfd.readouterr().err
+
+
+def test_debug_shows_the_traceback_wherever_it_stands(tmp_path: Path) -> None:
+    arguments = ["lineage", str(tmp_path / "nowhere"), "--debug"]
+    environment = {k: v for k, v in os.environ.items() if k != "HEADWATER_DEBUG"}
+    result = subprocess.run(
+        [sys.executable, "-m", "headwater", *arguments], capture_output=True, text=True, env=environment
+    )
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+
+
+def test_json_is_one_object_on_stdout(tokens: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["lineage", str(tokens), "--json"]) == 0
+    chain = json.loads(capfd.readouterr().out)
+    assert chain["kind"] == "tokens"
+    assert {entry["kind"] for entry in chain["inputs"]} == {"corpus", "tokenizer"}
+
+
+def test_import_needs_no_heavy_package() -> None:
+    code = "import sys, headwater; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

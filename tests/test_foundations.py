@@ -1,0 +1,184 @@
+"""The ground floor: folders appear whole or not at all, say what they are, and notice when they were altered."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headwater.config import Config, merge, parse_settings
+from headwater.errors import DataError, FolderError, ResourceError, StorageError, UsageError
+from headwater.provenance import Stage, lineage, open_folder, read_manifest
+from headwater.resources import find
+from headwater.storage import atomic_write, read_text
+
+
+def write(out: Path, content: bytes = b"hello", **config: object) -> Path:
+    stage = Stage(out, kind="corpus", config=config, inputs={})
+    with stage.write() as work:
+        (work / "a.txt").write_bytes(content)
+    return out
+
+
+def test_identity_is_of_the_content(tmp_path: Path) -> None:
+    one, same, other = write(tmp_path / "a", x=1), write(tmp_path / "b", x=2), write(tmp_path / "c", b"x")
+    identities = [read_manifest(folder).identity for folder in (one, same, other)]
+    assert identities[0] == identities[1] != identities[2]
+
+
+def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
+    out = write(tmp_path / "a", rate=1)
+    assert Stage(out, kind="corpus", config={"rate": 1}, inputs={}).is_complete()
+    for kind, config, named in (("corpus", {"rate": 2}, "rate = 1"), ("tokens", {"rate": 1}, "a corpus")):
+        with pytest.raises(FolderError, match=named):
+            Stage(out, kind=kind, config=config, inputs={}).find()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with (
+        pytest.raises(FolderError, match="not Headwater's"),
+        Stage(tmp_path / "mine", kind="corpus", config={}, inputs={}).write(),
+    ):
+        pass
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
+
+
+def test_an_input_that_changed_is_another_request_and_shows_in_the_lineage(tmp_path: Path) -> None:
+    source = write(tmp_path / "source")
+    stage = Stage(tmp_path / "out", kind="tokens", config={}, inputs={"corpus": source})
+    with stage.write() as work:
+        (work / "t").write_text("t")
+    assert lineage(tmp_path / "out")["inputs"][0]["state"] == "complete"
+    (source / "a.txt").unlink()
+    (source / "headwater.json").unlink()
+    source.rmdir()
+    write(source, b"other")
+    with pytest.raises(FolderError, match="another corpus"):
+        Stage(tmp_path / "out", kind="tokens", config={}, inputs={"corpus": source}).find()
+    assert lineage(tmp_path / "out")["inputs"][0]["state"] == "changed"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), cut=st.booleans())
+def test_any_altered_or_cut_file_is_noticed(
+    tmp_path_factory: pytest.TempPathFactory, place: float, bit: int, cut: bool
+) -> None:
+    for name in ("a.txt", "headwater.json"):
+        folder = write(tmp_path_factory.mktemp("f") / "corpus", b"some bytes of text")
+        path = folder / name
+        content = bytearray(path.read_bytes())
+        index = int(place * len(content))
+        if cut:
+            content = content[:index]
+        else:
+            content[index] ^= 1 << bit
+        if name == "headwater.json" and _same_json(path, bytes(content)):
+            continue
+        path.write_bytes(bytes(content))
+        with pytest.raises((FolderError, DataError)) as caught:
+            open_folder(folder)
+        assert name in str(caught.value)
+
+
+def _same_json(path: Path, content: bytes) -> bool:
+    """White space may differ."""
+    try:
+        return bool(json.loads(content) == json.loads(path.read_bytes()))
+    except ValueError:
+        return False
+
+
+def test_killed_while_writing_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    code = (
+        "import os, signal; from pathlib import Path; from headwater.provenance import Stage\n"
+        f"with Stage(Path({str(tmp_path / 'out')!r}), kind='corpus', config={{}}, inputs={{}}).write() as work:\n"
+        "    (work / 'half').write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+    assert not (tmp_path / "out").exists()
+    write(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_failed_write_keeps_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "precious"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), atomic_write(path) as handle:
+        handle.write(b"new and half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_a_storage_error() -> None:
+    from headwater.storage import storage_errors
+
+    with pytest.raises(StorageError, match="no space is left"), storage_errors(Path("x")):
+        descriptor = os.open("/dev/full", os.O_WRONLY)
+        try:
+            os.write(descriptor, b"x")
+        finally:
+            os.close(descriptor)
+
+
+def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes("first\nsecond\nna\xefve".encode("latin1"))
+    with pytest.raises(DataError, match=r"0xef in line 3.*iconv"):
+        read_text(path)
+    path.write_bytes(b"\x7fELF\x00\x00")
+    with pytest.raises(DataError, match="binary"):
+        read_text(path)
+
+
+class Inner(Config):
+    depth: int = 1
+
+
+class Outer(Config):
+    rate: float = 0.1
+    inner: Inner = Inner()
+
+
+def test_configuration_merges_and_names_what_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text("rate = 0.5\n[inner]\ndepth = 3\n")
+    config = Outer.load(path, parse_settings(["rate=0.25"]))
+    assert (config.rate, config.inner.depth) == (0.25, 3)
+    config.save(tmp_path / "saved.toml")
+    assert Outer.load(tmp_path / "saved.toml") == config
+    with pytest.raises(UsageError, match=r"inner\.dept.*Did you mean 'depth'"):
+        Outer.load(path, parse_settings(["inner.dept=4"]))
+    with pytest.raises(UsageError, match="rate = 'fast'"):
+        Outer.load(path, parse_settings(["rate=fast"]))
+    path.write_text("rate = = 1")
+    with pytest.raises(UsageError, match="not valid TOML"):
+        Outer.load(path)
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), st.integers()), st.dictionaries(st.sampled_from("abc"), st.integers())
+)
+def test_the_later_layer_wins(base: dict[str, int], over: dict[str, int]) -> None:
+    assert merge({"t": base}, {"t": over}) == {"t": base | over}
+
+
+def test_resources_are_found_by_hash_and_never_fetched_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_DATA", str(tmp_path))
+    monkeypatch.setenv("HEADWATER_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(ResourceError, match=r"gpt1/vocab_40000.bpe was not found"):
+        find("gpt1/vocab_40000.bpe")
+    wrong = tmp_path / "tokenizers" / "gpt1" / "vocab_40000.bpe"
+    wrong.parent.mkdir(parents=True)
+    wrong.write_text("#version: 0.2\na b\n")
+    with pytest.raises(ResourceError, match="its hash differs"):
+        find("gpt1/vocab_40000.bpe")
