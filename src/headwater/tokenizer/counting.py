@@ -1,25 +1,42 @@
 """Where training text comes from, and how often each word of it occurs.
 
-A source is a corpus folder, a UTF-8 text file, a folder of text files, or texts in memory. Text is read in blocks that
-end where the pre-split has a border, so that memory follows the number of distinct words, not the size of the text.
+A source is a corpus folder, a UTF-8 text file, a folder of text files, or texts in memory. Text is read in
+blocks that end where the pre-split has a border, so that memory follows the number of distinct words, not
+the size of the text. Only words are counted here; `merges` learns from the counts.
 """
 
 from __future__ import annotations
 
 import codecs
+import os
+import queue
 import re
-from collections import Counter
+import unicodedata
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from headwater.errors import DataError
 from headwater.progress import SILENT, Progress
 from headwater.provenance import MANIFEST
-from headwater.tokenizer.gpt2 import check_unicode
+from headwater.tokenizer import compiled
+from headwater.tokenizer.gpt1 import WordSplitter
+from headwater.tokenizer.gpt2 import to_bytes
+from headwater.tokenizer.merges import WordCounts
+from headwater.tokenizer.vocabulary import BYTE_ORDER, characters_to_bytes
 
-BLOCK_BYTES = 1 << 23
+BLOCK_BYTES = 1 << 22
+# Each thread counts for itself, so that more of them cost memory.
+_THREADS = 4
+# No letter, number or space lies beyond this code point.
+_LAST_LETTER = 0x32400
 _TEXT_SUFFIXES = {".txt", ".text", ".md", ".tokens", ".csv", ".tsv", ".json", ".jsonl", ".raw"}
-# The last place of a block where both kinds of pre-split have a border: between a visible character and a space.
+# The last place of a block where both kinds of pre-split have a border: between a visible character and a
+# space.
 _LAST_BORDER = re.compile(r".*\S(?=[ \n])", re.DOTALL)
 
 Sources = str | Path | Iterable[str | Path]
@@ -28,7 +45,8 @@ Sources = str | Path | Iterable[str | Path]
 def list_sources(sources: Sources) -> list[Path | str]:
     """Each source as a path that exists or as a text.
 
-    A string is a path when it names something that exists. Raises DataError for what looks like a path and is none.
+    A string is a path when it names something that exists. Raises DataError for what looks like a path and is
+    none.
     """
     given = [sources] if isinstance(sources, str | Path) else list(sources)
     found: list[Path | str] = []
@@ -40,15 +58,17 @@ def list_sources(sources: Sources) -> list[Path | str]:
         exists = bool(str(source)) and path.exists()
         if exists:
             found.append(path)
-        elif isinstance(source, Path) or path.suffix in _TEXT_SUFFIXES and not re.search(r"\s", source):
-            raise DataError(f"{path} does not exist", expected="a corpus, a text file or a folder of text files")
+        elif isinstance(source, Path) or (path.suffix in _TEXT_SUFFIXES and not re.search(r"\s", source)):
+            raise DataError(
+                f"{path} does not exist", expected="a corpus, a text file or a folder of text files"
+            )
         else:
             found.append(source)
     return found
 
 
 def source_files(path: Path) -> list[Path]:
-    """The text files of a source that is no corpus: the file itself, or those of the folder in order of name."""
+    """The text files of a source that is no corpus: itself, or those of the folder in order of name."""
     if path.is_file():
         return [path]
     files = sorted(p for p in path.rglob("*") if p.suffix in _TEXT_SUFFIXES and p.is_file())
@@ -75,7 +95,7 @@ def read_blocks(sources: Sources, separators: Sequence[str] = ()) -> Iterator[st
 def _blocks(sources: Sources) -> Iterator[str]:
     for source in list_sources(sources):
         if isinstance(source, str):
-            check_unicode([source])
+            to_bytes([source])
             yield source
         elif (source / MANIFEST).is_file():
             from headwater.corpus.folder import read_documents
@@ -115,18 +135,112 @@ def _file_blocks(path: Path) -> Iterator[str]:
         yield rest.removeprefix("\ufeff")
 
 
-def count_byte_words(blocks: Iterable[str], progress: Progress = SILENT) -> Counter[bytes]:
-    """How often each piece of GPT-2's pre-split occurs, as UTF-8 bytes."""
+def count_byte_words(texts: Iterable[str], progress: Progress = SILENT) -> WordCounts:
+    """How often each piece of GPT-2's pre-split occurs, as the ids of its UTF-8 bytes.
+
+    Progress advances by the bytes read.
+    """
+    order = np.empty(256, np.int32)
+    order[list(BYTE_ORDER)] = np.arange(256)
+    if compiled.load() is None:
+        return _count_with_library(texts, order, progress)
+    categories = character_categories()
+    threads = max(1, min(_THREADS, os.cpu_count() or 1))
+    counters = [compiled.CompiledCounter(categories) for _ in range(threads)]
+    idle: queue.SimpleQueue[compiled.CompiledCounter] = queue.SimpleQueue()
+    for counter in counters:
+        idle.put(counter)
+
+    def work(batch: list[bytes]) -> int:
+        counter = idle.get()
+        for text in batch:
+            counter.add(text)
+        idle.put(counter)
+        return sum(map(len, batch))
+
+    done = 0
+    with ThreadPoolExecutor(threads) as pool:
+        running: deque[Future[int]] = deque()
+        for batch in _batches(texts):
+            running.append(pool.submit(work, batch))
+            if len(running) > threads:
+                done += running.popleft().result()
+                progress.advance(done)
+        for future in running:
+            done += future.result()
+            progress.advance(done)
+    for counter in counters[1:]:
+        counters[0].merge(counter)
+    return WordCounts(*counters[0].export(order))
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[bytes]]:
+    """Texts as UTF-8 in lists of about BLOCK_BYTES."""
+    batch: list[bytes] = []
+    size = 0
+    for text in texts:
+        batch.append(text.encode())
+        size += len(batch[-1])
+        if size >= BLOCK_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def character_categories() -> npt.NDArray[np.uint8]:
+    """Sign 0, letter 1, number 2 or space 3 for each code point up to the last one that is no sign."""
+    kinds = np.zeros(_LAST_LETTER, np.uint8)
+    for code, character in enumerate(map(chr, range(_LAST_LETTER))):
+        major = unicodedata.category(character)[0]
+        if major == "L":
+            kinds[code] = 1
+        elif major == "N":
+            kinds[code] = 2
+        elif character.isspace() and code not in range(0x1C, 0x20):  # Python's spaces, not Unicode's
+            kinds[code] = 3
+    return kinds
+
+
+def _count_with_library(texts: Iterable[str], order: npt.NDArray[np.int32], progress: Progress) -> WordCounts:
+    """The same by the `tokenizers` library."""
     from tokenizers import pre_tokenizers
 
     splitter = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     counted: Counter[str] = Counter()
     done = 0
-    for block in blocks:
-        for line in block.split("\0"):
-            counted.update(piece for piece, _ in splitter.pre_tokenize_str(line))
-        done += len(block.encode())
+    for text in texts:
+        counted.update(piece for piece, _ in splitter.pre_tokenize_str(text))
+        done += len(text.encode())
         progress.advance(done)
-    from headwater.tokenizer.vocabulary import characters_to_bytes
+    ids = order.tolist()
+    return WordCounts.of(
+        ([ids[byte] for byte in characters_to_bytes(piece)], count) for piece, count in counted.items()
+    )
 
-    return Counter({characters_to_bytes(piece): count for piece, count in counted.items()})
+
+def count_character_words(texts: Iterable[str], progress: Progress = SILENT) -> Counter[str]:
+    """How often each of GPT-1's lower-case words occurs, newlines left out; progress as above."""
+    splitter = WordSplitter()
+    chunk_counts: Counter[str] = Counter()
+    words_of: dict[str, list[str] | None] = {}
+    counts: Counter[str] = Counter()
+    done = 0
+    for text in texts:
+        for line in splitter.repaired_lines(text):
+            chunks = line.split()
+            alone = True
+            for chunk in chunks:
+                if chunk not in words_of:
+                    words_of[chunk] = splitter.split_chunk(chunk)
+                alone = alone and words_of[chunk] is not None
+            if alone:
+                chunk_counts.update(chunks)
+            else:
+                counts.update(splitter.split_line(line))
+        done += len(text.encode("utf-8", "replace"))
+        progress.advance(done)
+    for chunk, count in chunk_counts.items():
+        for word in words_of[chunk] or ():
+            counts[word] += count
+    return counts

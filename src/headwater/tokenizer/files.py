@@ -1,7 +1,7 @@
 """Vocabulary files: Hugging Face's four, and the two of OpenAI's releases.
 
-A folder that `write_files` made, a Hugging Face folder with or without `vocab.json`, and a folder as OpenAI released it
-all give a `Vocabulary`. Nothing is guessed: what does not fit is named with its line.
+A folder that `write_files` made, a Hugging Face folder with or without `vocab.json`, and a folder as OpenAI
+released it all give a `Vocabulary`. Nothing is guessed: what does not fit is named with its line.
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ def _read_tokenizer_json(folder: Path) -> Vocabulary:
     content = read_json(path)
     model = content.get("model") if isinstance(content, dict) else None
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict) or "merges" not in model:
-        raise DataError(f"{path} holds no byte-pair encoding", expected="a tokenizer of GPT-1's or GPT-2's kind")
+        raise DataError(
+            f"{path} holds no byte-pair encoding", expected="a tokenizer of GPT-1's or GPT-2's kind"
+        )
     pairs = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
     for number, pair in enumerate(pairs, 1):
         if len(pair) != 2:
@@ -140,7 +142,7 @@ def _splits_as_gpt2(content: Mapping[str, Any]) -> bool:
 
 
 def write_files(vocabulary: Vocabulary, folder: Path) -> None:
-    """Write `tokenizer.json`, `vocab.json`, `merges.txt` and `tokenizer_config.json` into an existing folder."""
+    """Write the four files of Hugging Face into an existing folder."""
     write_text(folder / "tokenizer.json", tokenizer_json(vocabulary, specials=True))
     write_json(folder / "vocab.json", vocabulary.ids)
     lines = ["#version: 0.2", *(f"{left} {right}" for left, right in vocabulary.merges), ""]
@@ -151,12 +153,16 @@ def write_files(vocabulary: Vocabulary, folder: Path) -> None:
 def tokenizer_json(vocabulary: Vocabulary, *, specials: bool) -> str:
     """The vocabulary as the JSON of the `tokenizers` library; without its special tokens they are plain text.
 
-    Kind gpt1 is written as `transformers` writes GPT-1's, with BERT's rules for splitting: that library cannot
-    express the original's, so that its ids differ from ours wherever those rules do.
+    Kind gpt1 is written as `transformers` writes GPT-1's, with BERT's rules for splitting: that library
+    cannot express the original's, so that its ids differ from ours wherever those rules do.
     """
     gpt2 = vocabulary.kind == "gpt2"
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    ids = {token: index for token, index in vocabulary.ids.items() if specials or token not in vocabulary.specials}
+    ids = {
+        token: index
+        for token, index in vocabulary.ids.items()
+        if specials or token not in vocabulary.specials
+    }
     added = _added_entries(vocabulary) if specials else {}
     content = {
         "version": "1.0",

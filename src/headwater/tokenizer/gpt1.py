@@ -1,11 +1,11 @@
 """GPT-1's encoding, with the ids of the authors' code at many times its speed.
 
-The authors repair a text with ftfy, standardise it, split it with spaCy's English tokenizer, lower-case the words and
-merge characters (Radford et al. 2018, section 4.1; `reference` shows it plainly). Three facts make it fast, each held
-by a property test: most lines need no repair, and a line that ftfy would leave alone is known by its characters;
-standardisation and spaCy's rules act inside chunks between white space, so that the ids of a chunk can be
-remembered; and letters that are no special case of spaCy's are one word. Where a special case of spaCy's
-could reach across white space, the whole line goes through spaCy.
+The authors repair a text with ftfy, standardise it, split it with spaCy's English tokenizer, lower-case the
+words and merge characters (Radford et al. 2018, section 4.1; `reference` shows it plainly). Three facts
+make it fast, each held by a property test: most lines need no repair, and a line that ftfy would leave
+alone is known by its characters; standardisation and spaCy's rules act inside chunks between white space,
+so that the ids of a chunk can be remembered; and letters that are no special case of spaCy's are one word.
+Where a special case of spaCy's could reach across white space, the whole line goes through spaCy.
 
 Decoding is readable, not exact: case and spacing are lost when a text is encoded.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -85,7 +85,7 @@ class WordCodec:
         return self._newline.join(lines)
 
     def _encode_line(self, line: str, chunks: list[str]) -> bytes:
-        """Learn the chunks of a line that are new; a line where one needs its neighbours goes through whole."""
+        """Learn the new chunks of a line; a line where one needs its neighbours goes through whole."""
         assert self._splitter is not None
         if len(self._chunks) > _REMEMBERED:
             self._chunks.clear()
@@ -114,9 +114,9 @@ class WordCodec:
                 unk_token=UNKNOWN,
                 end_of_word_suffix=WORD_END,
             )
-        ids = array("I", [token.id for token in self._model.tokenize(word)]).tobytes()
-        self._words[word] = ids
-        return ids
+        merged = array("I", [token.id for token in self._model.tokenize(word)]).tobytes()
+        self._words[word] = merged
+        return merged
 
 
 class WordSplitter:
@@ -133,7 +133,7 @@ class WordSplitter:
                 f"GPT-1's tokenizer needs the package {error.name}", repair="pip install 'headwater[gpt1]'"
             ) from None
         self._ftfy: Any = ftfy
-        self._tokenizer: Any = spacy.blank("en").tokenizer
+        self._tokenizer = cast(Any, spacy.blank("en").tokenizer)
         self._repairs = _CharacterRepairs()
         rules = self._tokenizer.rules
         # Special cases that hold an affix are matched again over the tokens of a text, white space ignored. A

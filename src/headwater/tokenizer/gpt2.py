@@ -1,29 +1,28 @@
-"""GPT-2's encoding: the pre-split and byte-level pairs of Radford et al. 2019, section 2.2, by the fastest engine at hand.
+"""GPT-2's encoding: pre-split and byte-level pairs of Radford et al. 2019, section 2.2.
 
-Decided here: which engine encodes. `tokenizers` always can; `engines` offers a faster one, used for much text and
-only after its ids were compared. Lone surrogates have no bytes and are refused, so that decode(encode(x)) == x.
+Decided here: which of the two `engines` encodes. The library's own does until there is much text; then the
+faster one takes over, if its ids stand the comparison. Lone surrogates have no bytes and are refused, so that
+decode(encode(x)) == x for every text.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError
-from headwater.tokenizer.files import tokenizer_json
+from headwater.tokenizer.engines import Engine, LibraryEngine, fast_engine
 from headwater.tokenizer.vocabulary import Vocabulary, characters_to_bytes
 
-# The original's pre-split (encoder.py of the release), for engines that take a pattern. Upper-case contractions
-# are not matched: an oversight of the authors that every GPT-2 vocabulary depends on.
+# The original's pre-split (encoder.py of the release), for engines that take a pattern. Upper-case
+# contractions are not matched: an oversight of the authors that every GPT-2 vocabulary depends on.
 PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
-# Between a visible character and a space no piece of the pre-split goes on: a long text may be cut there.
-_SAFE_CUT = re.compile(r"(?<=\S)(?=[ \n])")
-_CUT_CHARACTERS = 1 << 16
+# Text that the library's engine has encoded before it is worth loading and checking the fast one.
+_WORTHWHILE_BYTES = 1 << 21
 
 
 class ByteLevelCodec:
@@ -36,64 +35,48 @@ class ByteLevelCodec:
             names[index].encode() if index in names else characters_to_bytes(token)
             for index, token in enumerate(vocabulary.tokens)
         ]
-        self._engine: Any = None
+        self._engine: Engine | None = None
+        self._encoded_bytes = 0
+        self._settled = False
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text."""
         ids, offsets = self.encode_array(texts)
-        whole = ids.tolist()
-        return [whole[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+        whole, borders = ids.tolist(), offsets.tolist()
+        return [whole[start:end] for start, end in pairwise(borders)]
 
     def encode_array(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
         """(ids of all texts in one array, offsets of len(texts) + 1)."""
-        check_unicode(texts)
-        if self._engine is None:
-            from tokenizers import Tokenizer
-
-            self._engine = Tokenizer.from_str(tokenizer_json(self.vocabulary, specials=False))
-        parts: list[list[int]] = []
-        offsets = np.zeros(len(texts) + 1, np.int64)
-        pieces: list[str] = []
-        owners: list[int] = []
-        for index, text in enumerate(texts):
-            for piece in cut(text):
-                pieces.append(piece)
-                owners.append(index)
-        for start in range(0, len(pieces), 256):
-            group = self._engine.encode_batch_fast(pieces[start : start + 256], add_special_tokens=False)
-            for owner, encoding in zip(owners[start : start + 256], group, strict=True):
-                parts.append(encoding.ids)
-                offsets[owner + 1] += len(encoding.ids)
-        np.cumsum(offsets, out=offsets)
-        ids = np.fromiter((i for part in parts for i in part), np.uint32, count=int(offsets[-1]))
-        return ids, offsets
+        data = to_bytes(texts)
+        if not self._settled:
+            self._encoded_bytes += sum(map(len, data))
+            self._choose()
+        assert self._engine is not None
+        return self._engine.encode(data)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids; bytes that are no UTF-8 become U+FFFD."""
         return b"".join([self.token_bytes[i] for i in ids]).decode("utf-8", errors="replace")
 
-
-def cut(text: str) -> Iterator[str]:
-    """The text in pieces of some 64 Ki characters, cut only where the pre-split has a border in any case."""
-    start = 0
-    while len(text) - start > _CUT_CHARACTERS:
-        border = _SAFE_CUT.search(text, start + _CUT_CHARACTERS)
-        if border is None:
-            break
-        yield text[start : border.start()]
-        start = border.start()
-    yield text[start:] if start else text
+    def _choose(self) -> None:
+        if self._engine is None:
+            self._engine = LibraryEngine(self.vocabulary)
+        if self._encoded_bytes >= _WORTHWHILE_BYTES:
+            self._engine = fast_engine(self.vocabulary, self._engine) or self._engine
+            self._settled = True
 
 
-def check_unicode(texts: Sequence[str]) -> None:
-    """Raise DataError for a text with a lone surrogate, which no encoding of Unicode can hold."""
-    for number, text in enumerate(texts):
+def to_bytes(texts: Sequence[str]) -> list[bytes]:
+    """The texts as UTF-8; raises DataError for a lone surrogate, which no encoding of Unicode can hold."""
+    data = []
+    for number, text in enumerate(texts, 1):
         try:
-            text.encode("utf-8")
+            data.append(text.encode("utf-8"))
         except UnicodeEncodeError as error:
-            which = f"text {number + 1} of {len(texts)}" if len(texts) > 1 else "the text"
+            which = f"text {number} of {len(texts)}" if len(texts) > 1 else "the text"
             raise DataError(
                 f"{which} has the lone surrogate U+{ord(text[error.start]):04X} at character {error.start}",
                 expected="Unicode text",
                 repair="Replace it, as with: text.encode('utf-8', 'replace').decode('utf-8')",
             ) from None
+    return data

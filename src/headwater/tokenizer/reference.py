@@ -1,8 +1,9 @@
 """The obvious version of everything: slow, short, to be read beside the papers and compared against in tests.
 
-GPT-2: the pre-split of the authors' encoder and byte-pair merging, Radford et al. 2019, section 2.2. GPT-1: ftfy,
-the authors' text standardisation with its quirks, spaCy's English tokenizer, lower case, character pairs with `</w>`,
-Radford et al. 2018, section 4.1. Training: count every pair, merge the most frequent one, start again.
+GPT-2: the pre-split of the authors' encoder and byte-pair merging, Radford et al. 2019, section 2.2. GPT-1:
+ftfy, the authors' text standardisation with its quirks, spaCy's English tokenizer, lower case, character
+pairs with `</w>`, Radford et al. 2018, section 4.1. Training: count every pair, merge the most frequent
+one, start again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from headwater.tokenizer.vocabulary import (
@@ -25,8 +27,8 @@ CONTRACTIONS = ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d")
 
 
 def split_gpt2(text: str) -> list[str]:
-    """The pieces inside which GPT-2 merges: contractions, then words, numbers or signs with a space before them, then
-    white space, of which the last character is left to what follows it.
+    """The pieces inside which GPT-2 merges: contractions; words, numbers or signs with a space before them; white
+    space, of which the last character is left to what follows it.
     """
     pieces = []
     place = 0
@@ -67,7 +69,7 @@ def merge_word(symbols: Sequence[str], ranks: dict[tuple[str, str], int]) -> lis
     """Merge the adjacent pair of the lowest rank, everywhere it occurs, until no pair has a rank."""
     word = list(symbols)
     while len(word) > 1:
-        best = min(zip(word, word[1:], strict=False), key=lambda pair: ranks.get(pair, len(ranks)))
+        best = min(pairwise(word), key=lambda pair: ranks.get(pair, len(ranks)))
         if best not in ranks:
             break
         word = _merge(word, best)
@@ -100,7 +102,8 @@ def encode_gpt2(text: str, vocabulary: Vocabulary) -> list[int]:
 def standardize(text: str) -> str:
     """GPT-1's text standardisation: fewer kinds of dash, signs set apart, white space made simple.
 
-    The backslash is not set apart: in the authors' pattern, which is no raw string, its branch means a plus sign.
+    The backslash is not set apart: in the authors' pattern, which is no raw string, its branch means a plus
+    sign.
     """
     for dash in "—–―":
         text = text.replace(dash, "-")
@@ -136,16 +139,16 @@ def learn_merges(
 ) -> list[tuple[str, str]]:
     """Merges in order of rank until `new_tokens` new tokens were made or no pair is left.
 
-    Of equally frequent pairs the one whose tokens came first, left one before right one. `alphabet` is in the order
-    of its ids.
+    Of equally frequent pairs the one whose tokens came first, left one before right one. `alphabet` is in
+    the order of its ids.
     """
     tokens = {symbol: index for index, symbol in enumerate(alphabet)}
-    counted = {word: count for word, count in words.items()}
+    counted = dict(words)
     merges = []
     while len(tokens) < len(alphabet) + new_tokens:
         pairs: Counter[tuple[str, str]] = Counter()
         for word, count in counted.items():
-            for pair in zip(word, word[1:], strict=False):
+            for pair in pairwise(word):
                 pairs[pair] += count
         if not pairs:
             break

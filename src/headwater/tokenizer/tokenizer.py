@@ -1,13 +1,13 @@
 """The tokenizer that everything else uses: one class, two kinds.
 
-`Tokenizer` knows special tokens, names and folders; a codec (`gpt2`, `gpt1`) turns ordinary text into ids and back.
-Special tokens in a text stay text unless the caller allows them.
+`Tokenizer` knows special tokens, names and folders; a codec (`gpt2`, `gpt1`) turns ordinary text into ids
+and back. Special tokens in a text stay text unless the caller allows them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from headwater.progress import SILENT, Progress
 from headwater.tokenizer.files import read_folder, read_pair, write_files
 from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
+from headwater.tokenizer.ranks import vocabulary_from_ranks
 from headwater.tokenizer.vocabulary import END_OF_TEXT, TASK_TOKENS, Kind, Vocabulary
 
 _ORIGINALS = {
@@ -71,6 +72,29 @@ class Tokenizer:
 
         return cls(learn_vocabulary(files_or_texts, kind, vocab_size, special_tokens, progress=progress))
 
+    @classmethod
+    def from_ranks(
+        cls, ranks: Mapping[bytes, int], special_tokens: Mapping[str, int] | None = None
+    ) -> Tokenizer:
+        """A tokenizer of kind gpt2 from tiktoken's form of one: the rank of each token's bytes.
+
+        The encoding that the ranks come from must split text by GPT-2's pattern
+        (`headwater.tokenizer.PATTERN`), as tiktoken's "gpt2" and "r50k_base" do. Raises DataError when the
+        ranks are no byte-level vocabulary.
+        """
+        return cls(vocabulary_from_ranks(ranks, special_tokens or {}))
+
+    def ranks(self) -> dict[bytes, int]:
+        """Kind gpt2 in tiktoken's form: the id of each ordinary token's bytes.
+
+        `tiktoken.Encoding("mine", pat_str=PATTERN, mergeable_ranks=tokenizer.ranks(),
+        special_tokens=tokenizer.special_tokens)` gives the same ids.
+        """
+        if self.kind != "gpt2":
+            raise UsageError("a tokenizer of kind gpt1 has no byte ranks", expected="kind gpt2")
+        special = set(self.vocabulary.specials.values())
+        return {data: i for i, data in enumerate(self._codec.token_bytes) if i not in special}
+
     @property
     def kind(self) -> Kind:
         """Which of the two encodings this is."""
@@ -108,11 +132,11 @@ class Tokenizer:
 
     @property
     def identity(self) -> str:
-        """Hash over everything that decides an id: equal for equal tokenizers wherever they were loaded from."""
+        """Hash over everything that decides an id: equal for equal tokenizers wherever they lie."""
         return self.vocabulary.identity
 
     def with_task_tokens(self) -> Tokenizer:
-        """The tokenizer that fine-tuning uses: `_start_`, `_delimiter_`, `_classify_` as three rows after the rest.
+        """With `_start_`, `_delimiter_`, `_classify_`, which fine-tuning uses, as three rows after the rest.
 
         Ids 40,478 to 40,480 for the original GPT-1, 50,257 to 50,259 for GPT-2. A tokenizer that has them is
         returned as it is.
@@ -164,7 +188,7 @@ class Tokenizer:
         return self._codec.decode([self._checked(i) for i in ids])
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes that a token stands for: exact for kind gpt2; for gpt1 its UTF-8 text, a space after a word."""
+        """The bytes that a token stands for: exact for kind gpt2, UTF-8 with a space after a word for gpt1."""
         return self._codec.token_bytes[self._checked(token)]
 
     def token_text(self, token: int) -> str:
@@ -191,7 +215,9 @@ class Tokenizer:
 
 def _as_texts(texts: Sequence[str]) -> list[str]:
     if isinstance(texts, str):
-        raise UsageError("a lone text was given where a list of texts belongs", repair="Use encode, or [text]")
+        raise UsageError(
+            "a lone text was given where a list of texts belongs", repair="Use encode, or [text]"
+        )
     return list(texts)
 
 

@@ -1,22 +1,39 @@
 """Learn a vocabulary of either kind, and the stage that writes it as a folder.
 
-Words are counted first, then merges are learned from the counts. Ids follow the originals' layout. Kind gpt2: the
-256 bytes, the merges in order, the special tokens (`<|endoftext|>` first).
+Words are counted first, then merges are learned from the counts. Ids follow the originals' layout. Kind
+gpt2: the 256 bytes, the merges in order, the special tokens (`<|endoftext|>` first). Kind gpt1: `<unk>`,
+the characters, the same ones at the end of a word, the merges, the newline, special tokens if any.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from headwater.errors import UsageError
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
-from headwater.tokenizer.counting import Sources, count_byte_words, list_sources, read_blocks
+from headwater.tokenizer.counting import (
+    Sources,
+    count_byte_words,
+    count_character_words,
+    list_sources,
+    read_blocks,
+)
 from headwater.tokenizer.files import write_files
-from headwater.tokenizer.merges import learn_merges
+from headwater.tokenizer.merges import WordCounts, learn_merges
 from headwater.tokenizer.tokenizer import Tokenizer
-from headwater.tokenizer.vocabulary import BYTE_CHARACTERS, BYTE_ORDER, END_OF_TEXT, Kind, Vocabulary
+from headwater.tokenizer.vocabulary import (
+    BYTE_CHARACTERS,
+    BYTE_ORDER,
+    END_OF_TEXT,
+    NEWLINE,
+    UNKNOWN,
+    WORD_END,
+    Kind,
+    Vocabulary,
+)
 
 
 def train_tokenizer(
@@ -36,7 +53,9 @@ def train_tokenizer(
     list_sources(sources)  # a path that does not exist is named before anything else happens
     names = ["source"] if len(sources) == 1 else [f"source {number + 1}" for number in range(len(sources))]
     config = {"kind": kind, "vocab_size": vocab_size, "special_tokens": list(special_tokens)}
-    stage = Stage(out, kind="tokenizer", config=config, inputs=dict(zip(names, map(Path, sources), strict=True)))
+    stage = Stage(
+        out, kind="tokenizer", config=config, inputs=dict(zip(names, map(Path, sources), strict=True))
+    )
     if stage.is_complete():
         progress.note(f"{out} is already there, complete")
         return Tokenizer.load(out)
@@ -55,31 +74,56 @@ def learn_vocabulary(
     progress: Progress = SILENT,
 ) -> Vocabulary:
     """The vocabulary that the text of `sources` gives; see `Tokenizer.train`."""
-    if kind != "gpt2":
-        raise UsageError(f"{kind!r} is no kind of tokenizer", expected="gpt2 or gpt1")
-    specials = list(dict.fromkeys([END_OF_TEXT, *special_tokens]))
-    room = vocab_size - len(BYTE_ORDER) - len(specials)
-    if room < 0:
-        raise UsageError(
-            f"a vocabulary of {vocab_size} cannot hold 256 bytes and {len(specials)} special tokens",
-            expected=f"at least {256 + len(specials)}",
-        )
+    specials = list(dict.fromkeys([*([END_OF_TEXT] if kind == "gpt2" else []), *special_tokens]))
+    texts = read_blocks(sources, specials)
     progress.start("count words", unit="bytes")
-    counted = count_byte_words(read_blocks(sources, specials), progress)
-    progress.finish(f"{len(counted):,} distinct words")
-    id_of_byte = {byte: index for index, byte in enumerate(BYTE_ORDER)}
-    words = {tuple(id_of_byte[byte] for byte in word): count for word, count in counted.items()}
+    if kind == "gpt2":
+        tokens = [BYTE_CHARACTERS[byte] for byte in BYTE_ORDER]
+        room = _room(vocab_size, len(tokens) + len(specials), "256 bytes", len(specials))
+        words, first = count_byte_words(texts, progress), 0
+    else:
+        counted = count_character_words(texts, progress)
+        words, tokens = _spell(counted)
+        needed = len(tokens) + 1 + len(specials)
+        room = _room(vocab_size, needed, f"{len(tokens):,} characters of the text", len(specials))
+        first = 1
+    progress.finish(f"{len(words):,} distinct words")
     progress.start("learn merges", total=room, unit="tokens")
-    merges = learn_merges(words, len(BYTE_ORDER), room, progress)
-    tokens = [BYTE_CHARACTERS[byte] for byte in BYTE_ORDER]
     pairs = []
-    for left, right, merged in merges:
-        if merged == len(tokens):
-            tokens.append(tokens[left] + tokens[right])
-        pairs.append((tokens[left], tokens[right]))
-    progress.finish(f"{len(tokens) + len(specials):,} tokens")
-    if len(tokens) + len(specials) < vocab_size:
+    for left, right, merged in learn_merges(words, len(tokens) - first, room, progress):
+        pair = (tokens[left + first], tokens[right + first])
+        if merged + first == len(tokens):
+            tokens.append("".join(pair))
+        pairs.append(pair)
+    if kind == "gpt1":
+        tokens.append(NEWLINE)
+    vocabulary = Vocabulary(kind, tuple(tokens), tuple(pairs), {}).with_specials(specials)
+    progress.finish(f"{len(vocabulary.tokens):,} tokens")
+    if len(vocabulary.tokens) < vocab_size:
         progress.note(
-            f"The text gives only {len(tokens) + len(specials):,} tokens: all its words are whole tokens"
+            f"The text gives only {len(vocabulary.tokens):,} tokens: each of its words is one token by then"
         )
-    return Vocabulary("gpt2", tuple(tokens), tuple(pairs), {}).with_specials(specials)
+    return vocabulary
+
+
+def _spell(counted: Counter[str]) -> tuple[WordCounts, list[str]]:
+    """GPT-1's words as characters, the last one marked, and their alphabet in the original's order."""
+    characters = sorted({character for word in counted for character in word if not word.isspace()})
+    inside = {character: index for index, character in enumerate(characters)}
+    words = WordCounts.of(
+        ([*(inside[c] for c in word[:-1]), len(characters) + inside[word[-1]]], count)
+        for word, count in counted.items()
+        if not word.isspace()
+    )
+    return words, [UNKNOWN, *characters, *(character + WORD_END for character in characters)]
+
+
+def _room(vocab_size: int, needed: int, alphabet: str, specials: int) -> int:
+    """How many tokens are left for merges."""
+    if vocab_size < needed:
+        raise UsageError(
+            f"a vocabulary of {vocab_size:,} is too small for {alphabet} and {specials} special tokens",
+            expected=f"at least {needed:,}",
+            repair=f"Give --vocab-size {needed:,} or more".replace(",", ""),
+        )
+    return vocab_size - needed

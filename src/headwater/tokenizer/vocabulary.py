@@ -1,8 +1,9 @@
 """What a vocabulary is: tokens by id, merges in order of rank, special tokens; and whether they fit together.
 
-Both kinds are byte-pair encodings and differ in their alphabet. Kind "gpt2" (Radford et al. 2019, section 2.2) writes
-the 256 bytes as printable characters; kind "gpt1" (Radford et al. 2018, section 4.1) has characters, of which the
-last of a word carries `</w>`. Reading and writing files is left to `files`, encoding to `gpt2` and `gpt1`.
+Both kinds are byte-pair encodings and differ in their alphabet. Kind "gpt2" (Radford et al. 2019, section
+2.2) writes the 256 bytes as printable characters; kind "gpt1" (Radford et al. 2018, section 4.1) has
+characters, of which the last of a word carries `</w>`. Reading and writing files is left to `files`,
+encoding to `gpt2` and `gpt1`.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def check(
     merges_name: str,
     first_line: int = 1,
 ) -> Vocabulary:
-    """The Vocabulary of these parts; raises DataError, naming the file and line, when they do not fit together."""
+    """The Vocabulary of these parts; raises DataError, with file and line, when they do not fit together."""
     tokens: list[str] = [""] * len(ids)
     for token, index in ids.items():
         if not isinstance(index, int) or not 0 <= index < len(ids):
@@ -125,8 +126,8 @@ def check(
         for part in (*pair, "".join(pair)):
             if part not in ids:
                 raise DataError(
-                    f"{merges_name} line {first_line + rank} merges {pair[0]!r} and {pair[1]!r}, but {part!r} is not "
-                    f"in {vocabulary_name}",
+                    f"{merges_name} line {first_line + rank} merges {pair[0]!r} and {pair[1]!r}, "
+                    f"but {part!r} is not in {vocabulary_name}",
                     expected="a merges file and a vocabulary of the same tokenizer",
                 )
         made.add("".join(pair))

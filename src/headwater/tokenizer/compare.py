@@ -1,0 +1,139 @@
+"""What two tokenizers make of the same text: how much they need, what they split, what they never use.
+
+Decided here: figures are given for the whole text and by script, the script of a word being that of its
+first letter as Unicode names it. A word is what lies between white space; it is split where it takes more
+than one token.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from headwater.errors import DataError
+from headwater.tokenizer.tokenizer import Tokenizer
+
+_SHOWN = 10
+# Words of Unicode character names that are no script: LATIN SMALL LETTER A, but FULLWIDTH LATIN …
+_NOT_SCRIPTS = {"FULLWIDTH", "HALFWIDTH", "MODIFIER", "MATHEMATICAL", "SUPERSCRIPT", "SUBSCRIPT"}
+_JOINED = {"CJK": "Han", "HIRAGANA": "Japanese kana", "KATAKANA": "Japanese kana"}
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptFigures:
+    """The words of one script: UTF-8 bytes, tokens, words, and words of more than one token."""
+
+    bytes: int
+    tokens: int
+    words: int
+    split_words: int
+
+    @property
+    def bytes_per_token(self) -> float:
+        """UTF-8 bytes that a token stands for on average."""
+        return self.bytes / self.tokens if self.tokens else 0.0
+
+    @property
+    def split_share(self) -> float:
+        """Share of the words that take more than one token."""
+        return self.split_words / self.words if self.words else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What one tokenizer makes of a text; `scripts` are in order of their bytes."""
+
+    name: str
+    vocabulary_size: int
+    bytes: int
+    tokens: int
+    unused_share: float
+    longest: list[str]
+    rarest: list[tuple[str, int]]
+    scripts: dict[str, ScriptFigures] = field(default_factory=dict)
+
+    @property
+    def bytes_per_token(self) -> float:
+        """UTF-8 bytes that a token stands for on average."""
+        return self.bytes / self.tokens if self.tokens else 0.0
+
+    @property
+    def split_share(self) -> float:
+        """Share of all words that take more than one token."""
+        words = sum(figures.words for figures in self.scripts.values())
+        return sum(figures.split_words for figures in self.scripts.values()) / words if words else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, with the ratios beside what they are made of."""
+        scripts = {
+            script: asdict(figures)
+            | {"bytes_per_token": figures.bytes_per_token, "split_share": figures.split_share}
+            for script, figures in self.scripts.items()
+        }
+        ratios = {"bytes_per_token": self.bytes_per_token, "split_share": self.split_share}
+        return asdict(self) | ratios | {"scripts": scripts}
+
+
+def compare(tokenizers: Sequence[tuple[str, Tokenizer]], text: str) -> list[Comparison]:
+    """What each of the named tokenizers makes of `text`. Raises DataError for a text without words."""
+    words = Counter(text.split())
+    if not words:
+        raise DataError("the text to compare on holds no words", expected="text")
+    return [_describe(name, tokenizer, text, words) for name, tokenizer in tokenizers]
+
+
+def _describe(name: str, tokenizer: Tokenizer, text: str, words: Counter[str]) -> Comparison:
+    ids, _ = tokenizer.encode_array([text])
+    used = np.bincount(ids, minlength=tokenizer.vocabulary_size)
+    ordinary = [i for i in range(tokenizer.vocabulary_size) if i not in tokenizer.special_tokens.values()]
+    seen = [i for i in ordinary if used[i]]
+    spelled = {i: tokenizer.token_text(i) for i in seen}
+    longest = sorted(seen, key=lambda i: (-len(tokenizer.token_bytes(i)), i))[:_SHOWN]
+    rarest = sorted(seen, key=lambda i: (used[i], i))[:_SHOWN]
+    return Comparison(
+        name=name,
+        vocabulary_size=tokenizer.vocabulary_size,
+        bytes=len(text.encode()),
+        tokens=len(ids),
+        unused_share=1 - len(seen) / len(ordinary),
+        longest=[spelled[i] for i in longest],
+        rarest=[(spelled[i], int(used[i])) for i in rarest],
+        scripts=_by_script(tokenizer, words),
+    )
+
+
+def _by_script(tokenizer: Tokenizer, words: Counter[str]) -> dict[str, ScriptFigures]:
+    """Each word as it stands inside a text, with the space before it."""
+    distinct = list(words)
+    space = " " if tokenizer.kind == "gpt2" else ""
+    _, offsets = tokenizer.encode_array([space + word for word in distinct])
+    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    for word, tokens in zip(distinct, np.diff(offsets).tolist(), strict=True):
+        count = words[word]
+        figures = (len((space + word).encode()), tokens, 1, int(tokens > 1))
+        totals[script_of(word)] = [
+            t + count * f for t, f in zip(totals[script_of(word)], figures, strict=True)
+        ]
+    ordered = sorted(totals.items(), key=lambda item: (-item[1][0], item[0]))
+    return {script: ScriptFigures(*figures) for script, figures in ordered}
+
+
+def script_of(word: str) -> str:
+    """The script of the word's first letter ("Latin", "Hangul", "Han", …); "numbers and signs" without one."""
+    for character in word:
+        if unicodedata.category(character)[0] == "L":
+            return _script_of_letter(character)
+    return "numbers and signs"
+
+
+@lru_cache(maxsize=1 << 16)
+def _script_of_letter(letter: str) -> str:
+    names = [n for n in unicodedata.name(letter, "OTHER").split() if n not in _NOT_SCRIPTS]
+    first = names[0].split("-")[0] if names else "OTHER"
+    return _JOINED.get(first, first.capitalize())

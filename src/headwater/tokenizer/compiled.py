@@ -1,0 +1,115 @@
+"""The compiled half of training, where it was built: counting and merging at machine speed.
+
+`training.c` is built when the package is installed where there is a C compiler, and lies in the wheels.
+Where it is missing, `load` gives None, and the `tokenizers` library and Python do the same some twenty
+times as slowly.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_POINTER = ctypes.c_void_p
+_LONG = ctypes.c_int64
+_INT = ctypes.c_int32
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "counter_new": (_POINTER, []),
+    "counter_free": (None, [_POINTER]),
+    "counter_add": (ctypes.c_int, [_POINTER, ctypes.c_char_p, _LONG, _POINTER, _LONG]),
+    "counter_merge": (ctypes.c_int, [_POINTER, _POINTER]),
+    "counter_words": (_LONG, [_POINTER]),
+    "counter_bytes": (_LONG, [_POINTER]),
+    "counter_export": (None, [_POINTER, _POINTER, _POINTER, _POINTER, _POINTER]),
+    "learner_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _LONG, _INT, _INT]),
+    "learner_run": (_LONG, [_POINTER, _LONG, _POINTER]),
+    "learner_free": (None, [_POINTER]),
+}
+
+
+@lru_cache(maxsize=1)
+def load() -> Any:
+    """The library's functions, which run without the interpreter's lock; None where it was not built."""
+    try:
+        path = importlib.import_module("headwater.tokenizer._training").__file__
+        library = ctypes.CDLL(str(path))
+    except (ImportError, OSError):
+        return None
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+class CompiledCounter:
+    """How often each piece of GPT-2's pre-split occurs in the texts that it was given."""
+
+    def __init__(self, categories: npt.NDArray[np.uint8]) -> None:
+        self._library, self._categories = load(), categories
+        self._handle = self._library.counter_new()
+        if not self._handle:
+            raise MemoryError
+
+    def add(self, text: bytes) -> None:
+        """Count the pieces of UTF-8 text."""
+        categories = self._categories
+        if self._library.counter_add(self._handle, text, len(text), categories.ctypes.data, len(categories)):
+            raise MemoryError
+
+    def merge(self, other: CompiledCounter) -> None:
+        """Add what `other` has counted."""
+        if self._library.counter_merge(self._handle, other._handle):
+            raise MemoryError
+
+    def export(
+        self, ids: npt.NDArray[np.int32]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The words as ids of their bytes, all in one array; the border of each; how often each occurs."""
+        words = self._library.counter_words(self._handle)
+        symbols = np.empty(self._library.counter_bytes(self._handle), np.int32)
+        borders, counts = np.empty(words + 1, np.int64), np.empty(words, np.int64)
+        self._library.counter_export(
+            self._handle, *(array.ctypes.data for array in (ids, symbols, borders, counts))
+        )
+        return symbols, borders, counts
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._library.counter_free(self._handle)
+
+
+class CompiledLearner:
+    """Merges in order of rank, a few at a time; see `merges.learn_merges`."""
+
+    def __init__(
+        self,
+        symbols: npt.NDArray[np.int32],
+        borders: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int64],
+        alphabet_size: int,
+        new_tokens: int,
+    ) -> None:
+        self._library = load()
+        # Held as long as the library works on them; `symbols` is its own.
+        self._arrays = (symbols.copy(), borders, counts)
+        addresses = [array.ctypes.data for array in self._arrays]
+        self._handle = self._library.learner_new(*addresses, len(counts), alphabet_size, new_tokens)
+        if not self._handle:
+            raise MemoryError
+
+    def run(self, limit: int) -> npt.NDArray[np.int32]:
+        """The next merges, (made, 3): left, right, merged; fewer than `limit` at the end."""
+        made = np.empty((limit, 3), np.int32)
+        count = self._library.learner_run(self._handle, limit, made.ctypes.data)
+        if count < 0:
+            raise MemoryError
+        return made[:count]
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._library.learner_free(self._handle)

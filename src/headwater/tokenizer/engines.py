@@ -1,0 +1,171 @@
+"""The two engines that encode for kind "gpt2", and how the faster one earns its place.
+
+`tokenizers` is always there and is what the other is judged by. `gigatoken` (extra "fast") is some thirty
+times as fast and young: before it is used for a vocabulary, both encode a probe that crosses every border
+between categories of characters, spells the vocabulary out and holds long runs. Where a single id differs
+it is never used.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from headwater.tokenizer.files import tokenizer_json
+from headwater.tokenizer.vocabulary import Vocabulary, characters_to_bytes
+
+Encoded = tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]
+_LOG = logging.getLogger(__name__)
+# Between a visible character and a space no piece of the pre-split goes on: a long text may be cut there.
+_SAFE_CUT = re.compile(r"(?<=\S)(?=[ \n])")
+_CUT_CHARACTERS = 1 << 16
+_GROUP = 256
+# Every code point up to here is looked at for the probe; beyond lie unassigned and private ones.
+_PROBED = 0x32400
+_PROBED_BEYOND = (0xE0001, 0xE0100, 0xF0000, 0x10FFFD)
+_PROBED_STEP = 257
+
+
+class Engine(Protocol):
+    """Encodes texts of UTF-8 bytes: (ids of all, offsets of len(texts) + 1)."""
+
+    def encode(self, texts: Sequence[bytes]) -> Encoded:
+        """The ids of each text, special tokens read as plain text."""
+        ...
+
+
+class LibraryEngine:
+    """The `tokenizers` library; long texts are cut so that its memory stays small."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        from tokenizers import Tokenizer
+
+        self._tokenizer: Any = Tokenizer.from_str(tokenizer_json(vocabulary, specials=False))
+
+    def encode(self, texts: Sequence[bytes]) -> Encoded:
+        """See Engine."""
+        owned = [(owner, piece) for owner, text in enumerate(texts) for piece in _cut(text.decode())]
+        counts = np.zeros(len(texts) + 1, np.int64)
+        parts: list[npt.NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
+        for start in range(0, len(owned), _GROUP):
+            group = owned[start : start + _GROUP]
+            encodings = self._tokenizer.encode_batch_fast([p for _, p in group], add_special_tokens=False)
+            for (owner, _), encoding in zip(group, encodings, strict=True):
+                ids = np.array(encoding.ids, np.uint32)
+                counts[owner + 1] += len(ids)
+                parts.append(ids)
+        return np.concatenate(parts), np.cumsum(counts)
+
+
+class GigatokenEngine:
+    """gigatoken; raises ModuleNotFoundError where it is not installed."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        from gigatoken import Tokenizer
+        from gigatoken.gigatoken_rs import load_hf_json
+
+        self._tokenizer: Any = Tokenizer(load_hf_json(tokenizer_json(vocabulary, specials=False)))
+
+    def encode(self, texts: Sequence[bytes]) -> Encoded:
+        """See Engine."""
+        if len(texts) == 1:
+            ids = np.asarray(self._tokenizer.encode(texts[0]), np.uint32)
+            return ids, np.array([0, len(ids)], np.int64)
+        if not texts:
+            return np.zeros(0, np.uint32), np.zeros(1, np.int64)
+        layout = self._tokenizer.encode_batch(list(texts)).layout
+        offsets = np.asarray(layout.offsets.data, np.int64)
+        return np.asarray(layout.content.data, np.uint32)[offsets[0] : offsets[-1]], offsets - offsets[0]
+
+
+def fast_engine(vocabulary: Vocabulary, judge: Engine) -> Engine | None:
+    """gigatoken, if it is installed and gives the judge's ids for the probe; else None, with one note."""
+    try:
+        engine = GigatokenEngine(vocabulary)
+        differing = first_difference(engine, judge, vocabulary)
+    except ModuleNotFoundError:
+        _note("gigatoken is not installed: long texts are encoded slowly. pip install 'headwater[fast]'")
+        return None
+    except Exception as error:  # whatever a young package raises, the other engine does the work
+        _note(f"gigatoken cannot use this vocabulary ({error}): the slower engine is used")
+        return None
+    if differing is not None:
+        _note(f"gigatoken gives other ids for {differing!r}: the slower engine is used")
+        return None
+    return engine
+
+
+def first_difference(engine: Engine, judge: Engine, vocabulary: Vocabulary) -> str | None:
+    """The first text of the probe that the engines encode differently, alone or among others."""
+    texts = list(probe(vocabulary))
+    data = [text.encode() for text in texts]
+    ids, offsets = engine.encode(data)
+    right, right_offsets = judge.encode(data)
+    for number, text in enumerate(texts):
+        given = ids[offsets[number] : offsets[number + 1]]
+        expected = right[right_offsets[number] : right_offsets[number + 1]]
+        if not np.array_equal(given, expected) or not np.array_equal(engine.encode([data[number]])[0], given):
+            return text
+    return None if len(offsets) == len(right_offsets) else texts[0]
+
+
+def probe(vocabulary: Vocabulary) -> Iterator[str]:
+    """The texts on which the engines are compared."""
+    yield ""
+    yield from _borders()
+    yield from (
+        " " * 70_000 + "x",
+        "\n" * 5_000 + " a",
+        "a" * 40_000,
+        "=" * 20_000,
+        "7" * 20_000,
+        "\u00e9" * 9_000,
+    )
+    yield "I'm we'll they've you're he'd it's don't I'M WE'LL THEY'VE 's't're've'm'll'd ''s ' s \u2019s"
+    yield "  two   three\t\ttabs \r\n\r\n lines \n \n \u3000\u00a0 x \x1c\x1d\x1e\x1f \x85 \u2028 \u180e ."
+    yield " ".join(vocabulary.specials) + "".join(vocabulary.specials)
+    ordinary = [token for token in vocabulary.tokens if token not in vocabulary.specials]
+    spelled = [characters_to_bytes(token).decode(errors="ignore") for token in ordinary]
+    yield "".join(spelled[::3])
+    yield "\u00a7".join(spelled[1::9])
+
+
+@lru_cache(maxsize=1)
+def _borders() -> tuple[str, ...]:
+    """Code points at every border of a category, and some between, beside letters, numbers and signs."""
+    chosen: list[int] = list(_PROBED_BEYOND)
+    before = ""
+    for code in range(_PROBED):
+        category = unicodedata.category(chr(code))
+        if category != "Cs" and (category[0] != before or code % _PROBED_STEP == 0):
+            chosen.append(code)
+            if code and not 0xD800 <= code - 1 <= 0xDFFF:
+                chosen.append(code - 1)
+        before = category[0]
+    texts = [f"a{c}1{c} {c} !{c}" for c in map(chr, chosen)]
+    return tuple("".join(texts[start : start + 500]) for start in range(0, len(texts), 500))
+
+
+def _cut(text: str) -> Iterator[str]:
+    """The text in pieces of some 64 Ki characters, cut only where the pre-split has a border in any case."""
+    start = 0
+    while len(text) - start > _CUT_CHARACTERS:
+        border = _SAFE_CUT.search(text, start + _CUT_CHARACTERS)
+        if border is None or border.start() == len(text):
+            break
+        yield text[start : border.start()]
+        start = border.start()
+    yield text[start:] if start else text
+
+
+@lru_cache(maxsize=8)
+def _note(text: str) -> None:
+    """Say it once in a process."""
+    _LOG.warning(text)

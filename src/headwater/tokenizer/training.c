@@ -1,0 +1,520 @@
+/* The two inner loops of learning a vocabulary: counting the pieces of GPT-2's pre-split, and merging pairs.
+
+   Both do exactly what counting.py, merges.py and reference.py do and exist for speed alone. The functions are called
+   through ctypes without the interpreter's lock, so that several counters can work at once. All return -1 when memory
+   runs out. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef _WIN32
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+enum { SIGN = 0, LETTER = 1, NUMBER = 2, SPACE = 3 };
+
+/* ---- counting ---------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    uint64_t hash;
+    int64_t start;
+    int64_t count; /* 0: an empty slot */
+    int32_t length;
+} Slot;
+
+typedef struct {
+    Slot *slots;
+    int64_t capacity, used;
+    uint8_t *text; /* the distinct words, one after the other */
+    int64_t text_used, text_capacity;
+} Counter;
+
+EXPORT void *counter_new(void) {
+    Counter *counter = calloc(1, sizeof(Counter));
+    if (!counter) return NULL;
+    counter->capacity = 1 << 12;
+    counter->text_capacity = 1 << 15;
+    counter->slots = calloc((size_t)counter->capacity, sizeof(Slot));
+    counter->text = malloc((size_t)counter->text_capacity);
+    if (!counter->slots || !counter->text) {
+        free(counter->slots);
+        free(counter->text);
+        free(counter);
+        return NULL;
+    }
+    return counter;
+}
+
+EXPORT void counter_free(void *handle) {
+    Counter *counter = handle;
+    if (!counter) return;
+    free(counter->slots);
+    free(counter->text);
+    free(counter);
+}
+
+static uint64_t hash_bytes(const uint8_t *data, int64_t length) {
+    uint64_t hash = 0x9E3779B97F4A7C15ull ^ (uint64_t)length;
+    while (length >= 8) {
+        uint64_t part;
+        memcpy(&part, data, 8);
+        hash = (hash ^ part) * 0xD6E8FEB86659FD93ull;
+        hash ^= hash >> 32;
+        data += 8;
+        length -= 8;
+    }
+    uint64_t last = 0;
+    for (int64_t i = 0; i < length; i++) last |= (uint64_t)data[i] << (8 * i);
+    hash = (hash ^ last) * 0xD6E8FEB86659FD93ull;
+    hash ^= hash >> 32;
+    hash *= 0xD6E8FEB86659FD93ull;
+    return hash ^ (hash >> 29);
+}
+
+static int counter_grow(Counter *counter) {
+    int64_t capacity = counter->capacity * 2;
+    Slot *slots = calloc((size_t)capacity, sizeof(Slot));
+    if (!slots) return -1;
+    for (int64_t i = 0; i < counter->capacity; i++) {
+        if (!counter->slots[i].count) continue;
+        int64_t place = (int64_t)(counter->slots[i].hash & (uint64_t)(capacity - 1));
+        while (slots[place].count) place = (place + 1) & (capacity - 1);
+        slots[place] = counter->slots[i];
+    }
+    free(counter->slots);
+    counter->slots = slots;
+    counter->capacity = capacity;
+    return 0;
+}
+
+static int count_word(Counter *counter, const uint8_t *word, int64_t length, int64_t times) {
+    uint64_t hash = hash_bytes(word, length);
+    int64_t mask = counter->capacity - 1;
+    int64_t place = (int64_t)(hash & (uint64_t)mask);
+    while (counter->slots[place].count) {
+        Slot *slot = &counter->slots[place];
+        if (slot->hash == hash && slot->length == length &&
+            !memcmp(counter->text + slot->start, word, (size_t)length)) {
+            slot->count += times;
+            return 0;
+        }
+        place = (place + 1) & mask;
+    }
+    if (length > INT32_MAX) return -1;
+    if (counter->text_used + length > counter->text_capacity) {
+        int64_t capacity = counter->text_capacity * 2;
+        while (capacity < counter->text_used + length) capacity *= 2;
+        uint8_t *text = realloc(counter->text, (size_t)capacity);
+        if (!text) return -1;
+        counter->text = text;
+        counter->text_capacity = capacity;
+    }
+    memcpy(counter->text + counter->text_used, word, (size_t)length);
+    counter->slots[place] = (Slot){hash, counter->text_used, times, (int32_t)length};
+    counter->text_used += length;
+    counter->used++;
+    return counter->used * 3 > counter->capacity * 2 ? counter_grow(counter) : 0;
+}
+
+/* The category of the character at `text`, and its length in bytes. */
+static inline int category(const uint8_t *text, const uint8_t *categories, int64_t known, int *length) {
+    uint32_t first = text[0], code;
+    if (first < 0x80) {
+        *length = 1;
+        return categories[first];
+    }
+    if (first < 0xE0) {
+        *length = 2;
+        code = (first & 0x1F) << 6 | (text[1] & 0x3F);
+    } else if (first < 0xF0) {
+        *length = 3;
+        code = (first & 0x0F) << 12 | (uint32_t)(text[1] & 0x3F) << 6 | (text[2] & 0x3F);
+    } else {
+        *length = 4;
+        code = (first & 0x07) << 18 | (uint32_t)(text[1] & 0x3F) << 12 | (uint32_t)(text[2] & 0x3F) << 6 |
+               (text[3] & 0x3F);
+    }
+    return code < (uint32_t)known ? categories[code] : SIGN;
+}
+
+static int contraction(const uint8_t *text, int64_t left) {
+    if (left < 2) return 0;
+    uint8_t one = text[1];
+    if (one == 's' || one == 't' || one == 'm' || one == 'd') return 2;
+    if (left < 3) return 0;
+    uint8_t two = text[2];
+    return ((one == 'r' || one == 'v') && two == 'e') || (one == 'l' && two == 'l') ? 3 : 0;
+}
+
+/* Count the pieces of valid UTF-8 text; `categories` holds the category of the first `known` code points. */
+EXPORT int counter_add(void *handle, const uint8_t *text, int64_t size, const uint8_t *categories, int64_t known) {
+    Counter *counter = handle;
+    int64_t place = 0;
+    while (place < size) {
+        int64_t end;
+        int length;
+        int short_form = text[place] == '\'' ? contraction(text + place, size - place) : 0;
+        if (short_form) {
+            end = place + short_form;
+        } else {
+            end = place;
+            int kind = category(text + end, categories, known, &length);
+            if (text[place] == ' ' && place + 1 < size) {
+                int next_length, next = category(text + place + 1, categories, known, &next_length);
+                if (next != SPACE) {
+                    end++;
+                    kind = next;
+                    length = next_length;
+                }
+            }
+            int last;
+            do {
+                last = length;
+                end += length;
+            } while (end < size && category(text + end, categories, known, &length) == kind);
+            if (kind == SPACE && end < size && end - place > last) end -= last;
+        }
+        if (count_word(counter, text + place, end - place, 1)) return -1;
+        place = end;
+    }
+    return 0;
+}
+
+/* Add everything that `from` has counted. */
+EXPORT int counter_merge(void *handle, const void *from) {
+    const Counter *other = from;
+    for (int64_t i = 0; i < other->capacity; i++) {
+        const Slot *slot = &other->slots[i];
+        if (slot->count && count_word(handle, other->text + slot->start, slot->length, slot->count)) return -1;
+    }
+    return 0;
+}
+
+EXPORT int64_t counter_words(const void *handle) { return ((const Counter *)handle)->used; }
+
+EXPORT int64_t counter_bytes(const void *handle) { return ((const Counter *)handle)->text_used; }
+
+/* The words' bytes through `ids`, their borders (words + 1) and counts. */
+EXPORT void counter_export(const void *handle, const int32_t *ids, int32_t *symbols, int64_t *borders,
+                           int64_t *counts) {
+    const Counter *counter = handle;
+    int64_t word = 0, used = 0;
+    for (int64_t i = 0; i < counter->capacity; i++) {
+        const Slot *slot = &counter->slots[i];
+        if (!slot->count) continue;
+        borders[word] = used;
+        counts[word++] = slot->count;
+        for (int32_t k = 0; k < slot->length; k++) symbols[used++] = ids[counter->text[slot->start + k]];
+    }
+    borders[word] = used;
+}
+
+/* ---- merging ------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    uint64_t key; /* left << 32 | right */
+    int64_t count;
+    int32_t *words; /* where it may occur; entries may be stale, never missing */
+    int32_t words_used, words_capacity;
+    int64_t touched; /* the merge that last changed it upward */
+} Pair;
+
+typedef struct {
+    int64_t count;
+    uint64_t key;
+} Candidate;
+
+typedef struct {
+    int32_t *symbols;
+    int64_t *borders;
+    int32_t *lengths;
+    const int64_t *counts;
+    int64_t words;
+    Pair *pairs;
+    int64_t pairs_used, pairs_capacity;
+    int32_t *table; /* hash of a key -> index into pairs + 1 */
+    int64_t table_capacity;
+    Candidate *heap;
+    int64_t heap_used, heap_capacity;
+    int32_t **spellings; /* each token as alphabet ids, the length first */
+    int32_t *spelling_table;
+    int64_t spelling_capacity;
+    int32_t tokens, tokens_limit, alphabet;
+    int64_t merges;
+    int64_t *grown;
+    int64_t grown_used, grown_capacity;
+} Learner;
+
+static uint64_t mix(uint64_t key) {
+    key ^= key >> 31;
+    key *= 0x7FB5D329728EA185ull;
+    key ^= key >> 27;
+    key *= 0x81DADEF4BC2DD44Dull;
+    return key ^ (key >> 33);
+}
+
+static int64_t pair_find(Learner *learner, uint64_t key, int create) {
+    int64_t mask = learner->table_capacity - 1;
+    int64_t place = (int64_t)(mix(key) & (uint64_t)mask);
+    while (learner->table[place]) {
+        int64_t index = learner->table[place] - 1;
+        if (learner->pairs[index].key == key) return index;
+        place = (place + 1) & mask;
+    }
+    if (!create) return -1;
+    if (learner->pairs_used == learner->pairs_capacity) {
+        int64_t capacity = learner->pairs_capacity * 2;
+        Pair *pairs = realloc(learner->pairs, (size_t)capacity * sizeof(Pair));
+        if (!pairs) return -1;
+        learner->pairs = pairs;
+        learner->pairs_capacity = capacity;
+    }
+    learner->pairs[learner->pairs_used] = (Pair){key, 0, NULL, 0, 0, -1};
+    learner->table[place] = (int32_t)++learner->pairs_used;
+    int64_t index = learner->pairs_used - 1;
+    if (learner->pairs_used * 3 > learner->table_capacity * 2) {
+        int64_t capacity = learner->table_capacity * 2;
+        int32_t *table = calloc((size_t)capacity, sizeof(int32_t));
+        if (!table) return -1;
+        for (int64_t i = 0; i < learner->pairs_used; i++) {
+            int64_t slot = (int64_t)(mix(learner->pairs[i].key) & (uint64_t)(capacity - 1));
+            while (table[slot]) slot = (slot + 1) & (capacity - 1);
+            table[slot] = (int32_t)(i + 1);
+        }
+        free(learner->table);
+        learner->table = table;
+        learner->table_capacity = capacity;
+    }
+    return index;
+}
+
+static int before(Candidate a, Candidate b) { return a.count != b.count ? a.count > b.count : a.key < b.key; }
+
+static int heap_push(Learner *learner, Candidate candidate) {
+    if (learner->heap_used == learner->heap_capacity) {
+        int64_t capacity = learner->heap_capacity * 2;
+        Candidate *heap = realloc(learner->heap, (size_t)capacity * sizeof(Candidate));
+        if (!heap) return -1;
+        learner->heap = heap;
+        learner->heap_capacity = capacity;
+    }
+    int64_t place = learner->heap_used++;
+    while (place && before(candidate, learner->heap[(place - 1) / 2])) {
+        learner->heap[place] = learner->heap[(place - 1) / 2];
+        place = (place - 1) / 2;
+    }
+    learner->heap[place] = candidate;
+    return 0;
+}
+
+static Candidate heap_pop(Learner *learner) {
+    Candidate top = learner->heap[0], last = learner->heap[--learner->heap_used];
+    int64_t place = 0;
+    for (;;) {
+        int64_t child = 2 * place + 1;
+        if (child >= learner->heap_used) break;
+        if (child + 1 < learner->heap_used && before(learner->heap[child + 1], learner->heap[child])) child++;
+        if (!before(learner->heap[child], last)) break;
+        learner->heap[place] = learner->heap[child];
+        place = child;
+    }
+    learner->heap[place] = last;
+    return top;
+}
+
+static int add_place(Pair *pair, int32_t word) {
+    if (pair->words_used && pair->words[pair->words_used - 1] == word) return 0;
+    if (pair->words_used == pair->words_capacity) {
+        int32_t capacity = pair->words_capacity ? pair->words_capacity * 2 : 2;
+        int32_t *words = realloc(pair->words, (size_t)capacity * sizeof(int32_t));
+        if (!words) return -1;
+        pair->words = words;
+        pair->words_capacity = capacity;
+    }
+    pair->words[pair->words_used++] = word;
+    return 0;
+}
+
+/* The id of the token that left and right spell: an old one where it exists, else a new one. */
+static int32_t token_of(Learner *learner, int32_t left, int32_t right) {
+    const int32_t one_left[] = {1, left}, one_right[] = {1, right};
+    const int32_t *first = left < learner->alphabet ? one_left : learner->spellings[left - learner->alphabet];
+    const int32_t *second = right < learner->alphabet ? one_right : learner->spellings[right - learner->alphabet];
+    int32_t length = first[0] + second[0];
+    int32_t *spelling = malloc((size_t)(length + 1) * sizeof(int32_t));
+    if (!spelling) return -1;
+    spelling[0] = length;
+    memcpy(spelling + 1, first + 1, (size_t)first[0] * sizeof(int32_t));
+    memcpy(spelling + 1 + first[0], second + 1, (size_t)second[0] * sizeof(int32_t));
+    size_t size = (size_t)(length + 1) * sizeof(int32_t);
+    int64_t mask = learner->spelling_capacity - 1;
+    int64_t place = (int64_t)(hash_bytes((uint8_t *)spelling, (int64_t)size) & (uint64_t)mask);
+    while (learner->spelling_table[place]) {
+        int32_t index = learner->spelling_table[place] - 1;
+        if (learner->spellings[index][0] == length && !memcmp(learner->spellings[index], spelling, size)) {
+            free(spelling);
+            return learner->alphabet + index;
+        }
+        place = (place + 1) & mask;
+    }
+    learner->spellings[learner->tokens] = spelling;
+    learner->spelling_table[place] = learner->tokens + 1;
+    return learner->alphabet + learner->tokens++;
+}
+
+EXPORT void learner_free(void *handle) {
+    Learner *learner = handle;
+    if (!learner) return;
+    if (learner->pairs)
+        for (int64_t i = 0; i < learner->pairs_used; i++) free(learner->pairs[i].words);
+    if (learner->spellings)
+        for (int32_t i = 0; i < learner->tokens; i++) free(learner->spellings[i]);
+    free(learner->pairs);
+    free(learner->table);
+    free(learner->heap);
+    free(learner->spellings);
+    free(learner->spelling_table);
+    free(learner->lengths);
+    free(learner->grown);
+    free(learner);
+}
+
+/* `symbols` is worked on in place; it, `borders` and `counts` must outlive the learner. */
+EXPORT void *learner_new(int32_t *symbols, int64_t *borders, const int64_t *counts, int64_t words, int32_t alphabet,
+                         int32_t new_tokens) {
+    Learner *learner = calloc(1, sizeof(Learner));
+    if (!learner) return NULL;
+    learner->symbols = symbols;
+    learner->borders = borders;
+    learner->counts = counts;
+    learner->words = words;
+    learner->alphabet = alphabet;
+    learner->tokens_limit = new_tokens;
+    learner->pairs_capacity = 1 << 12;
+    learner->table_capacity = 1 << 13;
+    learner->heap_capacity = 1 << 12;
+    learner->grown_capacity = 1 << 10;
+    learner->spelling_capacity = 16;
+    while (learner->spelling_capacity < 2 * (int64_t)new_tokens) learner->spelling_capacity *= 2;
+    learner->pairs = malloc((size_t)learner->pairs_capacity * sizeof(Pair));
+    learner->table = calloc((size_t)learner->table_capacity, sizeof(int32_t));
+    learner->heap = malloc((size_t)learner->heap_capacity * sizeof(Candidate));
+    learner->grown = malloc((size_t)learner->grown_capacity * sizeof(int64_t));
+    learner->spellings = calloc((size_t)new_tokens + 1, sizeof(int32_t *));
+    learner->spelling_table = calloc((size_t)learner->spelling_capacity, sizeof(int32_t));
+    learner->lengths = malloc((size_t)(words + 1) * sizeof(int32_t));
+    if (!learner->pairs || !learner->table || !learner->heap || !learner->grown || !learner->spellings ||
+        !learner->spelling_table || !learner->lengths)
+        goto failed;
+    for (int64_t word = 0; word < words; word++) {
+        const int32_t *at = symbols + borders[word];
+        learner->lengths[word] = (int32_t)(borders[word + 1] - borders[word]);
+        for (int32_t i = 0; i + 1 < learner->lengths[word]; i++) {
+            int64_t index = pair_find(learner, (uint64_t)at[i] << 32 | (uint32_t)at[i + 1], 1);
+            if (index < 0) goto failed;
+            learner->pairs[index].count += counts[word];
+            if (add_place(&learner->pairs[index], (int32_t)word)) goto failed;
+        }
+    }
+    for (int64_t i = 0; i < learner->pairs_used; i++)
+        if (heap_push(learner, (Candidate){learner->pairs[i].count, learner->pairs[i].key})) goto failed;
+    return learner;
+failed:
+    learner_free(learner);
+    return NULL;
+}
+
+static int change(Learner *learner, int32_t left, int32_t right, int64_t by, int32_t word) {
+    int64_t index = pair_find(learner, (uint64_t)left << 32 | (uint32_t)right, 1);
+    if (index < 0) return -1;
+    Pair *pair = &learner->pairs[index];
+    pair->count += by;
+    if (by < 0) return 0;
+    if (pair->touched != learner->merges) {
+        pair->touched = learner->merges;
+        if (learner->grown_used == learner->grown_capacity) {
+            int64_t capacity = learner->grown_capacity * 2;
+            int64_t *grown = realloc(learner->grown, (size_t)capacity * sizeof(int64_t));
+            if (!grown) return -1;
+            learner->grown = grown;
+            learner->grown_capacity = capacity;
+        }
+        learner->grown[learner->grown_used++] = index;
+    }
+    return add_place(pair, word);
+}
+
+static int merge_in_word(Learner *learner, int32_t word, int32_t left, int32_t right, int32_t merged) {
+    int32_t *at = learner->symbols + learner->borders[word];
+    int32_t length = learner->lengths[word], from = 0, to = 0;
+    int64_t count = learner->counts[word];
+    while (from < length) {
+        if (from + 1 < length && at[from] == left && at[from + 1] == right) {
+            if (to && (change(learner, at[to - 1], left, -count, word) ||
+                       change(learner, at[to - 1], merged, count, word)))
+                return -1;
+            if (from + 2 < length && (change(learner, right, at[from + 2], -count, word) ||
+                                      change(learner, merged, at[from + 2], count, word)))
+                return -1;
+            at[to++] = merged;
+            from += 2;
+        } else {
+            at[to++] = at[from++];
+        }
+    }
+    learner->lengths[word] = to;
+    return 0;
+}
+
+/* Make up to `limit` merges, three ids each into `out`: left, right, merged. Returns how many; fewer: the end. */
+EXPORT int64_t learner_run(void *handle, int64_t limit, int32_t *out) {
+    Learner *learner = handle;
+    int64_t made = 0;
+    while (made < limit && learner->heap_used && learner->tokens < learner->tokens_limit) {
+        Candidate top = heap_pop(learner);
+        int64_t index = pair_find(learner, top.key, 0);
+        int64_t count = learner->pairs[index].count;
+        if (count <= 0) continue;
+        if (count != top.count) {
+            if (heap_push(learner, (Candidate){count, top.key})) return -1;
+            continue;
+        }
+        int32_t left = (int32_t)(top.key >> 32), right = (int32_t)(top.key & 0xFFFFFFFFu);
+        int32_t merged = token_of(learner, left, right);
+        if (merged < 0) return -1;
+        int32_t *words = learner->pairs[index].words;
+        int32_t used = learner->pairs[index].words_used;
+        learner->pairs[index].words = NULL;
+        learner->pairs[index].words_used = learner->pairs[index].words_capacity = 0;
+        learner->grown_used = 0;
+        for (int32_t i = 0; i < used; i++) {
+            if (merge_in_word(learner, words[i], left, right, merged)) {
+                free(words);
+                return -1;
+            }
+        }
+        free(words);
+        learner->pairs[index].count = 0;
+        for (int64_t i = 0; i < learner->grown_used; i++) {
+            Pair *pair = &learner->pairs[learner->grown[i]];
+            if (pair->count > 0 && heap_push(learner, (Candidate){pair->count, pair->key})) return -1;
+        }
+        out[3 * made] = left;
+        out[3 * made + 1] = right;
+        out[3 * made + 2] = merged;
+        made++;
+        learner->merges++;
+    }
+    return made;
+}
+
+/* ---- the module, through which the library is found --------------------------------------------------------- */
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_training", NULL, -1, NULL, NULL, NULL, NULL, NULL};
+
+EXPORT PyObject *PyInit__training(void) { return PyModule_Create(&module); }
