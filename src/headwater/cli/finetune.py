@@ -76,6 +76,18 @@ def finetune(
         ),
     ] = None,
     seed: Seed = 1,
+    task_set: Annotated[
+        str | None,
+        typer.Option(
+            "--task-set",
+            help="The paper's sets in place of --train: gpt1 for all twelve, or names as cola,rte.",
+            show_default=False,
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Folder of the sets; HEADWATER_DATA/finetune where not given."),
+    ] = None,
     show: Annotated[
         int | None, typer.Option("--show", help="Print N examples as the model sees them, and stop.", min=1)
     ] = None,
@@ -92,9 +104,13 @@ def finetune(
     from headwater.finetune.inputs import TASKS
     from headwater.finetune.training import FinetuneConfig
 
-    if train is None or task is None:
-        raise UsageError("fine-tuning needs --task and --train", repair="See headwater finetune --help")
-    if task not in TASKS:
+    if task_set is None and (train is None or task is None):
+        raise UsageError(
+            "fine-tuning needs --task and --train, or --task-set", repair="See headwater finetune --help"
+        )
+    if task_set is not None and (train is not None or task is not None):
+        raise UsageError("--task-set brings its own tasks and files", repair="Leave --task and --train out")
+    if task is not None and task not in TASKS:
         raise UsageError(f"--task {task!r} is no task", expected=", ".join(TASKS))
     columns = {
         "text": text,
@@ -115,11 +131,15 @@ def finetune(
         "limit": limit,
     }
     config = FinetuneConfig.build(
-        {"task": task, "seed": seed, "columns": {k: v for k, v in columns.items() if v is not None}},
+        {"task": task or "classify", "seed": seed, "columns": {k: v for k, v in columns.items() if v is not None}},
         {key: value for key, value in given.items() if value is not None},
         parse_settings(settings or []),
         source="the command line",
     )
+    if task_set is not None:
+        _run_sets(config, task_set, data, model, out, as_json)
+        return
+    assert train is not None
     if show is not None:
         _show(config, model, train, tokenizer, show, as_json)
         return
@@ -136,6 +156,21 @@ def finetune(
         progress=terminal_progress(),
     )
     emit({"out": str(out), **metrics}, as_json=as_json, text=_summary(out, metrics))
+
+
+def _run_sets(
+    config: FinetuneConfig, names: str, data: Path | None, model: Path, out: Path, as_json: bool
+) -> None:
+    from headwater.errors import UsageError
+    from headwater.finetune.tasks.run import run_sets, table_text
+    from headwater.resources import data_folder
+
+    at_hand = data_folder()
+    folder = data or (at_hand / "finetune" if at_hand else None)
+    if folder is None:
+        raise UsageError("--task-set needs the folder of the sets", repair="Give it with --data DIR")
+    table = run_sets(config, names, folder, model=model, out=out, progress=terminal_progress())
+    emit(table, as_json=as_json, text=table_text(table))
 
 
 def _show(
@@ -160,11 +195,11 @@ def _summary(out: Path, metrics: dict[str, Any]) -> str:
     if "chance" in metrics:
         line += f"; chance {metrics['chance']:.3f}, majority class {metrics['majority']:.3f}"
     lines = [line]
-    if "test" in metrics:
-        measured = metrics["test"][metrics["metric"]]
-        low, high = measured["interval"]
-        lines.append(
-            f"test: {metrics['metric']} {measured['value']:.3f} [{low:.3f}, {high:.3f}] on "
-            f"{metrics['test']['count']:,} rows"
-        )
+    for name, test in metrics["tests"].items():
+        if metrics["metric"] in test:
+            low, high = test[metrics["metric"]]["interval"]
+            value = test[metrics["metric"]]["value"]
+            lines.append(
+                f"{name}: {metrics['metric']} {value:.3f} [{low:.3f}, {high:.3f}] on {test['count']:,} rows"
+            )
     return "\n".join([*lines, f"headwater predict --model {out} FILE --out predictions.jsonl"])

@@ -323,10 +323,11 @@ def _answer_index(row: Raw, base: int, where: str) -> int:
     number = number_of(row.label)
     if number is not None and number.is_integer():
         index = int(number) - base
-    elif isinstance(row.label, str) and len(row.label) == 1 and row.label.isalpha():
-        index = ord(row.label.upper()) - ord("A")
+    elif str(row.label) in answers:
+        index = answers.index(str(row.label))
     else:
-        index = answers.index(str(row.label)) if str(row.label) in answers else -1
+        letter = str(row.label)
+        index = ord(letter.upper()) - ord("A") if len(letter) == 1 and letter.isalpha() else -1
     if not 0 <= index < len(answers):
         raise DataError(
             f"{where}: the label {row.label!r} names none of the {len(answers)} answers",

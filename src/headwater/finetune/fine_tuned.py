@@ -73,7 +73,7 @@ class FineTuned:
             encoded = self.encode(Example(row.segments, None, row.row) for row in window)
             counts = np.diff(encoded.first)
             for row, count, share in zip(window, counts, self.probabilities(encoded), strict=True):
-                yield self._prediction(row.row, share[:count] if self.task == "choice" else share)
+                yield self.prediction(row.row, share[:count] if self.task == "choice" else share)
 
     def decide(self, probabilities: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
         """(examples,): index of the likeliest output, or the expected score."""
@@ -81,7 +81,8 @@ class FineTuned:
             return probabilities.astype(np.float64) @ np.array(self.labels.levels)
         return probabilities.argmax(axis=1).astype(np.float64)
 
-    def _prediction(self, number: int, share: npt.NDArray[np.float32]) -> Prediction:
+    def prediction(self, number: int, share: npt.NDArray[np.float32]) -> Prediction:
+        """One row's answer from its probabilities, (outputs or answers,)."""
         decided = float(self.decide(share[None])[0])
         first = self.labels.first_answer
         if self.labels.target == "class":

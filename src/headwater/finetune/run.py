@@ -6,8 +6,9 @@ Beside the model lie `metrics.json` (every figure, with its interval, against ch
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 from headwater.errors import DataError, MismatchError
 from headwater.finetune import check
 from headwater.finetune.examples import Labels, Raw, learn_labels, read_rows, to_examples
-from headwater.finetune.fine_tuned import predict_probabilities
+from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.inputs import Encoded, encode
 from headwater.finetune.training import (
     FinetuneConfig,
@@ -30,7 +31,7 @@ from headwater.finetune.training import (
 from headwater.model.folder import load_model
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
-from headwater.storage import read_json, write_json
+from headwater.storage import read_json, write_json, write_text
 from headwater.tokenizer import Tokenizer
 from headwater.train.parallel import choose_device
 
@@ -39,13 +40,14 @@ METRICS_FILE = "metrics.json"
 
 @dataclass
 class Parts:
-    """The rows of a training, checked, and what their labels mean."""
+    """The rows of a training, checked, and what their labels mean. names: what messages call each part."""
 
     train: check.Usable
     validation: check.Usable
-    test: check.Usable | None
+    tests: dict[str, list[Raw]]
     labels: Labels
     split_off: bool
+    names: dict[str, str]
 
 
 def finetune(
@@ -66,41 +68,91 @@ def finetune(
     Returns at once when `out` is complete. Raises DataError for tables that cannot be learned from, FolderError
     for folders, UsageError for configuration.
     """
-    inputs = {"model": model, "train": train, "validation": validation, "test": test, "tokenizer": tokenizer}
-    stage = Stage(
-        out,
-        kind="model",
-        config=config.to_dict(),
-        inputs={role: path for role, path in inputs.items() if path is not None},
-        seed=config.seed,
-    )
+    files = {"train": train, "validation": validation, "test": test}
+    given = {role: path for role, path in files.items() if path is not None}
+
+    def read() -> Parts:
+        rows = {role: _rows(config, path) for role, path in given.items()}
+        names = {role: str(path) for role, path in given.items()}
+        tests = {"test": rows["test"]} if "test" in rows else {}
+        return arrange_parts(config, rows["train"], rows.get("validation"), tests, names)
+
+    return run_stage(config, out, read, model=model, tokenizer=tokenizer, inputs=given, progress=progress)
+
+
+def run_stage(
+    config: FinetuneConfig,
+    out: Path,
+    read: Callable[[], Parts],
+    *,
+    model: Path,
+    tokenizer: Path | None,
+    inputs: Mapping[str, Path],
+    progress: Progress,
+) -> dict[str, Any]:
+    """`finetune` on rows that `read` gives when they are needed; `inputs` are the files that they come from."""
+    folders = {"model": model} | ({"tokenizer": tokenizer} if tokenizer is not None else {})
+    stage = Stage(out, kind="model", config=config.to_dict(), inputs=folders | dict(inputs), seed=config.seed)
     if stage.is_complete():
         progress.note(f"{out} is complete already")
         return dict(read_json(out / METRICS_FILE))
-    parts = read_parts(config, train, validation, test)
-    base, extended = prepare_base(
-        config, load_model(model, device=choose_device("auto")), load_tokenizer(tokenizer or model)
-    )
+    parts = read()
+    loaded = load_model(model, device=choose_device("auto"))
+    base, extended = prepare_base(config, loaded, load_tokenizer(tokenizer or model))
+
+    def encoded(part: str, rows: Sequence[Raw]) -> Encoded:
+        examples = to_examples(rows, parts.labels, parts.names[part])
+        return encode(examples, config.task, extended, base.config.context)
+
+    train, validation = encoded("train", parts.train.rows), encoded("validation", parts.validation.rows)
     figures, notes = check.report(parts.train, parts.validation, parts.labels)
-    encoded = encode_part(parts.train.rows, config, parts.labels, str(train), extended, base.config.context)
-    held = str(validation or train)
-    measured = encode_part(parts.validation.rows, config, parts.labels, held, extended, base.config.context)
-    for note in [*notes, *_truncation_notes(encoded, measured)]:
+    for note in [*notes, *_truncation_notes(train, validation)]:
         progress.note(note)
     with stage.write() as work:
-        outcome = train_task(config, base, extended, encoded, measured, parts.labels, progress)
-        metrics = summarise(outcome, encoded, measured, parts, figures)
-        if parts.test is not None and test is not None:
-            final = encode_part(parts.test.rows, config, parts.labels, str(test), extended, base.config.context)
-            probabilities = predict_probabilities(outcome.fine_tuned.model, final, parts.labels)
-            metrics["test"] = {
-                "count": len(final),
-                **measure_probabilities(outcome.fine_tuned, final, probabilities),
-            }
+        outcome = train_task(config, base, extended, train, validation, parts.labels, progress)
+        metrics = summarise(outcome, train, validation, parts, figures)
+        metrics["tests"] = {}
+        for name, rows in parts.tests.items():
+            write_test(outcome.fine_tuned, name, encoded(name, rows), work, metrics["tests"])
         outcome.fine_tuned.save(work)
         config.save(work / "config.toml")
         write_json(work / METRICS_FILE, metrics)
     return metrics
+
+
+def write_test(fine_tuned: FineTuned, name: str, encoded: Encoded, work: Path, tests: dict[str, Any]) -> None:
+    """Measure a test part where its labels are known; write its predictions, one a line, in every case."""
+    probabilities = fine_tuned.probabilities(encoded)
+    predictions = [fine_tuned.prediction(n, share) for n, share in enumerate(probabilities, 1)]
+    lines = [json.dumps({"row": p.row, "label": p.label}, ensure_ascii=False) for p in predictions]
+    write_text(work / f"predictions-{name}.jsonl", "\n".join(lines) + "\n")
+    tests[name] = {"count": len(encoded), "labelled": int(np.isfinite(encoded.targets).sum())}
+    if tests[name]["labelled"] == len(encoded) > 0:
+        tests[name] |= measure_probabilities(fine_tuned, encoded, probabilities)
+
+
+def arrange_parts(
+    config: FinetuneConfig,
+    train: Iterable[Raw],
+    validation: Iterable[Raw] | None,
+    tests: Mapping[str, Iterable[Raw]],
+    names: dict[str, str],
+) -> Parts:
+    """Check all rows, learn the labels from the training rows, split validation off where there is none."""
+    usable = check.usable(train, config.task, names["train"])
+    labels = learn_labels(usable.rows, config.task, config.target, names["train"])
+    read_tests = {name: list(rows) for name, rows in tests.items()}
+    if validation is not None:
+        held = check.usable(validation, config.task, names["validation"])
+        return Parts(usable, held, read_tests, labels, split_off=False, names=names)
+    kept, split_off = check.split(usable.rows, config.validation_share, config.seed, labels)
+    if not kept or not split_off:
+        raise DataError(
+            f"{names['train']} has {len(usable.rows)} usable rows, too few to split a validation part off",
+            expected="at least two rows of each class",
+        )
+    sides = check.Usable(kept, usable.empty, usable.unlabelled), check.Usable(split_off, 0, 0)
+    return Parts(*sides, read_tests, labels, split_off=True, names=names | {"validation": names["train"]})
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
@@ -112,29 +164,6 @@ def load_tokenizer(folder: Path) -> Tokenizer:
             repair="Give the tokenizer's folder with --tokenizer",
         )
     return Tokenizer.load(folder)
-
-
-def read_parts(config: FinetuneConfig, train: Path, validation: Path | None, test: Path | None = None) -> Parts:
-    """Read and check all rows, learn the labels from the training rows, split validation off where needed."""
-    parts = [_usable(config, path) for path in (train, validation, test) if path is not None]
-    labels = learn_labels(parts[0].rows, config.task, config.target, str(train))
-    if validation is not None:
-        return Parts(parts[0], parts[1], parts[2] if test else None, labels, split_off=False)
-    kept, held = check.split(parts[0].rows, config.validation_share, config.seed, labels)
-    if not kept or not held:
-        raise DataError(
-            f"{train} has {len(parts[0].rows)} usable rows, too few to split a validation part off",
-            expected="at least two rows of each class",
-        )
-    sides = [check.Usable(kept, parts[0].empty, parts[0].unlabelled), check.Usable(held, 0, 0)]
-    return Parts(sides[0], sides[1], parts[1] if test else None, labels, split_off=True)
-
-
-def encode_part(
-    rows: Sequence[Raw], config: FinetuneConfig, labels: Labels, name: str, tokenizer: Tokenizer, context: int
-) -> Encoded:
-    """Rows as the model reads them."""
-    return encode(to_examples(rows, labels, name), config.task, tokenizer, context)
 
 
 def summarise(
@@ -178,9 +207,8 @@ def summarise(
     }
 
 
-def _usable(config: FinetuneConfig, path: Path) -> check.Usable:
-    rows = islice(read_rows(path, config.task, config.columns), config.limit)
-    return check.usable(rows, config.task, str(path))
+def _rows(config: FinetuneConfig, path: Path) -> Iterator[Raw]:
+    return islice(read_rows(path, config.task, config.columns), config.limit)
 
 
 def _truncation_notes(train: Encoded, validation: Encoded) -> list[str]:

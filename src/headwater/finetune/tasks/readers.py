@@ -1,0 +1,181 @@
+"""Readers of the official distribution files, and of the forms in which the same sets are handed around.
+
+Each gives `Raw` rows: texts and the label in the set's own words. Traps that are known: MRPC begins with a
+byte-order mark and its quotes are literal; STS-B's original rows may carry two more fields; a copy of QQP has
+bytes that are no UTF-8, and they become U+FFFD; SNLI marks pairs without a majority label with "-"; Story Cloze
+files may repeat their header line.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import DataError
+from headwater.finetune.examples import Raw
+
+Reader = Callable[[Path], Iterator[Raw]]
+_LETTERS = "ABCDEFGH"
+
+
+def tab_separated(
+    texts: Sequence[str],
+    label: str | None,
+    *,
+    header: Sequence[str] | None = None,
+    quoted: bool = False,
+    names: Mapping[str, str] | None = None,
+) -> Reader:
+    """A reader of tab-separated files.
+
+    texts, label: columns by name (label None: hidden). header: the columns of a file that has no header line.
+    quoted: whether quotes are CSV's, else literal. names: what the file's labels are called.
+    """
+
+    def read(path: Path) -> Iterator[Raw]:
+        records = _records(path, quoted)
+        columns = list(header) if header else [name.strip() for name in next(records, [])]
+        missing = [name for name in [*texts, *([label] if label else [])] if name not in columns]
+        if missing:
+            raise DataError(f"{path} has no column {missing[0]!r}; it has {', '.join(map(repr, columns))}")
+        for number, record in enumerate(records, 1):
+            if len(record) < len(columns):
+                raise DataError(
+                    f"{path} row {number:,} has {len(record)} fields", expected=f"{len(columns)} or more"
+                )
+            row = dict(zip(columns, record, strict=False))
+            value = row[label] if label else None
+            if value is not None and names is not None:
+                value = _named(value, names, path, number)
+            yield Raw(tuple(row[name] for name in texts), None if value in {"", "-"} else value, number)
+
+    return read
+
+
+def json_lines(texts: Sequence[str], label: str) -> Reader:
+    """A reader of JSON lines with these keys."""
+
+    def read(path: Path) -> Iterator[Raw]:
+        for number, row in _objects(path):
+            try:
+                value = row[label]
+                yield Raw(tuple(row[name] for name in texts), None if value == "-" else value, number)
+            except KeyError as error:
+                raise DataError(f"{path} row {number:,} has no key {error}") from None
+
+    return read
+
+
+def mrpc(path: Path) -> Iterator[Raw]:
+    """MSR paraphrases: label, two ids, two sentences, literal quotes; a header line may be there or not.
+
+    GLUE's test file has an index in place of the label.
+    """
+    hidden = False
+    number = 0
+    for record in _records(path, quoted=False):
+        if record[0] in {"Quality", "index"}:
+            hidden = record[0] == "index"
+            continue
+        number += 1
+        if len(record) != 5:
+            raise DataError(f"{path} row {number:,} has {len(record)} fields", expected="5")
+        yield Raw((record[3], record[4]), None if hidden else record[0], number)
+
+
+def stsb_original(path: Path) -> Iterator[Raw]:
+    """STSbenchmark: genre, file, year, number, score, two sentences, sometimes their sources."""
+    for number, record in enumerate(_records(path, quoted=False), 1):
+        if len(record) < 7:
+            raise DataError(f"{path} row {number:,} has {len(record)} fields", expected="7 or 9")
+        yield Raw((record[5], record[6]), record[4], number)
+
+
+def story_cloze(path: Path) -> Iterator[Raw]:
+    """Four sentences, two endings, the right one's number; the sentences become one context."""
+    number = 0
+    for record in csv.reader(_text_lines(path)):
+        if not record or record[0] == "InputStoryid":
+            continue
+        number += 1
+        if len(record) not in {7, 8} or not all(record[5:7]):
+            raise DataError(f"{path} row {number:,} lacks a field", expected="a story with two endings")
+        label = int(record[7]) - 1 if len(record) == 8 else None
+        yield Raw((" ".join(record[1:5]), "", record[5], record[6]), label, number)
+
+
+def race_folder(path: Path) -> Iterator[Raw]:
+    """The official RACE: one JSON file an article, with several questions."""
+    number = 0
+    for file in sorted(path.glob("*.txt")):
+        article = json.loads(file.read_text(encoding="utf-8"))
+        questions = zip(article["questions"], article["options"], article["answers"], strict=True)
+        for question, options, answer in questions:
+            number += 1
+            yield Raw((article["article"], question, *options), _LETTERS.index(answer), number)
+
+
+def race_lines(path: Path) -> Iterator[Raw]:
+    """One question a line; options as a list, or as a list written in Python."""
+    for number, row in _objects(path):
+        options = row["options"]
+        if isinstance(options, str):
+            options = ast.literal_eval(options)
+        yield Raw((row["article"], row["question"], *options), _LETTERS.index(row["answer"]), number)
+
+
+_RACE_PROMPT = re.compile(
+    r"<passage>:\n(?P<passage>.*?)\n+<question>:\n(?P<question>.*?)\n+<options>:\n(?P<options>.*?)\n+<answer>:",
+    re.DOTALL,
+)
+
+
+def race_prompts(path: Path) -> Iterator[Raw]:
+    """Questions wrapped in a chat prompt with marked parts."""
+    for number, row in _objects(path):
+        turn = row["conversation"][0]
+        found = _RACE_PROMPT.search(turn["human"])
+        if found is None:
+            raise DataError(f"{path} row {number:,} lacks <passage>, <question> or <options>")
+        options = re.split(r"\n(?=[B-H] )", found["options"])
+        answers = [option[2:].strip() for option in options]
+        if not all(answers):
+            answers = [answer or "-" for answer in answers]  # a few options are blank in RACE itself
+        label = _LETTERS.index(turn["assistant"].strip())
+        yield Raw((found["passage"], found["question"], *answers), label, number)
+
+
+def _named(value: str, names: Mapping[str, str], path: Path, number: int) -> str:
+    if value not in names:
+        raise DataError(
+            f"{path} row {number:,} has the label {value!r}", expected=", ".join(repr(name) for name in names)
+        )
+    return names[value]
+
+
+def _text_lines(path: Path) -> Iterator[str]:
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as handle:
+        yield from handle
+
+
+def _records(path: Path, quoted: bool) -> Iterator[list[str]]:
+    if quoted:
+        yield from csv.reader(_text_lines(path), delimiter="\t")
+        return
+    for line in _text_lines(path):
+        if stripped := line.rstrip("\r\n"):
+            yield stripped.split("\t")
+
+
+def _objects(path: Path) -> Iterator[tuple[int, Any]]:
+    lines = (line for line in _text_lines(path) if line.strip())
+    for number, line in enumerate(lines, 1):
+        try:
+            yield number, json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{path} row {number:,} is not JSON: {error.msg}") from None

@@ -1,0 +1,137 @@
+"""`headwater finetune --task-set`: the paper's sets that are there, one fine-tuned model each, and one table.
+
+`out/NAME` is the fine-tuned model of a set, complete or absent, so that a run that was stopped goes on. Where the
+labels of a test part are hidden, `out/glue` holds its predictions as the GLUE server takes them. `table.json` and
+`table.md` put every figure beside the paper's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import DataError
+from headwater.finetune.examples import Raw
+from headwater.finetune.run import Parts, arrange_parts, run_stage
+from headwater.finetune.tasks.sets import Found, choose, find
+from headwater.finetune.training import FinetuneConfig
+from headwater.progress import SILENT, Progress
+from headwater.storage import read_text, storage_errors, write_json, write_text
+
+# GPT-1, table 4, gives these in per cent, as it gives accuracies.
+_PERCENT = 100
+
+
+def run_sets(
+    config: FinetuneConfig, names: str, data: Path, *, model: Path, out: Path, progress: Progress = SILENT
+) -> dict[str, Any]:
+    """Fine-tune on each chosen set that is below `data`; returns {"rows": […], "missing": […]}.
+
+    `config.limit` cuts every part of every set. Raises DataError when no set is there.
+    """
+    found = {benchmark.name: find(benchmark, data) for benchmark in choose(names)}
+    there = {name: one for name, one in found.items() if one is not None}
+    if not there:
+        raise DataError(f"{data} holds none of {', '.join(found)}", repair="Check --data")
+    with storage_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    rows: list[dict[str, Any]] = []
+    for name, one in there.items():
+        progress.note(f"{name}: {', '.join(one.remarks) or 'official parts'}")
+        metrics = run_one(config, one, model=model, out=out / name, progress=progress)
+        rows += table_rows(one, metrics)
+        write_glue_files(one, out / name, out / "glue", metrics)
+    table = {"model": str(model), "rows": rows, "missing": [name for name, one in found.items() if one is None]}
+    write_json(out / "table.json", table)
+    write_text(out / "table.md", table_text(table) + "\n")
+    return table
+
+
+def run_one(
+    config: FinetuneConfig, found: Found, *, model: Path, out: Path, progress: Progress = SILENT
+) -> dict[str, Any]:
+    """Fine-tune on one set; returns its metrics."""
+    benchmark = found.benchmark
+    settings = config.model_copy(
+        update={
+            "task": benchmark.task,
+            "target": benchmark.target,
+            "metric": benchmark.metric,
+            "validation_share": benchmark.validation_share,
+        }
+    )
+
+    def read() -> Parts:
+        def cut(rows: Sequence[Raw]) -> list[Raw]:
+            return list(islice(rows, config.limit))
+
+        validation = cut(found.validation) if found.validation is not None else None
+        names = {part: f"{benchmark.name} {part}" for part in ("train", "validation", *found.tests)}
+        tests = {name: cut(rows) for name, rows in found.tests.items()}
+        return arrange_parts(settings, cut(found.train), validation, tests, names)
+
+    return run_stage(settings, out, read, model=model, tokenizer=None, inputs=found.paths, progress=progress)
+
+
+def table_rows(found: Found, metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row for each labelled test part, else one for validation: figures beside the paper's number."""
+    benchmark = found.benchmark
+    remarks = list(found.remarks)
+    parts = {name: test for name, test in metrics["tests"].items() if benchmark.metric in test}
+    if not parts:
+        remarks.append("measured on validation, which chose the epoch too")
+        best = next(point for point in metrics["curve"] if point["step"] == metrics["best_step"])
+        parts = {next(iter(benchmark.published)): {"count": metrics["count"], **best}}
+    rows = []
+    for name, measured in parts.items():
+        for metric in (benchmark.metric, *benchmark.also):
+            rows.append(
+                {
+                    "task": name,
+                    "metric": metric,
+                    "value": measured[metric]["value"],
+                    "interval": measured[metric]["interval"],
+                    "count": measured["count"],
+                    "train": metrics["counts"]["train"],
+                    "majority": metrics.get("majority") if metric == "accuracy" else None,
+                    "published": benchmark.published[name] / _PERCENT if metric == benchmark.metric else None,
+                    "remarks": remarks,
+                }
+            )
+    return rows
+
+
+def write_glue_files(found: Found, folder: Path, out: Path, metrics: Mapping[str, Any]) -> None:
+    """The GLUE server's files for test parts whose labels are hidden."""
+
+    for name, file in found.benchmark.glue_files.items():
+        test = metrics["tests"].get(name)
+        if test is None or test["labelled"]:
+            continue
+        predictions = [json.loads(line) for line in read_text(folder / f"predictions-{name}.jsonl").splitlines()]
+        lines = ["index\tprediction"]
+        for index, prediction in enumerate(predictions):
+            label = prediction["label"]
+            lines.append(f"{index}\t{label:.3f}" if isinstance(label, float) else f"{index}\t{label}")
+        with storage_errors(out):
+            out.mkdir(parents=True, exist_ok=True)
+        write_text(out / file, "\n".join(lines) + "\n")
+
+
+def table_text(table: Mapping[str, Any]) -> str:
+    """The table as Markdown, in per cent."""
+    lines = ["| task | metric | here | 95 % interval | GPT-1 | rows | trained on | remarks |", "|---" * 8 + "|"]
+    for row in table["rows"]:
+        low, high = row["interval"]
+        published = f"{row['published'] * _PERCENT:.1f}" if row["published"] is not None else ""
+        lines.append(
+            f"| {row['task']} | {row['metric']} | {row['value'] * _PERCENT:.1f} "
+            f"| {low * _PERCENT:.1f} to {high * _PERCENT:.1f} | {published} | {row['count']:,} | {row['train']:,} "
+            f"| {'; '.join(row['remarks'])} |"
+        )
+    if table["missing"]:
+        lines.append(f"\nNot at hand: {', '.join(table['missing'])}")
+    return "\n".join(lines)

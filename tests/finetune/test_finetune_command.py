@@ -1,0 +1,172 @@
+"""`finetune` and `predict` from the command line: folders, figures, switches, mistakes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headwater.cli.main import main
+from headwater.finetune.fine_tuned import FineTuned
+from headwater.finetune.inputs import Example
+from headwater.finetune.run import finetune
+from headwater.finetune.training import FinetuneConfig, prepare_base
+from headwater.model import build_model, preset
+from headwater.model.folder import load_model
+from headwater.provenance import lineage
+from headwater.tokenizer import Tokenizer
+
+FAST = ["--set", "precision=fp32", "--set", "steps=4", "--set", "batch_size=8"]
+
+
+@pytest.fixture
+def table(tmp_path: Path, sentences: Any) -> Path:
+    path = tmp_path / "reviews.csv"
+    with path.open("w", newline="") as handle:
+        csv.writer(handle).writerows([("review", "sentiment"), *zip(*sentences(60), strict=True)])
+    return path
+
+
+def test_a_table_becomes_a_model_that_labels_another(
+    base: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "model"
+    command = ["finetune", "--model", str(base), "--task", "classify", "--train", str(table), "--out", str(out)]
+    assert main([*command, *FAST, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    low, high = printed["interval"]
+    assert low <= printed["value"] <= high
+    assert printed["chance"] == 0.5
+    assert printed["counts"]["train"] + printed["counts"]["validation"] == 60
+    assert printed["curve"][-1]["step"] == 4
+    assert json.loads((out / "metrics.json").read_text()) == {k: v for k, v in printed.items() if k != "out"}
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert main([*command, *FAST]) == 0  # complete already
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert main([*command, *FAST, "--learning-rate", "1e-3"]) == 1  # another training is not written over it
+    assert {i["role"] for i in lineage(out)["inputs"]} == {"model", "train"}
+    capsys.readouterr()
+    for name in ("p.jsonl", "p.csv"):
+        assert main(["predict", str(table), "--model", str(out), "--out", str(tmp_path / name), "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert summary["rows"] == summary["labelled"] == 60
+    lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    with (tmp_path / "p.csv").open() as handle:
+        rows = list(csv.DictReader(handle))
+    assert [str(line["label"]) for line in lines] == [row["label"] for row in rows]
+    assert [line["row"] for line in lines] == list(range(1, 61))
+    assert all(abs(sum(line["probabilities"].values()) - 1) < 1e-4 for line in lines)
+
+
+def test_the_same_command_gives_the_same_bytes(base: Path, table: Path, tmp_path: Path) -> None:
+    config = FinetuneConfig(steps=3, batch_size=8, precision="fp32")
+    for name in ("one", "two"):
+        finetune(config, tmp_path / name, model=base, train=table)
+    for name in ("model.safetensors", "head.safetensors", "metrics.json", "task.json"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_a_batch_predicts_what_single_rows_do(base: Path, table: Path, tmp_path: Path) -> None:
+    finetune(FinetuneConfig(steps=2, batch_size=8, precision="fp32"), tmp_path / "m", model=base, train=table)
+    fine_tuned = FineTuned.load(tmp_path / "m")
+    texts = ["a", "the film was great " * 6, "dull", "plot and story"]
+    together = fine_tuned.probabilities(fine_tuned.encode([Example((text,)) for text in texts]))
+    for text, share in zip(texts, together, strict=True):
+        alone = fine_tuned.probabilities(fine_tuned.encode([Example((text,))]))[0]
+        assert alone == pytest.approx(share, abs=1e-5)
+
+
+def test_early_stopping_keeps_the_best_state(base: Path, table: Path, tmp_path: Path) -> None:
+    config = FinetuneConfig(epochs=30, batch_size=32, patience=2, precision="fp32", learning_rate=1e-2)
+    metrics = finetune(config, tmp_path / "m", model=base, train=table)
+    values = [(point["accuracy"]["value"], -point["validation_loss"]) for point in metrics["curve"]]
+    best = values.index(max(values))
+    assert metrics["best_step"] == metrics["curve"][best]["step"]
+    assert len(values) == best + 3 or metrics["curve"][-1]["step"] == metrics["steps"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({}, "all"),
+        ({"from_scratch": True}, "none"),
+        ({"transfer_layers": 1}, "first"),
+        ({"transfer_layers": 0}, "rows"),
+    ],
+)
+def test_ablations_keep_what_they_say(base: Path, settings: dict[str, Any], kept: str) -> None:
+    loaded = load_model(base)
+    before = {name: tensor.clone() for name, tensor in loaded.state_dict().items()}
+    config = FinetuneConfig(seed=11, **settings)
+    model, tokenizer = prepare_base(config, loaded, Tokenizer.load(base))
+    rows = len(before["tokens.weight"])
+    assert model.config.vocabulary == rows + 3 == tokenizer.vocabulary_size
+    equal = {
+        name
+        for name, tensor in model.state_dict().items()
+        if tensor.dim() > 1 and torch.equal(tensor[:rows] if name == "tokens.weight" else tensor, before[name])
+    }
+    matrices = {name for name, tensor in before.items() if tensor.dim() > 1}
+    first = {n for n in matrices if n.startswith(("tokens.", "positions.", "blocks.0."))}
+    expected = {"all": matrices, "none": set(), "first": first, "rows": {"tokens.weight", "positions.weight"}}
+    assert equal == expected[kept]
+
+
+def test_an_lstm_fine_tunes_through_the_same_path(table: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    from headwater.model.folder import save_model
+
+    shape = preset("lstm-nano", vocabulary=tokenizer.vocabulary_size, width=16, units=24, context=40)
+    (tmp_path / "lstm").mkdir()
+    save_model(build_model(shape, seed=2), tmp_path / "lstm", tokenizer=tokenizer)
+    config = FinetuneConfig(steps=3, batch_size=8, precision="fp32", learning_rate=1e-3)
+    metrics = finetune(config, tmp_path / "m", model=tmp_path / "lstm", train=table)
+    assert metrics["counts"]["train"] == 54
+
+
+def test_show_prints_examples_as_the_model_sees_them(
+    base: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["finetune", "--model", str(base), "--task", "classify", "--train", str(table)]
+    assert main([*command, "--out", str(tmp_path / "none"), "--show", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("[start]") == printed.count("[classify]") == 2
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--task", "classify"], 2, "--train"),
+        (["--task", "sort", "--train", "TABLE"], 2, "'sort' is no task"),
+        (["--task", "classify", "--train", "missing.csv"], 1, "missing.csv does not exist"),
+        (["--task", "entail", "--train", "TABLE"], 1, "no column for the premise of task entail"),
+        (["--task", "classify", "--train", "TABLE", "--text", "reviw"], 1, "Did you mean 'review'"),
+        (["--task", "classify", "--train", "TABLE", "--transfer-layers", "9"], 2, "9 layers"),
+        (["--task", "classify", "--train", "TABLE", "--set", "epoch=2"], 2, "'epochs'"),
+        (["--task-set", "cola", "--train", "TABLE"], 2, "brings its own"),
+    ],
+)
+def test_mistakes_leave_one_message_and_nothing_behind(
+    base: Path,
+    table: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    status: int,
+    message: str,
+) -> None:
+    given = [str(table) if a == "TABLE" else a for a in arguments]
+    assert main(["finetune", "--model", str(base), "--out", str(tmp_path / "out"), *given]) == status
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_predicting_with_what_was_not_fine_tuned_says_so(
+    base: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", str(table), "--model", str(base), "--out", str(tmp_path / "p.csv")]) == 1
+    assert "task.json" in capsys.readouterr().err

@@ -1,0 +1,154 @@
+"""A user's own table: what is found in it, what is said of it, and one clear message for each mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headwater.errors import DataError
+from headwater.finetune import check
+from headwater.finetune.examples import Columns, Labels, Raw, learn_labels, read_rows, to_examples
+from headwater.finetune.inputs import Task
+
+ROWS = [('a "quoted", text', "yes"), ("two\twords", "no"), ("자막", "yes")]
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def rows(path: Path, task: Task = "classify", **columns: Any) -> list[Raw]:
+    return list(read_rows(path, task, Columns(**columns)))
+
+
+def test_the_same_table_in_every_format_gives_the_same_rows(tmp_path: Path) -> None:
+    quoted = 'review,label\r\n"a ""quoted"", text",yes\r\n"two\twords",no\r\n자막,yes\r\n'
+    files = [
+        write(tmp_path / "t.csv", "\ufeff" + quoted),
+        write(tmp_path / "t.jsonl", "\n".join(json.dumps({"review": t, "label": c}) for t, c in ROWS)),
+        tmp_path / "t.parquet",
+    ]
+    pq.write_table(pa.table({"review": [t for t, _ in ROWS], "label": [c for _, c in ROWS]}), files[2])
+    for file in files:
+        found = rows(file)
+        assert [(r.segments[0], r.label) for r in found] == ROWS
+        assert [r.row for r in found] == [1, 2, 3]
+
+
+def test_quotes_in_tab_separated_files_are_literal_unless_a_field_is_quoted(tmp_path: Path) -> None:
+    file = write(tmp_path / "t.tsv", 'text\tlabel\n"so" he said\ta\n"she said ""so"""\tb\n')
+    assert [r.segments[0] for r in rows(file)] == ['"so" he said', 'she said "so"']
+
+
+def test_columns_are_found_or_given(tmp_path: Path) -> None:
+    pairs = write(tmp_path / "p.csv", "id,sentence1,sentence2,gold_label\n1,a,b,x\n")
+    assert rows(pairs, "entail")[0].segments == ("a", "b")
+    assert rows(pairs, "entail", premise="sentence2", hypothesis="id")[0].segments == ("b", "1")
+    separate = write(tmp_path / "c.csv", "context,question,choice_b,choice_a,label\nc,q,second,first,1\n")
+    assert rows(separate, "choice")[0].segments == ("c", "q", "first", "second")
+    listed = write(tmp_path / "c.jsonl", '{"question": "q", "options": ["x", "y"], "label": "y"}')
+    found = rows(listed, "choice")
+    assert found[0].segments == ("", "q", "x", "y")
+    labels = learn_labels(found, "choice", None, "it")
+    assert [e.target for e in to_examples(found, labels, "it")] == [1.0]
+
+
+def test_numbered_answers_count_from_what_the_training_rows_show() -> None:
+    one = [Raw(("", "q", "x", "y"), number, number) for number in (1, 2)]
+    assert learn_labels(one, "choice", None, "it").first_answer == 1
+    zero = [Raw(("", "q", "x", "y"), number, number) for number in (0, 1)]
+    assert learn_labels(zero, "choice", None, "it").first_answer == 0
+
+
+def test_class_names_are_kept_and_numbers_agree_however_they_are_written() -> None:
+    labels = learn_labels([Raw(("a",), x, 1) for x in (10, "9", 2.0)], "classify", None, "it")
+    assert labels.names == ["2", "9", "10"]
+    assert [e.target for e in to_examples([Raw(("a",), "10.0", 1)], labels, "it")] == [2.0]
+    assert learn_labels([Raw(("a",), x, 1) for x in ("01", "1")], "classify", None, "it").names == ["01", "1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "task", "message"),
+    [
+        ("t.csv", "body_text,label\na,b\n", "classify", "has no column for the text.*'body_text', 'label'"),
+        ("t.csv", "", "classify", "is empty"),
+        ("t.csv", "text,label\na,b\nc\n", "classify", "row 2 has 1 fields"),
+        ("t.csv", b"text,label\na,b\xff\n", "classify", "not UTF-8: byte 0xff in line 2"),
+        ("t.csv", "text,label\n".encode("utf-16"), "classify", "UTF-16"),
+        ("t.csv", b"PK\x03\x04\x00\x00\x00", "classify", "binary"),
+        ("t.xlsx", b"PK", "classify", "ending '.xlsx'"),
+        ("t.parquet", b"PAR1 no", "classify", "cannot be read as Parquet"),
+        ("t.jsonl", '{"text": "a", "label": "b"}\n{"text"', "classify", "line 2 is not JSON"),
+        ("t.jsonl", '{"text": ["a"], "label": "b"}', "classify", "row 1: column 'text' holds a list"),
+        (
+            "t.jsonl",
+            '{"question": "q", "answers": ["x", ""], "label": 0}',
+            "choice",
+            "row 1: answer 2 of 2 is missing",
+        ),
+        ("t.jsonl", '{"question": "q", "answers": "x", "label": 0}', "choice", "row 1: 'answers' holds no list"),
+        ("t.csv", "text,text\na,b\n", "classify", "two columns named 'text'"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_row(
+    tmp_path: Path, name: str, content: str | bytes, task: Task, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        rows(write(tmp_path / name, content), task)
+
+
+@pytest.mark.parametrize(
+    ("training", "validation", "message"),
+    [
+        (["a", "a"], [], "one class only: all 2"),
+        (["a", "b"], ["a", "c"], "row 2 has the label 'c', which training never had; it had 'a', 'b'"),
+        (
+            ["0", "1"],
+            ["0", "positive"],
+            "row 2 has the label 'positive', a word, where the training labels are num",
+        ),
+        (["no", "yes"], ["1"], "row 1 has the label '1', a number, where the training labels are words"),
+    ],
+)
+def test_labels_that_do_not_fit_are_named(training: list[str], validation: list[str], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        labels = learn_labels(
+            [Raw(("t",), x, n) for n, x in enumerate(training, 1)], "classify", None, "train.csv"
+        )
+        list(to_examples([Raw(("t",), x, n) for n, x in enumerate(validation, 1)], labels, "validation.csv"))
+
+
+def test_what_is_said_before_training() -> None:
+    train = [
+        Raw(("a",), "x", 1),
+        Raw(("",), "x", 2),
+        Raw(("a",), "y", 3),
+        Raw(("b",), None, 4),
+        Raw(("c",), "y", 5),
+    ]
+    validation = [Raw(("c",), "x", 1), Raw(("d",), "x", 2)]
+    usable = check.usable(train, "classify", "train")
+    assert (len(usable.rows), usable.empty, usable.unlabelled) == (3, 1, 1)
+    labels = Labels(target="class", names=["x", "y"])
+    figures, notes = check.report(usable, check.usable(validation, "classify", "validation"), labels)
+    assert figures["classes"] == {"x": 1, "y": 2}
+    assert figures["duplicates_with_validation"] == 1
+    assert figures["duplicates_within_training"] == 1
+    assert any("row 1" in note and "flattered" in note for note in notes)
+    assert any("1 rows without text, 1 without a label" in note for note in notes)
+
+
+def test_the_split_keeps_classes_and_equal_texts_together() -> None:
+    labels = Labels(target="class", names=["x", "y"])
+    given = [Raw((f"text {n // 2}",), "x" if n < 30 else "y", n) for n in range(40)]
+    train, held = check.split(given, 0.1, 3, labels)
+    assert sorted([*train, *held], key=lambda r: r.row) == given
+    assert not {r.segments for r in train} & {r.segments for r in held}
+    assert {r.label for r in held} == {"x", "y"}
+    assert check.split(given, 0.1, 3, labels) == (train, held)

@@ -1,0 +1,162 @@
+"""The twelve sets: official files in small, and the files at hand with their traps."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from headwater.errors import DataError, UsageError
+from headwater.finetune.examples import Raw
+from headwater.finetune.tasks import readers
+from headwater.finetune.tasks.run import run_sets
+from headwater.finetune.tasks.sets import BY_NAME, SETS, choose, find
+from headwater.finetune.training import FinetuneConfig
+
+# Set -> parts at hand: training, validation, tests (data/MANIFEST.md).
+AT_HAND = {
+    "snli": (18_000, 9_842, {"snli": 9_824}),
+    "mnli": (9_815, None, {"mnli-mm": 1_000}),
+    "qnli": (5_463, None, {}),
+    "rte": (2_490, 277, {}),
+    "scitail": (2_126, None, {}),
+    "storycloze": (1_871, None, {"storycloze": 1_871}),
+    "cola": (8_551, 1_043, {}),
+    "sst2": (67_349, 872, {"sst2": 1_821}),
+    "mrpc": (4_076, None, {"mrpc": 1_725}),
+    "stsb": (5_749, 1_500, {"stsb": 1_379}),
+    "qqp": (10_000, None, {"qqp": 10_000}),
+    "race": (958, None, {"race-m": 1_436}),
+}
+
+
+@pytest.mark.parametrize("name", AT_HAND)
+def test_the_sets_at_hand_are_read_whole(data: Path, name: str) -> None:
+    found = find(BY_NAME[name], data / "finetune")
+    assert found is not None
+    train, validation, tests = AT_HAND[name]
+    assert len(found.train) == train
+    assert (None if found.validation is None else len(found.validation)) == validation
+    assert {part: len(rows) for part, rows in found.tests.items()} == tests
+    for row in [*found.train, *(found.validation or []), *(r for rows in found.tests.values() for r in rows)]:
+        assert row.label is not None
+        assert all(row.segments[2:] if BY_NAME[name].task == "choice" else row.segments)
+
+
+def test_labels_mean_what_the_texts_say(data: Path) -> None:
+    """Entailed hypotheses share more words with their premises than contradictions do."""
+
+    def overlap(rows: list[Raw], label: str) -> float:
+        shares = []
+        for row in rows:
+            if row.label == label:
+                premise, hypothesis = (set(text.lower().split()) for text in row.segments)
+                shares.append(len(premise & hypothesis) / len(hypothesis))
+        return sum(shares) / len(shares)
+
+    found = find(BY_NAME["snli"], data / "finetune")
+    assert found is not None
+    for rows in (found.train, found.tests["snli"]):
+        entailed, neutral, denied = (overlap(rows, x) for x in ("entailment", "neutral", "contradiction"))
+        assert entailed > max(neutral, denied) + 0.1
+    rte = find(BY_NAME["rte"], data / "finetune")
+    assert rte is not None
+    assert overlap(rte.train, "entailment") > overlap(rte.train, "not_entailment")
+    mrpc = find(BY_NAME["mrpc"], data / "finetune")
+    assert mrpc is not None
+    assert Counter(row.label for row in mrpc.train) == {"1": 2_753, "0": 1_323}
+    assert mrpc.train[0].segments[0].startswith('Amrozi accused his brother, whom he called "the witness"')
+
+
+def test_no_race_training_question_is_about_a_test_article(data: Path) -> None:
+    found = find(BY_NAME["race"], data / "finetune")
+    assert found is not None
+    assert not {r.segments[0] for r in found.train} & {r.segments[0] for r in found.tests["race-m"]}
+
+
+GLUE_HEADERS = {
+    "QNLI": ("index\tquestion\tsentence\tlabel", "0\tq {}\ts\t{}", ("entailment", "not_entailment")),
+    "RTE": ("index\tsentence1\tsentence2\tlabel", "0\tp {}\th\t{}", ("entailment", "not_entailment")),
+    "SST-2": ("sentence\tlabel", "text {}\t{}", ("0", "1")),
+    "QQP": ("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "0\t1\t2\ta {}\tb\t{}", ("0", "1")),
+    "MRPC": ("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", "{1}\t1\t2\ta {0}\tb", ("0", "1")),
+    "STS-B": (
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
+        "0\tg\tf\ty\t1\tx\ty\ta {}\tb\t{}",
+        ("0.000", "4.500"),
+    ),
+}
+HIDDEN = {
+    "QNLI": ("index\tquestion\tsentence", "{}\tq\ts"),
+    "RTE": ("index\tsentence1\tsentence2", "{}\tp\th"),
+    "SST-2": ("index\tsentence", "{}\ttext"),
+    "QQP": ("id\tquestion1\tquestion2", "{}\ta\tb"),
+    "MRPC": ("index\t#1 ID\t#2 ID\t#1 String\t#2 String", "{}\t1\t2\ta\tb"),
+    "STS-B": (
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2",
+        "{}\tg\tf\ty\t1\tx\ty\ta\tb",
+    ),
+}
+
+
+def official(folder: Path, name: str) -> None:
+    """A small set in GLUE's own layout, its test labels hidden."""
+    (folder / name).mkdir(parents=True)
+    header, line, labels = GLUE_HEADERS[name]
+    for part in ("train", "dev"):
+        lines = [line.format(f"{part} {n}", labels[n % 2]) for n in range(6)]
+        (folder / name / f"{part}.tsv").write_text("\n".join([header, *lines]) + "\n")
+    header, line = HIDDEN[name]
+    (folder / name / "test.tsv").write_text("\n".join([header, *(line.format(n) for n in range(3))]) + "\n")
+
+
+def test_official_glue_files_train_and_write_the_servers_files(base: Path, tmp_path: Path) -> None:
+    for name in GLUE_HEADERS:
+        official(tmp_path / "glue", name)
+    config = FinetuneConfig(steps=1, batch_size=4, precision="fp32")
+    table = run_sets(config, "gpt1", tmp_path / "glue", model=base, out=tmp_path / "out")
+    assert {row["task"] for row in table["rows"]} == {"qnli", "rte", "sst2", "qqp", "mrpc", "stsb"}
+    assert "snli" in table["missing"]
+    for name in GLUE_HEADERS:
+        lines = (tmp_path / "out" / "glue" / f"{name}.tsv").read_text().splitlines()
+        assert lines[0] == "index\tprediction"
+        assert len(lines) == 4
+    qnli = (tmp_path / "out" / "glue" / "QNLI.tsv").read_text().splitlines()
+    assert qnli[1].split("\t")[1] in {"entailment", "not_entailment"}
+    written = (tmp_path / "out" / "table.md").read_text()
+    assert "82.3" in written  # the paper's MRPC stands beside ours
+    again = run_sets(config, "gpt1", tmp_path / "glue", model=base, out=tmp_path / "out")
+    assert again == table
+
+
+def test_official_race_snli_cloze_and_cola_files(tmp_path: Path) -> None:
+    article = {"article": "a", "questions": ["q _ ?"], "options": [["w", "x", "y", "z"]], "answers": ["C"]}
+    (tmp_path / "middle").mkdir()
+    (tmp_path / "middle" / "1.txt").write_text(json.dumps(article))
+    assert list(readers.race_folder(tmp_path / "middle")) == [Raw(("a", "q _ ?", "w", "x", "y", "z"), 2, 1)]
+    pairs = [{"sentence1": "p", "sentence2": "h", "gold_label": label} for label in ("neutral", "-")]
+    (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    found = list(readers.json_lines(("sentence1", "sentence2"), "gold_label")(tmp_path / "s.jsonl"))
+    assert [row.label for row in found] == ["neutral", None]
+    header = (
+        "InputStoryid,InputSentence1,InputSentence2,InputSentence3,InputSentence4,Quiz1,Quiz2,AnswerRightEnding"
+    )
+    (tmp_path / "c.csv").write_text(f'{header}\n{header}\n1,a.,"b, c.",d.,e.,x,y,2\n')
+    assert list(readers.story_cloze(tmp_path / "c.csv")) == [Raw(("a. b, c. d. e.", "", "x", "y"), 1, 1)]
+    (tmp_path / "CoLA").mkdir()
+    (tmp_path / "CoLA" / "train.tsv").write_text('gj04\t1\t\tA "quote.\ngj04\t0\t*\tBad it.\n')
+    (tmp_path / "CoLA" / "dev.tsv").write_text("gj04\t1\t\tGood.\n")
+    cola = find(BY_NAME["cola"], tmp_path)
+    assert cola is not None
+    assert cola.train == [Raw(('A "quote.',), "1", 1), Raw(("Bad it.",), "0", 2)]
+
+
+def test_every_set_has_the_papers_number_for_every_test_part() -> None:
+    assert len(SETS) == 12
+    assert all(set(b.tests) == set(b.published) for b in SETS)
+    with pytest.raises(UsageError, match="'cola'"):
+        choose("colla")
+    with pytest.raises(DataError, match="holds none"):
+        run_sets(FinetuneConfig(), "rte", Path("/nonexistent"), model=Path("m"), out=Path("o"))
