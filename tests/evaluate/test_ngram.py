@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import DataError
 from headwater.evaluate.ngram import ByteNgram, windows_of
-from headwater.evaluate.yardsticks import yardsticks
+from headwater.evaluate.yardsticks import spread, yardsticks
 
 TEXT = st.binary(min_size=9, max_size=300) | st.text("ab \n", min_size=9, max_size=300).map(str.encode)
 
@@ -61,7 +61,7 @@ def test_windows_hold_the_bytes_before_each() -> None:
     assert [f"{int(w):06x}" for w in windows_of(b"abcd", 2)] == ["000061", "006162", "616263", "626364"]
 
 
-def test_yardsticks_learn_from_the_training_text_and_only_up_to_the_cap() -> None:
+def test_yardsticks_learn_from_the_training_text() -> None:
     words = np.random.default_rng(5).choice(["stream ", "river ", "lake ", "a ", "the ", "of "], 20_000)
     text = "".join(words).encode()
     training, held_out = text[:-8_000], text[-8_000:]
@@ -70,10 +70,14 @@ def test_yardsticks_learn_from_the_training_text_and_only_up_to_the_cap() -> Non
     assert after.bits_per_byte < alone.bits_per_byte
     # Six words drawn evenly, 4.5 bytes on average: 0.574 bits a byte is what the source itself holds.
     assert 0.55 < ngram.bits_per_byte < 0.65
-    capped = yardsticks(training, held_out, training_bytes=1_000)
-    assert capped[0] == alone
-    assert capped[1].training_bytes == capped[2].training_bytes == 1_000
-    assert capped[2].bits_per_byte > ngram.bits_per_byte
+
+
+def test_a_long_text_is_sampled_evenly() -> None:
+    text = bytes(range(256)) * 4_096
+    sample = spread(text, 200_000)
+    assert 190_000 < len(sample) <= 200_000
+    assert sample[:1000] == text[:1000]
+    assert spread(text, len(text)) == text
 
 
 def test_texts_that_are_too_short_are_named() -> None:

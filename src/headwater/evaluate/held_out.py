@@ -15,6 +15,9 @@ from headwater.tokenizer import Tokenizer
 Part = Literal["train", "validation"]
 
 
+_PIECE_TOKENS = 65_536  # a sample of a long stream takes the beginning of every piece of this length
+
+
 class Stream(NamedTuple):
     """Token ids of one part, and where each document begins in them."""
 
@@ -58,17 +61,20 @@ def read_stream(tokens: Path, part: Part) -> Stream:
     )
 
 
-def read_end(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:
-    """The last `size` bytes of a part (or all of it), read from its end backwards."""
-    pieces: list[bytes] = []
-    missing = size
-    for path in reversed(_shards(tokens, part)):
-        if missing <= 0:
-            break
-        # A token has at least one byte, so no more than `missing` tokens are needed.
-        pieces.insert(0, alphabet.decode(np.asarray(np.load(path, mmap_mode="r")[-missing:]))[-missing:])
-        missing -= len(pieces[0])
-    return b"".join(pieces)
+def read_text(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:
+    """All the text of a part or, where that is longer than `size` bytes, so much of it in even pieces."""
+    shards = [np.load(path, mmap_mode="r") for path in _shards(tokens, part)]
+    total = counted_bytes(tokens, part)
+    if total <= size:
+        return b"".join(alphabet.decode(np.asarray(shard)) for shard in shards)
+    text = []
+    for shard in shards:
+        count = max(1, len(shard) // _PIECE_TOKENS)
+        piece = int(len(shard) / count * size / total)
+        for number in range(count):
+            start = len(shard) * number // count
+            text.append(alphabet.decode(np.asarray(shard[start : start + piece])))
+    return b"".join(text)
 
 
 def read_tokenizer(tokens: Path) -> Tokenizer:

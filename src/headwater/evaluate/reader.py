@@ -37,7 +37,7 @@ class Reader:
     def pair(self, context: str, continuation: str) -> Continuation:
         """A context and what follows it, encoded as one text and cut at the border.
 
-        Spaces at the end of the context go to the continuation, where GPT-2's tokens carry them, and so does
+        White space at the end of the context goes to the continuation, where GPT-2's tokens carry it, and so does
         a token that reaches over the border. An empty context becomes `<|endoftext|>`, and with GPT-1's tokenizer
         the first token of the continuation itself, which then has no score.
 
@@ -83,8 +83,7 @@ class Reader:
         return requests
 
     def _pair(self, context: str, continuation: str) -> Continuation:
-        kept = context.rstrip(" ") if self.tokenizer.kind == "gpt2" else context.rstrip()
-        head, whole = self.tokenizer.encode_batch([kept, context + continuation])
+        head, whole = self.tokenizer.encode_batch([context.rstrip(), context + continuation])
         border = shared_start(head, whole)
         if not border:
             return self._after_start(whole)

@@ -16,14 +16,14 @@ from headwater.errors import MismatchError
 from headwater.evaluate.held_out import (
     Alphabet,
     counted_bytes,
-    read_end,
     read_stream,
+    read_text,
     read_tokenizer,
 )
 from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Scored, Task, ratio_error
 from headwater.evaluate.reader import Continuation, Reader
-from headwater.evaluate.yardsticks import TRAINING_BYTES, yardsticks
+from headwater.evaluate.yardsticks import NGRAM_BYTES, yardsticks
 from headwater.progress import SILENT, Progress
 
 
@@ -90,7 +90,7 @@ class HeldOut(Task):
         alphabet = Alphabet(read_tokenizer(places["tokens"]))
         held_out = b"".join(alphabet.decode(example.content["ids"]) for example in examples)
         found = yardsticks(
-            read_end(places["tokens"], "train", alphabet, TRAINING_BYTES),
+            read_text(places["tokens"], "train", alphabet, NGRAM_BYTES),
             held_out,
             bytes_counted=round(sum(example.content["bytes"] for example in examples)),
             progress=progress,

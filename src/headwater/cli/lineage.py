@@ -1,0 +1,39 @@
+"""`headwater lineage`: what a folder was made from, back to its sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headwater.cli.console import AsJson, emit
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def lineage(
+    folder: Annotated[Path, typer.Argument(help="A folder that a Headwater command wrote.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Print the chain from a folder back to its first sources, with the command that made each."""
+    from headwater.provenance import lineage as chain
+
+    found = chain(folder)
+    emit(found, as_json=as_json, text="\n".join(_lines(found, "", "")))
+
+
+def _lines(entry: dict[str, Any], first: str, rest: str) -> list[str]:
+    """The tree below one entry; `first` stands before its line, `rest` before those below."""
+    role = f"{entry['role']}: " if entry["role"] else ""
+    state = "" if entry["state"] in {"complete", "source"} else f"  ({entry['state'].upper()})"
+    seed = f"  seed {entry['seed']}" if entry.get("seed") is not None else ""
+    lines = [f"{first}{role}{entry['path']}  [{entry['kind']} {entry['identity'][:12]}]{seed}{state}"]
+    inputs = entry["inputs"]
+    if entry.get("command"):
+        lines.append(f"{rest}{'│ ' if inputs else '  '}{entry['command']}")
+    for number, inner in enumerate(inputs, start=1):
+        last = number == len(inputs)
+        lines += _lines(inner, f"{rest}{'└─ ' if last else '├─ '}", f"{rest}{'   ' if last else '│  '}")
+    return lines

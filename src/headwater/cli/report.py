@@ -1,0 +1,33 @@
+"""`headwater report`: join runs and results into one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.cli.console import AsJson, emit, terminal_progress
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def report(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR…",
+            help="Runs, results, samples, fine-tuned models; or a folder that holds such folders.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="HTML file to write.", show_default=False)],
+    title: Annotated[str, typer.Option("--title", help="The page's heading.")] = "Headwater report",
+    as_json: AsJson = False,
+) -> None:
+    """Write one HTML page about runs and results that opens anywhere without a network."""
+    from headwater.report import report as write
+
+    write(folders, out, title=title, progress=terminal_progress())
+    emit({"out": str(out)}, as_json=as_json, text=f"{out}: open it in any browser")

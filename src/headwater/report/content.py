@@ -1,0 +1,359 @@
+"""What a page shows, read from the folders: runs, results, samples, fine-tuned models, and what they came from.
+
+A folder is recognised by the kind in its `headwater.json`. Each reader here turns one kind into plain rows and
+numbers; how they look is left to the template.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headwater.config import read_toml
+from headwater.errors import FolderError
+from headwater.provenance import MANIFEST, Manifest, lineage, open_folder, read_manifest
+from headwater.report.plots import Point
+from headwater.storage import read_json, read_text
+
+SHOWN = ("run", "results", "samples", "model")  # kinds that have something to show
+_NORMAL_95 = 1.96
+_BREAKS_IN_A_ROW = 2
+_SCRATCH = "from scratch"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One pre-training run: its losses over tokens, and the sizes that describe it."""
+
+    name: str
+    training: Sequence[Point]
+    held_out: Sequence[Point]
+    facts: Mapping[str, str]
+    complete: bool
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One held-out bits per byte beside others; `is_model` sets a model apart from its yardsticks."""
+
+    name: str
+    value: float
+    stderr: float | None
+    is_model: bool
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Score:
+    """One row of a table of scores: value with its 95 % interval, where there is one."""
+
+    name: str
+    metric: str
+    value: float
+    low: float | None
+    high: float | None
+    count: int
+    chance: float | None = None
+    majority: float | None = None
+    published: Mapping[str, float] = field(default_factory=dict)
+    model: str = ""
+    better: bool = False  # the better one of a group
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token of a sample: its text and the probability that the model gave it."""
+
+    text: str
+    probability: float
+
+    @property
+    def step(self) -> int:
+        """How rare it was, 0 to 4: at least 1/2, 1/5, 1/20, 1/100, less."""
+        return sum(self.probability < bound for bound in (0.5, 0.2, 0.05, 0.01))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One continuation of a prompt."""
+
+    prompt: str
+    tokens: Sequence[Token]
+    settings: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One folder or source in the chain, after everything that it was made from."""
+
+    name: str
+    kind: str
+    state: str
+    identity: str
+    command: str
+    seed: int | None
+    sources: Sequence[tuple[str, str]]  # (role, name)
+
+
+@dataclass(frozen=True)
+class Content:
+    """Everything on one page."""
+
+    runs: Sequence[Run]
+    bars: Sequence[Bar]
+    scores: Sequence[Score]
+    skipped: Sequence[tuple[str, str]]
+    samples: Sequence[Sample]
+    fine_tuned: Sequence[tuple[str, Sequence[Score]]]
+    steps: Sequence[Step]
+    versions: Mapping[str, str]
+
+
+def read_content(folders: Sequence[Path]) -> Content:
+    """Read every folder, or every Headwater folder inside one that is none; raises FolderError for the rest."""
+    found = _expand(folders)
+    kinds: dict[str, list[tuple[Path, Manifest]]] = {kind: [] for kind in SHOWN}
+    for path, manifest in found:
+        kinds.get(manifest.kind, []).append((path, manifest))
+    bars: list[Bar] = []
+    scores: list[Score] = []
+    skipped: list[tuple[str, str]] = []
+    for path, _ in kinds["results"]:
+        _read_results(path, bars, scores, skipped)
+    chain = _Chain(_common_parent(found))
+    for path, _ in found:
+        chain.add(lineage(path))
+    models = [(path, manifest) for path, manifest in kinds["model"] if (path / "metrics.json").exists()]
+    return Content(
+        runs=[_read_run(path, manifest) for path, manifest in kinds["run"]],
+        bars=_ordered(bars),
+        scores=scores,
+        skipped=skipped,
+        samples=[sample for path, _ in kinds["samples"] for sample in _read_samples(path)],
+        fine_tuned=_read_fine_tuned(models),
+        steps=chain.steps,
+        versions=found[-1][1].versions if found else {},
+    )
+
+
+def _expand(folders: Sequence[Path]) -> list[tuple[Path, Manifest]]:
+    """The Headwater folders named, and those directly inside named folders that are not Headwater's."""
+    found: dict[Path, Manifest] = {}
+    for folder in folders:
+        if (folder / MANIFEST).exists():
+            found[folder] = read_manifest(folder)
+            continue
+        if not folder.is_dir():
+            raise FolderError(f"{folder} does not exist", expected="a folder to report on")
+        inside = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
+        inside += sorted(
+            path.parent for path in folder.glob(f"*/*/{MANIFEST}") if path.parent.parent not in inside
+        )
+        inside = [path for path in inside if not path.name.startswith(".")]
+        if not inside:
+            raise FolderError(f"{folder} holds no folder that a Headwater command wrote")
+        found |= {path: read_manifest(path) for path in inside}
+    for path, manifest in found.items():
+        if manifest.complete:
+            open_folder(path)
+    return list(found.items())
+
+
+def _common_parent(found: Sequence[tuple[Path, Manifest]]) -> Path:
+    paths = [str(path.resolve().parent) for path, _ in found]
+    try:
+        return Path(os.path.commonpath(paths))
+    except ValueError:  # other drives
+        return Path.cwd()
+
+
+def _read_run(path: Path, manifest: Manifest) -> Run:
+    training: list[Point] = []
+    held_out: list[Point] = []
+    last: dict[str, Any] = {}
+    journal = path / "metrics.jsonl"
+    for line in _json_lines(journal) if journal.exists() else ():
+        training.append((line["tokens"], line["loss"]))
+        if "validation_loss" in line:
+            held_out.append((line["tokens"], line["validation_loss"]))
+        last = line
+    config = read_toml(path / "config.toml") if (path / "config.toml").exists() else {}
+    model = config.get("model", {})
+    facts = {}
+    if {"layers", "width"} <= model.keys():
+        facts["model"] = f"{model['layers']} layers × {model['width']}"
+    if "context" in config:
+        facts["context"] = f"{config['context']:,} tokens"
+    if "vocabulary" in model:
+        facts["vocabulary"] = f"{model['vocabulary']:,}"
+    if last:
+        facts["updates"] = f"{last['step']:,}"
+        facts["tokens read"] = f"{last['tokens']:,}"
+        facts["training time"] = _duration(float(last.get("seconds", 0)))
+    return Run(path.name, training, held_out, facts, manifest.complete)
+
+
+def _read_results(path: Path, bars: list[Bar], scores: list[Score], skipped: list[tuple[str, str]]) -> None:
+    content = read_json(path / "results.json")
+    model = str(content["model"])
+    for entry in content["results"]:
+        error = entry["stderr"]
+        if entry["metric"] == "bits per byte" and entry["task"] == "heldout":
+            tokens = entry["details"].get("tokens")
+            note = f"{tokens:,} held-out tokens" if tokens else ""
+            bars.append(Bar(_model_name(model), entry["value"], error, True, note))
+            for yardstick in entry["details"].get("yardsticks", []):
+                size = yardstick["training_bytes"]
+                note = f"has read {size / 1e6:.1f} MB of the training text" if size else ""
+                bars.append(Bar(yardstick["name"], yardstick["bits_per_byte"], None, False, note))
+            continue
+        reach = None if error is None else _NORMAL_95 * error
+        scores.append(
+            Score(
+                name=entry["protocol"],
+                metric=entry["metric"],
+                value=entry["value"],
+                low=None if reach is None else entry["value"] - reach,
+                high=None if reach is None else entry["value"] + reach,
+                count=entry["count"],
+                chance=entry.get("chance"),
+                published=entry["published"],
+                model=_model_name(model),
+            )
+        )
+    for entry in content["skipped"]:
+        some = f"{entry['examples']:,} examples left out: " if entry["examples"] else ""
+        skipped.append((entry["protocol"], some + entry["reason"]))
+
+
+def _ordered(bars: Sequence[Bar]) -> list[Bar]:
+    """Best first, each yardstick once."""
+    unique = {(bar.name, round(bar.value, 6)): bar for bar in bars}
+    return sorted(unique.values(), key=lambda bar: bar.value)
+
+
+def _read_samples(path: Path) -> Iterator[Sample]:
+    for entry in read_json(path / "samples.json"):
+        names = {"temperature": "temperature", "top_k": "top-k", "top_p": "top-p", "seed": "seed"}
+        settings = [f"{name} {entry[key]}" for key, name in names.items() if entry.get(key) is not None]
+        tokens = [Token(str(token["text"]), float(token["probability"])) for token in entry["tokens"]]
+        yield Sample(str(entry["prompt"]), _squeezed(str(entry["prompt"]), tokens), ", ".join(settings))
+
+
+def _squeezed(before: str, tokens: Sequence[Token]) -> list[Token]:
+    """The tokens with line breaks past the second in a row shown by a sign, so that they fill no page."""
+    shown = []
+    breaks = len(before) - len(before.rstrip("\n"))
+    for token in tokens:
+        text = ""
+        for character in token.text:
+            breaks = breaks + 1 if character == "\n" else 0
+            text += character if breaks <= _BREAKS_IN_A_ROW else "↵"
+        shown.append(Token(text, token.probability))
+    return shown
+
+
+def _read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, Sequence[Score]]]:
+    """Tables of fine-tuned models, those trained on the same data together, the best marked."""
+    groups: dict[str, list[tuple[str, Score]]] = {}
+    for path, manifest in models:
+        metrics = read_json(path / "metrics.json")
+        train = next((entry for entry in manifest.inputs if entry.role == "train"), None)
+        title = _task_title(path, train.path if train else "", str(metrics["task"]))
+        scratch = manifest.config.get("from_scratch")
+        low, high = metrics["interval"]
+        score = Score(
+            name=_SCRATCH if scratch else "from the pre-trained weights",
+            metric=str(metrics["metric"]),
+            value=float(metrics["value"]),
+            low=low,
+            high=high,
+            count=int(metrics["count"]),
+            chance=metrics.get("chance") if metrics["metric"] == "accuracy" else None,
+            majority=metrics.get("majority") if metrics["metric"] == "accuracy" else None,
+            model=path.name,
+        )
+        groups.setdefault(train.identity if train else str(path), []).append((title, score))
+    tables: list[tuple[str, Sequence[Score]]] = []
+    for group in groups.values():
+        scores = sorted((score for _, score in group), key=lambda score: (score.name == _SCRATCH, score.model))
+        tables.append((group[0][0], scores))
+    return tables
+
+
+def _task_title(path: Path, train: str, task: str) -> str:
+    """`package: classification`: what the labels folder says of itself, else the file's name."""
+    if not train:
+        return task
+    source = Path(os.path.normpath(path / train))
+    folder = source if (source / MANIFEST).exists() else source.parent
+    if (folder / MANIFEST).exists():
+        named = read_manifest(folder).config.get("task")
+        if named:
+            return f"{named} ({task})"
+    return f"{source.name} ({task})"
+
+
+class _Chain:
+    """The union of several lineages, each folder once, inputs before what was made from them."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        self._steps: dict[str, Step] = {}
+
+    @property
+    def steps(self) -> list[Step]:
+        return list(self._steps.values())
+
+    def add(self, entry: Mapping[str, Any]) -> str:
+        """Add a lineage; returns the name under which its root stands."""
+        name = self._name(Path(entry["path"]))
+        sources = [(str(inner["role"]), self.add(inner)) for inner in entry["inputs"]]
+        if name not in self._steps:
+            self._steps[name] = Step(
+                name=name,
+                kind=entry["kind"],
+                state=entry["state"],
+                identity=entry["identity"],
+                command=entry.get("command", ""),
+                seed=entry.get("seed"),
+                sources=sources,
+            )
+        return name
+
+    def _name(self, path: Path) -> str:
+        try:
+            return path.resolve().relative_to(self._base).as_posix()
+        except ValueError:
+            return path.name
+
+
+def _model_name(path: str) -> str:
+    """`small` for runs/small/model, else the folder's own name."""
+    folder = Path(path)
+    return folder.parent.name if folder.name == "model" and folder.parent.name else folder.name
+
+
+def _json_lines(path: Path) -> Iterable[dict[str, Any]]:
+    """The lines of a journal; one that was cut short ends it."""
+    for line in read_text(path).splitlines():
+        try:
+            yield json.loads(line)
+        except json.JSONDecodeError:
+            return
+
+
+def _duration(seconds: float) -> str:
+    if not math.isfinite(seconds):
+        return "–"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -1,0 +1,136 @@
+"""`report.html`: runs, results, samples and their provenance on one page that opens anywhere, without a network.
+
+The page is one file: its style sheet and drawings are inside, nothing is fetched, nothing runs. Every text from a
+folder is escaped by the template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import ResourceError
+from headwater.progress import SILENT, Progress
+from headwater.report.content import Bar, Content, Run, Score, read_content
+from headwater.report.plots import Series, interval_mark, line_chart
+from headwater.storage import write_text
+
+_TEMPLATE = "report.html.j2"
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One number at the top of the page."""
+
+    value: str
+    unit: str
+    about: str
+
+
+def report(
+    folders: Sequence[Path], out_file: Path, *, title: str = "Headwater report", progress: Progress = SILENT
+) -> Path:
+    """Write one HTML file about `folders`; a folder that is none of Headwater's stands for those inside it.
+
+    Raises FolderError for a missing or damaged folder, ResourceError where Jinja2 is not installed.
+    """
+    progress.start("report")
+    content = read_content(folders)
+    page = render(content, title)
+    write_text(out_file, page)
+    progress.finish(f"{out_file}, {len(page.encode()) / 1e3:.0f} kB")
+    return out_file
+
+
+def render(content: Content, title: str) -> str:
+    """The page as text."""
+    try:
+        import jinja2
+    except ImportError:
+        raise ResourceError(
+            "a report needs Jinja2, which is not installed", repair="pip install 'headwater[report]'"
+        ) from None
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+    )
+    environment.filters["number"] = number
+    environment.filters["mark"] = _mark
+    environment.filters["width"] = _width(content.bars)
+    longest = max((bar.value for bar in content.bars), default=1.0)
+    return environment.get_template(_TEMPLATE).render(
+        title=title,
+        content=content,
+        headlines=headlines(content),
+        chart=_safe(loss_chart(content.runs)),
+        longest=longest,
+        sizes=published_sizes(content.scores),
+    )
+
+
+def headlines(content: Content) -> list[Headline]:
+    """The three or four numbers that a reader looks for first."""
+    found = []
+    for bar in content.bars:
+        if bar.is_model:
+            found.append(Headline(f"{bar.value:.3f}", "bits per byte", "on text it has never read"))
+            break
+    guessed = [score for score in content.scores if score.chance is not None]
+    if guessed:
+        best = max(guessed, key=lambda score: score.value - (score.chance or 0))
+        found.append(
+            Headline(
+                f"{best.value:.0%}", "right without training for it", f"{best.name}; chance {best.chance:.0%}"
+            )
+        )
+    for name, scores in content.fine_tuned:
+        best = max(scores, key=lambda score: score.value)
+        about = f"{name}" + (f"; chance {best.chance:.0%}" if best.chance is not None else "")
+        found.append(Headline(f"{best.value:.0%}", f"{best.metric} after fine-tuning", about))
+    return found
+
+
+def loss_chart(runs: Sequence[Run]) -> str:
+    """Training and held-out loss of every run over the tokens read."""
+    series = []
+    for run in runs:
+        name = f"{run.name}: " if len(runs) > 1 else ""
+        series.append(Series(f"{name}training", run.training))
+        if run.held_out:
+            series.append(Series(f"{name}held out", run.held_out, marked=True))
+    return line_chart(series, "tokens read", "loss, nats a token")
+
+
+def published_sizes(scores: Sequence[Score]) -> list[str]:
+    """The papers' models that any of these scores has a published value for, in order of size."""
+    return list(dict.fromkeys(name for score in scores for name in score.published))
+
+
+def number(value: float | None) -> str:
+    """Three digits after the point where that says something, fewer for large numbers."""
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:,.2f}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _mark(score: Score) -> Any:
+    if score.low is None or score.high is None or score.chance is None:
+        return ""
+    return _safe(interval_mark(score.value, score.low, score.high, chance=score.chance, span=(0.0, 1.0)))
+
+
+def _width(bars: Sequence[Bar]) -> Any:
+    longest = max((bar.value for bar in bars), default=1.0)
+    return lambda bar: f"{100 * bar.value / longest:.1f}"
+
+
+def _safe(drawing: str) -> Any:
+    """A drawing made here, with its texts escaped already."""
+    from markupsafe import Markup
+
+    return Markup(drawing)

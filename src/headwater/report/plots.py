@@ -1,0 +1,132 @@
+"""Plots as inline SVG, drawn here so that they follow the page's colours, light or dark, and its width.
+
+A plot comes in two widths, of which the style sheet shows one: scaling one drawing down to a phone would make its
+numbers too small to read. Colours are style-sheet classes, never values. Text goes in escaped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+Point = tuple[float, float]
+
+# Width, height, and the space for the axes' numbers.
+_SIZES = {"wide": (760, 300), "narrow": (360, 260)}
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 12, 10, 40
+_MOST_POINTS = 240
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line: its name in the legend, its points in order of x, and whether each point is marked."""
+
+    name: str
+    points: Sequence[Point]
+    marked: bool = False
+
+
+def line_chart(series: Sequence[Series], x_label: str, y_label: str) -> str:
+    """The lines over common axes, as two <svg> elements of class "wide" and "narrow"; "" without points."""
+    drawn = [Series(s.name, thin(s.points), s.marked) for s in series if s.points]
+    if not drawn:
+        return ""
+    return "".join(_chart(drawn, x_label, y_label, name, *size) for name, size in _SIZES.items())
+
+
+def interval_mark(
+    value: float, low: float, high: float, *, chance: float | None, span: tuple[float, float]
+) -> str:
+    """A dot with its interval on a line from span[0] to span[1], and a tick at chance."""
+    width, height = 150, 20
+    x = _scale(span, (6, width - 6))
+
+    def place(v: float) -> float:
+        return round(x(min(max(v, span[0]), span[1])), 1)
+
+    marks = [f'<line class="track" x1="6" x2="{width - 6}" y1="10" y2="10"/>']
+    if chance is not None:
+        marks.append(f'<line class="chance" x1="{place(chance)}" x2="{place(chance)}" y1="3" y2="17"/>')
+    marks.append(f'<line class="whisker" x1="{place(low)}" x2="{place(high)}" y1="10" y2="10"/>')
+    marks.append(f'<circle class="dot" cx="{place(value)}" cy="10" r="4"/>')
+    label = f"{value:.3f}, from {low:.3f} to {high:.3f}" + (f", chance {chance:.3f}" if chance is not None else "")
+    return (
+        f'<svg class="mark" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'role="img" aria-label="{escape(label)}">{"".join(marks)}</svg>'
+    )
+
+
+def ticks(low: float, high: float, count: int) -> list[float]:
+    """Round numbers inside [low, high], about `count` of them."""
+    if not high > low:
+        return [low]
+    raw = (high - low) / max(1, count)
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [index * step for index in range(first, last + 1)]
+
+
+def short_number(value: float) -> str:
+    """`0.25`, `12`, `3.5k`, `20M`: as on an axis."""
+    for size, suffix in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{suffix}"
+    return f"{value:.3g}"
+
+
+def thin(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
+    """At most `most` points, each the mean of neighbours; points that are not numbers are left out."""
+    finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+    size = math.ceil(len(finite) / most) if finite else 1
+    groups = [finite[start : start + size] for start in range(0, len(finite), size)]
+    return [(sum(x for x, _ in g) / len(g), sum(y for _, y in g) / len(g)) for g in groups]
+
+
+def _chart(series: Sequence[Series], x_label: str, y_label: str, name: str, width: int, height: int) -> str:
+    xs = [x for s in series for x, _ in s.points]
+    ys = [y for s in series for _, y in s.points]
+    x_span = (min(0.0, *xs), max(xs) or 1.0)
+    margin = (max(ys) - min(ys)) * 0.05 or 1.0
+    y_span = (min(ys) - margin, max(ys) + margin)
+    x, y = _scale(x_span, (_LEFT, width - _RIGHT)), _scale(y_span, (height - _BOTTOM, _TOP))
+    parts = []
+    for tick in ticks(*y_span, 5):
+        at = f"{y(tick):.1f}"
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{width - _RIGHT}" y1="{at}" y2="{at}"/>')
+        parts.append(f'<text x="{_LEFT - 8}" y="{at}" dy=".32em" text-anchor="end">{short_number(tick)}</text>')
+    for tick in ticks(*x_span, 6 if width > 500 else 4):
+        parts.append(
+            f'<text x="{x(tick):.1f}" y="{height - _BOTTOM + 18}" text-anchor="middle">{short_number(tick)}</text>'
+        )
+    parts.append(
+        f'<text class="label" x="{width - _RIGHT}" y="{height - 4}" text-anchor="end">{escape(x_label)}</text>'
+    )
+    for number, one in enumerate(series):
+        places = [(f"{x(px):.1f}", f"{y(py):.1f}") for px, py in one.points]
+        path = " ".join(f"{px},{py}" for px, py in places)
+        parts.append(f'<polyline class="series s{number % 6}" points="{path}"/>')
+        if one.marked:
+            parts += [f'<circle class="point s{number % 6}" cx="{px}" cy="{py}" r="3"/>' for px, py in places]
+    title = f"{y_label} over {x_label}: " + "; ".join(
+        f"{s.name} from {s.points[0][1]:.3g} to {s.points[-1][1]:.3g}" for s in series
+    )
+    return (
+        f'<svg class="chart {name}" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{escape(title)}">{"".join(parts)}</svg>'
+    )
+
+
+class _scale:
+    """A linear map from one interval to another."""
+
+    def __init__(self, source: tuple[float, float], target: tuple[float, float]) -> None:
+        self._source, self._target = source, target
+
+    def __call__(self, value: float) -> float:
+        low, high = self._source
+        share = (value - low) / (high - low) if high > low else 0.5
+        return self._target[0] + share * (self._target[1] - self._target[0])

@@ -1,0 +1,155 @@
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from headwater.errors import FolderError, UsageError
+from headwater.evaluate import evaluate
+from headwater.evaluate.cache import AnswerCache
+from headwater.evaluate.held_out import Alphabet, read_stream, read_text
+from headwater.evaluate.protocols import Scored
+from headwater.evaluate.reader import Continuation
+from headwater.evaluate.results import read_examples, read_results
+from headwater.inference.scorer import Scorer
+from headwater.model.folder import load_model
+from headwater.tokenizer import Tokenizer
+
+BOTH = ["heldout", "signature.docstring"]
+
+
+def plain_log_probability(model: torch.nn.Module, context: list[int], continuation: list[int]) -> float:
+    """Each token by its own forward pass over the last tokens that fit."""
+    total = 0.0
+    ids = list(context)
+    for token in continuation:
+        with torch.no_grad():
+            logits = model(torch.tensor([ids[-48:]]))[0, -1]
+        total += float(logits.log_softmax(-1)[token])
+        ids.append(token)
+    return total
+
+
+def test_bits_per_byte_are_those_of_a_plain_computation(world: Any, tmp_path: Path) -> None:
+    results = evaluate(world.model, ["heldout"], world.tokens, tmp_path / "out").results
+    model, tokenizer = load_model(world.model), Tokenizer.load(world.model)
+    bits, size = 0.0, 0
+    for document in read_stream(world.tokens, "validation").documents():
+        ids = [tokenizer.end_of_text, *document.tolist()]
+        size += len(tokenizer.decode(document[:-1].tolist()).encode())
+        end = 1
+        while end < len(ids):  # 48 tokens first, then 24 at a time behind at least 24 others
+            start, end = end, min(len(ids), end + (48 if end == 1 else 24))
+            with torch.no_grad():
+                rows = model(torch.tensor([ids[max(0, end - 49) : end - 1]]))[0].log_softmax(-1)
+            wanted = torch.tensor(ids[start:end])
+            bits -= float(rows[-len(wanted) :].gather(1, wanted[:, None]).sum()) / math.log(2)
+    (result,) = results
+    assert result.metric == "bits per byte"
+    assert result.value == pytest.approx(bits / size, rel=1e-5)
+    assert result.details["bytes"] == size
+    assert result.stderr is not None
+    assert len(result.details["yardsticks"]) == 3
+
+
+@pytest.mark.parametrize("how", ["mean", "gain"])
+def test_choices_are_those_of_a_plain_computation(world: Any, tmp_path: Path, how: str) -> None:
+    evaluate(world.model, [f"signature.docstring.{how}"], world.labels, tmp_path / "out")
+    model, tokenizer = load_model(world.model), Tokenizer.load(world.model)
+    end = tokenizer.end_of_text
+    assert end is not None
+    records = list(read_examples(tmp_path / "out", f"signature.docstring.{how}"))
+    lines = (world.labels / "validation.jsonl").read_text(encoding="utf-8").splitlines()
+    for line, record in zip(lines, records, strict=True):
+        row = json.loads(line)
+        values = []
+        for answer in row["answers"]:
+            whole = tokenizer.encode(row["context"] + answer)
+            head = tokenizer.encode(row["context"].rstrip())
+            tail = whole[len(head) :][: 48 - len(head)]
+            value = plain_log_probability(model, [end, *head], tail)
+            values.append(
+                value / len(tail) if how == "mean" else value - plain_log_probability(model, [end], tail)
+            )
+        assert record["chosen"] == int(np.argmax(values))
+        assert record["accuracy"] == float(record["chosen"] == row["label"])
+
+
+def test_an_interrupted_evaluation_goes_on_where_it_was(
+    world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    real = Scorer.token_scores
+
+    def counted(self: Scorer, requests: list) -> list:  # type: ignore[type-arg]
+        asked.append(len(requests))
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return real(self, requests)
+
+    monkeypatch.setattr(Scorer, "token_scores", counted)
+    data = [world.tokens, world.labels]
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(world.model, BOTH, data, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    first = asked[0]
+    asked[:] = [0, 0]
+    again = evaluate(world.model, BOTH, data, tmp_path / "out")
+    assert first not in asked  # what was answered before the interruption was not asked again
+    undisturbed = evaluate(world.model, BOTH, data, tmp_path / "other")
+    assert [(r.protocol, r.value) for r in again.results] == [(r.protocol, r.value) for r in undisturbed.results]
+    assert not list(tmp_path.glob(".*"))  # nothing is left lying about
+
+
+def test_a_damaged_answer_file_is_begun_anew(world: Any, tmp_path: Path) -> None:
+    (tmp_path / ".out.answers").write_bytes(b"no database at all" * 100)
+    assert evaluate(world.model, ["signature"], world.labels, tmp_path / "out").results
+
+
+def test_another_models_answers_are_never_used(tmp_path: Path) -> None:
+    request = Continuation((1,), (2,))
+    with AnswerCache(tmp_path / "answers", "one", "fp32") as cache:
+        cache.keep({request: Scored((-1.0,), (True,))})
+        assert cache.look_up([request]) == {request: Scored((-1.0,), (True,))}
+    for model, precision in (("another", "fp32"), ("one", "bf16")):
+        with AnswerCache(tmp_path / "answers", model, precision) as cache:
+            assert cache.look_up([request]) == {}
+
+
+def test_a_missing_set_is_skipped_and_said(world: Any, tmp_path: Path) -> None:
+    results = evaluate(
+        world.model, ["signature.docstring.mean", "continuation.four.mean"], world.labels, tmp_path / "out"
+    )
+    assert [result.protocol for result in results.results] == ["signature.docstring.mean"]
+    (skipped,) = results.skipped
+    assert skipped.protocol == "continuation.four.mean"
+    assert "headwater corpus labels" in skipped.reason
+    assert read_results(tmp_path / "out") == results
+
+
+def test_unknown_tasks_and_foreign_folders_are_refused(world: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"heldout\.bits-per-byte"):
+        evaluate(world.model, ["heldout.bits-per-bite"], world.tokens, tmp_path / "out")
+    with pytest.raises(FolderError, match="results"):
+        read_results(world.tokens)
+
+
+def test_limit_takes_the_first_examples(world: Any, tmp_path: Path) -> None:
+    (result,) = evaluate(
+        world.model, ["signature.docstring.mean"], world.labels, tmp_path / "out", limit=2
+    ).results
+    assert result.count == 2
+
+
+def test_the_bytes_of_a_stream_are_the_text_that_was_packed(world: Any) -> None:
+    tokenizer = Tokenizer.load(world.model)
+    alphabet = Alphabet(tokenizer)
+    documents = read_stream(world.tokens, "train").documents()
+    for ids in documents[:5]:
+        assert alphabet.decode(ids) == tokenizer.decode(ids[:-1].tolist()).encode() + b"\xff"
+    whole = read_text(world.tokens, "train", alphabet, 1 << 30)
+    assert whole == b"".join(alphabet.decode(ids) for ids in documents)
+    assert 0.8 * 2_000 < len(read_text(world.tokens, "train", alphabet, 2_000)) < 1.3 * 2_000
