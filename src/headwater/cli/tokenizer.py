@@ -1,17 +1,32 @@
-"""`headwater tokenizer`: train one; encode, decode and compare with one."""
+"""`headwater tokenizer`: train one; encode and decode with one; compare two."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from headwater.cli.console import AsJson, Out, emit, terminal_progress
+from headwater.cli.console import AsJson, Out, emit, say, terminal_progress
+
+if TYPE_CHECKING:
+    from headwater.tokenizer import Comparison, Tokenizer
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Train a tokenizer; encode, decode, compare."
 )
+
+Named = Annotated[str, typer.Option("--tokenizer", help="gpt2, gpt1, or a folder that holds a tokenizer.")]
+Download = Annotated[
+    bool, typer.Option("--download", help="Fetch an original vocabulary that is not at hand.")
+]
+AllowSpecial = Annotated[
+    bool, typer.Option("--allow-special", help="Read special tokens in the text as such, not as plain text.")
+]
+# Backgrounds that black text can be read on; neighbours differ, and so do borders between equal tokens.
+_COLOURS = ("#a6cee3", "#fdbf6f", "#b2df8a", "#cab2d6", "#fb9a99")
 
 
 @app.command()
@@ -22,7 +37,8 @@ def train(
     ],
     out: Out,
     kind: Annotated[
-        str, typer.Option("--kind", help="gpt2 (byte level) or gpt1 (lower case, words).")
+        Literal["gpt2", "gpt1"],
+        typer.Option("--kind", help="gpt2: bytes, any language, exact. gpt1: lower-case words, lossy."),
     ] = "gpt2",
     vocab_size: Annotated[
         int, typer.Option("--vocab-size", help="Rows in all, special tokens included.", min=1)
@@ -49,11 +65,30 @@ def train(
         "vocabulary_size": tokenizer.vocabulary_size,
         "identity": tokenizer.identity,
     }
-    emit(
-        result,
-        as_json=as_json,
-        text=f"{out}: a {tokenizer.kind} tokenizer of {tokenizer.vocabulary_size:,} tokens",
-    )
+    text = f"{out}: a {tokenizer.kind} tokenizer of {tokenizer.vocabulary_size:,} tokens"
+    emit(result, as_json=as_json, text=text)
+
+
+@app.command()
+def encode(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text; - reads stdin.")],
+    tokenizer: Named = "gpt2",
+    show: Annotated[bool, typer.Option("--show", help="Print the text with its tokens in colour.")] = False,
+    allow_special: AllowSpecial = False,
+    download: Download = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the token ids of a text."""
+    from headwater.tokenizer import Tokenizer
+
+    loaded = Tokenizer.load(tokenizer, allow_network=download)
+    ids = loaded.encode(_read_stdin() if text == "-" else text, allow_special)
+    if show and not as_json:
+        _show(loaded, ids)
+        say(f"{len(ids):,} tokens")
+        return
+    result = {"tokenizer": tokenizer, "ids": ids, "tokens": [loaded.token_text(i) for i in ids]}
+    emit(result, as_json=as_json, text=" ".join(map(str, ids)))
 
 
 @app.command()
@@ -61,19 +96,91 @@ def decode(
     ids: Annotated[
         str, typer.Argument(metavar="IDS", help="Token ids between spaces or commas; - reads stdin.")
     ],
-    tokenizer: Annotated[str, typer.Option("--tokenizer", help="gpt2, gpt1, or a folder.")] = "gpt2",
+    tokenizer: Named = "gpt2",
+    download: Download = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the text of token ids."""
     import re
-    import sys
 
     from headwater.errors import UsageError
     from headwater.tokenizer import Tokenizer
 
-    fields = re.findall(r"[^\s,\[\]]+", sys.stdin.read() if ids == "-" else ids)
-    wrong = next((field for field in fields if not field.isdecimal()), None)
+    fields = re.findall(r"[^\s,\[\]]+", _read_stdin() if ids == "-" else ids)
+    wrong = next((field for field in fields if not (field.isascii() and field.isdecimal())), None)
     if wrong is not None:
         raise UsageError(f"{wrong!r} is no token id", expected="whole numbers between spaces or commas")
-    text = Tokenizer.load(tokenizer).decode(map(int, fields))
+    text = Tokenizer.load(tokenizer, allow_network=download).decode(map(int, fields))
     emit({"text": text}, as_json=as_json, text=text)
+
+
+@app.command()
+def compare(
+    first: Annotated[
+        str, typer.Argument(metavar="A", help="gpt2, gpt1, or a folder that holds a tokenizer.")
+    ],
+    second: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="UTF-8 text to compare them on.")],
+    download: Download = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two tokenizers on a text: bytes a token, split words, unused tokens, by script."""
+    from headwater.storage import read_text
+    from headwater.tokenizer import Tokenizer
+    from headwater.tokenizer import compare as measure
+
+    text = read_text(file)
+    named = [(name, Tokenizer.load(name, allow_network=download)) for name in (first, second)]
+    found = measure(named, text)
+    result = {"file": str(file), "tokenizers": [comparison.to_dict() for comparison in found]}
+    emit(result, as_json=as_json, text="\n".join(_table(found)))
+
+
+def _read_stdin() -> str:
+    from headwater.storage import decode_text
+
+    return decode_text(sys.stdin.buffer.read(), Path("stdin"))
+
+
+def _show(tokenizer: Tokenizer, ids: list[int]) -> None:
+    """Each token on a colour of its own; without colours a bar marks each border."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    shown = Text("" if console.is_terminal else "|").join(
+        Text(_visible(tokenizer.token_bytes(token)), style=f"black on {_COLOURS[place % len(_COLOURS)]}")
+        for place, token in enumerate(ids)
+    )
+    console.print(shown)
+
+
+def _visible(data: bytes) -> str:
+    """A token's text, its line breaks marked; the bytes of a part of a character as \\xNN."""
+    return data.decode("utf-8", errors="backslashreplace").replace("\n", "⏎\n").replace("\t", "⇥")
+
+
+def _table(found: list[Comparison]) -> Iterator[str]:
+    """The comparison as aligned text, one column a tokenizer."""
+    names = [comparison.name for comparison in found]
+    rows: list[tuple[str, list[str]]] = [
+        ("vocabulary", [f"{c.vocabulary_size:,}" for c in found]),
+        ("tokens", [f"{c.tokens:,}" for c in found]),
+        ("bytes a token", [f"{c.bytes_per_token:.3f}" for c in found]),
+        ("words split", [f"{c.split_share:.1%}" for c in found]),
+        ("vocabulary never used", [f"{c.unused_share:.1%}" for c in found]),
+    ]
+    for script in found[0].scripts:
+        figures = [c.scripts[script] for c in found]
+        rows.append((f"{script}: bytes a token", [f"{f.bytes_per_token:.3f}" for f in figures]))
+        rows.append((f"{script}: words split", [f"{f.split_share:.1%}" for f in figures]))
+    label = max(len(name) for name, _ in rows)
+    width = max(len(cell) for cell in [*names, *(cell for _, cells in rows for cell in cells)])
+    yield " " * label + "".join(f"  {name:>{width}}" for name in names)
+    for name, cells in rows:
+        yield f"{name:<{label}}" + "".join(f"  {cell:>{width}}" for cell in cells)
+    for comparison in found:
+        yield ""
+        yield f"{comparison.name}: longest {', '.join(map(repr, comparison.longest))}"
+        rarest = ", ".join(f"{text!r} ({count})" for text, count in comparison.rarest)
+        yield f"{comparison.name}: rarest {rarest}"

@@ -93,7 +93,7 @@ def _describe(name: str, tokenizer: Tokenizer, text: str, words: Counter[str]) -
     used = np.bincount(ids, minlength=tokenizer.vocabulary_size)
     ordinary = [i for i in range(tokenizer.vocabulary_size) if i not in tokenizer.special_tokens.values()]
     seen = [i for i in ordinary if used[i]]
-    spelled = {i: tokenizer.token_text(i) for i in seen}
+    spelled = {i: tokenizer.token_bytes(i).decode("utf-8", errors="backslashreplace") for i in seen}
     longest = sorted(seen, key=lambda i: (-len(tokenizer.token_bytes(i)), i))[:_SHOWN]
     rarest = sorted(seen, key=lambda i: (used[i], i))[:_SHOWN]
     return Comparison(
@@ -125,7 +125,7 @@ def _by_script(tokenizer: Tokenizer, words: Counter[str]) -> dict[str, ScriptFig
 
 
 def script_of(word: str) -> str:
-    """The script of the word's first letter ("Latin", "Hangul", "Han", …); "numbers and signs" without one."""
+    """The script of the word's first letter ("Latin", "Hangul", …); "numbers and signs" without one."""
     for character in word:
         if unicodedata.category(character)[0] == "L":
             return _script_of_letter(character)

@@ -27,8 +27,8 @@ CONTRACTIONS = ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d")
 
 
 def split_gpt2(text: str) -> list[str]:
-    """The pieces inside which GPT-2 merges: contractions; words, numbers or signs with a space before them; white
-    space, of which the last character is left to what follows it.
+    """The pieces inside which GPT-2 merges: contractions; words, numbers or signs with a space before them;
+    white space, of which the last character is left to what follows it.
     """
     pieces = []
     place = 0

@@ -21,6 +21,7 @@ from headwater.tokenizer.files import read_folder, read_pair, write_files
 from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
 from headwater.tokenizer.ranks import vocabulary_from_ranks
+from headwater.tokenizer.train import learn_vocabulary
 from headwater.tokenizer.vocabulary import END_OF_TEXT, TASK_TOKENS, Kind, Vocabulary
 
 _ORIGINALS = {
@@ -68,8 +69,6 @@ class Tokenizer:
         lone one or one in a list that names an existing file. `vocab_size` counts every row, special tokens
         included. Raises UsageError when it is too small for the alphabet.
         """
-        from headwater.tokenizer.train import learn_vocabulary
-
         return cls(learn_vocabulary(files_or_texts, kind, vocab_size, special_tokens, progress=progress))
 
     @classmethod
@@ -188,7 +187,7 @@ class Tokenizer:
         return self._codec.decode([self._checked(i) for i in ids])
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes that a token stands for: exact for kind gpt2, UTF-8 with a space after a word for gpt1."""
+        """The bytes that a token stands for: exact for kind gpt2, UTF-8 and a space after a word for gpt1."""
         return self._codec.token_bytes[self._checked(token)]
 
     def token_text(self, token: int) -> str:

@@ -1,4 +1,4 @@
-"""Learn a vocabulary of either kind, and the stage that writes it as a folder.
+"""Learn a vocabulary of either kind from text.
 
 Words are counted first, then merges are learned from the counts. Ids follow the originals' layout. Kind
 gpt2: the 256 bytes, the merges in order, the special tokens (`<|endoftext|>` first). Kind gpt1: `<unk>`,
@@ -9,21 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from headwater.errors import UsageError
 from headwater.progress import SILENT, Progress
-from headwater.provenance import Stage
 from headwater.tokenizer.counting import (
     Sources,
     count_byte_words,
     count_character_words,
-    list_sources,
     read_blocks,
 )
-from headwater.tokenizer.files import write_files
 from headwater.tokenizer.merges import WordCounts, learn_merges
-from headwater.tokenizer.tokenizer import Tokenizer
 from headwater.tokenizer.vocabulary import (
     BYTE_CHARACTERS,
     BYTE_ORDER,
@@ -34,35 +29,6 @@ from headwater.tokenizer.vocabulary import (
     Kind,
     Vocabulary,
 )
-
-
-def train_tokenizer(
-    sources: Sequence[Path],
-    out: Path,
-    *,
-    kind: Kind = "gpt2",
-    vocab_size: int = 32_000,
-    special_tokens: Sequence[str] = (),
-    progress: Progress = SILENT,
-) -> Tokenizer:
-    """Learn a vocabulary from `sources` and write it as the tokenizer folder `out`; returns it.
-
-    A folder that is already there, made from the same text with the same settings, is opened as it is. Raises
-    UsageError when `vocab_size` is too small for the alphabet, DataError for text that cannot be read.
-    """
-    list_sources(sources)  # a path that does not exist is named before anything else happens
-    names = ["source"] if len(sources) == 1 else [f"source {number + 1}" for number in range(len(sources))]
-    config = {"kind": kind, "vocab_size": vocab_size, "special_tokens": list(special_tokens)}
-    stage = Stage(
-        out, kind="tokenizer", config=config, inputs=dict(zip(names, map(Path, sources), strict=True))
-    )
-    if stage.is_complete():
-        progress.note(f"{out} is already there, complete")
-        return Tokenizer.load(out)
-    with stage.write() as work:
-        vocabulary = learn_vocabulary(sources, kind, vocab_size, special_tokens, progress=progress)
-        write_files(vocabulary, work)
-    return Tokenizer(vocabulary)
 
 
 def learn_vocabulary(

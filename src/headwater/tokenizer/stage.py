@@ -1,0 +1,43 @@
+"""The stage that learns a vocabulary and writes it as a tokenizer folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from headwater.progress import SILENT, Progress
+from headwater.provenance import Stage
+from headwater.tokenizer.counting import list_sources
+from headwater.tokenizer.files import write_files
+from headwater.tokenizer.tokenizer import Tokenizer
+from headwater.tokenizer.train import learn_vocabulary
+from headwater.tokenizer.vocabulary import Kind
+
+
+def train_tokenizer(
+    sources: Sequence[Path],
+    out: Path,
+    *,
+    kind: Kind = "gpt2",
+    vocab_size: int = 32_000,
+    special_tokens: Sequence[str] = (),
+    progress: Progress = SILENT,
+) -> Tokenizer:
+    """Learn a vocabulary from `sources` and write it as the tokenizer folder `out`; returns it.
+
+    A folder that is already there, made from the same text with the same settings, is opened as it is. Raises
+    UsageError when `vocab_size` is too small for the alphabet, DataError for text that cannot be read.
+    """
+    list_sources(sources)  # a path that does not exist is named before anything else happens
+    names = ["source"] if len(sources) == 1 else [f"source {number + 1}" for number in range(len(sources))]
+    config = {"kind": kind, "vocab_size": vocab_size, "special_tokens": list(special_tokens)}
+    stage = Stage(
+        out, kind="tokenizer", config=config, inputs=dict(zip(names, map(Path, sources), strict=True))
+    )
+    if stage.is_complete():
+        progress.note(f"{out} is already there, complete")
+        return Tokenizer.load(out)
+    with stage.write() as work:
+        vocabulary = learn_vocabulary(sources, kind, vocab_size, special_tokens, progress=progress)
+        write_files(vocabulary, work)
+    return Tokenizer(vocabulary)
