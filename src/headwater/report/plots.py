@@ -30,7 +30,7 @@ class Series:
 
 def line_chart(series: Sequence[Series], x_label: str, y_label: str) -> str:
     """The lines over common axes, as two <svg> elements of class "wide" and "narrow"; "" without points."""
-    drawn = [Series(s.name, thin(s.points), s.marked) for s in series if s.points]
+    drawn = [Series(s.name, points, s.marked) for s in series if (points := thin(s.points))]
     if not drawn:
         return ""
     return "".join(_chart(drawn, x_label, y_label, name, *size) for name, size in _SIZES.items())

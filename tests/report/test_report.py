@@ -1,0 +1,192 @@
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.errors import FolderError
+from headwater.provenance import Stage
+from headwater.report import report
+from headwater.report.content import Token, read_content
+from headwater.report.plots import Series, line_chart, thin, ticks
+from headwater.storage import write_text
+
+HOSTILE = '<script>alert("x")</script> & "quoted" <img src=x>'
+
+
+def fill(folder: Path, kind: str, files: dict[str, str], inputs: dict[str, Path], **config: Any) -> Path:
+    stage = Stage(folder, kind=kind, config=config, inputs=inputs, seed=1)
+    with stage.write() as work:
+        for name, text in files.items():
+            write_text(work / name, text)
+    return folder
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    corpus = fill(tmp_path / "corpus", "corpus", {"text.txt": "text"}, {})
+    journal = [
+        {
+            "step": i,
+            "tokens": 100 * i,
+            "loss": 8 / i,
+            "seconds": i,
+            **({"validation_loss": 8.5 / i} if i % 5 == 0 else {}),
+        }
+        for i in range(1, 21)
+    ]
+    run = fill(
+        tmp_path / "run",
+        "run",
+        {
+            "metrics.jsonl": "".join(json.dumps(line) + "\n" for line in journal) + '{"step": 21, "tok',
+            "config.toml": "context = 64\n[model]\nlayers = 2\nwidth = 32\nvocabulary = 300\n",
+        },
+        {"corpus": corpus},
+    )
+    entry = {"task": "heldout", "protocol": "heldout.bits-per-byte", "metric": "bits per byte", "value": 1.75}
+    entry |= {"stderr": 0.02, "count": 30, "seconds": 1.0, "published": {}, "chance": None}
+    yardstick = {"name": "xz -9", "bits_per_byte": 2.125, "training_bytes": 0}
+    results = {
+        "model": "run/model",
+        "results": [
+            entry | {"details": {"tokens": 1234, "yardsticks": [yardstick]}},
+            entry
+            | {
+                "task": "x",
+                "protocol": "x.mean",
+                "metric": "accuracy",
+                "value": 0.5,
+                "chance": 0.25,
+                "details": {},
+            },
+        ],
+        "skipped": [{"task": "y", "protocol": "y.mean", "reason": HOSTILE, "examples": None}],
+    }
+    fill(tmp_path / "zero-shot", "results", {"results.json": json.dumps(results)}, {"corpus": run})
+    tokens = [{"text": t, "probability": p} for t, p in ((" a", 0.9), (HOSTILE, 0.03), ("\n\n\n\n", 0.001))]
+    sample = {"prompt": HOSTILE, "tokens": tokens, "seed": 1, "temperature": 0.8, "top_k": 40}
+    fill(tmp_path / "samples", "samples", {"samples.json": json.dumps([sample])}, {"model": run})
+    for name, scratch, value in (("scratch", True, 0.4), ("tuned", False, 0.6)):
+        metrics = {
+            "task": "classify",
+            "metric": "accuracy",
+            "value": value,
+            "interval": [value - 0.1, value + 0.1],
+        }
+        metrics |= {"count": 99, "chance": 0.125, "majority": 0.2}
+        files = {"metrics.json": json.dumps(metrics)}
+        fill(tmp_path / name, "model", files, {"model": run, "train": corpus / "text.txt"}, from_scratch=scratch)
+    return tmp_path
+
+
+VOID = {"meta", "br", "line", "circle", "polyline", "link", "img"}
+
+
+class Tags(HTMLParser):
+    """The tags and attributes of a page; fails on one that is not closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_stands_alone_and_runs_nothing(world: Path) -> None:
+    page = report([world], world / "report.html").read_text(encoding="utf-8")
+    tags = Tags()
+    tags.feed(page)
+    assert not tags.open
+    assert not {"script", "link", "img", "iframe", "object"} & set(tags.names)
+    assert not [name for name, _ in tags.attributes if name in {"src", "href", "onclick", "onload"}]
+    assert not re.search(r"url\(|@import|https?://", page)
+    assert "<svg" in page
+
+
+def test_it_shows_what_the_folders_hold(world: Path) -> None:
+    content = read_content([world])
+    (run,) = content.runs
+    assert run.training[-1] == (2000, 0.4)  # the line that was cut short is left out
+    assert [x for x, _ in run.held_out] == [500, 1000, 1500, 2000]
+    assert run.facts["model"] == "2 layers × 32"
+    assert [(bar.name, bar.is_model) for bar in content.bars] == [("run", True), ("xz -9", False)]
+    (score,) = content.scores
+    assert score.high == pytest.approx(0.5 + 1.96 * 0.02)
+    ((_, table),) = content.fine_tuned
+    assert [(s.name, s.value) for s in table] == [("from the pre-trained weights", 0.6), ("from scratch", 0.4)]
+    page = report([world], world / "report.html").read_text(encoding="utf-8")
+    for text in ("2.125", "0.500", "± 0.039", "0.600", "xz -9", "x.mean", "temperature 0.8, top-k 40, seed 1"):
+        assert text in page
+
+
+def test_the_chain_names_each_folder_once_after_its_inputs(world: Path) -> None:
+    steps = [step.name for step in read_content([world]).steps]
+    assert len(steps) == len(set(steps))
+    assert steps.index("corpus") < steps.index("run") < steps.index("zero-shot")
+    write_text(world / "corpus" / "text.txt", "tampered")
+    with pytest.raises(FolderError, match="8 bytes"):
+        read_content([world])
+
+
+def test_tokens_are_tinted_by_probability_and_line_breaks_do_not_fill_the_page(world: Path) -> None:
+    assert [Token("", p).step for p in (1, 0.5, 0.49, 0.2, 0.1, 0.04, 0.009)] == [0, 0, 1, 1, 2, 3, 4]
+    (sample,) = read_content([world]).samples
+    assert sample.tokens[-1].text == "\n\n↵↵"
+
+
+def test_the_same_folders_give_the_same_bytes(world: Path) -> None:
+    first = report([world / "run", world / "zero-shot"], world / "a.html").read_bytes()
+    assert report([world / "run", world / "zero-shot"], world / "b.html").read_bytes() == first
+
+
+def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FolderError, match="nowhere"):
+        report([tmp_path / "nowhere"], tmp_path / "x.html")
+    with pytest.raises(FolderError, match="holds no folder"):
+        report([tmp_path], tmp_path / "x.html")
+
+
+points = st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6)), min_size=1, max_size=700)
+
+
+@given(points, st.integers(1, 300))
+def test_thinning_keeps_the_mean_of_equal_groups(given_points: list[tuple[float, float]], most: int) -> None:
+    thinned = thin(given_points, most)
+    assert 1 <= len(thinned) <= most
+    if len(given_points) % len(thinned) == 0 and len(given_points) // len(thinned) == -(
+        -len(given_points) // most
+    ):
+        mean = sum(y for _, y in given_points) / len(given_points)
+        assert sum(y for _, y in thinned) / len(thinned) == pytest.approx(mean, abs=1e-3)
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9), st.integers(2, 8))
+def test_ticks_are_inside_and_few(low: float, span: float, count: int) -> None:
+    found = ticks(low, low + span, count)
+    slack = span * 1e-6 + abs(low) * 1e-12
+    assert all(low - slack <= tick <= low + span + slack for tick in found)
+    assert len(found) <= count + 1
+
+
+def test_a_chart_of_nothing_is_nothing_and_of_one_point_is_drawn() -> None:
+    assert line_chart([Series("empty", [])], "x", "y") == ""
+    assert line_chart([Series("nan", [(0.0, float("nan"))])], "x", "y") == ""
+    assert "polyline" in line_chart([Series("one", [(0.0, 1.0)])], "x", "y")

@@ -1,0 +1,40 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from headwater.cli.main import main
+from headwater.provenance import Stage
+from headwater.storage import write_text
+
+
+def fill(folder: Path, kind: str, inputs: dict[str, Path]) -> Path:
+    with Stage(folder, kind=kind, config={}, inputs=inputs, seed=3).write() as work:
+        write_text(work / "content.txt", kind)
+    return folder
+
+
+def test_the_tree_goes_back_to_the_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "book.txt"
+    write_text(source, "text")
+    corpus = fill(tmp_path / "corpus", "corpus", {"source": source})
+    tokenizer = fill(tmp_path / "tokenizer", "tokenizer", {"corpus": corpus})
+    tokens = fill(tmp_path / "tokens", "tokens", {"corpus": corpus, "tokenizer": tokenizer})
+    assert main(["lineage", str(tokens)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "tokens [tokens " in lines[0].replace("  ", " ")
+    assert sum("book.txt" in line for line in lines) == 2
+    assert any(line.lstrip("│ ").startswith("└─ corpus: ") for line in lines)
+
+    write_text(source, "another text")
+    assert main(["lineage", str(tokens)]) == 0
+    assert capsys.readouterr().out.count("(CHANGED)") == 2
+
+    assert main(["lineage", str(tokens), "--json"]) == 0
+    chain = json.loads(capsys.readouterr().out)
+    assert [entry["role"] for entry in chain["inputs"]] == ["corpus", "tokenizer"]
+
+
+def test_a_folder_without_provenance_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lineage", str(tmp_path)]) == 1
+    assert "headwater.json" in capsys.readouterr().err
