@@ -16,7 +16,7 @@ from torch.nn import functional
 IGNORE = -100  # target of a position that carries no loss
 
 # Logits of one chunk: enough rows for an efficient matrix product, few enough to be a small share of memory.
-_CHUNK_BYTES = 64 * 1024**2
+_CHUNK_BYTES = 128 * 1024**2
 # The softmax goes over this many bytes at a time, so that its passes find them in cache.
 _SOFTMAX_BYTES = 4 * 1024**2
 
@@ -60,7 +60,7 @@ def score_tokens(hidden: Tensor, matrix: Tensor, targets: Tensor) -> TokenScores
     log_probability = torch.empty(len(targets), dtype=torch.float32, device=hidden.device)
     is_greedy = torch.empty(len(targets), dtype=torch.bool, device=hidden.device)
     hidden = hidden.to(matrix.dtype)
-    rows = _rows(_CHUNK_BYTES, matrix.shape[0])
+    rows = _rows(_CHUNK_BYTES, matrix)
     for start in range(0, len(targets), rows):
         part = slice(start, start + rows)
         logits = functional.linear(hidden[part], matrix).float()
@@ -70,8 +70,9 @@ def score_tokens(hidden: Tensor, matrix: Tensor, targets: Tensor) -> TokenScores
     return TokenScores(log_probability, is_greedy)
 
 
-def _rows(budget: int, vocabulary: int) -> int:
-    return max(16, budget // (4 * vocabulary))
+def _rows(budget: int, matrix: Tensor) -> int:
+    """Positions whose logits take `budget` bytes in the dtype of `matrix`, (vocabulary, …)."""
+    return max(16, budget // (matrix.element_size() * matrix.shape[0]))
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -82,18 +83,20 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         # A sum over chunks: accumulated in float32 whatever the matrix is.
         grad_matrix = torch.zeros_like(matrix, dtype=torch.float32) if needs_matrix else None
         loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
-        rows = _rows(_CHUNK_BYTES, matrix.shape[0])
+        rows = _rows(_CHUNK_BYTES, matrix)
+        # One piece of memory for every chunk: fresh memory costs as much as a pass over it.
+        buffer = hidden.new_empty(min(rows, len(targets)), matrix.shape[0])
         for start in range(0, len(targets), rows):
-            part = slice(start, start + rows)
-            logits = functional.linear(hidden[part], matrix)  # (rows, vocabulary)
+            part = slice(start, min(start + rows, len(targets)))
+            logits = buffer[: part.stop - start]  # (rows, vocabulary)
+            torch.mm(hidden[part], matrix.t(), out=logits)
             loss += _softmax_gradient_(logits, targets[part], weights[part])
             if grad_hidden is not None:
                 torch.mm(logits, matrix, out=grad_hidden[part])
-            if grad_matrix is not None:
-                if len(targets) <= rows:
-                    grad_matrix = torch.mm(logits.t(), hidden[part])
-                else:
-                    grad_matrix += torch.mm(logits.t(), hidden[part])
+            if grad_matrix is not None and grad_matrix.dtype == logits.dtype:
+                grad_matrix.addmm_(logits.t(), hidden[part])
+            elif grad_matrix is not None:
+                grad_matrix += torch.mm(logits.t(), hidden[part])
         ctx.save_for_backward(grad_hidden, None if grad_matrix is None else grad_matrix.to(matrix.dtype))
         return loss
 
@@ -112,7 +115,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 def _softmax_gradient_(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     """Turn logits, in place, into the gradient of the weighted loss; returns the loss."""
     loss = torch.zeros((), dtype=torch.float32, device=logits.device)
-    rows = _rows(_SOFTMAX_BYTES, logits.shape[1]) if logits.device.type == "cpu" else len(targets)
+    rows = _rows(_SOFTMAX_BYTES, logits.t()) if logits.device.type == "cpu" else len(targets)
     for start in range(0, len(targets), rows):
         part = slice(start, start + rows)
         log_probabilities = logits[part].float().log_softmax(dim=1)
