@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, Limit, emit, terminal_progress
+from headwater.cli.console import AsJson, Limit, Settings, emit, terminal_progress
 from headwater.errors import UsageError
 
 app = typer.Typer(add_completion=False)
@@ -26,6 +26,7 @@ def evaluate(
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder to write.", show_default=False)] = None,
     limit: Limit = None,
+    settings: Settings = None,
     list_: Annotated[
         bool, typer.Option("--list", help="List the protocols, and which of them --data holds.")
     ] = False,
@@ -42,10 +43,13 @@ def evaluate(
         given = {"--model": model, "--tasks": tasks, "--data": data, "--out": out}
         missing = ", ".join(option for option, value in given.items() if not value)
         raise UsageError(f"{missing} is missing", repair="See: headwater evaluate --help")
+    from headwater.config import parse_settings
+    from headwater.evaluate.run import EvaluateConfig
     from headwater.evaluate.run import evaluate as run
 
     names = [name.strip() for name in tasks.split(",") if name.strip()]
-    results = run(model, names, data, out, limit=limit, progress=terminal_progress())
+    config = EvaluateConfig.build(parse_settings(settings or []), source="--set")
+    results = run(model, names, data, out, config=config, limit=limit, progress=terminal_progress())
     lines = [f"{out}:"]
     lines += [_line(result) for result in results.results]
     lines += [f"  {s.protocol}: {_skipped(s.examples)} {s.reason}" for s in results.skipped]

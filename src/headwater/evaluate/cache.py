@@ -94,4 +94,4 @@ def _decode(request: Request, text: str) -> Answer:
     content = json.loads(text)
     if isinstance(request, Continuation):
         return Scored(tuple(content[0]), tuple(content[1]))
-    return Generated(*content)
+    return Generated(content[0], tuple(content[1]), tuple(content[2]))

@@ -20,7 +20,10 @@ from headwater.progress import SILENT, Progress
 
 
 class Generation(NamedTuple):
-    """Ask for a continuation of `prompt` (token ids); `temperature` 0 takes the likeliest token each time."""
+    """Ask for a continuation of `prompt` (token ids); `temperature` 0 takes the likeliest token each time.
+
+    It ends before a text of `stop`, before `<|endoftext|>`, or after `max_tokens`.
+    """
 
     prompt: tuple[int, ...]
     max_tokens: int
@@ -28,6 +31,7 @@ class Generation(NamedTuple):
     temperature: float = 0.0
     top_k: int = 0
     seed: int = 0
+    excluded: tuple[int, ...] = ()  # tokens that are never taken
 
 
 Request = Continuation | Generation
@@ -51,10 +55,11 @@ class Scored(NamedTuple):
 
 
 class Generated(NamedTuple):
-    """Answer to Generation: the text, and the log-probability of its tokens together."""
+    """Answer to Generation: its text and tokens, and the log-probability of each."""
 
     text: str
-    log_probability: float
+    tokens: tuple[int, ...]
+    log_probabilities: tuple[float, ...]
 
 
 Answer = Scored | Generated
@@ -87,8 +92,6 @@ class Metric:
     name: str
     chance: float | None = None
     higher_is_better: bool = True
-    # Published values by paper's model name, in the units of this metric.
-    published: Mapping[str, float] = field(default_factory=dict)
 
 
 class Task(ABC):
@@ -101,7 +104,7 @@ class Task(ABC):
     sources: Sequence[Source]
 
     @abstractmethod
-    def read(self, places: Mapping[str, Place]) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
         """The examples, from the files found for each of `sources` by its role.
 
         Raises DataError naming file and line where a file is in another format or cut short.

@@ -20,10 +20,23 @@ class Continuation(NamedTuple):
 
 
 class Reader:
-    """Turns the texts of a protocol into token ids; `context` is the longest that the model sees."""
+    """Turns the texts of a protocol into token ids; `context` is the longest that the model sees.
 
-    def __init__(self, tokenizer: Tokenizer, context: int) -> None:
+    `window` and `stride` are how a text without end is scored, in tokens: by default the whole context, advancing
+    by half of it.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, context: int, window: int | None = None, stride: int | None = None
+    ) -> None:
         self.tokenizer, self.context = tokenizer, context
+        self.window = window or context
+        self.stride = stride or max(1, self.window // 2)
+        if not 1 <= self.stride <= self.window <= context:
+            raise UsageError(
+                f"window {self.window} and stride {self.stride} do not fit together or the model",
+                expected=f"1 ≤ stride ≤ window ≤ {context}",
+            )
 
     @property
     def start(self) -> int | None:
@@ -60,25 +73,20 @@ class Reader:
         """All of a text, scored from its first token on; with GPT-1's tokenizer from its second."""
         return self._checked(self._after_start(ids))
 
-    def windows(self, ids: Sequence[int], context: int, stride: int) -> list[Continuation]:
+    def windows(self, ids: Sequence[int]) -> list[Continuation]:
         """A text of any length, every token scored once (with GPT-1's tokenizer all but the first).
 
-        The first window predicts `context` tokens, each later one the next `stride` from the `context` tokens
+        The first window predicts `window` tokens, each later one the next `stride` from the `window` tokens
         before its last one.
         """
-        if not 1 <= stride <= context <= self.context:
-            raise UsageError(
-                f"context {context} and stride {stride} do not fit together or the model",
-                expected=f"1 ≤ stride ≤ context ≤ {self.context}",
-            )
         head, tail = self._after_start(ids)
         whole = head + tail
         requests = []
         end = 1
         while end < len(whole):
             start = end
-            end = min(len(whole), start + (context if start == 1 else stride))
-            first = max(0, end - 1 - context)
+            end = min(len(whole), start + (self.window if start == 1 else self.stride))
+            first = max(0, end - 1 - self.window)
             requests.append(Continuation(whole[first:start], whole[start:end]))
         return requests
 

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from headwater.config import nearest
-from headwater.errors import DataError, HeadwaterError, UsageError
+from pydantic import Field
+
+from headwater.config import Config, nearest
+from headwater.errors import DataError, HeadwaterError, ResourceError, UsageError
 from headwater.evaluate.cache import AnswerCache
 from headwater.evaluate.places import Place, locate
 from headwater.evaluate.protocols import (
@@ -25,27 +27,34 @@ from headwater.evaluate.protocols import (
     Scored,
     Task,
 )
+from headwater.evaluate.published import published
 from headwater.evaluate.reader import Continuation, Reader
 from headwater.evaluate.results import KIND, Result, Results, Skipped, read_results, write_examples, write_results
 from headwater.evaluate.tasks import TASKS
-from headwater.inference.scorer import Scorer
+from headwater.language_model import LanguageModel
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage, identity_of
-from headwater.tokenizer import Tokenizer
 
 # Requests asked together: enough for the scorer to pack and to share beginnings, few enough to lose little when
 # an evaluation is interrupted.
 _TOGETHER = 512
+_WRITTEN_TOGETHER = 32
+_NEVER = -1e9  # added to a logit
 
-Generator = Callable[[Generation], Generated]
+
+class EvaluateConfig(Config):
+    """How a model is asked; `window` and `stride` in tokens, by default its context and half of it."""
+
+    window: int | None = Field(default=None, ge=1)
+    stride: int | None = Field(default=None, ge=1)
+    precision: Literal["fp32", "bf16", "int8"] = "fp32"
 
 
 @dataclass
 class Asker:
     """Puts requests to a model, each once, remembering the answers."""
 
-    scorer: Scorer
-    generate: Generator | None = None
+    lm: LanguageModel
     cache: AnswerCache | None = None
     seconds: float = field(default=0.0, init=False)
 
@@ -53,25 +62,47 @@ class Asker:
         """An answer for each request, from the cache where it is there."""
         wanted = list(dict.fromkeys(requests))
         answers = self.cache.look_up(wanted) if self.cache else {}
-        started = time.perf_counter()
-        new = self._score([r for r in wanted if r not in answers and isinstance(r, Continuation)])
-        for request in wanted:
-            if isinstance(request, Generation) and request not in answers:
-                if self.generate is None:
-                    raise UsageError("this model can only be scored, and the protocol asks it to write")
-                new[request] = self.generate(request)
-        self.seconds += time.perf_counter() - started
-        if self.cache and new:
-            self.cache.keep(new)
-        return answers | new
+        new = [request for request in wanted if request not in answers]
+        # In order, so that those with a common beginning are asked together.
+        scored = sorted(request for request in new if isinstance(request, Continuation))
+        written = [request for request in new if isinstance(request, Generation)]
+        for start in range(0, len(scored), _TOGETHER):
+            self._take(answers, self._score, scored[start : start + _TOGETHER])
+        for start in range(0, len(written), _WRITTEN_TOGETHER):
+            self._take(answers, self._write, written[start : start + _WRITTEN_TOGETHER])
+        return answers
 
-    def _score(self, requests: Sequence[Continuation]) -> dict[Request, Answer]:
+    def _take(
+        self, answers: dict[Request, Answer], ask: Callable[[Sequence[Any]], list[Answer]], part: Sequence[Request]
+    ) -> None:
+        started = time.perf_counter()
+        new = dict(zip(part, ask(part), strict=True))
+        self.seconds += time.perf_counter() - started
+        if self.cache:
+            self.cache.keep(new)
+        answers |= new
+
+    def _score(self, requests: Sequence[Continuation]) -> list[Answer]:
         pairs = [(list(request.context), list(request.continuation)) for request in requests]
-        scores = self.scorer.token_scores(pairs) if pairs else []
-        return {
-            request: Scored(tuple(map(float, score.log_probability)), tuple(map(bool, score.is_greedy)))
-            for request, score in zip(requests, scores, strict=True)
-        }
+        return [
+            Scored(tuple(map(float, score.log_probability)), tuple(map(bool, score.is_greedy)))
+            for score in self.lm.scorer.token_scores(pairs)
+        ]
+
+    def _write(self, requests: Sequence[Generation]) -> list[Answer]:
+        running = []
+        for request in requests:
+            options: dict[str, Any] = {
+                "max_tokens": request.max_tokens,
+                "stop": request.stop,
+                "temperature": request.temperature,
+                "top_k": request.top_k,
+                "seed": request.seed,
+                "bias": dict.fromkeys(request.excluded, _NEVER),
+                "alternatives": 0,
+            }
+            running.append(self.lm.engine.submit(self.lm.request(request.prompt, **options)))
+        return [_generated(generation) for generation in running]
 
 
 @dataclass(frozen=True)
@@ -105,6 +136,7 @@ def evaluate(
     data: Path | Sequence[Path],
     out: Path,
     *,
+    config: EvaluateConfig | None = None,
     limit: int | None = None,
     progress: Progress = SILENT,
 ) -> Results:
@@ -114,8 +146,7 @@ def evaluate(
     Headwater's tokens and labels folders; `limit` takes the first examples of each only.
     Interrupted, the same call goes on.
     """
-    from headwater.model.folder import load_model
-
+    config = config or EvaluateConfig()
     chosen = select(tasks)
     folders = [data] if isinstance(data, Path) else list(data)
     skipped: list[Skipped] = []
@@ -129,23 +160,24 @@ def evaluate(
     stage = Stage(
         out,
         kind=KIND,
-        config={"tasks": [task.protocol for task in chosen], "limit": limit},
+        config={"tasks": [task.protocol for task in chosen], "limit": limit, **config.to_dict()},
         inputs={"model": model} | {_role(place): place for place in places.values()},
     )
     if stage.is_complete():
         progress.note(f"{out} is complete already")
         return read_results(out)
-    scorer = Scorer(load_model(model), Tokenizer.load(model))
+    lm = LanguageModel.open(model, precision=config.precision)
+    reader = Reader(lm.tokenizer, lm.model.config.context, config.window, config.stride)
     results: list[Result] = []
-    cache = AnswerCache(out.with_name(f".{out.name}.answers"), identity_of(model)[1], "fp32")
+    cache = AnswerCache(out.with_name(f".{out.name}.answers"), identity_of(model)[1], config.precision)
     with cache, stage.write() as work:
         for task in chosen:
             if task.protocol not in found:
                 continue
             try:
-                asker = Asker(scorer, cache=cache)
-                outcome = run_task(task, found[task.protocol], asker, limit=limit, progress=progress)
-            except DataError as error:
+                asker = Asker(lm, cache)
+                outcome = run_task(task, found[task.protocol], asker, reader, limit=limit, progress=progress)
+            except (DataError, ResourceError) as error:
                 skipped.append(Skipped(task.benchmark, task.protocol, str(error)))
                 continue
             results += outcome.results
@@ -161,14 +193,13 @@ def run_task(
     task: Task,
     places: Mapping[str, Place],
     asker: Asker,
+    reader: Reader,
     *,
     limit: int | None = None,
     progress: Progress = SILENT,
 ) -> Outcome:
     """Evaluate one protocol; raises DataError when its files are damaged or no example could be asked."""
-    scorer = asker.scorer
-    reader = Reader(scorer.tokenizer, scorer.context)
-    examples = list(task.read(places))[:limit]
+    examples = list(task.read(places, reader))[:limit]
     progress.start(task.protocol, len(examples), "examples")
     before = asker.seconds
     records: list[Mapping[str, Any]] = []
@@ -197,7 +228,7 @@ def run_task(
             stderr=figure.stderr,
             count=figure.count,
             seconds=round(seconds, 3),
-            published=task.metric(figure.metric).published,
+            published=published(task.protocol, figure.metric),
             chance=task.metric(figure.metric).chance,
             higher_is_better=task.metric(figure.metric).higher_is_better,
             settings=task.settings(reader),
@@ -231,7 +262,17 @@ def _kept(answer: Answer) -> dict[str, Any]:
     """An answer as it stands in the examples file; seven digits are more than float32 has."""
     if isinstance(answer, Scored):
         return {"log_probabilities": [float(f"{value:.7g}") for value in answer.log_probabilities]}
-    return {"text": answer.text, "log_probability": answer.log_probability}
+    return {"text": answer.text, "log_probabilities": list(answer.log_probabilities)}
+
+
+def _generated(generation: Any) -> Generated:
+    """Drive one continuation to its end."""
+    tokens, log_probabilities = [], []
+    for event in generation:
+        if event.token is not None:
+            tokens.append(int(event.token))
+            log_probabilities.append(float(event.alternatives.log_probability))
+    return Generated(generation.text, tuple(tokens), tuple(log_probabilities))
 
 
 def _role(place: Path) -> str:

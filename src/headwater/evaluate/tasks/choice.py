@@ -42,7 +42,7 @@ class Choice(Task):
             ),
         )
 
-    def read(self, places: Mapping[str, Place]) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
         """One example a line of validation.jsonl."""
         path = places["labels"] / "validation.jsonl"
         examples = []

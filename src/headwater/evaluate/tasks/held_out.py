@@ -38,7 +38,7 @@ class HeldOut(Task):
         Source("tokens", kind="tokens", where="Make one with: headwater pack CORPUS --tokenizer T --out DIR"),
     )
 
-    def read(self, places: Mapping[str, Place]) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
         """One example a held-out document."""
         tokens = places["tokens"]
         tokenizer = read_tokenizer(tokens)
@@ -60,7 +60,7 @@ class HeldOut(Task):
                 expected="one tokenizer for both",
                 repair="Pack the corpus with the tokenizer in the model's folder",
             )
-        return reader.windows(example.content["ids"].tolist(), reader.context, max(1, reader.context // 2))
+        return reader.windows(example.content["ids"].tolist())
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
         """Bits and bytes of one document."""
@@ -72,7 +72,7 @@ class HeldOut(Task):
 
     def settings(self, reader: Reader) -> dict[str, Any]:
         """The window."""
-        return {"context": reader.context, "stride": max(1, reader.context // 2)}
+        return {"window": reader.window, "stride": reader.stride}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Bits per byte with its error by document, and the loss a token that belongs to it."""
