@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args, overload
 
 from headwater.errors import ResourceError, UsageError
+from headwater.inference.compiled import CompiledRunner, supported
 from headwater.inference.engine import Engine, Generation
 from headwater.inference.matrices import Precision
 from headwater.inference.network import Network, require_ids
@@ -107,6 +108,8 @@ class LanguageModel:
         return Engine(self._runner(), self.tokenizer)
 
     def _runner(self) -> Runner:
+        if isinstance(self.model, Transformer) and supported(self.model):
+            return CompiledRunner(self.model, self.precision, self.slots)
         return TorchRunner(self.network, self.slots)
 
     @overload

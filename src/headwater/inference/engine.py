@@ -4,7 +4,7 @@ Requests join and leave between steps (continuous batching, Yu et al. 2022, sect
 request that is past its prompt by one token and, beside that, one block of one prompt, so that a long prompt does
 not stall the others. Memory is fixed: one slot of cache a running request, allocated once; what does not get a
 slot waits in order. A slot keeps its keys and values when its request ends, and the next request that begins with
-the same tokens takes them over, all of its prompt or whole blocks of it (`runner` says why).
+the same tokens takes them over.
 
 Calls are safe from several threads. Nobody needs to run a loop: whoever waits for an event drives the steps.
 """
@@ -19,7 +19,7 @@ import numpy as np
 
 from headwater.errors import MismatchError
 from headwater.inference.request import Event, Reason, Request
-from headwater.inference.runner import BLOCK, Runner, Step
+from headwater.inference.runner import Block, Runner, Step
 from headwater.inference.sampling import Logits, alternatives, choose, uniform
 from headwater.inference.text import TextStream
 from headwater.tokenizer import Tokenizer
@@ -82,13 +82,9 @@ class _Slot:
     def __init__(self, number: int) -> None:
         self.number = number
         self.generation: Generation | None = None
-        self.filled: list[int] = []  # tokens whose keys and values came from prompt blocks
+        self.filled: list[int] = []  # tokens whose keys and values another request may take over
         self.length = 0  # positions filled in all
         self.used = 0  # when it was last taken
-
-    def held(self, tokens: list[int]) -> int:
-        """How many tokens at the start of `tokens` need not be computed again."""
-        return _reusable(self.filled, tokens)
 
 
 class Engine:
@@ -140,23 +136,33 @@ class Engine:
         """Advance everything by one step; returns whether there is more to do."""
         with self._lock:
             self._admit()
-            self._prefill_one()
+            decoding = any(self._is_ready(slot) for slot in self._slots)
+            block = self._next_block(self.runner.shared_block if decoding else self.runner.lone_block)
             ready = [slot for slot in self._slots if self._is_ready(slot)]
-            if ready:
-                self._decode(ready)
+            steps = []
+            for slot in ready:
+                assert slot.generation is not None
+                steps.append(Step(slot.number, slot.length, slot.generation._visible[-1]))
+            if steps or block is not None:
+                logits = self.runner.step(steps, block)[:, : self.vocabulary].cpu().numpy()
+                for slot, last, row in zip(ready, steps, logits, strict=True):
+                    slot.length += 1
+                    if self.runner.exact:
+                        slot.filled.append(last.token)
+                    self._choose(slot, row)
             return bool(self._waiting) or any(slot.generation for slot in self._slots)
 
     def _admit(self) -> None:
         """Give free slots to those who wait, each the one that holds most of its prompt."""
         while self._waiting and any(slot.generation is None for slot in self._slots):
             prompt = self._waiting[0]._visible[:-1]
-            source = max(self._slots, key=lambda slot: slot.held(prompt))
-            most = source.held(prompt)
+            source = max(self._slots, key=lambda slot: self._held(slot.filled, prompt))
+            most = self._held(source.filled, prompt)
             if self._is_coming(prompt, most):
                 return
             free = [slot for slot in self._slots if slot.generation is None]
-            target = max(free, key=lambda slot: (slot.held(prompt), -slot.used))
-            if target.held(prompt) < most:
+            target = max(free, key=lambda slot: (self._held(slot.filled, prompt), -slot.used))
+            if self._held(target.filled, prompt) < most:
                 self.runner.copy(source.number, target.number, most)
             self._clock += 1
             target.used = self._clock
@@ -168,7 +174,7 @@ class Engine:
         return any(
             slot.generation is not None
             and not self._is_ready(slot)
-            and _reusable(slot.generation._visible[:-1], prompt) > held
+            and self._held(slot.generation._visible[:-1], prompt) > held
             for slot in self._slots
         )
 
@@ -176,27 +182,27 @@ class Engine:
         """Whether all but the last token of what the model is to see has its place in the cache."""
         return slot.generation is not None and slot.length == len(slot.generation._visible) - 1
 
-    def _prefill_one(self) -> None:
-        """One block of the prompt that came first among those under way."""
+    def _next_block(self, longest: int) -> Block | None:
+        """A block of the prompt that came first among those under way; its positions count as filled."""
         unready = [s for s in self._slots if s.generation is not None and not self._is_ready(s)]
         if not unready:
-            return
+            return None
         slot = min(unready, key=lambda slot: slot.used)
         assert slot.generation is not None
-        block = slot.generation._visible[slot.length : -1][:BLOCK]
-        self.runner.prefill(slot.number, slot.length, block)
-        slot.filled += block
-        slot.length += len(block)
+        block = Block(slot.number, slot.length, slot.generation._visible[slot.length : -1][:longest])
+        slot.filled += block.ids
+        slot.length += len(block.ids)
+        return block
 
-    def _decode(self, slots: list[_Slot]) -> None:
-        steps = []
-        for slot in slots:
-            assert slot.generation is not None
-            steps.append(Step(slot.number, slot.length, slot.generation._visible[-1]))
-        logits = self.runner.decode(steps)[:, : self.vocabulary].cpu().numpy()
-        for slot, row in zip(slots, logits, strict=True):
-            slot.length += 1
-            self._choose(slot, row)
+    def _held(self, filled: list[int], prompt: list[int]) -> int:
+        """How much of a prompt can be taken from positions that hold `filled`."""
+        shared = 0
+        limit = min(len(filled), len(prompt))
+        while shared < limit and filled[shared] == prompt[shared]:
+            shared += 1
+        if self.runner.exact or shared == len(prompt):
+            return shared
+        return shared // self.runner.shared_block * self.runner.shared_block
 
     def _choose(self, slot: _Slot, logits: Logits) -> None:
         """The next token of a slot's request, and what follows from it."""
@@ -233,15 +239,6 @@ class Engine:
             if slot.generation is generation:
                 slot.generation = None
         generation._emit(event)
-
-
-def _reusable(filled: list[int], prompt: list[int]) -> int:
-    """How much of a prompt can be taken from positions that hold `filled`: all of it, or whole blocks."""
-    shared = 0
-    limit = min(len(filled), len(prompt))
-    while shared < limit and filled[shared] == prompt[shared]:
-        shared += 1
-    return shared if shared == len(prompt) else shared // BLOCK * BLOCK
 
 
 def _fitting(tokens: list[int], context: int) -> list[int]:

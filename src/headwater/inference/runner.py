@@ -1,7 +1,7 @@
 """The arithmetic behind the engine: fill a slot's cache from a prompt, and one decoding step for many slots.
 
 A slot is a row of the preallocated key/value cache. What a slot computes must not depend on its neighbours, to
-the last bit, or a sampled text would. Three rules see to that:
+the last bit, or a sampled text would. `compiled` has kernels of our own for that. In torch, three rules see to it:
 
 * A prompt is processed in blocks of BLOCK positions that begin at multiples of BLOCK, the last one padded. A
   position thus always stands at the same row of matrix products of the same shape.
@@ -38,6 +38,14 @@ class Step(NamedTuple):
     token: int
 
 
+class Block(NamedTuple):
+    """Tokens of a prompt, at positions `start` and on of `slot`."""
+
+    slot: int
+    start: int
+    ids: list[int]
+
+
 class Runner(Protocol):
     """What the engine needs of an implementation."""
 
@@ -45,13 +53,18 @@ class Runner(Protocol):
     context: int
     vocabulary: int
     name: str  # for the line that says what computes
+    # The longest block, when nobody waits for a token and when somebody does.
+    lone_block: int
+    shared_block: int
+    # Whether a position's keys and values are the same, to the last bit, however they were computed. Where they
+    # are not, blocks begin at multiples of `shared_block`, and only what blocks filled is taken over.
+    exact: bool
 
-    def prefill(self, slot: int, start: int, ids: Sequence[int]) -> None:
-        """Fill positions start, start + 1, …; start is a multiple of BLOCK and ids at most BLOCK long."""
-        ...
+    def step(self, steps: Sequence[Step], block: Block | None) -> Tensor:
+        """Fill a block, then each step's position; returns the logits behind the steps.
 
-    def decode(self, steps: Sequence[Step]) -> Tensor:
-        """Fill each step's position; returns the logits behind it, (steps, rows of the output) float32."""
+        (steps, rows of the output) float32, valid until the next call.
+        """
         ...
 
     def copy(self, source: int, target: int, length: int) -> None:
@@ -61,6 +74,9 @@ class Runner(Protocol):
 
 class TorchRunner:
     """The Runner in torch: any precision of `Network`, any device."""
+
+    lone_block = shared_block = BLOCK
+    exact = False
 
     def __init__(self, network: Network, slots: int) -> None:
         self.network, self.slots, self.context = network, slots, network.config.context
@@ -75,8 +91,15 @@ class TorchRunner:
         self.name = "torch"
 
     @torch.inference_mode()
-    def prefill(self, slot: int, start: int, ids: Sequence[int]) -> None:
+    def step(self, steps: Sequence[Step], block: Block | None) -> Tensor:
         """See Runner."""
+        if block is not None:
+            self._fill(*block)
+        rows = GROUP if self.together else 1
+        parts = [self._decode(steps[i : i + rows], rows) for i in range(0, len(steps), rows)]
+        return torch.cat(parts) if parts else torch.empty(0, self.vocabulary)
+
+    def _fill(self, slot: int, start: int, ids: Sequence[int]) -> None:
         end = start + BLOCK
         device = self.network.device
         tokens = torch.zeros(BLOCK, dtype=torch.int64)
@@ -92,12 +115,6 @@ class TorchRunner:
         # Of the last block only keys and values are wanted.
         nothing = torch.empty(0, dtype=torch.int64, device=device)
         self.network.hidden(tokens.to(device), positions, attention, keep=nothing)
-
-    @torch.inference_mode()
-    def decode(self, steps: Sequence[Step]) -> Tensor:
-        """See Runner."""
-        rows = GROUP if self.together else 1
-        return torch.cat([self._decode(steps[i : i + rows], rows) for i in range(0, len(steps), rows)])
 
     def _decode(self, steps: Sequence[Step], rows: int) -> Tensor:
         device = self.network.device

@@ -1,0 +1,514 @@
+/* The Transformer's forward pass for a handful of rows or a block of a prompt, on CPUs with AVX-512.
+ *
+ * The equations are those of model/transformer.py. What is decided here is the order of every sum: a row's result
+ * is accumulated in one order whatever other rows are in the call, so that it is the same to the last bit alone,
+ * in a batch, in a prompt's block or token by token. (Compile with -ffp-contract=off: a compiler that joins
+ * multiplications and additions as it likes would undo that.)
+ *
+ * Weights are laid out in panels of 64 outputs, read once and front to back by the thread that owns the panel:
+ *   float32   [panel][input][64]
+ *   bfloat16  [panel][input / 2][64][2]
+ *   int8      [panel][input / 4][64][4], a byte w + 128, one scale an output
+ * Inputs of a product ("operands") are float32, bfloat16, or int8 in groups of 64 with a scale each, which keeps
+ * a few large values from coarsening the others. Keys and values are float32 or bfloat16:
+ *   keys    [slot][head][position / 16][dimension (in pairs for bfloat16)][16]
+ *   values  [slot][head][position][64]
+ * A head has 64 dimensions, as in every GPT-1 and GPT-2, and so is one panel and one group.
+ */
+#include <immintrin.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { FP32, BF16, INT8 };
+enum { QUERY_KEY_VALUE, RESIDUAL, GELU, LOGITS };
+
+#define ALWAYS static inline __attribute__((always_inline))
+#define GROUP 64
+
+typedef struct {
+    const void *weight;
+    const float *bias;  /* padded to whole panels, or NULL */
+    const float *scale; /* int8: one an output, padded */
+    int64_t inputs, outputs;
+} Matrix;
+
+typedef struct {
+    Matrix query_key_value, projection, expand, contract;
+    const float *norm_1_weight, *norm_1_bias, *norm_2_weight, *norm_2_bias;
+    void *keys, *values;
+} Layer;
+
+typedef struct {
+    int64_t kind, layers, width, heads, positions, pre_norm, threads;
+    double epsilon;
+    const void *token_table, *position_table; /* bfloat16 unless kind is FP32 */
+    const float *final_weight, *final_bias;   /* or NULL */
+    Matrix output;
+    const Layer *layer;
+    /* Workspace for as many rows as a call has. */
+    float *residual;               /* (rows, width) */
+    void *query;                   /* (rows, width), bfloat16 unless kind is FP32 */
+    void *operand[2];              /* (rows, width), (rows, 4 width): as wide as the kind's operands */
+    float *operand_scale[2];       /* int8: (rows, inputs / 64) */
+    int32_t *operand_offset[2];    /* int8: −128 times each group's sum */
+    float *scores;                 /* (threads, 4, positions) */
+} Model;
+
+typedef struct {
+    void *values;
+    float *scales;
+    int32_t *offsets;
+    int64_t inputs;
+} Operand;
+
+typedef struct {
+    const Model *model;
+    const Layer *layer;
+    const int32_t *slots, *positions;
+    Operand out;   /* GELU */
+    float *logits; /* LOGITS: (rows, outputs) */
+} Target;
+
+typedef struct { __m512 part[4]; } Row64; /* 64 columns of one row */
+
+/* ---- small pieces ---- */
+
+ALWAYS __m512 from_bf16(const uint16_t *values) {
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)values)), 16));
+}
+
+ALWAYS void to_bf16(uint16_t *values, __m512 x) {
+    _mm256_storeu_si256((__m256i *)values, (__m256i)_mm512_cvtneps_pbh(x));
+}
+
+ALWAYS __m512 load_table(const void *table, int kind, int64_t index) {
+    return kind == FP32 ? _mm512_loadu_ps((const float *)table + index)
+                        : from_bf16((const uint16_t *)table + index);
+}
+
+/* e^x for x <= 0 and a little above: 2^n e^r with a polynomial in |r| <= ln 2 / 2; 0 below -87. */
+ALWAYS __m512 exponential(__m512 x) {
+    const __mmask16 tiny = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.0f), _CMP_LT_OQ);
+    x = _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(-87.0f)), _mm512_set1_ps(88.0f));
+    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504088896341f)), 8);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
+    __m512 y = _mm512_set1_ps(1.9875691500e-4f);
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.3981999507e-3f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(8.3334519073e-3f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(4.1665795894e-2f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.6666665459e-1f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(5.0000001201e-1f));
+    y = _mm512_fmadd_ps(_mm512_mul_ps(y, r), r, _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
+    return _mm512_mask_mov_ps(_mm512_scalef_ps(y, n), tiny, _mm512_setzero_ps());
+}
+
+/* x/2 (1 + tanh(√(2/π) (x + 0.044715 x³))), as x / (1 + e^(-2 √(2/π) (x + 0.044715 x³))). */
+ALWAYS __m512 gelu(__m512 x) {
+    const __m512 cube = _mm512_mul_ps(_mm512_mul_ps(x, x), x);
+    const __m512 inner = _mm512_fmadd_ps(cube, _mm512_set1_ps(0.044715f), x);
+    const __m512 e = exponential(_mm512_mul_ps(inner, _mm512_set1_ps(-1.5957691216057308f)));
+    return _mm512_div_ps(x, _mm512_add_ps(e, _mm512_set1_ps(1.0f)));
+}
+
+/* Columns [64 group, 64 group + 64) of one row of an operand. */
+ALWAYS void store_operand(const Operand *out, int kind, int64_t row, int64_t group, Row64 x) {
+    const int64_t at = row * out->inputs + group * GROUP;
+    if (kind == FP32) {
+        for (int c = 0; c < 4; c++) _mm512_storeu_ps((float *)out->values + at + 16 * c, x.part[c]);
+    } else if (kind == BF16) {
+        for (int c = 0; c < 4; c++) to_bf16((uint16_t *)out->values + at + 16 * c, x.part[c]);
+    } else {
+        const __m512 largest = _mm512_max_ps(
+            _mm512_max_ps(_mm512_abs_ps(x.part[0]), _mm512_abs_ps(x.part[1])),
+            _mm512_max_ps(_mm512_abs_ps(x.part[2]), _mm512_abs_ps(x.part[3])));
+        const float most = _mm512_reduce_max_ps(largest);
+        const __m512 inverse = _mm512_set1_ps(most > 0 ? 127.0f / most : 0.0f);
+        __m512i sum = _mm512_setzero_si512();
+        for (int c = 0; c < 4; c++) {
+            const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(x.part[c], inverse));
+            sum = _mm512_add_epi32(sum, q);
+            _mm_storeu_si128((__m128i *)((int8_t *)out->values + at + 16 * c), _mm512_cvtsepi32_epi8(q));
+        }
+        const int64_t place = row * (out->inputs / GROUP) + group;
+        out->scales[place] = most / 127.0f;
+        out->offsets[place] = -128 * _mm512_reduce_add_epi32(sum);
+    }
+}
+
+/* ---- matrix products ---- */
+
+/* What becomes of 64 outputs of one row. */
+ALWAYS void deliver(const Target *to, int purpose, int kind, int64_t row, int64_t panel, Row64 y) {
+    const Model *m = to->model;
+    if (purpose == RESIDUAL) {
+        float *x = m->residual + row * m->width + panel * GROUP;
+        for (int c = 0; c < 4; c++)
+            _mm512_storeu_ps(x + 16 * c, _mm512_add_ps(_mm512_loadu_ps(x + 16 * c), y.part[c]));
+    } else if (purpose == GELU) {
+        for (int c = 0; c < 4; c++) y.part[c] = gelu(y.part[c]);
+        store_operand(&to->out, kind, row, panel, y);
+    } else if (purpose == LOGITS) {
+        float *logits = to->logits + row * m->output.outputs + panel * GROUP;
+        for (int c = 0; c < 4; c++) _mm512_storeu_ps(logits + 16 * c, y.part[c]);
+    } else {
+        const int64_t head = panel % m->heads, which = panel / m->heads;
+        if (which == 0) {
+            const int64_t at = row * m->width + head * GROUP;
+            for (int c = 0; c < 4; c++)
+                if (kind == FP32) _mm512_storeu_ps((float *)m->query + at + 16 * c, y.part[c]);
+                else to_bf16((uint16_t *)m->query + at + 16 * c, y.part[c]);
+            return;
+        }
+        const int64_t position = to->positions[row];
+        const int64_t base = (to->slots[row] * m->heads + head) * m->positions * GROUP;
+        if (which == 2) {
+            const int64_t at = base + position * GROUP;
+            for (int c = 0; c < 4; c++)
+                if (kind == FP32) _mm512_storeu_ps((float *)to->layer->values + at + 16 * c, y.part[c]);
+                else to_bf16((uint16_t *)to->layer->values + at + 16 * c, y.part[c]);
+            return;
+        }
+        const int64_t at = base + position / 16 * 16 * GROUP, lane = position % 16;
+        if (kind == FP32) {
+            float line[GROUP];
+            for (int c = 0; c < 4; c++) _mm512_storeu_ps(line + 16 * c, y.part[c]);
+            for (int d = 0; d < GROUP; d++) ((float *)to->layer->keys)[at + d * 16 + lane] = line[d];
+        } else {
+            uint16_t line[GROUP];
+            for (int c = 0; c < 4; c++) to_bf16(line + 16 * c, y.part[c]);
+            uint32_t *tile = (uint32_t *)((uint16_t *)to->layer->keys + at);
+            for (int d = 0; d < GROUP / 2; d++) memcpy(tile + d * 16 + lane, line + 2 * d, 4);
+        }
+    }
+}
+
+/* One panel for R rows from `row`: each of the 64 R sums runs over the inputs in their order. */
+ALWAYS void product(const Matrix *a, const Operand *x, const Target *to, int kind, int purpose, const int R,
+                    int64_t row, int64_t panel) {
+    const int64_t inputs = a->inputs;
+    __m512 sum[6][4];
+    for (int r = 0; r < R; r++)
+        for (int c = 0; c < 4; c++) sum[r][c] = _mm512_setzero_ps();
+    if (kind == FP32) {
+        const float *w = (const float *)a->weight + panel * inputs * GROUP;
+        const float *in = (const float *)x->values + row * inputs;
+        for (int64_t i = 0; i < inputs; i++, w += GROUP) {
+            for (int c = 0; c < 4; c++) _mm_prefetch((const char *)(w + 16 * GROUP + 16 * c), _MM_HINT_T0);
+            __m512 v[4];
+            for (int c = 0; c < 4; c++) v[c] = _mm512_load_ps(w + 16 * c);
+            for (int r = 0; r < R; r++) {
+                const __m512 b = _mm512_set1_ps(in[r * inputs + i]);
+                for (int c = 0; c < 4; c++) sum[r][c] = _mm512_fmadd_ps(v[c], b, sum[r][c]);
+            }
+        }
+    } else if (kind == BF16) {
+        const uint16_t *w = (const uint16_t *)a->weight + panel * inputs * GROUP;
+        const uint16_t *in = (const uint16_t *)x->values + row * inputs;
+        for (int64_t i = 0; i < inputs; i += 2, w += 2 * GROUP) {
+            for (int c = 0; c < 4; c++) _mm_prefetch((const char *)(w + 32 * GROUP + 32 * c), _MM_HINT_T0);
+            __m512i v[4];
+            for (int c = 0; c < 4; c++) v[c] = _mm512_load_si512(w + 32 * c);
+            for (int r = 0; r < R; r++) {
+                int32_t pair;
+                memcpy(&pair, in + r * inputs + i, 4);
+                const __m512i b = _mm512_set1_epi32(pair);
+                for (int c = 0; c < 4; c++) sum[r][c] = _mm512_dpbf16_ps(sum[r][c], (__m512bh)v[c], (__m512bh)b);
+            }
+        }
+    } else {
+        const uint8_t *w = (const uint8_t *)a->weight + panel * inputs * GROUP;
+        const int8_t *in = (const int8_t *)x->values + row * inputs;
+        const int64_t groups = inputs / GROUP;
+        for (int64_t g = 0; g < groups; g++) {
+            __m512i whole[6][4];
+            for (int r = 0; r < R; r++)
+                for (int c = 0; c < 4; c++)
+                    whole[r][c] = _mm512_set1_epi32(x->offsets[(row + r) * groups + g]);
+            for (int i = 0; i < GROUP; i += 4, w += 4 * GROUP) {
+                for (int c = 0; c < 4; c++) _mm_prefetch((const char *)(w + 64 * GROUP + 64 * c), _MM_HINT_T0);
+                __m512i v[4];
+                for (int c = 0; c < 4; c++) v[c] = _mm512_load_si512(w + 64 * c);
+                for (int r = 0; r < R; r++) {
+                    int32_t four;
+                    memcpy(&four, in + r * inputs + g * GROUP + i, 4);
+                    const __m512i b = _mm512_set1_epi32(four);
+                    for (int c = 0; c < 4; c++) whole[r][c] = _mm512_dpbusd_epi32(whole[r][c], v[c], b);
+                }
+            }
+            for (int r = 0; r < R; r++) {
+                const __m512 scale = _mm512_set1_ps(x->scales[(row + r) * groups + g]);
+                for (int c = 0; c < 4; c++)
+                    sum[r][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole[r][c]), scale, sum[r][c]);
+            }
+        }
+    }
+    for (int r = 0; r < R; r++) {
+        Row64 y;
+        for (int c = 0; c < 4; c++) {
+            y.part[c] = sum[r][c];
+            if (kind == INT8)
+                y.part[c] = _mm512_mul_ps(y.part[c], _mm512_loadu_ps(a->scale + panel * GROUP + 16 * c));
+            if (purpose != LOGITS)
+                y.part[c] = _mm512_add_ps(y.part[c], _mm512_loadu_ps(a->bias + panel * GROUP + 16 * c));
+        }
+        deliver(to, purpose, kind, row + r, panel, y);
+    }
+}
+
+/* This thread's share of the panels, for all rows: as few rounds over a panel as registers allow, of even size. */
+ALWAYS void multiply_kind(const Matrix *a, const Operand *x, const Target *to, int kind, int purpose, int64_t rows,
+                          int thread, int threads) {
+    const int64_t panels = a->outputs / GROUP, most = kind == INT8 ? 3 : 6;
+    const int64_t rounds = (rows + most - 1) / most;
+    for (int64_t p = panels * thread / threads; p < panels * (thread + 1) / threads; p++)
+        for (int64_t round = 0; round < rounds; round++) {
+            const int64_t from = rows * round / rounds;
+            switch (rows * (round + 1) / rounds - from) {
+            case 1: product(a, x, to, kind, purpose, 1, from, p); break;
+            case 2: product(a, x, to, kind, purpose, 2, from, p); break;
+            case 3: product(a, x, to, kind, purpose, 3, from, p); break;
+            case 4: if (kind != INT8) product(a, x, to, kind, purpose, 4, from, p); break;
+            case 5: if (kind != INT8) product(a, x, to, kind, purpose, 5, from, p); break;
+            case 6: if (kind != INT8) product(a, x, to, kind, purpose, 6, from, p); break;
+            }
+        }
+}
+
+#define MULTIPLY(NAME, PURPOSE)                                                                                       \
+    static void NAME(const Matrix *a, const Operand *x, const Target *to, int64_t rows, int thread, int threads) {    \
+        switch (to->model->kind) {                                                                                    \
+        case FP32: multiply_kind(a, x, to, FP32, PURPOSE, rows, thread, threads); break;                              \
+        case BF16: multiply_kind(a, x, to, BF16, PURPOSE, rows, thread, threads); break;                              \
+        case INT8: multiply_kind(a, x, to, INT8, PURPOSE, rows, thread, threads); break;                              \
+        }                                                                                                             \
+    }
+MULTIPLY(to_query_key_value, QUERY_KEY_VALUE)
+MULTIPLY(to_residual, RESIDUAL)
+MULTIPLY(to_gelu, GELU)
+MULTIPLY(to_logits, LOGITS)
+
+/* ---- norms ---- */
+
+/* LayerNorm of this thread's rows into an operand; with `keep` into the residual as well. weight NULL: as it is. */
+static void normalise(const Model *m, const float *weight, const float *bias, int keep, const Operand *out,
+                      int64_t rows, int thread, int threads) {
+    const int64_t width = m->width;
+    for (int64_t row = thread; row < rows; row += threads) {
+        float *x = m->residual + row * width;
+        __m512 mean = _mm512_setzero_ps(), inverse = _mm512_set1_ps(1.0f);
+        if (weight) {
+            __m512 sum = _mm512_setzero_ps(), squares = _mm512_setzero_ps();
+            for (int64_t i = 0; i < width; i += 16) sum = _mm512_add_ps(sum, _mm512_loadu_ps(x + i));
+            mean = _mm512_set1_ps(_mm512_reduce_add_ps(sum) / (float)width);
+            for (int64_t i = 0; i < width; i += 16) {
+                const __m512 d = _mm512_sub_ps(_mm512_loadu_ps(x + i), mean);
+                squares = _mm512_fmadd_ps(d, d, squares);
+            }
+            const float variance = _mm512_reduce_add_ps(squares) / (float)width;
+            inverse = _mm512_set1_ps(1.0f / sqrtf(variance + (float)m->epsilon));
+        }
+        for (int64_t group = 0; group < width / GROUP; group++) {
+            Row64 y;
+            for (int c = 0; c < 4; c++) {
+                const int64_t i = group * GROUP + 16 * c;
+                y.part[c] = _mm512_loadu_ps(x + i);
+                if (weight) {
+                    y.part[c] = _mm512_mul_ps(_mm512_sub_ps(y.part[c], mean), inverse);
+                    y.part[c] = _mm512_fmadd_ps(y.part[c], _mm512_loadu_ps(weight + i), _mm512_loadu_ps(bias + i));
+                }
+                if (keep) _mm512_storeu_ps(x + i, y.part[c]);
+            }
+            switch (m->kind) {
+            case FP32: store_operand(out, FP32, row, group, y); break;
+            case BF16: store_operand(out, BF16, row, group, y); break;
+            case INT8: store_operand(out, INT8, row, group, y); break;
+            }
+        }
+    }
+}
+
+/* ---- attention ---- */
+
+/* One head of R rows from `row`, all of one slot, at rising positions. */
+ALWAYS void attend(const Target *to, const Operand *out, int kind, const int R, int64_t row, int64_t head,
+                   float *scores) {
+    const Model *m = to->model;
+    const int64_t last = to->positions[row + R - 1], tiles = last / 16 + 1;
+    const int64_t base = (to->slots[row] * m->heads + head) * m->positions * GROUP;
+    const __m512 scale = _mm512_set1_ps(0.125f); /* 1 / √64 */
+    const __m512 never = _mm512_set1_ps(-INFINITY);
+    const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    __m512 most[4], total[4];
+    for (int r = 0; r < R; r++) most[r] = never, total[r] = _mm512_setzero_ps();
+    for (int64_t t = 0; t < tiles; t++) {
+        __m512 s[4];
+        for (int r = 0; r < R; r++) s[r] = _mm512_setzero_ps();
+        if (kind == FP32) {
+            const float *key = (const float *)to->layer->keys + base + t * 16 * GROUP;
+            const float *query = (const float *)m->query + row * m->width + head * GROUP;
+            for (int d = 0; d < GROUP; d++) {
+                const __m512 k = _mm512_loadu_ps(key + d * 16);
+                for (int r = 0; r < R; r++)
+                    s[r] = _mm512_fmadd_ps(k, _mm512_set1_ps(query[r * m->width + d]), s[r]);
+            }
+        } else {
+            const uint16_t *key = (const uint16_t *)to->layer->keys + base + t * 16 * GROUP;
+            const uint16_t *query = (const uint16_t *)m->query + row * m->width + head * GROUP;
+            for (int d = 0; d < GROUP; d += 2) {
+                const __m512i k = _mm512_loadu_si512(key + d * 16);
+                for (int r = 0; r < R; r++) {
+                    int32_t pair;
+                    memcpy(&pair, query + r * m->width + d, 4);
+                    s[r] = _mm512_dpbf16_ps(s[r], (__m512bh)k, (__m512bh)_mm512_set1_epi32(pair));
+                }
+            }
+        }
+        const __m512i position = _mm512_add_epi32(lanes, _mm512_set1_epi32((int)(t * 16)));
+        for (int r = 0; r < R; r++) {
+            const __mmask16 seen =
+                _mm512_cmple_epi32_mask(position, _mm512_set1_epi32(to->positions[row + r]));
+            s[r] = _mm512_mask_mul_ps(never, seen, s[r], scale);
+            most[r] = _mm512_max_ps(most[r], s[r]);
+            _mm512_storeu_ps(scores + r * m->positions + t * 16, s[r]);
+        }
+    }
+    for (int r = 0; r < R; r++) {
+        most[r] = _mm512_set1_ps(_mm512_reduce_max_ps(most[r]));
+        for (int64_t t = 0; t < tiles; t++) {
+            float *s = scores + r * m->positions + t * 16;
+            const __m512 e = exponential(_mm512_sub_ps(_mm512_loadu_ps(s), most[r]));
+            total[r] = _mm512_add_ps(total[r], e);
+            _mm512_storeu_ps(s, e);
+        }
+    }
+    __m512 sum[4][4];
+    for (int r = 0; r < R; r++)
+        for (int c = 0; c < 4; c++) sum[r][c] = _mm512_setzero_ps();
+    for (int64_t p = 0; p <= last; p++) {
+        __m512 v[4];
+        for (int c = 0; c < 4; c++)
+            v[c] = load_table(to->layer->values, kind == FP32 ? FP32 : BF16, base + p * GROUP + 16 * c);
+        for (int r = 0; r < R; r++) {
+            const __m512 e = _mm512_set1_ps(scores[r * m->positions + p]);
+            for (int c = 0; c < 4; c++) sum[r][c] = _mm512_fmadd_ps(e, v[c], sum[r][c]);
+        }
+    }
+    for (int r = 0; r < R; r++) {
+        const __m512 inverse = _mm512_set1_ps(1.0f / _mm512_reduce_add_ps(total[r]));
+        Row64 y;
+        for (int c = 0; c < 4; c++) y.part[c] = _mm512_mul_ps(sum[r][c], inverse);
+        store_operand(out, kind, row + r, head, y);
+    }
+}
+
+ALWAYS void attend_kind(const Target *to, const Operand *out, int kind, int64_t rows, int64_t row, int64_t head,
+                        float *scores) {
+    switch (rows) {
+    case 1: attend(to, out, kind, 1, row, head, scores); break;
+    case 2: attend(to, out, kind, 2, row, head, scores); break;
+    case 3: attend(to, out, kind, 3, row, head, scores); break;
+    case 4: attend(to, out, kind, 4, row, head, scores); break;
+    }
+}
+
+/* This thread's share of (up to four consecutive positions of one slot) × heads. */
+static void attention(const Target *to, const Operand *out, int64_t rows, int thread, int threads) {
+    const Model *m = to->model;
+    float *scores = m->scores + thread * 4 * m->positions;
+    int64_t item = 0;
+    for (int64_t row = 0; row < rows;) {
+        int64_t count = 1;
+        while (count < 4 && row + count < rows && to->slots[row + count] == to->slots[row] &&
+               to->positions[row + count] == to->positions[row] + count)
+            count++;
+        for (int64_t head = 0; head < m->heads; head++, item++) {
+            if (item % threads != thread) continue;
+            switch (m->kind) {
+            case FP32: attend_kind(to, out, FP32, count, row, head, scores); break;
+            case BF16: attend_kind(to, out, BF16, count, row, head, scores); break;
+            case INT8: attend_kind(to, out, INT8, count, row, head, scores); break;
+            }
+        }
+        row += count;
+    }
+}
+
+/* ---- the whole ---- */
+
+static void embed(const Model *m, const int32_t *tokens, const int32_t *positions, int64_t rows, int thread,
+                  int threads) {
+    const int table = m->kind == FP32 ? FP32 : BF16;
+    for (int64_t row = thread; row < rows; row += threads)
+        for (int64_t i = 0; i < m->width; i += 16) {
+            const __m512 token = load_table(m->token_table, table, tokens[row] * m->width + i);
+            const __m512 position = load_table(m->position_table, table, positions[row] * m->width + i);
+            _mm512_storeu_ps(m->residual + row * m->width + i, _mm512_add_ps(token, position));
+        }
+}
+
+/* Fill the caches at every row's position; of the first `wanted` rows give the logits, (wanted, padded outputs).
+ * A slot's positions before those of its rows are filled. */
+void headwater_forward(const Model *m, const int32_t *tokens, const int32_t *slots, const int32_t *positions,
+                       int64_t rows, int64_t wanted, float *logits) {
+    const int64_t width = m->width;
+    const Operand narrow = {m->operand[0], m->operand_scale[0], m->operand_offset[0], width};
+    const Operand wide = {m->operand[1], m->operand_scale[1], m->operand_offset[1], 4 * width};
+#pragma omp parallel num_threads((int)m->threads)
+    {
+        int thread = 0, threads = 1;
+#ifdef _OPENMP
+        extern int omp_get_thread_num(void), omp_get_num_threads(void);
+        thread = omp_get_thread_num(), threads = omp_get_num_threads();
+#endif
+        int64_t active = rows;
+        embed(m, tokens, positions, rows, thread, threads);
+        if (!m->pre_norm) normalise(m, NULL, NULL, 0, &narrow, rows, thread, threads);
+        for (int64_t index = 0; index < m->layers; index++) {
+            const Layer *l = m->layer + index;
+            const Target to = {m, l, slots, positions, wide, NULL};
+            if (m->pre_norm) normalise(m, l->norm_1_weight, l->norm_1_bias, 0, &narrow, active, thread, threads);
+#pragma omp barrier
+            to_query_key_value(&l->query_key_value, &narrow, &to, active, thread, threads);
+#pragma omp barrier
+            if (index == m->layers - 1) active = wanted; /* the others' last keys and values are all that counts */
+            if (active == 0) break;
+            attention(&to, &narrow, active, thread, threads);
+#pragma omp barrier
+            to_residual(&l->projection, &narrow, &to, active, thread, threads);
+#pragma omp barrier
+            if (m->pre_norm) normalise(m, l->norm_2_weight, l->norm_2_bias, 0, &narrow, active, thread, threads);
+            else normalise(m, l->norm_1_weight, l->norm_1_bias, 1, &narrow, active, thread, threads);
+#pragma omp barrier
+            to_gelu(&l->expand, &narrow, &to, active, thread, threads);
+#pragma omp barrier
+            to_residual(&l->contract, &wide, &to, active, thread, threads);
+#pragma omp barrier
+            if (!m->pre_norm) normalise(m, l->norm_2_weight, l->norm_2_bias, 1, &narrow, active, thread, threads);
+        }
+        if (wanted > 0) {
+            if (m->pre_norm || m->final_weight)
+                normalise(m, m->final_weight, m->final_bias, 0, &narrow, wanted, thread, threads);
+#pragma omp barrier
+            const Target to = {m, NULL, slots, positions, wide, logits};
+            to_logits(&m->output, &narrow, &to, wanted, thread, threads);
+        }
+    }
+}
+
+/* `bytes` of zeros for weights, on huge pages where the system has them: half the time of a step goes into reading
+ * them, and ordinary pages add their own lookups. NULL when there is no memory. */
+void *headwater_allocate(int64_t bytes) {
+    void *memory = NULL;
+    if (posix_memalign(&memory, 2 << 20, (size_t)bytes)) return NULL;
+    madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
+    memset(memory, 0, (size_t)bytes);
+    return memory;
+}
+
+void headwater_free(void *memory) { free(memory); }

@@ -1,0 +1,123 @@
+"""The compiled part: `kernels.c`, built by the machine's own compiler on first use, kept in the cache.
+
+Where there is no compiler, no AVX-512 with bfloat16 and int8 products, or another system, `library` is None
+and everything runs in torch: slower, with the same guarantees.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from headwater.errors import StorageError
+from headwater.resources import cache_folder
+from headwater.storage import atomic_write, read_bytes
+
+_SOURCE = Path(__file__).with_name("kernels.c")
+_OPTIONS = ["-O3", "-march=native", "-ffp-contract=off", "-fopenmp", "-shared", "-fPIC", "-std=gnu11"]
+_NEEDED = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16"}
+_COMPILE_SECONDS = 120
+
+
+class Matrix(ctypes.Structure):
+    """One matrix as the kernels see it; `kernels.c` says how it is laid out."""
+
+    _fields_ = (
+        ("weight", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("scale", ctypes.c_void_p),
+        ("inputs", ctypes.c_int64),
+        ("outputs", ctypes.c_int64),
+    )
+
+
+class Layer(ctypes.Structure):
+    """One block."""
+
+    _fields_ = (
+        *((name, Matrix) for name in ("query_key_value", "projection", "expand", "contract")),
+        *((f"norm_{number}_{part}", ctypes.c_void_p) for number in (1, 2) for part in ("weight", "bias")),
+        ("keys", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+    )
+
+
+class Model(ctypes.Structure):
+    """The whole model and its workspace."""
+
+    _fields_ = (
+        *(
+            (name, ctypes.c_int64)
+            for name in ("kind", "layers", "width", "heads", "positions", "pre_norm", "threads")
+        ),
+        ("epsilon", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("token_table", "position_table", "final_weight", "final_bias")),
+        ("output", Matrix),
+        ("layer", ctypes.POINTER(Layer)),
+        ("residual", ctypes.c_void_p),
+        ("query", ctypes.c_void_p),
+        ("operand", ctypes.c_void_p * 2),
+        ("operand_scale", ctypes.c_void_p * 2),
+        ("operand_offset", ctypes.c_void_p * 2),
+        ("scores", ctypes.c_void_p),
+    )
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The kernels, or None where they cannot be had."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return None
+    processor = _processor()
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if not set(processor.split()) >= _NEEDED or compiler is None:
+        return None
+    try:
+        path = _built(compiler, processor)
+        # torch has loaded its own OpenMP by this name: threads and their number are shared with it.
+        import torch  # noqa: F401
+
+        loaded = ctypes.CDLL(str(path))
+    except (OSError, StorageError, subprocess.SubprocessError):
+        return None
+    loaded.headwater_allocate.restype = ctypes.c_void_p
+    loaded.headwater_allocate.argtypes = [ctypes.c_int64]
+    loaded.headwater_free.restype = None
+    loaded.headwater_free.argtypes = [ctypes.c_void_p]
+    loaded.headwater_forward.restype = None
+    loaded.headwater_forward.argtypes = [
+        ctypes.POINTER(Model),
+        *[ctypes.c_void_p] * 3,
+        *[ctypes.c_int64] * 2,
+        ctypes.c_void_p,
+    ]
+    return loaded
+
+
+def _built(compiler: str, processor: str) -> Path:
+    """The library for this source and this processor, compiled if it is not there yet."""
+    source = read_bytes(_SOURCE)
+    key = hashlib.sha256(source + processor.encode() + " ".join([compiler, *_OPTIONS]).encode()).hexdigest()
+    path = cache_folder() / "kernels" / f"{key[:24]}.so"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as handle:
+            command = [compiler, *_OPTIONS, str(_SOURCE), "-o", handle.name, "-lm"]
+            subprocess.run(command, check=True, capture_output=True, timeout=_COMPILE_SECONDS)
+    return path
+
+
+def _processor() -> str:
+    """What the processor says it can do, from the system."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("flags")), "")
