@@ -95,6 +95,7 @@ class Estimator:
             for part in (kept, held)
         ]
         outcome = train_task(config, model, tokenizer, parts[0], parts[1], labels)
+        outcome.settle()
         self.fine_tuned_ = outcome.fine_tuned
         self.curve_ = outcome.curve
         self.n_features_in_ = 1

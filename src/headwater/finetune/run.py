@@ -21,6 +21,7 @@ from headwater.finetune import check
 from headwater.finetune.examples import Labels, Raw, learn_labels, read_rows, to_examples
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.inputs import Encoded, encode
+from headwater.finetune.page import page
 from headwater.finetune.training import (
     FinetuneConfig,
     Outcome,
@@ -114,6 +115,9 @@ def run_stage(
         metrics["tests"] = {}
         for name, rows in parts.tests.items():
             write_test(outcome.fine_tuned, name, encoded(name, rows), work, metrics["tests"])
+        outcome.settle()
+        about = page(outcome.fine_tuned, metrics, parts.validation.rows, validation, outcome.probabilities)
+        write_text(work / "report.html", about)
         outcome.fine_tuned.save(work)
         config.save(work / "config.toml")
         write_json(work / METRICS_FILE, metrics)

@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from pydantic import Field
 
@@ -78,6 +80,15 @@ class Outcome:
     best_step: int
     steps: int
     curve: list[dict[str, Any]] = field(default_factory=list)
+    # (validation rows, outputs) that the best state gave, and that state's float32 weights.
+    probabilities: npt.NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.float32))
+    weights: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+
+    def settle(self) -> None:
+        """Give the model its best state in float32; until then its matrices are as training computed with them."""
+        for parameter, weight in self.weights:
+            parameter.data = weight
+        self.weights = []
 
 
 def train_task(
@@ -117,7 +128,9 @@ def train_task(
         progress.advance(step, loss=result.logged["l2"], learning_rate=result.learning_rate)
         if step not in measure_at:
             continue
-        figures = measure(fine_tuned, validation)
+        probabilities, loss = predict_and_measure(model, validation, labels)
+        figures: dict[str, Any] = {"validation_loss": loss}
+        figures |= measure_probabilities(fine_tuned, validation, probabilities)
         figures |= {"step": step, "epoch": epoch + 1, "training_loss": sum(running) / len(running)}
         if "l1" in result.logged:
             figures["training_language_model_loss"] = result.logged["l1"]
@@ -128,13 +141,16 @@ def train_task(
         rank = (value, -figures["validation_loss"])
         if best is None or rank > best:
             best, outcome.best_step, unimproved = rank, step, 0
+            outcome.probabilities = probabilities
             kept = [master.detach().clone() for master in trainer.optimizer.masters]
         else:
             unimproved += 1
             if config.patience is not None and unimproved >= config.patience:
                 break
-    for parameter, master in zip(trainer.optimizer.parameters, kept, strict=True):
-        parameter.data = master
+    outcome.weights = list(zip(trainer.optimizer.parameters, kept, strict=True))
+    for parameter, weight in outcome.weights:
+        parameter.data = weight.to(parameter.dtype)
+        parameter.grad = None
     model.eval()
     progress.finish(f"{metric} {best[0]:.3f} at update {outcome.best_step}" if best else "")
     return outcome
@@ -166,14 +182,10 @@ def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> t
     return model.train(), extended
 
 
-def measure(fine_tuned: FineTuned, encoded: Encoded) -> dict[str, Any]:
-    """Every metric that fits the labels, with its interval, and the loss, over labelled examples."""
-    probabilities, loss = predict_and_measure(fine_tuned.model, encoded, fine_tuned.labels)
-    return {"validation_loss": loss, **measure_probabilities(fine_tuned, encoded, probabilities)}
-
-
-def measure_probabilities(fine_tuned: FineTuned, encoded: Encoded, probabilities: Any) -> dict[str, Any]:
-    """`measure` without the loss, on probabilities already made."""
+def measure_probabilities(
+    fine_tuned: FineTuned, encoded: Encoded, probabilities: npt.NDArray[np.float32]
+) -> dict[str, Any]:
+    """Every metric that fits the labels, with its interval, over labelled examples and their probabilities."""
     decided = fine_tuned.decide(probabilities)
     if fine_tuned.labels.target == "score":
         return measure_scores(encoded.targets, decided)

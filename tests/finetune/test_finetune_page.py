@@ -1,0 +1,67 @@
+"""The page after training stands alone and escapes what it shows; its tints are what words change."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.finetune.explain import _parts, explain
+from headwater.finetune.fine_tuned import FineTuned
+from headwater.finetune.inputs import Example
+from headwater.finetune.run import finetune
+from headwater.finetune.training import FinetuneConfig
+
+
+@pytest.fixture(scope="module")
+def trained(base: Path, sentences: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    texts, labels = sentences(200)
+    texts[::9] = [f"<script>alert(1)</script> {text} 자막" for text in texts[::9]]
+    with (folder / "t.csv").open("w", newline="", encoding="utf-8") as handle:
+        csv.writer(handle).writerows([("text", "label"), *zip(texts, labels, strict=True)])
+    config = FinetuneConfig(epochs=10, learning_rate=5e-3, lambda_lm=0, dropout=0, precision="fp32")
+    finetune(config, folder / "model", model=base, train=folder / "t.csv")
+    return folder / "model"
+
+
+def test_the_page_needs_nothing_and_escapes_texts(trained: Path) -> None:
+    page = (trained / "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"(src|href|@import|url\()", page)
+    assert "<script" not in page
+    for said in ("Learning curves", "Confusion matrix", "The most confident", "validation loss", "95"):
+        assert said in page
+
+
+def test_the_telling_word_moves_the_decision_most(trained: Path) -> None:
+    fine_tuned = FineTuned.load(trained)
+    for text, telling in (("the film was awful and a plot", "awful"), ("a lovely story", "lovely")):
+        encoded = fine_tuned.encode([Example((text,))])
+        output = int(fine_tuned.probabilities(encoded).argmax())
+        pieces = explain(fine_tuned, (text,), output)
+        assert "".join(p.text for p in pieces) == text
+        strongest = max(pieces, key=lambda p: p.share)
+        assert strongest.text.strip() == telling
+
+
+def test_a_share_is_what_leaving_the_word_out_changes(trained: Path) -> None:
+    fine_tuned = FineTuned.load(trained)
+    texts = ["the plot was dull", "plot was dull", "the was dull", "the plot dull", "the plot was"]
+    shares = fine_tuned.probabilities(fine_tuned.encode(Example((text,)) for text in texts))[:, 1]
+    moved = np.log(shares[0] / shares[1:])
+    found = [piece.share for piece in explain(fine_tuned, (texts[0],), 1)]
+    assert found == pytest.approx(moved / np.abs(moved).max(), abs=1e-3)
+
+
+@given(st.lists(st.text("ab 가\n", max_size=200), min_size=1, max_size=3), st.integers(1, 60))
+def test_parts_put_together_are_the_text(segments: list[str], most: int) -> None:
+    parts = _parts(segments, range(len(segments)), most)
+    assert len(parts) <= most + len(segments)
+    for number, text in enumerate(segments):
+        assert "".join(part for segment, part in parts if segment == number) == text
