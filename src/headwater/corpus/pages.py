@@ -1,0 +1,220 @@
+"""Raw pages out of the files that hold them: WARC, WET, HTML, EPUB, Wikipedia dumps.
+
+A page is bytes and what is known of them; making text of it is left to `extract`. A file cut short is used up to
+the cut, which is named in `notes`; a record or member that cannot be read is left out and named; more than
+PAGE_BYTES are never read of one page.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+from xml.etree import ElementTree
+
+from headwater.corpus.compressed import CompressedFile
+from headwater.errors import DataError, ResourceError
+
+PAGE_BYTES = 8 * 1024**2  # of a web page
+BOOK_BYTES = 256 * 1024**2  # of all chapters of a book, unpacked
+SUFFIXES = (
+    ".warc",
+    ".warc.gz",
+    ".wet",
+    ".wet.gz",
+    ".html",
+    ".htm",
+    ".xhtml",
+    ".epub",
+    ".xml",
+    ".xml.bz2",
+    ".xml.gz",
+)
+
+Kind = Literal["html", "text", "book", "wikitext"]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page as it was found; `charset` is what the server or file said, or empty.
+
+    Kind "html": `data` is a page whose main text is wanted. "text": plain text. "book": chapters, HTML each,
+    joined by CHAPTER. "wikitext": UTF-8 wiki markup.
+    """
+
+    name: str
+    data: bytes
+    kind: Kind = "html"
+    url: str = ""
+    date: str = ""
+    charset: str = ""
+
+
+CHAPTER = b"\x00\x00chapter\x00\x00"
+
+
+def holds_pages(path: Path) -> bool:
+    """Whether the name of a file says that it holds pages to be extracted."""
+    return path.name.lower().endswith(SUFFIXES)
+
+
+def read_pages(path: Path, notes: list[str]) -> Iterator[Page]:
+    """Stream the pages of a file; what was cut or left out is added to `notes`, a sentence each.
+
+    Raises DataError when nothing of the file can be read.
+    """
+    name = path.name.lower()
+    if ".warc" in name or ".wet" in name:
+        yield from _warc_pages(path, notes)
+    elif name.endswith(".epub"):
+        yield _book(path)
+    elif ".xml" in name:
+        yield from _wiki_pages(path, notes)
+    else:
+        with path.open("rb") as handle:
+            data = handle.read(PAGE_BYTES + 1)
+        if len(data) > PAGE_BYTES:
+            notes.append(f"{path} is larger than {PAGE_BYTES:,} bytes and was left out")
+            return
+        yield Page(name=path.name, data=data)
+
+
+def _warc_pages(path: Path, notes: list[str]) -> Iterator[Page]:
+    try:
+        from fastwarc.warc import ArchiveIterator, WarcRecordType
+    except ImportError:
+        raise ResourceError(
+            "reading WARC needs the package fastwarc", repair="pip install 'headwater[corpus]'"
+        ) from None
+    position = count = 0
+    with path.open("rb") as handle:
+        try:
+            for record in ArchiveIterator(handle):
+                position, count = record.stream_pos, count + 1
+                if record.record_type not in (WarcRecordType.response, WarcRecordType.conversion):
+                    continue
+                page = _page_of(record, record.record_type == WarcRecordType.conversion)
+                if page is not None:
+                    yield page
+        except (OSError, ValueError, EOFError) as error:
+            notes.append(f"{path} is damaged after {count:,} records: {error}")
+    if not count:
+        raise DataError(f"{path} is no WARC file, or an empty one", repair="Check the file, or fetch it again")
+    if not _ends_whole(path, position):
+        notes.append(f"{path} is cut short after {count:,} records")
+
+
+def _page_of(record: Any, converted: bool) -> Page | None:
+    """A page of a WARC record, or None where it is no whole, successful text page."""
+    http = record.http_headers
+    if not converted:
+        if not record.is_http or http is None or http.status_code != 200:
+            return None
+        kind = (record.http_content_type or "").lower()
+        if kind and "html" not in kind and kind != "text/plain":
+            return None
+    data = record.reader.read(PAGE_BYTES + 1)
+    if len(data) > PAGE_BYTES or len(data) < record.content_length:
+        return None  # too large, or the file ends inside it
+    plain = converted or (record.http_content_type or "").lower() == "text/plain"
+    date = record.record_date
+    return Page(
+        name=record.record_id or "",
+        data=data,
+        kind="text" if plain else "html",
+        url=record.headers.get("WARC-Target-URI", "").strip("<>"),
+        date=date.date().isoformat() if date else "",
+        charset="utf-8" if converted else (record.http_charset or ""),
+    )
+
+
+def _ends_whole(path: Path, position: int) -> bool:
+    """Whether the compressed member that begins at `position`, and any after it, are whole."""
+    if not path.name.lower().endswith(".gz"):
+        return True
+    with path.open("rb") as handle:
+        handle.seek(position)
+        decoder = zlib.decompressobj(31)
+        while block := handle.read(1 << 20):
+            while block:
+                try:
+                    decoder.decompress(block)
+                except zlib.error:
+                    return False
+                block = decoder.unused_data
+                if decoder.eof and block:
+                    decoder = zlib.decompressobj(31)
+        return decoder.eof
+
+
+def _book(path: Path) -> Page:
+    """The chapters of an EPUB in reading order."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            container = _xml(archive.read("META-INF/container.xml"))
+            package_path = next(
+                element.attrib["full-path"] for element in container.iter() if element.tag.endswith("}rootfile")
+            )
+            package = _xml(archive.read(package_path))
+            folder = PurePosixPath(package_path).parent
+            items = {e.attrib["id"]: e.attrib["href"] for e in package.iter() if e.tag.endswith("}item")}
+            order = [e.attrib["idref"] for e in package.iter() if e.tag.endswith("}itemref")]
+            chapters, size = [], 0
+            for identity in order:
+                member = os.path.normpath(folder / items[identity].partition("#")[0]).replace(os.sep, "/")
+                with archive.open(member) as handle:
+                    chapters.append(handle.read(BOOK_BYTES - size + 1))
+                size += len(chapters[-1])
+                if size > BOOK_BYTES:
+                    raise DataError(f"{path} unpacks to more than {BOOK_BYTES:,} bytes")
+    except (zipfile.BadZipFile, KeyError, StopIteration, ElementTree.ParseError, zlib.error, OSError) as error:
+        raise DataError(f"{path} is no readable EPUB: {error or 'no contents'}", repair="Check the file") from None
+    return Page(name=path.name, data=CHAPTER.join(chapters), kind="book", charset="utf-8")
+
+
+def _wiki_pages(path: Path, notes: list[str]) -> Iterator[Page]:
+    """Articles (namespace 0, no redirects) of a MediaWiki XML export."""
+    parser: Any = ElementTree.XMLPullParser(events=("start", "end"))
+    file = CompressedFile(path)
+    root: Any = None
+    count = 0
+    try:
+        for block in file.blocks():
+            parser.feed(block)
+            for event, element in parser.read_events():
+                if root is None:
+                    root = element
+                if event == "end" and element.tag.endswith("page"):
+                    fields = {child.tag.rpartition("}")[2]: child for child in element.iter()}
+                    text = fields["text"].text if "text" in fields else None
+                    if text and _text_of(fields, "ns") in {"", "0"} and "redirect" not in fields:
+                        count += 1
+                        yield Page(
+                            name=_text_of(fields, "title"),
+                            data=text.encode("utf-8"),
+                            kind="wikitext",
+                            date=_text_of(fields, "timestamp")[:10],
+                            charset="utf-8",
+                        )
+                    root.clear()
+    except ElementTree.ParseError as error:
+        if not count:
+            raise DataError(f"{path} is no MediaWiki export: {error}", repair="Check the file") from None
+        notes.append(f"{path} is damaged after {count:,} articles: {error}")
+    if file.cut:
+        notes.append(file.cut)
+
+
+def _text_of(fields: dict[str, Any], name: str) -> str:
+    return (fields[name].text or "") if name in fields else ""
+
+
+def _xml(data: bytes) -> ElementTree.Element:
+    """Parse a small file of a book; a document type may define entities that grow without end: none is read."""
+    if b"<!ENTITY" in data:
+        raise ElementTree.ParseError("it defines entities")
+    return ElementTree.fromstring(data)
