@@ -1,0 +1,144 @@
+"""GPT-1's ids: those of the original code on the golden texts, and of the readable reference on any text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.tokenizer import Tokenizer, reference
+
+spacy = pytest.importorskip("spacy")
+pytest.importorskip("ftfy")
+
+TEXT = """It's Mr. Smith's dog -- isn't it?! "Don't," she said; 'tis 10 a.m. in the U.S. (or) – café “quoted”…
+We'll see: http://a.b/c?d=1 x@y.org 10km $5.00 1,000 C++ \\backslash\\ a/b [x] {y} _z_ and/or <b> &amp; é
+"""
+NASTY = [
+    *"'’“”‘.:;,!?()[]{}<>=-—–―…´*/\\|_~+&%$@#^`\"°013ABsteéñ\n\t\r \x0b\x1c\x85\xa0\u3000ﬁＡÃ©â€™\u0301İß안ขд",
+    *("\ufeff", "\x00", "\x1b[31m", "\x7f", "\ud800", "£", "œ", "à", "\r\n", "  ", "\n \n", "\u2028"),
+    *(
+        "&amp;",
+        "&lt;b&gt;",
+        "&hellip;",
+        "<b>",
+        "&#x2019;",
+        "â€œ",
+        "schÃ¶n",
+        "a.m.",
+        "U.S.A.",
+        "10km",
+        "x@y.org",
+    ),
+    *(
+        "word",
+        "Word",
+        "cannot",
+        "Im",
+        "don't",
+        "Mr.",
+        "'em",
+        "goin'",
+        "o'clock",
+        "it's",
+        "John's",
+        "e.g.",
+        "°C.",
+    ),
+]
+SEPARATORS = st.sampled_from(["", "", " ", " ", "\n"])
+
+
+@pytest.fixture(scope="module")
+def english() -> Any:
+    return spacy.blank("en").tokenizer
+
+
+@pytest.fixture(scope="module")
+def small() -> Tokenizer:
+    return Tokenizer.train([TEXT * 3], kind="gpt1", vocab_size=330)
+
+
+def test_golden_ids(data: Path) -> None:
+    tokenizer = Tokenizer.load("gpt1")
+    lines = (data / "tokenizers" / "gpt1" / "golden.jsonl").read_text(encoding="utf-8").splitlines()
+    examples = [json.loads(line) for line in lines]
+    assert len(examples) == 300
+    assert tokenizer.encode_batch([e["text"] for e in examples]) == [e["ids"] for e in examples]
+
+
+def test_reference_gives_golden_ids(data: Path, english: Any) -> None:
+    vocabulary = Tokenizer.load("gpt1").vocabulary
+    lines = (data / "tokenizers" / "gpt1" / "golden.jsonl").read_text(encoding="utf-8").splitlines()
+    for example in map(json.loads, lines[::20]):
+        assert reference.encode_gpt1(example["text"], vocabulary, english) == example["ids"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_fast_path_gives_the_references_ids(small: Tokenizer, english: Any, data: st.DataObject) -> None:
+    cases = st.sampled_from(sorted(english.rules))
+    piece = st.one_of(st.sampled_from(NASTY), st.sampled_from(TEXT.split()), cases, st.text(max_size=3))
+    pairs = data.draw(st.lists(st.tuples(piece, SEPARATORS), max_size=14))
+    text = "".join(part for pair in pairs for part in pair)
+    assert small.encode(text) == reference.encode_gpt1(text, small.vocabulary, english)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a...Ol' s thing",  # a special case of spaCy's that the next word could take part in
+        "''Mr. ' s.",
+        "<b> &amp; </b>\n&amp; <",
+        "&amp;\n<\n&amp;",
+        "x\r\ny\rz\u2028w",
+        "“quoted” Ã© line\nplain line\n— dash",
+        "\n\n  leading\n \n\n and trailing \n",
+        "a" * 5000,
+        "-" * 5000,
+        "",
+        " \n ",
+    ],
+)
+def test_fast_path_on_chosen_texts(small: Tokenizer, english: Any, text: str) -> None:
+    assert small.encode(text) == reference.encode_gpt1(text, small.vocabulary, english)
+
+
+@pytest.mark.slow
+def test_very_long_line_is_repaired_as_ftfy_does(small: Tokenizer, english: Any) -> None:
+    text = "schÃ¶n “ok” " * 100_000 + "\nend"
+    assert small.encode(text[:1_000_050]) == reference.encode_gpt1(
+        text[:1_000_050], small.vocabulary, english
+    )
+
+
+def test_what_was_remembered_changes_nothing(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.tokenizer.gpt1._REMEMBERED", 3)
+    forgetful = Tokenizer(small.vocabulary)
+    assert forgetful.encode(TEXT) == small.encode(TEXT) == small.encode_array([TEXT])[0].tolist()
+
+
+def test_unknown_characters_and_newlines(data: Path) -> None:
+    tokenizer = Tokenizer.load("gpt1")
+    assert tokenizer.vocabulary_size == 40478
+    assert tokenizer.end_of_text is None
+    assert tokenizer.encode("안") == [0]
+    assert tokenizer.encode("a\n\n b") == [*tokenizer.encode("a"), 40477, *tokenizer.encode("b")]
+    assert tokenizer.encode("very positive negative") == [963, 6353, 9503]
+
+
+def test_task_tokens_are_the_three_rows_after_the_vocabulary(data: Path) -> None:
+    tokenizer = Tokenizer.load("gpt1").with_task_tokens()
+    assert (tokenizer.start, tokenizer.delimiter, tokenizer.extract) == (40478, 40479, 40480)
+    assert tokenizer.vocabulary_size == 40481
+    assert tokenizer.with_task_tokens() is tokenizer
+    assert 40478 not in tokenizer.encode("_start_")
+    assert tokenizer.encode("_start_", allow_special=True) == [40478]
+
+
+def test_decoded_text_is_readable(small: Tokenizer) -> None:
+    assert small.decode(small.encode("It isn't\n the DOG!")) == "it is n't \nthe dog !"

@@ -1,0 +1,202 @@
+"""GPT-2's ids: equal to two other engines and to the readable reference, on any text; nothing lost."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.errors import DataError, UsageError
+from headwater.tokenizer import PATTERN, Tokenizer, engines, reference
+from headwater.tokenizer.engines import GigatokenEngine, LibraryEngine, first_difference
+
+TEXT = (
+    "It's the 1st of May; they've 22 cats' IDs, WE'LL see…  two  spaces\t\ttabs\r\n\r\n\n lines \n"
+    "안녕하세요 세계 \u3000 naïve café – “quoted” 😀👩‍👩‍👧 ½ Ⅷ ٣ e\u0301 x\x1cy\x85z <|endoftext|> _start_"
+)
+# Characters whose category every engine's tables know; unassigned ones depend on the version of Unicode.
+ASSIGNED = st.characters(exclude_categories=("Cs", "Cn", "Co"))
+PIECES = st.one_of(
+    st.text(ASSIGNED, max_size=4),
+    st.sampled_from(
+        ["'s", "'LL", "'re", " ", "  ", "\n", " \n", "\t", "\x1c", "\u3000", "1", "a", "!", "안", "é"]
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def small() -> Tokenizer:
+    return Tokenizer.train([TEXT * 3, "the theme of the thesis " * 5], vocab_size=400)
+
+
+@pytest.fixture(scope="module")
+def original(data: Path) -> Tokenizer:
+    return Tokenizer.load("gpt2")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(PIECES, max_size=12).map("".join))
+def test_encoding_is_the_references_and_loses_nothing(small: Tokenizer, text: str) -> None:
+    ids = small.encode(text)
+    assert ids == reference.encode_gpt2(text, small.vocabulary)
+    assert small.decode(ids) == text
+    assert b"".join(map(small.token_bytes, ids)) == text.encode()
+
+
+@pytest.fixture(scope="module")
+def tiktokens(original: Tokenizer) -> Any:
+    tiktoken = pytest.importorskip("tiktoken")
+    return tiktoken.Encoding(
+        "gpt2", pat_str=PATTERN, mergeable_ranks=original.ranks(), special_tokens=original.special_tokens
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.one_of(PIECES, st.text(st.characters(exclude_categories=("Cs",)))), max_size=12).map("".join)
+)
+def test_original_ids_are_tiktokens(original: Tokenizer, tiktokens: Any, text: str) -> None:
+    assert original.encode(text) == tiktokens.encode_ordinary(text)
+    text = text.replace("!", "<|endoftext|>")
+    assert original.encode(text, allow_special=True) == tiktokens.encode(text, allowed_special="all")
+
+
+def test_original_ids_are_known(original: Tokenizer) -> None:
+    assert original.vocabulary_size == 50257
+    assert original.end_of_text == 50256
+    assert original.encode("Hello world") == [15496, 995]
+    assert original.encode("\n ") == [198, 220]
+    assert original.encode("") == []
+    assert (original.start, original.delimiter, original.extract) == (None, None, None)
+    tuned = original.with_task_tokens()
+    assert (tuned.start, tuned.delimiter, tuned.extract) == (50257, 50258, 50259)
+    assert tuned.vocabulary_size == 50260
+    assert tuned.encode(TEXT) == original.encode(TEXT)
+
+
+def test_special_tokens_are_text_unless_allowed(small: Tokenizer) -> None:
+    text = "one<|endoftext|>two"
+    plain, special = small.encode(text), small.encode(text, allow_special=True)
+    assert small.end_of_text not in plain
+    assert special == [*small.encode("one"), small.end_of_text, *small.encode("two")]
+    assert small.decode(plain) == small.decode(special) == text
+
+
+@pytest.mark.parametrize("run", ["a", " ", "\n", "안", "!", "7", "\u0301", "ab"])
+def test_very_long_runs_come_back(small: Tokenizer, run: str) -> None:
+    text = run * 60_000
+    assert small.decode(small.encode(text)) == text
+
+
+def test_every_character_survives(small: Tokenizer) -> None:
+    text = "".join(chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000)
+    ids, _ = small.encode_array([text])
+    assert small.decode(ids.tolist()) == text
+
+
+def test_lone_surrogate_is_refused_with_its_place(small: Tokenizer) -> None:
+    with pytest.raises(DataError, match=r"text 2 of 2 has the lone surrogate U\+D83D at character 3"):
+        small.encode_batch(["fine", "abc\ud83d"])
+
+
+def test_batches_and_arrays_agree_with_single_texts(small: Tokenizer) -> None:
+    texts = [TEXT, "", "the", " ", "", TEXT[:50]]
+    ids, offsets = small.encode_array(texts)
+    assert ids.dtype == np.uint16
+    assert offsets.dtype == np.int64
+    single = [small.encode(text) for text in texts]
+    assert small.encode_batch(texts) == single
+    assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == single
+    assert small.encode_array([])[1].tolist() == [0]
+    with pytest.raises(UsageError, match="lone text"):
+        small.encode_batch("text")
+
+
+def test_unknown_id_is_refused(small: Tokenizer) -> None:
+    with pytest.raises(UsageError, match="999999 is no token id"):
+        small.decode([0, 999999])
+    with pytest.raises(UsageError, match="-1 is no token id"):
+        small.token_bytes(-1)
+
+
+def test_fast_engine_gives_the_judges_ids(small: Tokenizer) -> None:
+    pytest.importorskip("gigatoken")
+    judge = LibraryEngine(small.vocabulary)
+    assert first_difference(GigatokenEngine(small.vocabulary), judge, small.vocabulary) is None
+
+
+def test_engine_with_another_table_of_spaces_is_found_out(
+    small: Tokenizer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    judge = LibraryEngine(small.vocabulary)
+
+    class Faulty:
+        """Takes the ideographic space for an ordinary one."""
+
+        def __init__(self, vocabulary: object) -> None:
+            pass
+
+        def encode(self, texts: list[bytes]) -> engines.Encoded:
+            return judge.encode([text.replace("\u3000".encode(), b" ") for text in texts])
+
+    monkeypatch.setattr(engines, "GigatokenEngine", Faulty)
+    engines._note.cache_clear()
+    assert engines.fast_engine(small.vocabulary, judge) is None
+    assert engines.fast_engine(small.vocabulary, judge) is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "the slower engine is used" in caplog.text
+
+
+def test_without_gigatoken_the_library_encodes(
+    small: Tokenizer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "gigatoken", None)
+    monkeypatch.setattr("headwater.tokenizer.gpt2._WORTHWHILE_BYTES", 10)
+    engines._note.cache_clear()
+    fresh = Tokenizer(small.vocabulary)
+    assert fresh.encode(TEXT) == small.encode(TEXT)
+    assert "headwater[fast]" in caplog.text
+
+
+def test_long_texts_are_cut_where_no_piece_is(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = LibraryEngine(small.vocabulary)
+    whole = judge.encode([TEXT.encode()])[0].tolist()
+    monkeypatch.setattr(engines, "_CUT_CHARACTERS", 3)
+    assert judge.encode([TEXT.encode()])[0].tolist() == whole == small.encode(TEXT)
+
+
+@pytest.mark.slow
+def test_engines_agree_on_every_code_point(original: Tokenizer) -> None:
+    pytest.importorskip("gigatoken")
+    judge, fast = LibraryEngine(original.vocabulary), GigatokenEngine(original.vocabulary)
+    codes = [code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) != "Cs"]
+    for form in ("a{0}b1{0}2", " {0} {0}!"):
+        texts = [form.format(chr(code)).encode() for code in codes]
+        for start in range(0, len(texts), 100_000):
+            part = texts[start : start + 100_000]
+            (a, a_offsets), (b, b_offsets) = judge.encode(part), fast.encode(part)
+            assert np.array_equal(a, b)
+            assert np.array_equal(a_offsets, b_offsets)
+
+
+@pytest.mark.slow
+def test_original_ids_are_the_references_on_novels(original: Tokenizer, data: Path) -> None:
+    path = data / "train-text" / "novels" / "english_novels_40mb.txt"
+    with path.open(encoding="utf-8") as handle:
+        text = handle.read(2_000_000)
+    ranks = {pair: rank for rank, pair in enumerate(original.vocabulary.merges)}
+    cache: dict[str, list[int]] = {}
+    expected: list[int] = []
+    for piece in reference.split_gpt2(text):
+        if piece not in cache:
+            symbols = [reference.BYTE_CHARACTERS[byte] for byte in piece.encode()]
+            cache[piece] = [original.vocabulary.ids[s] for s in reference.merge_word(symbols, ranks)]
+        expected += cache[piece]
+    assert original.encode_array([text])[0].tolist() == expected

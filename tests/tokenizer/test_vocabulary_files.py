@@ -1,0 +1,248 @@
+"""Tokenizer folders: other libraries read and write them with equal ids; what does not fit is named."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater import resources
+from headwater.errors import DataError, FolderError, ResourceError, UsageError
+from headwater.resources import Resource
+from headwater.tokenizer import PATTERN, Tokenizer, train_tokenizer
+
+TEXT = "It's the theme of the thesis: 안녕 세계, naïve café!  Two  spaces\n\n and 12 lines. 😀"
+
+
+@pytest.fixture(scope="module")
+def small() -> Tokenizer:
+    return Tokenizer.train([TEXT * 4], vocab_size=320, special_tokens=["<pad>"])
+
+
+def test_auto_tokenizer_opens_it_with_equal_ids(small: Tokenizer, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    tuned = small.with_task_tokens()
+    tuned.save(tmp_path)
+    auto = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    text = TEXT + "<|endoftext|>x<pad>_start_ y_classify_"
+    assert auto(text).input_ids == tuned.encode(text, allow_special=True)
+    assert auto.decode(auto(TEXT).input_ids) == TEXT
+    assert len(auto) == tuned.vocabulary_size
+    assert auto.eos_token_id == tuned.end_of_text
+    # And the reverse: what transformers saves opens here as the same tokenizer.
+    auto.save_pretrained(tmp_path / "saved")
+    assert Tokenizer.load(tmp_path / "saved").identity == tuned.identity
+    for name in ("vocab.json", "merges.txt"):
+        (tmp_path / "saved" / name).unlink(missing_ok=True)
+    assert Tokenizer.load(tmp_path / "saved").identity == tuned.identity
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(st.sampled_from(TEXT + "<|endoftext|>"), max_size=60))
+def test_tiktoken_takes_its_ranks_and_gives_them_back(small: Tokenizer, text: str) -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    encoding = tiktoken.Encoding(
+        "mine", pat_str=PATTERN, mergeable_ranks=small.ranks(), special_tokens=small.special_tokens
+    )
+    assert encoding.encode_ordinary(text) == small.encode(text)
+    assert encoding.encode(text, allowed_special="all") == small.encode(text, allow_special=True)
+
+
+def test_ranks_give_the_same_tokenizer(small: Tokenizer, data: Path) -> None:
+    assert Tokenizer.from_ranks(small.ranks(), small.special_tokens).identity == small.identity
+    original = Tokenizer.load("gpt2")
+    again = Tokenizer.from_ranks(original.ranks(), original.special_tokens)
+    assert again.vocabulary.merges == original.vocabulary.merges
+    with pytest.raises(DataError, match=r"b'abc', is made of 3 tokens"):
+        Tokenizer.from_ranks({**{bytes([b]): b for b in range(256)}, b"abc": 256})
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "gpt1"])
+@pytest.mark.parametrize("task_tokens", [False, True])
+def test_saved_and_loaded_is_the_same(kind: str, task_tokens: bool, tmp_path: Path) -> None:
+    if kind == "gpt1":
+        pytest.importorskip("spacy")
+    tokenizer = Tokenizer.train([TEXT * 4], kind=kind, vocab_size=320, special_tokens=["<pad>"])  # type: ignore[arg-type]
+    if task_tokens:
+        tokenizer = tokenizer.with_task_tokens()
+    tokenizer.save(tmp_path)
+    loaded = Tokenizer.load(tmp_path)
+    assert loaded.identity == tokenizer.identity
+    assert loaded.kind == kind
+    assert loaded.special_tokens == tokenizer.special_tokens
+    assert (loaded.start, loaded.delimiter, loaded.extract) == (
+        tokenizer.start,
+        tokenizer.delimiter,
+        tokenizer.extract,
+    )
+    (tmp_path / "vocab.json").unlink()
+    assert Tokenizer.load(tmp_path).identity == tokenizer.identity
+
+
+def test_folder_of_the_original_release_opens(data: Path, tmp_path: Path) -> None:
+    for kind in ("gpt2", "gpt1"):
+        assert Tokenizer.load(data / "tokenizers" / kind).identity == Tokenizer.load(kind).identity
+
+
+def test_special_token_that_is_an_ordinary_one_is_refused() -> None:
+    with pytest.raises(UsageError, match="already an ordinary token"):
+        Tokenizer.train(["aaa"], vocab_size=300, special_tokens=["a"])
+
+
+def _edit(folder: Path, name: str, old: str, new: str) -> None:
+    path = folder / name
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def test_merges_that_do_not_fit_the_vocabulary_are_named(small: Tokenizer, tmp_path: Path) -> None:
+    small.save(tmp_path)
+    merges = (tmp_path / "merges.txt").read_text(encoding="utf-8").split("\n")
+    (tmp_path / "merges.txt").write_text("\n".join([*merges[:3], "q q", *merges[3:]]), encoding="utf-8")
+    with pytest.raises(
+        DataError, match=r"merges.txt line 4 merges 'q' and 'q', but 'qq' is not in .*vocab.json"
+    ):
+        Tokenizer.load(tmp_path)
+
+
+def test_merges_cut_between_lines_are_noticed(small: Tokenizer, tmp_path: Path) -> None:
+    small.save(tmp_path)
+    merges = (tmp_path / "merges.txt").read_text(encoding="utf-8").split("\n")
+    (tmp_path / "merges.txt").write_text("\n".join(merges[:-5]) + "\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"merges.txt has \d+ merges and none makes .* cut short"):
+        Tokenizer.load(tmp_path)
+
+
+def test_merges_cut_inside_a_line_are_noticed(small: Tokenizer, tmp_path: Path) -> None:
+    small.save(tmp_path)
+    (tmp_path / "merges.txt").write_text("#version: 0.2\nt h\nĠ", encoding="utf-8")
+    with pytest.raises(DataError, match=r"merges.txt line 3 is 'Ġ'; expected two tokens"):
+        Tokenizer.load(tmp_path)
+
+
+def test_truncated_json_is_named_with_its_line(small: Tokenizer, tmp_path: Path) -> None:
+    small.save(tmp_path)
+    text = (tmp_path / "vocab.json").read_text(encoding="utf-8")
+    (tmp_path / "vocab.json").write_text(text[: len(text) // 2], encoding="utf-8")
+    with pytest.raises(FolderError, match=r"vocab.json is damaged: .* in line \d+"):
+        Tokenizer.load(tmp_path)
+
+
+def test_two_tokens_with_one_id_are_named(small: Tokenizer, tmp_path: Path) -> None:
+    small.save(tmp_path)
+    _edit(tmp_path, "vocab.json", '"#": 2,', '"#": 3,')
+    with pytest.raises(DataError, match=r"gives '#' and '\$' the same id 3"):
+        Tokenizer.load(tmp_path)
+
+
+def test_missing_bytes_are_named(tmp_path: Path) -> None:
+    (tmp_path / "vocab.json").write_text('{"a": 0, "b": 1, "ab": 2}', encoding="utf-8")
+    (tmp_path / "merges.txt").write_text("a b\n", encoding="utf-8")
+    with pytest.raises(DataError, match="lacks 254 of the 256 bytes, the first 0x00"):
+        Tokenizer.load(tmp_path)
+
+
+def test_another_way_of_splitting_is_refused(small: Tokenizer, tmp_path: Path) -> None:
+    small.save(tmp_path)
+    (tmp_path / "vocab.json").unlink()
+    _edit(tmp_path, "tokenizer.json", '"add_prefix_space": false', '"add_prefix_space": true')
+    with pytest.raises(DataError, match="splits text in another way"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"model": {"type": "WordPiece"}}', encoding="utf-8")
+    with pytest.raises(DataError, match="holds no byte-pair encoding"):
+        Tokenizer.load(tmp_path)
+
+
+def test_folder_without_a_tokenizer_or_altered_since_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FolderError, match="holds no tokenizer"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "text.txt").write_text("the theme of the thesis", encoding="utf-8")
+    train_tokenizer([tmp_path / "text.txt"], tmp_path / "tokenizer", vocab_size=260)
+    _edit(tmp_path / "tokenizer", "merges.txt", "h e", "e h")
+    with pytest.raises(FolderError, match="altered after it was written"):
+        Tokenizer.load(tmp_path / "tokenizer")
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A small tokenizer in the place of GPT-2's original, with its own hashes; nothing at hand yet."""
+    Tokenizer.train([TEXT], vocab_size=300).save(tmp_path)
+    known = {}
+    for name, file in (("gpt2/encoder.json", "vocab.json"), ("gpt2/vocab.bpe", "merges.txt")):
+        content = (tmp_path / file).read_bytes()
+        url = (tmp_path / file).as_uri()
+        known[name] = Resource(hashlib.sha256(content).hexdigest(), f"tokenizers/{name}", url)
+    monkeypatch.setattr(resources, "RESOURCES", known)
+    monkeypatch.setenv("HEADWATER_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("HEADWATER_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def _put(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(source.read_bytes())
+
+
+@pytest.mark.parametrize("place", ["data/tokenizers/gpt2", "cache/gpt2"])
+def test_original_is_found_in_the_data_folder_and_the_cache(made_up: Path, place: str) -> None:
+    with pytest.raises(ResourceError, match="was not found"):
+        Tokenizer.load("gpt2")
+    _put(made_up / "vocab.json", made_up / place / "encoder.json")
+    _put(made_up / "merges.txt", made_up / place / "vocab.bpe")
+    assert Tokenizer.load("gpt2").identity == Tokenizer.load(made_up).identity
+
+
+def test_original_is_found_in_an_installed_package(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Installed:
+        def __init__(self, name: str, path: Path) -> None:
+            self.name, self._path = name, path
+
+        def locate(self) -> Path:
+            return self._path
+
+    carried = [
+        Installed("encoder.json", made_up / "vocab.json"),
+        Installed("vocab.bpe", made_up / "merges.txt"),
+    ]
+    monkeypatch.setattr(importlib.metadata, "files", lambda name: carried if name == "carrier" else None)
+    for name, resource in resources.RESOURCES.items():
+        known = replace(resource, distribution="carrier", file_name=name.split("/")[1])
+        monkeypatch.setitem(resources.RESOURCES, name, known)
+    assert Tokenizer.load("gpt2").identity == Tokenizer.load(made_up).identity
+
+
+def test_original_is_fetched_only_when_asked_and_kept(made_up: Path) -> None:
+    with pytest.raises(ResourceError, match="--download"):
+        Tokenizer.load("gpt2")
+    assert Tokenizer.load("gpt2", allow_network=True).identity == Tokenizer.load(made_up).identity
+    assert (made_up / "cache" / "gpt2" / "vocab.bpe").is_file()
+    assert Tokenizer.load("gpt2").identity == Tokenizer.load(made_up).identity
+
+
+def test_file_with_another_hash_is_never_used(made_up: Path) -> None:
+    _put(made_up / "vocab.json", made_up / "data/tokenizers/gpt2/encoder.json")
+    (made_up / "data/tokenizers/gpt2/vocab.bpe").write_text("a b\n", encoding="utf-8")
+    with pytest.raises(ResourceError, match=r"is not the original gpt2/vocab\.bpe: its hash differs"):
+        Tokenizer.load("gpt2")
+    (made_up / "merges.txt").write_text("changed on the way", encoding="utf-8")
+    with pytest.raises(ResourceError, match="is not the original"):
+        Tokenizer.load("gpt2", allow_network=True)
+    assert not (made_up / "cache" / "gpt2" / "vocab.bpe").exists()
+
+
+def test_merges_with_other_line_ends_are_the_same(small: Tokenizer, tmp_path: Path) -> None:
+    small.save(tmp_path)
+    merges = (tmp_path / "merges.txt").read_bytes()
+    (tmp_path / "merges.txt").write_bytes(merges.replace(b"\n", b"\r\n"))
+    assert Tokenizer.load(tmp_path).identity == small.identity
+    assert (
+        json.loads((tmp_path / "vocab.json").read_text(encoding="utf-8"))[" ".join(["t"])]
+        == small.encode("t")[0]
+    )
