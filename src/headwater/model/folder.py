@@ -18,7 +18,7 @@ from headwater import provenance
 from headwater.errors import DataError, FolderError, MismatchError
 from headwater.model import build_model, huggingface
 from headwater.model.config import ModelConfig
-from headwater.model.weights import WEIGHTS, Place, find_tensors, read_tensor, write_tensors
+from headwater.model.weights import WEIGHTS, Place, TensorReader, find_tensors, write_tensors
 from headwater.storage import read_json, write_json
 
 if TYPE_CHECKING:
@@ -125,10 +125,11 @@ def _read_weights(
                 f"{stored[name.ours]} in {place.path} has shape {place.shape}",
                 expected=f"{expected}, as {CONFIG} says",
             )
+    reader = TensorReader()
     for name in names:
         theirs = stored[name.ours]
         dtype = parameters[name.ours][1]
-        yield name.ours, read_tensor(theirs, places[theirs], dtype=dtype, transposed=name.transposed)
+        yield name.ours, reader.read(theirs, places[theirs], dtype=dtype, transposed=name.transposed)
     if huggingface.HEAD in places and huggingface.HEAD not in stored.values():
         _check_tied(places[huggingface.HEAD], stored["tokens.weight"], places[stored["tokens.weight"]])
 
@@ -161,9 +162,9 @@ def _listing(names: list[str]) -> str:
 
 
 def _check_tied(head: Place, name: str, tokens: Place) -> None:
-    if head.shape != tokens.shape or not torch.equal(
-        read_tensor(huggingface.HEAD, head, dtype=torch.float32), read_tensor(name, tokens, dtype=torch.float32)
-    ):
+    reader = TensorReader()
+    matrices = [reader.read(n, p, dtype=torch.float32) for n, p in ((huggingface.HEAD, head), (name, tokens))]
+    if not torch.equal(*matrices):
         raise DataError(
             f"{huggingface.HEAD} in {head.path} differs from {name}",
             expected="one matrix for input and output, as GPT-1 and GPT-2",

@@ -1,14 +1,16 @@
-"""The bytes of safetensors files: where each tensor lies, and reading one at a time into its own memory.
+"""The bytes of safetensors files: where each tensor lies, and how it comes into memory.
 
-Reading maps nothing and copies nothing twice: a tensor is read straight into the memory it will live in, so that
-loading takes the memory of the weights and little more. Here is every way in which files can be wrong: none
-there, a pickle, one cut short or altered, a tensor that is not a number.
+Files are mapped. A tensor that is used as it is stored stays in the mapping (private, so that training may write
+to it), and its pages come when they are used; one that must be transposed or converted is copied, strip by strip,
+and its pages are given back. Here is every way in which files can be wrong: none there, a pickle, one cut short
+or altered, a tensor that is not a number.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import mmap
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,29 +50,51 @@ def find_tensors(folder: Path) -> dict[str, Place]:
     return {name: place for path in _weight_files(folder) for name, place in _read_header(path).items()}
 
 
-def read_tensor(name: str, place: Place, *, dtype: torch.dtype, transposed: bool = False) -> Tensor:
-    """One tensor, or the transpose of a matrix, contiguous, as `dtype`.
+class TensorReader:
+    """Reads tensors out of files, each file mapped once."""
 
-    Raises DataError when it is no floating-point tensor or holds NaN or infinity.
-    """
-    if place.dtype not in _DTYPES:
-        raise DataError(f"{name} in {place.path} has dtype {place.dtype}", expected="one of " + ", ".join(_DTYPES))
-    stored = torch.empty(place.shape, dtype=_DTYPES[place.dtype])
-    with place.path.open("rb", buffering=0) as handle:
-        handle.seek(place.begin)
-        view = stored.view(-1).view(torch.uint8).numpy().data
-        while view.nbytes:
-            count = handle.readinto(view)
-            if not count:
-                raise _damaged(place.path, f"{name} is not whole")
-            view = view[count:]
-    check_finite(name, place.path, stored)
-    if not transposed:
-        return stored.to(dtype)
-    turned = torch.empty(place.shape[::-1], dtype=dtype)
-    for start in range(0, place.shape[0], _STRIP):
-        turned[:, start : start + _STRIP].copy_(stored[start : start + _STRIP].t())
-    return turned
+    def __init__(self) -> None:
+        self._maps: dict[Path, mmap.mmap] = {}
+
+    def read(self, name: str, place: Place, *, dtype: torch.dtype, transposed: bool = False) -> Tensor:
+        """One tensor, or the transpose of a matrix, contiguous, as `dtype`.
+
+        Raises DataError when it is no floating-point tensor or holds NaN or infinity.
+        """
+        if place.dtype not in _DTYPES:
+            expected = "one of " + ", ".join(_DTYPES)
+            raise DataError(f"{name} in {place.path} has dtype {place.dtype}", expected=expected)
+        stored = self._stored(place)
+        if not transposed:
+            check_finite(name, place.path, stored)
+            tensor = stored.to(dtype)
+            self._give_back(place.path)
+            return tensor
+        tensor = torch.empty(place.shape[::-1], dtype=dtype)
+        total = torch.zeros(())
+        for start in range(0, place.shape[0], _STRIP):
+            strip = stored[start : start + _STRIP]
+            total += strip.sum(dtype=torch.float32)
+            tensor[:, start : start + _STRIP].copy_(strip.t())
+            self._give_back(place.path)
+        if not total.isfinite():
+            check_finite(name, place.path, stored)
+        return tensor
+
+    def _stored(self, place: Place) -> Tensor:
+        if place.path not in self._maps:
+            with place.path.open("rb") as handle:
+                self._maps[place.path] = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
+        buffer, dtype = self._maps[place.path], _DTYPES[place.dtype]
+        if place.begin % dtype.itemsize:  # allowed, and written by nobody
+            return torch.frombuffer(bytearray(buffer[place.begin : place.end]), dtype=dtype).view(place.shape)
+        count = math.prod(place.shape)
+        return torch.frombuffer(buffer, dtype=dtype, count=count, offset=place.begin).view(place.shape)
+
+    def _give_back(self, path: Path) -> None:
+        """Let the system forget the pages of a file, none written to yet; they come again when used."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._maps[path].madvise(mmap.MADV_DONTNEED)
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -130,8 +154,10 @@ def _read_header(path: Path) -> dict[str, Place]:
     size = path.stat().st_size
     with path.open("rb") as handle:
         start = handle.read(8)
-        if start.startswith(_PICKLE_MAGIC):
+        # A length may begin with the same bytes as a pickle, but only ours is followed by a JSON object.
+        if start.startswith(_PICKLE_MAGIC) and handle.read(1) != b"{":
             raise _pickle(path)
+        handle.seek(8)
         length = int.from_bytes(start, "little")
         if len(start) < 8 or length > min(size - 8, _HEADER_LIMIT):
             raise _damaged(path, f"it has {size:,} bytes and its header claims {length:,}")
