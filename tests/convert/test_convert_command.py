@@ -1,0 +1,75 @@
+"""`headwater convert`: what the source is, its files say; folders carry their lineage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from headwater import provenance
+from headwater.cli.main import main
+from headwater.model import build_model, preset
+from headwater.model.folder import load_model, save_model
+from headwater.tokenizer import Tokenizer
+
+
+def test_the_golden_releases_become_model_folders_with_lineage(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for kind, more in (("gpt1", ["--heads", "3"]), ("gpt2", [])):
+        source, out = data / "golden" / f"{kind}-release-toy", tmp_path / kind
+        assert main(["convert", str(source), str(out), "--json", *more]) == 0
+        result = json.loads(capsys.readouterr().out)
+        assert (result["source"], result["tokenizer"]) == (f"openai-{kind}", kind)
+        manifest = provenance.open_folder(out, "model")
+        assert [entry.role for entry in manifest.inputs] == ["weights"]
+        assert Tokenizer.load(out).identity == Tokenizer.load(kind).identity
+        before = {path.name: path.read_bytes() for path in out.iterdir()}
+        assert main(["convert", str(source), str(out), *more]) == 0
+        assert before == {path.name: path.read_bytes() for path in out.iterdir()}
+        capsys.readouterr()
+
+
+def test_a_hugging_face_folder_becomes_one_of_half_the_size(tmp_path: Path) -> None:
+    model = build_model(preset("gpt2-pico", vocabulary=60), seed=1).eval()
+    source = tmp_path / "source"
+    source.mkdir()
+    save_model(model, source)
+    assert main(["convert", str(source), str(tmp_path / "half"), "--precision", "bf16"]) == 0
+    half = load_model(tmp_path / "half")
+    assert torch.equal(half.tokens.weight, model.tokens.weight.bfloat16().float())
+    assert json.loads((tmp_path / "half/config.json").read_text())["dtype"] == "bfloat16"
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("source", "half")]
+    assert sizes[1] < 0.6 * sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("files", "arguments", "status", "message"),
+    [
+        ({}, [], 1, "is no model that Headwater knows"),
+        ({"config.json": "{}", "task.json": "{}"}, [], 2, "is a fine-tuned model"),
+        ({"config.json": "{}"}, ["--heads", "3"], 2, "says itself how many heads"),
+        ({"config.json": "{}"}, ["--precision", "int3"], 2, "is not written in int3; expected f32, bf16, f16"),
+        ({"hparams.json": "{}"}, [], 1, "lacks 'n_vocab'"),
+        ({"config.json": '{"model_type": "bert"}'}, [], 1, "'bert'"),
+    ],
+)
+def test_wrong_use_is_one_readable_paragraph(
+    files: dict[str, str],
+    arguments: list[str],
+    status: int,
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name, content in files.items():
+        (source / name).write_text(content)
+    assert main(["convert", str(source), str(tmp_path / "out"), *arguments]) == status
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "out").exists()
