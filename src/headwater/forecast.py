@@ -1,11 +1,13 @@
-"""What a pre-training run will cost, said before anything is spent: `headwater pretrain --dry-run`.
+"""What a pre-training run will cost and which learning rate suits it, before it is spent.
 
-The model is built as the run would build it and trains for a few real updates on the real tokens; nothing is
-written. What cannot fit is not tried: weights and optimizer are counted first.
+`headwater pretrain --dry-run`: the model is built as the run would build it and trains for a few real updates on
+the real tokens; nothing is written. What cannot fit is not tried: weights and optimizer are counted first.
+`--find-lr`: a range test, whose curve is drawn.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -14,13 +16,17 @@ from typing import Any
 
 import torch
 
+from headwater.errors import ResourceError
 from headwater.model import build_model
 from headwater.pretrain import PretrainConfig, build_run, resolve
-from headwater.progress import SILENT
+from headwater.progress import SILENT, Progress
+from headwater.provenance import Stage
+from headwater.storage import write_text
 from headwater.train.machine import available_memory, use_all_cores
 from headwater.train.optimizer import bytes_a_parameter
 from headwater.train.parallel import Ranks, join
 from headwater.train.plan import Memory, estimate_memory, time_updates
+from headwater.train.rate_search import RateSearch, search_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +140,41 @@ def forecast(config: PretrainConfig, tokens: Path, out: Path) -> Forecast:
         seconds=config.steps * update + measurements * validation,
         advice="It fits",
     )
+
+
+def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Progress = SILENT) -> RateSearch:
+    """A learning-rate range test of this recipe; writes the folder `out` with `points.jsonl` and `curve.svg`."""
+    use_all_cores()
+    ranks = join(config.device)
+    config = resolve(config, tokens, ranks)
+    stage = Stage(out, kind="rate-search", config=config.to_dict(), inputs={"tokens": tokens}, seed=config.seed)
+    with stage.write() as work:
+        run = build_run(config, tokens, out, ranks, SILENT)
+        found = search_rate(run.trainer, run.read, progress=progress)
+        write_text(work / "points.jsonl", "".join(json.dumps(point._asdict()) + "\n" for point in found.points))
+        _draw(found, work / "curve.svg")
+    return found
+
+
+def _draw(found: RateSearch, path: Path) -> None:
+    """The loss over the rate, with the suggestion marked."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ResourceError(
+            "drawing the curve needs matplotlib", repair="Install it: pip install 'headwater[report]'"
+        ) from None
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    rates = [point.learning_rate for point in found.points]
+    axes.semilogx(rates, [point.loss for point in found.points], color="0.8", label="loss")
+    axes.semilogx(rates, [point.smoothed for point in found.points], label="smoothed")
+    axes.axvline(found.suggestion, linestyle=":", color="0.3", label=f"suggested: {found.suggestion:g}")
+    axes.set(xlabel="learning rate", ylabel="loss (nats a token)")
+    axes.legend()
+    with matplotlib.rc_context({"svg.hashsalt": "headwater"}):
+        figure.savefig(path, metadata={"Date": None})
 
 
 def _next_lower(micro_batch: int, memory: Memory) -> tuple[int, int] | None:

@@ -31,12 +31,12 @@ from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream
 from headwater.train.lock import folder_lock
 from headwater.train.loop import Objective, RunConfig, Trainer, choose_precision
 from headwater.train.machine import use_all_cores
-from headwater.train.parallel import Ranks, join
+from headwater.train.parallel import Ranks, join, leave
 from headwater.train.plan import training_flops_a_token
 from headwater.train.run import Run
 
 # Keys that decide how a run computes, not what comes out: a resumed run may change them.
-MEANS = {"micro_batch", "compile", "device", "shard", "keep", "checkpoint_every"}
+MEANS = {"micro_batch", "compile", "device", "shard", "keep", "checkpoint_every", "track"}
 # Tokens that go through the model at a time where `micro_batch` is not given: enough for efficient matrix
 # products, few enough that their activations stay small.
 MICRO_BATCH_TOKENS = 8_192
@@ -137,7 +137,12 @@ def pretrain(config: PretrainConfig, tokens: Path, out: Path, *, progress: Progr
     """
     use_all_cores()
     ranks = join(config.device)
-    config = resolve(config, tokens, ranks)
+    model = _pretrain(resolve(config, tokens, ranks), tokens, out, ranks, progress)
+    leave()
+    return model
+
+
+def _pretrain(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, progress: Progress) -> Path:
     stage = Stage(
         out,
         kind="run",

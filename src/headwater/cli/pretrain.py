@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from headwater.cli.console import AsJson, Out, Settings, emit, say, terminal_pro
 
 app = typer.Typer(add_completion=False)
 
+_FIND_LR = "Train briefly with a rising rate, suggest one, draw the curve into --out, and stop."
 _RESUME = "Go on with the run in --out as it was started; nothing else is needed."
 
 
@@ -25,6 +27,7 @@ def pretrain(
     seed: Annotated[int | None, typer.Option("--seed", help="Every random choice comes from it.", min=0)] = None,
     resume: Annotated[bool, typer.Option("--resume", help=_RESUME)] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the run would cost, and stop.")] = False,
+    find_lr: Annotated[bool, typer.Option("--find-lr", help=_FIND_LR)] = False,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
@@ -55,16 +58,21 @@ def pretrain(
         result = forecast(config, tokens, out)
         emit(result.to_dict(), as_json=as_json, text=result.as_text())
         return
-    progress = terminal_progress()
-    model = run_pretraining(config, tokens, out, progress=progress)
-    emit({"model": str(model), "run": str(out)}, as_json=as_json, text=str(model))
-    say(f"Try it: headwater generate --model {model} --prompt TEXT")
+    if find_lr:
+        from headwater.forecast import find_rate
+
+        found = find_rate(config, tokens, out, progress=terminal_progress())
+        text = f"Suggested: --set learning_rate={found.suggestion:g}\nThe curve: {out / 'curve.svg'}"
+        emit({"learning_rate": found.suggestion, "out": str(out)}, as_json=as_json, text=text)
+        return
+    model = run_pretraining(config, tokens, out, progress=terminal_progress())
+    if os.environ.get("RANK", "0") == "0":  # under torchrun one process speaks
+        emit({"model": str(model), "run": str(out)}, as_json=as_json, text=str(model))
+        say(f"Try it: headwater generate --model {model} --prompt TEXT")
 
 
 def _begun(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str, Any]]:
     """The tokens folder and the configuration of the run in `out`."""
-    import os
-
     from headwater.config import read_toml
     from headwater.errors import FolderError
     from headwater.provenance import read_manifest

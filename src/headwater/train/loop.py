@@ -21,6 +21,7 @@ from headwater.train.machine import matmul_rate
 from headwater.train.optimizer import AdamForm, Optimizer
 from headwater.train.parallel import Ranks, shard
 from headwater.train.schedule import Schedule, learning_rate_factor
+from headwater.train.tracking import Tracker
 
 Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
 Precision = Literal["auto", "fp32", "bf16"]
@@ -56,6 +57,7 @@ class RunConfig(TrainConfig):
     compile: Literal["auto", "on", "off"] = "auto"
     device: str = "auto"
     shard: bool = False
+    track: tuple[Tracker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +111,15 @@ class Trainer:
             weights[name] = whole.detach().cpu()
         return weights
 
-    def update(self, micro_batches: Sequence[Any]) -> UpdateResult:
-        """One update over this rank's micro-batches of it.
+    def scheduled_rate(self) -> float:
+        """The learning rate of the next update."""
+        config = self.config
+        return config.learning_rate * learning_rate_factor(
+            config.schedule, self.step, config.steps, config.warmup_steps, config.final_rate
+        )
+
+    def update(self, micro_batches: Sequence[Any], learning_rate: float | None = None) -> UpdateResult:
+        """One update over this rank's micro-batches of it, at the schedule's rate where none is given.
 
         Raises TrainingError, with all state as it was before, when the loss or a gradient is not finite.
         """
@@ -139,10 +148,7 @@ class Trainer:
                 repair="In this order suspect the learning rate (halve it, or lengthen warmup_steps), the "
                 "batch (too few tokens an update), the precision (--set precision=fp32), and the data",
             )
-        factor = learning_rate_factor(
-            config.schedule, self.step, config.steps, config.warmup_steps, config.final_rate
-        )
-        rate = config.learning_rate * factor
+        rate = self.scheduled_rate() if learning_rate is None else learning_rate
         self.optimizer.step(rate)
         return UpdateResult(result.pop("loss"), result.pop("gradient_norm"), rate, result)
 

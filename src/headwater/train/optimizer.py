@@ -80,6 +80,8 @@ class Optimizer:
         """Scale all gradients so that their joint L2 norm is at most `limit` (0: no limit); returns the norm."""
         gradients = self.gradients
         norm = torch.nn.utils.get_total_norm(gradients)
+        if hasattr(norm, "full_tensor"):  # sharded: each rank knows its part
+            norm = norm.full_tensor()
         if limit > 0:
             torch.nn.utils.clip_grads_with_norm_(self.masters, limit, norm)
         return norm

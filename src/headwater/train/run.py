@@ -22,6 +22,7 @@ from headwater.train.interrupt import held_interruption
 from headwater.train.journal import Journal
 from headwater.train.loop import RunConfig, Trainer, UpdateResult
 from headwater.train.machine import matmul_rate
+from headwater.train.tracking import open_trackers
 from headwater.train.watch import Watch
 
 
@@ -58,6 +59,9 @@ class Run:
         if trainer.step < config.steps:
             compile_checked(trainer, self.read(trainer.step), config.compile, progress.note)
         rate = matmul_rate(trainer.matrix_dtype, trainer.ranks.device) * trainer.ranks.count
+        trackers = []
+        if trainer.ranks.is_first:
+            trackers = open_trackers(config.track, self.out, config.to_dict())
         journal = self._open_journal()
         watch = Watch(config.steps)
         batches = Ahead(self.read, config.steps)
@@ -76,6 +80,8 @@ class Run:
                     self._measure_and_keep(line, stop)
                     if journal is not None and (warning := journal.write(line)):
                         progress.note(warning)
+                    for tracker in trackers:
+                        tracker.log(line)
                     shown = ("loss", "validation_loss", "tokens_per_second")
                     progress.advance(trainer.step, **{name: line[name] for name in shown if name in line})
                     if stop and trainer.step < config.steps:
@@ -88,6 +94,8 @@ class Run:
         finally:
             batches.close()
             self.checkpoints.wait()
+            for tracker in trackers:
+                tracker.close()
             if journal is not None:
                 journal.close()
         progress.finish(f"{trainer.step:,} updates" + (f", held-out loss {self.best[0]:.3f}" if self.best else ""))

@@ -1,0 +1,68 @@
+"""A learning-rate range test (Smith 2017, "Cyclical learning rates"): one short training, the rate rising.
+
+The rate grows from LOWEST to HIGHEST by a constant factor an update, until the loss has clearly turned. The
+suggestion is a tenth of the rate at which the smoothed loss was lowest: well before it breaks, late enough to be
+fast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from headwater.errors import TrainingError
+from headwater.progress import SILENT, Progress
+from headwater.train.loop import Trainer
+
+LOWEST, HIGHEST = 1e-6, 1.0
+UPDATES = 120
+SMOOTHING = 0.9
+# The test ends when the smoothed loss is this many nats above its lowest.
+TURNED = 1.0
+
+
+class Point(NamedTuple):
+    """One update: its rate, the loss before it, and the smoothed loss."""
+
+    learning_rate: float
+    loss: float
+    smoothed: float
+
+
+class RateSearch(NamedTuple):
+    """The curve, and what it suggests."""
+
+    points: list[Point]
+    suggestion: float
+
+
+def search_rate(
+    trainer: Trainer, read: Callable[[int], Sequence[Any]], *, progress: Progress = SILENT
+) -> RateSearch:
+    """Run the test; the trainer is spoilt by it."""
+    growth = (HIGHEST / LOWEST) ** (1 / (UPDATES - 1))
+    points: list[Point] = []
+    average = 0.0
+    progress.start("learning-rate range test", UPDATES, "updates")
+    for step in range(UPDATES):
+        rate = LOWEST * growth**step
+        try:
+            loss = trainer.update(read(step), learning_rate=rate).loss
+        except TrainingError:  # it has broken: that is the end of the curve
+            break
+        average = SMOOTHING * average + (1 - SMOOTHING) * loss
+        points.append(Point(rate, loss, average / (1 - SMOOTHING ** (step + 1))))
+        progress.advance(step + 1, loss=loss, learning_rate=rate)
+        if points[-1].smoothed > min(point.smoothed for point in points) + TURNED:
+            break
+    lowest = min(points, key=lambda point: point.smoothed)
+    suggestion = _round(lowest.learning_rate / 10)
+    progress.finish(f"{suggestion:g}, a tenth of where the loss was lowest")
+    return RateSearch(points, suggestion)
+
+
+def _round(rate: float) -> float:
+    """One significant digit and a half: 1, 1.5, 2, 3, 4, 6 or 8 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(rate))
+    return float(f"{min((1, 1.5, 2, 3, 4, 6, 8), key=lambda d: abs(math.log(d * power / rate))) * power:.2g}")

@@ -1,0 +1,73 @@
+"""What a run will cost and which rate suits it, found out without leaving anything behind."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.errors import ResourceError
+from headwater.forecast import find_rate, forecast
+from headwater.pretrain import PretrainConfig, pretrain
+from headwater.train.journal import read_journal
+
+TINY = {"preset": "gpt2-pico", "context": 32, "batch_size": 8, "steps": 30, "precision": "fp32"}
+
+
+def test_a_forecast_counts_what_the_run_is_made_of(tokens: Path, tmp_path: Path) -> None:
+    result = forecast(PretrainConfig.build(TINY, {"micro_batch": 4}), tokens, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert result.tokens == 30 * 8 * 32
+    assert result.memory is not None
+    # float32: the weights are their own masters; two moments and a gradient beside them.
+    assert result.memory.weights == 4 * result.parameters
+    assert result.memory.optimizer == 8 * result.parameters
+    assert result.memory.gradients == 4 * result.parameters
+    assert result.next_lower == (2, result.memory.total - result.memory.activations // 2)
+    assert result.seconds is not None
+    assert result.seconds > 0
+    assert "It fits" in result.as_text()
+
+
+def test_what_cannot_fit_is_not_tried(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.forecast.available_memory", lambda device: 8 * 1024**3)
+    result = forecast(PretrainConfig.build({"preset": "gpt2-xl", "precision": "bf16"}), tokens, tmp_path / "run")
+    assert result.seconds is None
+    assert "does not fit" in result.advice
+    monkeypatch.setattr("headwater.forecast.available_memory", lambda device: 20_000_000)
+    result = forecast(
+        PretrainConfig.build(TINY, {"batch_size": 256, "micro_batch": 256}), tokens, tmp_path / "run"
+    )
+    assert result.seconds is None
+    smaller = int(result.advice.split("micro_batch=")[1])
+    fitting = forecast(
+        PretrainConfig.build(TINY, {"batch_size": 256, "micro_batch": smaller}), tokens, tmp_path / "run"
+    )
+    assert fitting.advice == "It fits"
+
+
+def test_the_range_test_finds_a_rate_that_learns(tokens: Path, tmp_path: Path) -> None:
+    found = find_rate(PretrainConfig.build(TINY), tokens, tmp_path / "rates")
+    assert 1e-5 < found.suggestion < 0.5
+    assert found.points[0].learning_rate < found.points[-1].learning_rate
+    assert (tmp_path / "rates" / "curve.svg").read_text().lstrip().startswith("<?xml")
+
+
+def test_trackers_get_the_journals_lines(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[tuple[int, dict[str, Any]]] = []
+    ended: list[bool] = []
+    fake = types.ModuleType("trackio")
+    fake.init = lambda **_: None  # type: ignore[attr-defined]
+    fake.log = lambda figures, step: logged.append((step, figures))  # type: ignore[attr-defined]
+    fake.finish = lambda: ended.append(True)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "trackio", fake)
+    pretrain(PretrainConfig.build(TINY, {"steps": 3, "track": ["trackio"]}), tokens, tmp_path / "run")
+    lines = read_journal(tmp_path / "run" / "metrics.jsonl")
+    assert logged == [(line["step"], {k: v for k, v in line.items() if k != "step"}) for line in lines]
+    assert ended == [True]
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ResourceError, match=r"headwater\[track\]"):
+        pretrain(PretrainConfig.build(TINY, {"steps": 3, "track": ["wandb"]}), tokens, tmp_path / "other")
