@@ -163,7 +163,7 @@ def _draw(found: RateSearch, path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise ResourceError(
-            "drawing the curve needs matplotlib", repair="Install it: pip install 'headwater[report]'"
+            "drawing the curve needs matplotlib", repair="Install it: pip install 'headwater[plots]'"
         ) from None
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
