@@ -17,8 +17,9 @@ _DEEPEST = 6  # folders below `--data` that are searched
 class Source:
     """One thing a task reads: its role, the names it may have, and where it is had.
 
-    `names` are endings of paths, best first, as `lambada_test.jsonl` or `wikitext-2/wiki.test.tokens`; where
-    `kind` is given it is a Headwater folder of that kind whose configuration has `settings`.
+    `names` are endings of paths, best first, as `lambada_test.jsonl` or `wikitext-2/wiki.test.tokens`, that of
+    a folder ending in "/"; where `kind` is given it is a Headwater folder of that kind whose configuration has
+    `settings`.
     """
 
     role: str
@@ -57,10 +58,11 @@ class _Listing:
         if source.kind:
             return next((p for p in self._folders() if _is_kind(p, source)), None)
         for name in source.names:
-            wanted = tuple(Path(name).parts)
+            wanted = Path(name).parts
             for path in self._paths:
-                if path.parts[-len(wanted) :] == wanted:
-                    return path
+                found = path.parent if name.endswith("/") else path
+                if found.parts[-len(wanted) :] == wanted:
+                    return found
         return None
 
     def _folders(self) -> Iterator[Path]:

@@ -121,6 +121,10 @@ class Task(ABC):
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
         """The figures of one example: every metric's name with its value, and what else should be kept."""
 
+    def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
+        """The first `limit` examples."""
+        return examples[:limit]
+
     def settings(self, reader: Reader) -> dict[str, Any]:
         """Choices that the protocol's name leaves open, as a window; recorded with the result."""
         return {}

@@ -1,8 +1,8 @@
 """The papers' numbers, by protocol, metric and model: Radford et al. 2019 (GPT-2) and 2018 (GPT-1).
 
 Only what is printed in a table or in the text stands here; points read off a figure do not. A value stands with
-the protocol that fits the paper's description of how it was measured. GPT-1's zero-shot scores (figure 2) are printed
-only as a curve on a rescaled axis, so there are none to compare with.
+the protocol that fits the paper's description of how it was measured. GPT-1's zero-shot scores
+(figure 2) are printed only as a curve on a rescaled axis, so there are none to compare with.
 """
 
 from __future__ import annotations

@@ -73,6 +73,10 @@ class Reader:
         """All of a text, scored from its first token on; with GPT-1's tokenizer from its second."""
         return self._checked(self._after_start(ids))
 
+    def cut(self, ids: Sequence[int], border: int) -> Continuation:
+        """Ids of which those from `border` on are scored."""
+        return self._checked(Continuation(tuple(ids[:border]), tuple(ids[border:])))
+
     def windows(self, ids: Sequence[int]) -> list[Continuation]:
         """A text of any length, every token scored once (with GPT-1's tokenizer all but the first).
 

@@ -199,7 +199,7 @@ def run_task(
     progress: Progress = SILENT,
 ) -> Outcome:
     """Evaluate one protocol; raises DataError when its files are damaged or no example could be asked."""
-    examples = list(task.read(places, reader))[:limit]
+    examples = task.limited(task.read(places, reader), limit)
     progress.start(task.protocol, len(examples), "examples")
     before = asker.seconds
     records: list[Mapping[str, Any]] = []

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from headwater.evaluate.protocols import Task
-from headwater.evaluate.tasks.choice import Choice
-from headwater.evaluate.tasks.held_out import HeldOut
+from headwater.evaluate.tasks import (
+    answers,
+    cbt,
+    choice,
+    held_out,
+    lambada,
+    pronouns,
+    sentences,
+    streams,
+    summaries,
+    written,
+)
 
-_ALL: list[Task] = [
-    HeldOut(),
-    *(
-        Choice(
-            "signature.docstring",
-            "signature",
-            "which of four docstrings belongs to a signature",
-            gain=gain,
-            begins=True,
-        )
-        for gain in (False, True)
-    ),
-    *(
-        Choice("continuation.four", "continuation", "which of four texts goes on from a context", gain=gain)
-        for gain in (False, True)
-    ),
-]
+_MODULES = (held_out, choice, streams, lambada, cbt, pronouns, sentences, answers, written, summaries)
 
-TASKS: dict[str, Task] = {task.protocol: task for task in _ALL}
+TASKS: dict[str, Task] = {task.protocol: task for module in _MODULES for task in module.TASKS}

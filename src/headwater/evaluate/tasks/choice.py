@@ -83,3 +83,21 @@ class Choice(Task):
         chosen = max(range(CHOICES), key=values.__getitem__)
         label = example.content["label"]
         return {"accuracy": float(chosen == label), "chosen": chosen, "label": label}
+
+
+TASKS = [
+    *(
+        Choice(
+            "signature.docstring",
+            "signature",
+            "which of four docstrings belongs to a signature",
+            gain=g,
+            begins=True,
+        )
+        for g in (False, True)
+    ),
+    *(
+        Choice("continuation.four", "continuation", "which of four texts goes on from a context", gain=g)
+        for g in (False, True)
+    ),
+]

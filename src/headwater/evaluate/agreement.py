@@ -1,0 +1,76 @@
+"""How near a text comes to its references: normalised words, exact match and F1 (SQuAD, CoQA), ROUGE, BLEU.
+
+ROUGE and BLEU are those of the packages that the field uses, rouge-score (with Porter's stemmer, as the original
+scripts of the CNN/DailyMail results) and sacrebleu.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from headwater.errors import ResourceError
+
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_INSTALL = "pip install 'headwater[evaluate]'"
+
+
+def normalise(text: str) -> str:
+    """Lower case without punctuation and articles, single spaces (Rajpurkar et al. 2016)."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(text: str, references: Sequence[str]) -> float:
+    """1 where the normalised text is one of the references."""
+    return float(any(normalise(text) == normalise(reference) for reference in references))
+
+
+def word_f1(text: str, reference: str) -> float:
+    """Harmonic mean of precision and recall of normalised words; 1 where both are empty."""
+    mine, theirs = normalise(text).split(), normalise(reference).split()
+    if not mine or not theirs:
+        return float(mine == theirs)
+    common = sum((Counter(mine) & Counter(theirs)).values())
+    return 2 * common / (len(mine) + len(theirs))
+
+
+def f1_against_people(text: str, references: Sequence[str]) -> float:
+    """The best F1, as CoQA's script counts it: the mean over leaving out each of several references in turn."""
+    scores = [word_f1(text, reference) for reference in references]
+    if len(scores) == 1:
+        return scores[0]
+    return sum(max(scores[:i] + scores[i + 1 :]) for i in range(len(scores))) / len(scores)
+
+
+def rouge(text: str, reference: str) -> dict[str, float]:
+    """F1 of ROUGE-1, ROUGE-2 and ROUGE-L over sentences (one a line), and their mean."""
+    scores: Mapping[str, Any] = _rouge_scorer().score(reference, text)
+    values = {
+        "rouge-1": scores["rouge1"].fmeasure,
+        "rouge-2": scores["rouge2"].fmeasure,
+        "rouge-l": scores["rougeLsum"].fmeasure,
+    }
+    return values | {"rouge average": sum(values.values()) / 3}
+
+
+def bleu(texts: Sequence[str], references: Sequence[str]) -> float:
+    """Corpus BLEU, 0 to 100, mixed case, sacrebleu's own tokenisation (13a)."""
+    try:
+        import sacrebleu
+    except ImportError:
+        raise ResourceError("BLEU needs sacrebleu, which is not installed", repair=_INSTALL) from None
+    return float(sacrebleu.corpus_bleu(list(texts), [list(references)]).score)
+
+
+@lru_cache(maxsize=1)
+def _rouge_scorer() -> Any:
+    try:
+        from rouge_score.rouge_scorer import RougeScorer
+    except ImportError:
+        raise ResourceError("ROUGE needs rouge-score, which is not installed", repair=_INSTALL) from None
+    return RougeScorer(["rouge1", "rouge2", "rougeLsum"], use_stemmer=True)

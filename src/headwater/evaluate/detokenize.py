@@ -1,0 +1,236 @@
+"""De-tokenizers that can be undone: natural text from the benchmarks' tokenised one, and the tokens back from it.
+
+GPT-2 (Radford et al. 2019, section 3.1) scores the benchmarks through "invertible de-tokenizers" and never
+released them. Here one is a table of rules. Tokens are glued one by one, and a token is glued only if the
+tokenizer, `retokenize`, takes the glued word apart into the very same tokens: so all that is glued can be undone,
+and what is left are single tokens that the tokenizer itself would split. `exceptions` counts the lines in which
+that happens.
+
+White space at both ends of a line stays as it is. What each table glues comes from reading the files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+_CLITICS = ("'s", "'re", "'ve", "'d", "'ll", "'m", "'S")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What one benchmark's tokenizer did.
+
+    left: tokens that belong to the word before them; right: to the word behind. inside: a token and the character
+    that it is inside a word, as `@-@` and `-`. quotes: an opening and a closing token with the character that
+    both are. spelled: tokens that are written otherwise. not_split: words that end in a full stop of their own.
+    """
+
+    left: frozenset[str]
+    right: frozenset[str] = frozenset()
+    inside: Mapping[str, str] = field(default_factory=dict)
+    quotes: Sequence[tuple[str, str, str]] = ()
+    spelled: Mapping[str, str] = field(default_factory=dict)
+    clitics: Sequence[str] = _CLITICS
+    not_split: re.Pattern[str] = re.compile(r"(?:[^\W\d_]\.)+|\.{2,}")
+    lower_case: bool = False
+
+
+class Detokenizer:
+    """Both directions for one benchmark."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self._split = lru_cache(maxsize=1 << 16)(_splitter(rules))
+        self._left = rules.left | set(rules.clitics)
+        self._closing = {closing for _, closing, _ in rules.quotes}
+        self._opening = {opening for opening, _, _ in rules.quotes}
+
+    def detokenize(self, line: str) -> str:
+        """Natural text of one tokenised line."""
+        head, tokens, tail = _ends(line)
+        words: list[str] = []
+        held: list[str] = []  # the tokens of the last word
+        open_quotes: set[str] = set()
+        glue_next = False
+        place = 0
+        while place < len(tokens):
+            # A token inside a word is glued together with the one behind it, or not at all.
+            more = tokens[place : place + 2] if tokens[place] in self.rules.inside else [tokens[place]]
+            place += len(more)
+            glue, glue_next = self._wanted(more[0], glue_next, open_quotes)
+            word = self._spell([*held, *more]) if glue and held else ""
+            if word and list(self._split(word)) == [*held, *more]:
+                held += more
+                words[-1] = word
+                glue_next = more[-1] in self.rules.right
+            else:
+                words += more[:-1]
+                held = more[-1:]
+                words.append(held[0] if held[0] in self.rules.inside else self._spell(held))
+        text = " ".join(words)
+        if self.rules.lower_case:
+            text = _capitalise(text)
+        return head + text + tail
+
+    def retokenize(self, line: str) -> str:
+        """The tokenised line that a detokenized one came from."""
+        head, words, tail = _ends(line)
+        if self.rules.lower_case:
+            words = [word.lower() for word in words]
+        return head + " ".join(token for word in words for token in self._split(word)) + tail
+
+    def exceptions(self, lines: Iterable[str]) -> list[str]:
+        """The lines that do not come back as they were."""
+        return [line for line in lines if self.retokenize(self.detokenize(line)) != line]
+
+    def _wanted(self, token: str, glue_next: bool, open_quotes: set[str]) -> tuple[bool, bool]:
+        """Whether a token belongs to the word before it, and whether the next one belongs to it."""
+        for opening, closing, mark in self.rules.quotes:
+            if token not in {opening, closing}:
+                continue
+            closes = mark in open_quotes if opening == closing else token == closing
+            if closes:
+                open_quotes.discard(mark)
+                return True, False
+            open_quotes.add(mark)
+            return glue_next, True
+        if token in self.rules.inside:
+            return True, False
+        return glue_next or token in self._left, token in self.rules.right
+
+    def _spell(self, tokens: Sequence[str]) -> str:
+        return "".join(self._written(token) for token in tokens)
+
+    def _written(self, token: str) -> str:
+        for opening, closing, mark in self.rules.quotes:
+            if token in {opening, closing}:
+                return mark
+        return self.rules.inside.get(token) or self.rules.spelled.get(token, token)
+
+
+def _splitter(rules: Rules) -> Callable[[str], tuple[str, ...]]:
+    """A function from one written word to its tokens."""
+    opening = {mark: token for token, _, mark in rules.quotes} | {t: t for t in rules.right}
+    closing = {mark: token for _, token, mark in rules.quotes} | {t: t for t in rules.left}
+    opening |= {written: token for token, written in rules.spelled.items() if token in rules.right}
+    closing |= {written: token for token, written in rules.spelled.items() if token in rules.left}
+    starts = sorted(opening, key=len, reverse=True)
+    ends = sorted(closing, key=len, reverse=True)
+    clitics = sorted(rules.clitics, key=len, reverse=True)
+    whole = {written: token for token, written in rules.spelled.items()}
+    whole |= {mark: token for token, _, mark in rules.quotes}  # alone, as no closing one is
+    inside = {
+        written: re.compile(
+            rf"(?<=\d){re.escape(written)}(?=\d)" if written in ".," else rf"(?<=.){re.escape(written)}(?=.)"
+        )
+        for written in rules.inside.values()
+    }
+    tokens_inside = {written: token for token, written in rules.inside.items()}
+
+    def split(word: str) -> tuple[str, ...]:
+        before: list[str] = []
+        after: list[str] = []
+        while word and not rules.not_split.fullmatch(word):
+            start = next((s for s in starts if word.startswith(s) and len(word) > len(s)), None)
+            if start is None:
+                break
+            before.append(opening[start])
+            word = word[len(start) :]
+        while word and not rules.not_split.fullmatch(word):
+            end = next((e for e in ends if word.endswith(e) and len(word) > len(e)), None)
+            if end is None:
+                break
+            after.insert(0, closing[end])
+            word = word[: -len(end)]
+        while word:
+            clitic = next((c for c in clitics if word.endswith(c) and len(word) > len(c)), None)
+            if clitic is None:
+                break
+            after.insert(0, clitic)
+            word = word[: -len(clitic)]
+        core = [whole.get(word, word)] if word else []
+        for written, pattern in inside.items():
+            token = tokens_inside[written]
+            core = [
+                part
+                for piece in core
+                for part in (_between(pattern.split(piece), token) if piece != token else [piece])
+            ]
+        return (*before, *core, *after)
+
+    return split
+
+
+def _between(parts: Sequence[str], token: str) -> list[str]:
+    joined = [parts[0]]
+    for part in parts[1:]:
+        joined += [token, part]
+    return joined
+
+
+def _ends(line: str) -> tuple[str, list[str], str]:
+    """White space before, the words, white space behind."""
+    inner = line.strip()
+    if not inner:
+        return line, [], ""
+    start = line.index(inner)
+    return line[:start], inner.split(" "), line[start + len(inner) :]
+
+
+_SENTENCE_START = re.compile(r"(^|[.!?]\"? )(\"?)([^\W\d_])")
+_LONE_I = re.compile(r"\bi\b(?=[ '.,!?;:\"]|$)")
+
+
+def _capitalise(text: str) -> str:
+    """Capitals where English wants them whoever is spoken of: beginnings of sentences, and the word I."""
+    text = _SENTENCE_START.sub(lambda found: found[1] + found[2] + found[3].upper(), text)
+    return _LONE_I.sub("I", text)
+
+
+_STOPS = frozenset([".", ",", ";", ":", "!", "?", ")", "]", "}"])
+_TITLES = (
+    r"(?:[^\W\d_]\.)+|\.{2,}|(?:Mr|Mrs|Ms|Dr|St|Jr|Sr|Nos?|vs|Co|Corp|Inc|Ltd|Gen|Col|Lt|Capt|Sgt|Rev|Prof|Gov|Sen"
+    r"|Rep|Mt|Ft|U\.S|etc|al|ca|pp|Bros)\."
+)
+
+WIKITEXT = Detokenizer(
+    Rules(
+        left=_STOPS | {"%"},
+        right=frozenset(["(", "[", "$", "£", "€"]),
+        inside={"@-@": "-", "@,@": ",", "@.@": "."},
+        quotes=[('"', '"', '"')],
+        not_split=re.compile(_TITLES),
+    )
+)
+PTB = Detokenizer(Rules(left=frozenset({"n't", "%"}), right=frozenset({"$", "#"}), clitics=(*_CLITICS, "'")))
+ONE_BILLION = Detokenizer(
+    Rules(
+        left=_STOPS | {"%", "'t"},
+        right=frozenset(["(", "[", "$", "£", "€"]),
+        quotes=[('"', '"', '"')],
+        not_split=re.compile(_TITLES),
+    )
+)
+_SHOUTS = frozenset(["?!", "!?", "!!", "??", "!!!", "!!!!", "???", "!?!", "?!?"])
+_BARE = "|'(?:em|til|tis|twas|cause|bout|round|n|cept|course|kay|fore|nother|ere|twere|twould|ve|re|ll|s|d|m|nuff)"
+LAMBADA = Detokenizer(
+    Rules(
+        left=_STOPS | _SHOUTS | {"n't"},
+        right=frozenset(["(", "["]),
+        quotes=[("``", "''", '"'), ("`", "'", "'")],
+        not_split=re.compile(_TITLES + _BARE, re.IGNORECASE),
+        lower_case=True,
+    )
+)
+CBT = Detokenizer(
+    Rules(
+        left=(_STOPS - {")"}) | _SHOUTS | {"n't", "-RRB-"},
+        right=frozenset({"-LRB-", "["}),
+        quotes=[("``", "''", '"'), ("`", "'", "'")],
+        spelled={"-LRB-": "(", "-RRB-": ")"},
+        not_split=re.compile(_TITLES + _BARE, re.IGNORECASE),
+    )
+)

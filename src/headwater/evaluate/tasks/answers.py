@@ -1,0 +1,100 @@
+"""Which answer, which ending: RACE as GPT-1 reads it zero-shot, and Story Cloze the same way.
+
+GPT-1 (Radford et al. 2018, section 5): the answer with the highest mean token log-probability given document and
+question. A blank in a RACE question ("_") stays as it is; the answer follows on a line of its own. A document that
+does not fit the context before its question loses its beginning, never the question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import DataError
+from headwater.evaluate.places import Place, Source
+from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task
+from headwater.evaluate.reader import Continuation, Reader
+from headwater.finetune.examples import Raw
+from headwater.finetune.tasks import readers
+
+
+class Answers(Task):
+    """The right one among several answers by mean token log-probability."""
+
+    def __init__(self, benchmark: str, choices: int, joined_by: str, what: str, source: Source) -> None:
+        self.benchmark, self._joined_by = benchmark, joined_by
+        self.protocol = f"{benchmark}.mean"
+        self.summary = f"{what}, by mean token log-probability"
+        self.metrics = (Metric("accuracy", chance=1 / choices),)
+        self.sources = (source,)
+
+    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+        """One example a question."""
+        path = places["test"]
+        examples = []
+        try:
+            for row in _reader(path)(path):
+                document, question, *answers = row.segments
+                if row.label is None or not all(answers):
+                    continue
+                context = f"{document}{self._joined_by}{question}" if question else document
+                content = {"context": context, "answers": answers, "label": int(row.label)}
+                examples.append(Example(str(row.row), content, text=context))
+        except (KeyError, ValueError, TypeError) as error:
+            raise DataError(f"{path} has another format: {error!r}", repair="Take the official file") from None
+        return examples
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
+        """Each answer behind document and question."""
+        context = example.content["context"] + self._joined_by
+        return [reader.pair(context, answer) for answer in example.content["answers"]]
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Whether the likeliest answer is the right one."""
+        values = [answer.mean for answer in answers if isinstance(answer, Scored)]
+        chosen = max(range(len(values)), key=values.__getitem__)
+        label = example.content["label"]
+        return {"accuracy": float(chosen == label), "chosen": chosen, "label": label}
+
+
+def _reader(path: Path) -> Callable[[Path], Iterator[Raw]]:
+    if path.suffix == ".csv":
+        return readers.story_cloze
+    if path.is_dir():
+        return readers.race_folder
+    with path.open(encoding="utf-8") as lines:
+        return readers.race_prompts if '"conversation"' in lines.readline() else readers.race_lines
+
+
+_RACE = "RACE, cs.cmu.edu/~glai1/data/race"
+TASKS = [
+    Answers(
+        "race-middle",
+        4,
+        "\n",
+        "the answer to a question on a text (middle school)",
+        Source("test", names=("RACE/test/middle/", "race_middle_test.jsonl"), where=_RACE),
+    ),
+    Answers(
+        "race-high",
+        4,
+        "\n",
+        "the answer to a question on a text (high school)",
+        Source("test", names=("RACE/test/high/", "race_high_test.jsonl"), where=_RACE),
+    ),
+    Answers(
+        "race-sample",
+        4,
+        "\n",
+        "the answer to a question on a text (500 middle, 500 high)",
+        Source("test", names=("race_1000_m500_h500.jsonl",), where=_RACE),
+    ),
+    Answers(
+        "story-cloze",
+        2,
+        " ",
+        "the right ending of a story",
+        Source("test", names=("cloze_test_test__spring2016.csv",), where="cs.rochester.edu/nlp/rocstories"),
+    ),
+]

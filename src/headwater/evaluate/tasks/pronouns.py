@@ -1,0 +1,140 @@
+"""Which of two a pronoun means: Winograd schemas as in GPT-2, definite pronouns as in GPT-1.
+
+Winograd (273 schemas; also the Pronoun Disambiguation Problems): Trinh and Le 2018, section 3. `full` compares
+the probability of the whole sentence with each candidate in the pronoun's place; `partial` that of what follows
+the candidate, given all up to it. GPT-2 (Radford et al. 2019, section 3.4) prints partial scoring.
+
+DPRD (Rahman and Ng 2012): GPT-1 (Radford et al. 2018, section 5) takes the candidate that gives the rest of the
+sequence after the substitution the higher mean token log-probability.
+
+A candidate that begins with a capital only because it was written as a sentence's beginning ("The trophy") loses
+it in the middle of one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from headwater.errors import DataError
+from headwater.evaluate.places import Place, Source
+from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task
+from headwater.evaluate.reader import Continuation, Reader
+from headwater.storage import read_text
+
+Reading = Literal["full", "partial", "substitution"]
+_DETERMINERS = {
+    "the", "a", "an", "this", "that", "these", "those", "my", "our", "your", "his", "her", "its", "their", "some",
+    "any", "all", "both", "each", "every", "no", "most", "many", "several", "two", "three", "four", "five",
+}  # fmt: skip
+
+
+class Pronouns(Task):
+    """The antecedent among the candidates."""
+
+    metrics = (Metric("accuracy", chance=0.5),)
+
+    def __init__(self, benchmark: str, reading: Reading, names: tuple[str, ...], where: str) -> None:
+        self.benchmark, self.reading = benchmark, reading
+        self.protocol = f"{benchmark}.{reading}"
+        how = {
+            "full": "probability of the whole sentence",
+            "partial": "probability of what follows the candidate",
+            "substitution": "mean token log-probability of what follows the candidate",
+        }[reading]
+        self.summary = f"whom a pronoun means, by {how}"
+        self.sources = (Source("test", names=names, where=where),)
+
+    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+        """Blocks of five lines: sentence, pronoun, candidates, the right one, and a blank line."""
+        return [
+            Example(
+                str(number),
+                {"before": before, "after": after, "candidates": candidates, "label": label},
+                text=text,
+            )
+            for number, (text, before, after, candidates, label) in enumerate(read_blocks(places["test"]), start=1)
+        ]
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
+        """What the reading compares, for each candidate."""
+        before, after = example.content["before"], example.content["after"]
+        asked = []
+        for candidate in example.content["candidates"]:
+            if self.reading == "full":
+                asked.append(reader.after_start(reader.encode(f"{before}{candidate}{after}")))
+            else:
+                asked.append(reader.pair(f"{before}{candidate}", after))
+        return asked
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Whether the likeliest candidate is the right one."""
+        scored = [answer for answer in answers if isinstance(answer, Scored)]
+        values = [answer.mean if self.reading == "substitution" else answer.total for answer in scored]
+        chosen = max(range(len(values)), key=values.__getitem__)
+        label = example.content["label"]
+        return {"accuracy": float(chosen == label), "chosen": chosen, "label": label}
+
+
+def read_blocks(path: Path) -> list[tuple[str, str, str, list[str], int]]:
+    """(sentence, before the pronoun, after it, candidates, place of the right one) of each block.
+
+    Raises DataError naming the line of a block that is cut short or whose answer is no candidate.
+    """
+    lines = read_text(path).split("\n")
+    found = []
+    number = 0
+    while number < len(lines):
+        if not lines[number].strip():
+            number += 1
+            continue
+        block = [line.strip() for line in lines[number : number + 4]]
+        if len(block) < 4 or not all(block):
+            raise DataError(f"{path} line {number + 1}: a block is cut short", expected="four lines")
+        sentence, pronoun, listed, answer = block
+        candidates = [" ".join(part.split()) for part in listed.split(",")]
+        right = [
+            i for i, candidate in enumerate(candidates) if candidate.lower() == " ".join(answer.split()).lower()
+        ]
+        place = _place(sentence, pronoun)
+        if not right or place is None or len(candidates) < 2:
+            raise DataError(f"{path} line {number + 1}: {answer!r} or {pronoun!r} does not fit its block")
+        before, after = sentence[: place[0]].rstrip(), sentence[place[1] :].lstrip()
+        space = "" if not before else " "
+        written = [_in_place(candidate, before) for candidate in candidates]
+        glue = "" if after[:1] in {"", "'", ".", ",", ";", "!", "?"} else " "
+        found.append((sentence, before + space, glue + after, written, right[0]))
+        number += 4
+    return found
+
+
+def _place(sentence: str, pronoun: str) -> tuple[int, int] | None:
+    """Where the pronoun stands: the last place where several are the same word."""
+    matches = list(re.finditer(rf"(?<!\w){re.escape(pronoun)}(?!\w)", sentence))
+    return matches[-1].span() if matches else None
+
+
+def _in_place(candidate: str, before: str) -> str:
+    first, _, rest = candidate.partition(" ")
+    begins = not before or before[-1] in ".!?:" or before.endswith(('."', '!"', '?"'))
+    if begins:
+        return candidate[0].upper() + candidate[1:]
+    return f"{first.lower()} {rest}".strip() if first.lower() in _DETERMINERS else candidate
+
+
+_WSC = ("wsc273.txt",)
+_WSC_WHERE = "The Winograd Schema Challenge collection of E. Davis, in the five-line form of bert-commonsense"
+TASKS = [
+    Pronouns("wsc273", "full", _WSC, _WSC_WHERE),
+    Pronouns("wsc273", "partial", _WSC, _WSC_WHERE),
+    Pronouns("pdp", "full", ("PDP.txt",), _WSC_WHERE),
+    Pronouns("pdp", "partial", ("PDP.txt",), _WSC_WHERE),
+    Pronouns(
+        "dprd",
+        "substitution",
+        ("dprd/test.c.txt", "test.c.txt"),
+        "The definite pronoun set of Rahman and Ng, UT Dallas",
+    ),
+]

@@ -1,0 +1,181 @@
+"""GPT-1's zero-shot reading of two sets of single sentences (Radford et al. 2018, section 5, figure 2).
+
+SST-2: the token *very* is appended, and the one of *positive* and *negative* that is likelier next is the
+answer. CoLA: a sentence is acceptable when its mean token log-probability is above a threshold. How the paper
+chose it is not said; here it is the one that gives the training sentences the best Matthews correlation,
+recorded with the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from headwater.errors import DataError
+from headwater.evaluate.places import Place, Source
+from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Request, Scored, Task, mean_figure
+from headwater.evaluate.reader import Continuation, Reader
+from headwater.finetune.tasks.readers import Reader as FileReader
+from headwater.finetune.tasks.readers import tab_separated
+
+_LABELS = ("negative", "positive")  # in the order of SST-2's labels
+_TUNED_ON = 2_000  # training sentences are enough to place one threshold
+
+
+class Sentiment(Task):
+    """SST-2 by the word that follows *very*."""
+
+    benchmark = "sst-2"
+    protocol = "sst-2.very"
+    summary = "positive or negative behind a sentence and the word very"
+    metrics = (Metric("accuracy", chance=0.5),)
+    sources = (
+        Source(
+            "test",
+            names=("SST-2/dev.tsv", "sst2/glue/dev.tsv", "sst2/sentences/dev.tsv"),
+            where="GLUE's SST-2, gluebenchmark.com/tasks",
+        ),
+    )
+
+    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+        """The development sentences, whose labels are public."""
+        path = places["test"]
+        header = path.open(encoding="utf-8").readline().rstrip("\n").split("\t") if path.is_file() else []
+        text = "text_a" if "text_a" in header else "sentence"
+        named = {text, "label"} <= set(header)
+        rows = tab_separated((text,), "label", header=None if named else ("sentence", "label"))
+        return [
+            Example(str(row.row), {"sentence": row.segments[0].strip(), "label": _label(row.label, str(path))})
+            for row in rows(path)
+        ]
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
+        """Each label word behind the sentence; raises DataError where the vocabulary has none of them whole."""
+        context = f"{example.content['sentence']} very"
+        asked = [reader.pair(context, f" {word}") for word in _LABELS]
+        for word, request in zip(_LABELS, asked, strict=True):
+            if len(request.continuation) != 1:
+                raise DataError(
+                    f"the word {word!r} is {len(request.continuation)} tokens in this vocabulary",
+                    expected="one, as the protocol compares two single tokens",
+                )
+        return asked
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Whether the likelier word is the label."""
+        negative, positive = (answer.total for answer in answers if isinstance(answer, Scored))
+        chosen = int(positive > negative)
+        return {
+            "accuracy": float(chosen == example.content["label"]),
+            "chosen": chosen,
+            "label": example.content["label"],
+        }
+
+
+class Acceptability(Task):
+    """CoLA by mean token log-probability and a threshold."""
+
+    benchmark = "cola"
+    protocol = "cola.mean-log-probability"
+    summary = (
+        "acceptable or not, by mean token log-probability against a threshold tuned on the training sentences"
+    )
+    metrics = (Metric("matthews", chance=0.0), Metric("accuracy"))
+    sources = (
+        Source("train", names=("CoLA/train.tsv", "cola/in_domain_train.tsv"), where="nyu-mll.github.io/CoLA"),
+        Source("test", names=("CoLA/dev.tsv", "cola/in_domain_dev.tsv"), where="nyu-mll.github.io/CoLA"),
+        Source("more", names=("cola/out_of_domain_dev.tsv",), needed=False),
+    )
+    _rows: FileReader = staticmethod(
+        tab_separated(("sentence",), "label", header=("source", "label", "star", "sentence"))
+    )
+
+    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+        """Development sentences (GLUE's: in and out of domain), then those that the threshold is tuned on."""
+        found = []
+        for role in ("test", "more", "train"):
+            if role in places:
+                rows = type(self)._rows(places[role])
+                for row in islice(rows, _TUNED_ON if role == "train" else None):
+                    content = {"sentence": row.segments[0], "label": int(str(row.label)), "tuned": role == "train"}
+                    found.append(Example(f"{role} {row.row}", content))
+        return found
+
+    def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
+        """The first examples, and as many to tune on."""
+        measured = [example for example in examples if not example.content["tuned"]][:limit]
+        return measured + [example for example in examples if example.content["tuned"]][:limit]
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
+        """The whole sentence."""
+        return [reader.after_start(reader.encode(example.content["sentence"]))]
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """The sentence's mean token log-probability."""
+        (answer,) = answers
+        assert isinstance(answer, Scored)
+        return {"value": answer.mean, "label": example.content["label"], "tuned": example.content["tuned"]}
+
+    def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
+        """Matthews' correlation and accuracy at the tuned threshold."""
+        threshold, tuned = best_threshold([(r["value"], r["label"]) for r in records if r["tuned"]])
+        measured = [(r["value"] > threshold, r["label"] == 1) for r in records if not r["tuned"]]
+        details = {"threshold": threshold, "matthews on the tuning sentences": tuned}
+        value = matthews(measured)
+        # Fisher's approximation for a correlation.
+        error = (1 - value**2) / math.sqrt(len(measured) - 1) if len(measured) > 1 else None
+        right = [float(chosen == label) for chosen, label in measured]
+        return [
+            Figure("matthews", value, error, len(measured), details),
+            mean_figure("accuracy", right, **details),
+        ]
+
+
+def best_threshold(scored: Sequence[tuple[float, int]]) -> tuple[float, float]:
+    """The value above which calling a sentence acceptable correlates best with its label, and that correlation."""
+    if not scored:
+        raise DataError("there are no training sentences to tune the threshold on")
+    ordered = sorted(scored)
+    positives = sum(label for _, label in ordered)
+    best = (-math.inf, -math.inf)
+    below = [0, 0]  # labels 0 and 1 at or below the candidate
+    candidates = [(ordered[0][0] - 1.0, 0)]
+    for place, (value, label) in enumerate(ordered):
+        below[label] += 1
+        if place + 1 == len(ordered) or ordered[place + 1][0] > value:
+            candidates.append((value, place + 1))
+            correlation = _matthews(positives - below[1], len(ordered) - positives - below[0], below[0], below[1])
+            best = max(best, (correlation, value))
+    correlation, value = best
+    above = next((v for v, _ in ordered if v > value), value)
+    return (value + above) / 2, correlation
+
+
+def matthews(pairs: Sequence[tuple[bool, bool]]) -> float:
+    """Matthews' correlation of (chosen, true) pairs; 0 where it is not defined."""
+    counts = [
+        sum(pair == kind for pair in pairs)
+        for kind in ((True, True), (True, False), (False, False), (False, True))
+    ]
+    return _matthews(*counts)
+
+
+def _matthews(true_positive: int, false_positive: int, true_negative: int, false_negative: int) -> float:
+    scale = math.sqrt(
+        (true_positive + false_positive)
+        * (true_positive + false_negative)
+        * (true_negative + false_positive)
+        * (true_negative + false_negative)
+    )
+    return (true_positive * true_negative - false_positive * false_negative) / scale if scale else 0.0
+
+
+def _label(value: Any, path: str) -> int:
+    if str(value) not in {"0", "1"}:
+        raise DataError(f"{path} has the label {value!r}", expected="0 or 1")
+    return int(value)
+
+
+TASKS: list[Task] = [Sentiment(), Acceptability()]

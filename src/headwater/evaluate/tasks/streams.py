@@ -1,0 +1,154 @@
+"""Language modelling on a text without end: WikiText, PTB, 1BW by the word, enwik8 by byte, text8 by character.
+
+The score is e to the total negative log-likelihood over the benchmark's *original* units (Radford et al. 2019,
+section 3.1; in bits for bytes and characters): words between white space, an end of line counted as one, whatever
+the model's own tokens are. The text is one stream behind `<|endoftext|>`, scored through sliding windows; the
+paper does not say which, so `window` and `stride` are settings and stand with the result.
+
+`.tokens` takes the file as it stands, `.detokenized` through the de-tokenizer that can be undone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from headwater.errors import DataError
+from headwater.evaluate.detokenize import ONE_BILLION, PTB, WIKITEXT, Detokenizer
+from headwater.evaluate.places import Place, Source
+from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Scored, Task, ratio_error
+from headwater.evaluate.reader import Continuation, Reader
+from headwater.storage import decode_text, read_bytes
+
+Unit = Literal["word", "byte", "character"]
+_LAST = 5_000_000  # test part of enwik8 and text8: the last five million bytes of a hundred million
+_METRICS = {"word": "perplexity", "byte": "bits per byte", "character": "bits per character"}
+_PIECE = 1 << 20  # characters encoded at a time
+_BETWEEN_WORDS = re.compile(r"[^\W_](?= [^\W_])")
+
+
+class Stream(Task):
+    """One text from beginning to end; an example is a window of it."""
+
+    def __init__(
+        self,
+        benchmark: str,
+        reading: str,
+        names: tuple[str, ...],
+        where: str,
+        unit: Unit = "word",
+        detokenizer: Detokenizer | None = None,
+    ) -> None:
+        self.benchmark, self.unit, self.detokenizer = benchmark, unit, detokenizer
+        self.protocol = f"{benchmark}.{reading}"
+        self.summary = f"{_METRICS[unit]} of the test text, {reading}, through sliding windows"
+        self.sources = (Source("test", names=names, where=where),)
+        self.metrics = (Metric(_METRICS[unit], higher_is_better=False),)
+
+    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+        """The windows, each with its share of the text's units."""
+        text, units = self._text(places["test"])
+        ids: list[int] = []
+        for piece in _pieces(text):
+            ids += reader.encode(piece)
+        share = units / max(1, len(ids))
+        windows = reader.windows(ids)
+        if not windows:
+            raise DataError(f"{places['test']} is empty", expected="the test text")
+        return [
+            Example(str(number), {"request": window, "units": share * len(window.continuation)})
+            for number, window in enumerate(windows)
+        ]
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
+        """The window."""
+        return [example.content["request"]]
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Negative log-likelihood of the window's tokens, in nats."""
+        (answer,) = answers
+        assert isinstance(answer, Scored)
+        return {"nats": -answer.total, "tokens": len(answer.log_probabilities), "units": example.content["units"]}
+
+    def settings(self, reader: Reader) -> dict[str, Any]:
+        """The windows."""
+        return {"window": reader.window, "stride": reader.stride}
+
+    def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
+        """The score over all units; its error is that of windows."""
+        nats = [record["nats"] for record in records]
+        units = [record["units"] for record in records]
+        tokens = sum(record["tokens"] for record in records)
+        rate = math.fsum(nats) / math.fsum(units)
+        error = ratio_error(nats, units)
+        details = {"units": round(math.fsum(units)), "tokens": tokens, "nats per token": math.fsum(nats) / tokens}
+        (metric,) = self.metrics
+        if self.unit == "word":
+            value = math.exp(min(rate, 700.0))  # the largest that a float holds, for a model of noise
+            return [Figure(metric.name, value, None if error is None else value * error, len(records), details)]
+        to_bits = 1 / math.log(2)
+        return [
+            Figure(metric.name, rate * to_bits, None if error is None else error * to_bits, len(records), details)
+        ]
+
+    def _text(self, path: Path) -> tuple[str, int]:
+        """The text that is scored, and how many original units it has."""
+        raw = read_bytes(path)
+        if self.unit != "word":
+            raw = raw[-_LAST:]
+            # A test part may begin inside a character; its bytes are counted all the same.
+            text = raw.decode("utf-8", errors="replace") if self.unit == "byte" else decode_text(raw, path)
+            return text, len(raw) if self.unit == "byte" else len(text)
+        text = decode_text(raw, path)
+        lines = text.split("\n")
+        units = len(text.split()) + text.count("\n")
+        if self.detokenizer is not None:
+            text = "\n".join(self.detokenizer.detokenize(line) for line in lines)
+        return text, units
+
+
+def _pieces(text: str) -> list[str]:
+    """The text in pieces cut before a space that stands between two words, where no token reaches across."""
+    pieces = []
+    start = 0
+    while len(text) - start > _PIECE:
+        end = start + _PIECE
+        found = _BETWEEN_WORDS.search(text, end)
+        end = found.end() if found else len(text)
+        pieces.append(text[start:end])
+        start = end
+    return [*pieces, text[start:]]
+
+
+_WIKI = "The WikiText distribution of Merity et al. 2016"
+_WIKI_2 = ("wikitext-2/wiki.test.tokens", "wikitext2/wiki.test.tokens")
+_WIKI_103 = ("wikitext-103/wiki.test.tokens", "wikitext103/wiki.test.tokens")
+_WIKI_RAW = (
+    "wikitext-103-raw/wiki.test.raw",
+    "wikitext-2-raw/wiki.test.raw",
+    "wikitext2/wiki.test.raw",
+    "wiki.test.raw",
+)
+_PTB_FILE = ("ptb.test.txt",)
+_PTB_WHERE = "Mikolov's preprocessed Penn Treebank, simple-examples.tgz; the text is LDC99T42"
+_1BW = ("news.en.heldout-00000-of-00050",)
+_1BW_WHERE = "The One Billion Word benchmark of Chelba et al. 2013, its first held-out shard"
+
+TASKS = [
+    Stream("wikitext-2", "tokens", _WIKI_2, _WIKI),
+    Stream("wikitext-2", "detokenized", _WIKI_2, _WIKI, detokenizer=WIKITEXT),
+    Stream("wikitext-103", "tokens", _WIKI_103, _WIKI),
+    Stream("wikitext-103", "detokenized", _WIKI_103, _WIKI, detokenizer=WIKITEXT),
+    # The raw test text is the same for both; it has the words that <unk> hides.
+    Stream("wikitext-raw", "tokens", _WIKI_RAW, _WIKI),
+    Stream("wikitext-raw", "detokenized", _WIKI_RAW, _WIKI, detokenizer=WIKITEXT),
+    Stream("ptb", "tokens", _PTB_FILE, _PTB_WHERE),
+    Stream("ptb", "detokenized", _PTB_FILE, _PTB_WHERE, detokenizer=PTB),
+    Stream("enwik8", "bytes", ("enwik8.test.5mb", "enwik8"), "mattmahoney.net/dc/enwik8.zip", unit="byte"),
+    Stream("text8", "characters", ("text8.test.5mb", "text8"), "mattmahoney.net/dc/text8.zip", unit="character"),
+    Stream("1bw", "tokens", _1BW, _1BW_WHERE),
+    Stream("1bw", "detokenized", _1BW, _1BW_WHERE, detokenizer=ONE_BILLION),
+]

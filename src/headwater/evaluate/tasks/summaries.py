@@ -1,0 +1,98 @@
+"""Summaries of CNN and Daily Mail articles (GPT-2, Radford et al. 2019, section 3.6, table 4).
+
+`tldr`: the article, a new line and `TL;DR:`; 100 tokens drawn from the two likeliest each time (top-k 2); of
+these the first three sentences. `no-hint` leaves `TL;DR:` out. `lead-3` and `random-3` take three sentences of
+the article and ask no model. All against the highlights, by ROUGE.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+from headwater.errors import DataError
+from headwater.evaluate.agreement import rouge
+from headwater.evaluate.places import Place, Source
+from headwater.evaluate.protocols import Answer, Example, Generated, Generation, Metric, Task
+from headwater.evaluate.reader import Reader
+from headwater.evaluate.tasks.written import fitted
+from headwater.storage import read_text
+
+Reading = Literal["tldr", "no-hint", "lead-3", "random-3"]
+_TOKENS, _TOP_K, _SENTENCES = 100, 2, 3
+_END = re.compile(r"(?<=[.!?])[\"')]*\s+|\n+")
+
+
+class Summaries(Task):
+    """ROUGE of three sentences against the highlights."""
+
+    benchmark = "cnndm"
+    metrics = tuple(Metric(name) for name in ("rouge-1", "rouge-2", "rouge-l", "rouge average"))
+    sources = (
+        Source(
+            "test",
+            names=("cnndm_test.jsonl", "cnn_dailymail/test.jsonl", "summeval_cnndm_test_100.jsonl"),
+            where="CNN/DailyMail, non-anonymised, as lines of {article, highlights}",
+        ),
+    )
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.protocol = f"cnndm.{reading}"
+        self.summary = {
+            "tldr": "summary behind TL;DR:, top-k 2, first three sentences",
+            "no-hint": "the same without TL;DR:",
+            "lead-3": "the article's first three sentences",
+            "random-3": "three sentences of the article",
+        }[reading]
+
+    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+        """One example an article."""
+        path: Path = places["test"]
+        examples = []
+        for number, line in enumerate(read_text(path).splitlines(), start=1):
+            try:
+                row = json.loads(line)
+                article, highlights = str(row["article"]).strip(), row["highlights"]
+            except (json.JSONDecodeError, KeyError, TypeError) as error:
+                raise DataError(f"{path} line {number} has another format: {error!r}") from None
+            text = "\n".join(map(str, highlights)) if isinstance(highlights, list) else str(highlights)
+            content = {"article": article, "highlights": "\n".join(sentences(text)), "number": number}
+            examples.append(Example(str(row.get("id", number)), content, text=article))
+        return examples
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Generation]:
+        """The article, its end cut where it does not fit."""
+        if self.reading in {"lead-3", "random-3"}:
+            return []
+        hint = reader.encode("\nTL;DR:" if self.reading == "tldr" else "\n")
+        prompt = fitted(reader.encode(example.content["article"]), hint, _TOKENS, reader)
+        number = example.content["number"]
+        return [Generation(prompt, _TOKENS, temperature=1.0, top_k=_TOP_K, seed=number)]
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """ROUGE of the three sentences."""
+        article = sentences(example.content["article"])
+        if self.reading == "lead-3":
+            chosen = article[:_SENTENCES]
+        elif self.reading == "random-3":
+            random = Random(example.content["number"])
+            chosen = random.sample(article, min(_SENTENCES, len(article)))
+        else:
+            (answer,) = answers
+            assert isinstance(answer, Generated)
+            chosen = sentences(answer.text)[:_SENTENCES]
+        text = "\n".join(chosen)
+        return rouge(text, example.content["highlights"]) | {"text": text}
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, cut behind . ! ? and at line breaks."""
+    return [part.strip() for part in _END.split(text) if part.strip()]
+
+
+TASKS = [Summaries(reading) for reading in ("tldr", "no-hint", "lead-3", "random-3")]

@@ -1,0 +1,207 @@
+"""What the model writes: answers, from a text or from memory, and translations (GPT-2 sections 3.5, 3.7, 3.8).
+
+CoQA: document, the conversation so far as `Q:` and `A:` lines, a last `A:`; greedy, up to the line's end.
+Natural Questions: SHOTS pairs of question and answer, then the question; greedy, exact match; the most
+confident 1 % are those with the highest probability of the whole answer. WMT-14: SHOTS pairs `english sentence
+= french sentence`, then `english sentence =`; greedy, the first sentence written.
+
+The paper names neither the number nor the source of its pairs. Here they are the last rows of the set itself,
+which are left out of the score.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from headwater.errors import DataError
+from headwater.evaluate.agreement import bleu, exact_match, f1_against_people
+from headwater.evaluate.places import Place, Source
+from headwater.evaluate.protocols import Answer, Example, Figure, Generated, Generation, Metric, Task, mean_figure
+from headwater.evaluate.reader import Reader
+from headwater.storage import read_text
+
+SHOTS = 5
+_ANSWER_TOKENS = 32
+_SENTENCE_TOKENS = 96
+_RESAMPLES = 200
+
+
+class Conversations(Task):
+    """CoQA: answers to questions on a text, each with what was asked and answered before."""
+
+    benchmark = "coqa"
+    protocol = "coqa.greedy"
+    summary = "answers to questions on a text, greedy, F1 against people's answers"
+    metrics = (Metric("f1"), Metric("exact match"))
+    sources = (Source("dev", names=("coqa-dev-v1.0.json",), where="stanfordnlp.github.io/coqa"),)
+
+    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+        """One example a question."""
+        path = places["dev"]
+        examples = []
+        try:
+            for story in json.loads(read_text(path))["data"]:
+                history = ""
+                more = list(story.get("additional_answers", {}).values())
+                for turn, (question, answer) in enumerate(zip(story["questions"], story["answers"], strict=True)):
+                    history += f"\nQ: {question['input_text']}\nA:"
+                    people = [answer["input_text"], *(other[turn]["input_text"] for other in more)]
+                    content = {"story": story["story"].strip(), "history": history, "answers": people}
+                    examples.append(Example(f"{story['id']} {turn + 1}", content, text=story["story"]))
+                    history += f" {answer['input_text']}"
+        except (json.JSONDecodeError, KeyError, TypeError, IndexError, ValueError) as error:
+            raise DataError(f"{path} has another format: {error!r}", expected="CoQA's dev file") from None
+        return examples
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Generation]:
+        """The document, shortened at its end where it must be, and the conversation."""
+        story, history = reader.encode(example.content["story"] + "\n"), reader.encode(example.content["history"])
+        return [Generation(fitted(story, history, _ANSWER_TOKENS, reader), _ANSWER_TOKENS, stop=("\n",))]
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """F1 and exact match of the line."""
+        text = _line(answers)
+        people = example.content["answers"]
+        return {"f1": f1_against_people(text, people), "exact match": exact_match(text, people), "text": text}
+
+
+class NaturalQuestions(Task):
+    """Answers from memory."""
+
+    benchmark = "natural-questions"
+    protocol = "natural-questions.exact-match"
+    summary = f"answers from memory behind {SHOTS} examples, exact match, and that of the most confident 1 %"
+    metrics = (Metric("exact match"), Metric("exact match, most confident 1 %"))
+    sources = (
+        Source(
+            "dev",
+            names=("NQ-open.dev.jsonl", "nq-dev.jsonl"),
+            where="google-research-datasets/natural-questions, nq_open",
+        ),
+    )
+
+    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+        """All questions but the last SHOTS, which stand before each."""
+        path = places["dev"]
+        try:
+            rows = [json.loads(line) for line in read_text(path).splitlines()]
+            pairs = [(str(row["question"]), [str(answer) for answer in row["answer"]]) for row in rows]
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{path} has another format: {error!r}", expected="question and answer a line"
+            ) from None
+        shown = "".join(f"Q: {question}?\nA: {answers[0]}\n\n" for question, answers in pairs[-SHOTS:])
+        return [
+            Example(str(number), {"prompt": f"{shown}Q: {question}?\nA:", "answers": answers}, text=question)
+            for number, (question, answers) in enumerate(pairs[:-SHOTS], start=1)
+        ]
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Generation]:
+        """The examples and the question."""
+        prompt = fitted((), reader.encode(example.content["prompt"]), _ANSWER_TOKENS, reader)
+        return [Generation(prompt, _ANSWER_TOKENS, stop=("\n",))]
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Exact match, and how sure the model was of the whole line."""
+        (answer,) = answers
+        assert isinstance(answer, Generated)
+        text = _line(answers)
+        right = exact_match(text, example.content["answers"])
+        return {"exact match": right, "confidence": math.exp(math.fsum(answer.log_probabilities)), "text": text}
+
+    def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
+        """All, and the most confident 1 %."""
+        surest = sorted(records, key=lambda record: -record["confidence"])[: max(1, len(records) // 100)]
+        everything, best = (metric.name for metric in self.metrics)
+        return [
+            mean_figure(everything, [record["exact match"] for record in records]),
+            mean_figure(best, [record["exact match"] for record in surest]),
+        ]
+
+
+class Translation(Task):
+    """WMT-14, newstest2014, between English and French."""
+
+    benchmark = "wmt14"
+    metrics = (Metric("bleu"),)
+    sources = tuple(
+        Source(
+            language,
+            names=(f"newstest2014.en-fr.{language}", f"newstest2014-fren-ref.{language}"),
+            where="statmt.org/wmt14/translation-task.html, newstest2014",
+        )
+        for language in ("en", "fr")
+    )
+
+    def __init__(self, direction: Literal["en-fr", "fr-en"]) -> None:
+        self.protocol = f"wmt14.{direction}"
+        self.summary = f"translation {direction} behind {SHOTS} pairs, greedy, BLEU of the first sentence"
+        self._from, self._to = direction.split("-")
+
+    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+        """All pairs but the last SHOTS, which stand before each."""
+        source, target = (read_text(places[side]).rstrip("\n").split("\n") for side in (self._from, self._to))
+        if len(source) != len(target) or len(source) <= SHOTS:
+            raise DataError(
+                f"{places[self._from]} has {len(source):,} lines and {places[self._to]} {len(target):,}",
+                expected=f"the same number, above {SHOTS}",
+            )
+        pairs = list(zip(source, target, strict=True))
+        shown = "".join(f"{ours} = {theirs}\n" for ours, theirs in pairs[-SHOTS:])
+        return [
+            Example(str(number), {"prompt": f"{shown}{ours} =", "reference": theirs}, text=theirs)
+            for number, (ours, theirs) in enumerate(pairs[:-SHOTS], start=1)
+        ]
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Generation]:
+        """The pairs and the sentence."""
+        prompt = fitted((), reader.encode(example.content["prompt"]), _SENTENCE_TOKENS, reader)
+        return [Generation(prompt, _SENTENCE_TOKENS, stop=("\n",))]
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """The first sentence, beside its reference."""
+        return {"text": first_sentence(_line(answers)), "reference": example.content["reference"]}
+
+    def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
+        """BLEU over all sentences, its error from resampling them."""
+        import numpy as np
+
+        texts, references = ([record[key] for record in records] for key in ("text", "reference"))
+        random = np.random.default_rng(0)
+        drawn = [
+            random.integers(0, len(records), len(records)) for _ in range(_RESAMPLES if len(records) > 1 else 0)
+        ]
+        values = [bleu([texts[i] for i in some], [references[i] for i in some]) for some in drawn]
+        error = float(np.std(values)) if values else None
+        return [Figure("bleu", bleu(texts, references), error, len(records))]
+
+
+def fitted(before: Sequence[int], last: Sequence[int], more: int, reader: Reader) -> tuple[int, ...]:
+    """A prompt that leaves room for `more` tokens: the end of `before` is cut first, then the beginning of `last`.
+
+    Raises DataError where nothing would be left.
+    """
+    room = reader.context + 1 - more
+    if room < 1:
+        raise DataError(f"{more} tokens of answer do not fit a context of {reader.context}")
+    kept = tuple(last[-room:])
+    return (*before[: room - len(kept)], *kept)
+
+
+def first_sentence(text: str) -> str:
+    """Up to and with the first full stop, question or exclamation mark that ends a word; else everything."""
+    found = re.search(r"[.!?][\"'»)]*(?=\s|$)", text)
+    return text[: found.end()].strip() if found else text.strip()
+
+
+def _line(answers: Sequence[Answer]) -> str:
+    (answer,) = answers
+    assert isinstance(answer, Generated)
+    return answer.text.partition("\n")[0].strip()
+
+
+TASKS: list[Task] = [Conversations(), Translation("en-fr"), Translation("fr-en"), NaturalQuestions()]
