@@ -21,10 +21,10 @@ def lineage(
     from headwater.provenance import lineage as chain
 
     found = chain(folder)
-    emit(found, as_json=as_json, text="\n".join(_lines(found, "", "")))
+    emit(found, as_json=as_json, text="\n".join(tree_lines(found, "", "")))
 
 
-def _lines(entry: dict[str, Any], first: str, rest: str) -> list[str]:
+def tree_lines(entry: dict[str, Any], first: str, rest: str) -> list[str]:
     """The tree below one entry; `first` stands before its line, `rest` before those below."""
     role = f"{entry['role']}: " if entry["role"] else ""
     state = "" if entry["state"] in {"complete", "source"} else f"  ({entry['state'].upper()})"
@@ -35,5 +35,5 @@ def _lines(entry: dict[str, Any], first: str, rest: str) -> list[str]:
         lines.append(f"{rest}{'│ ' if inputs else '  '}{entry['command']}")
     for number, inner in enumerate(inputs, start=1):
         last = number == len(inputs)
-        lines += _lines(inner, f"{rest}{'└─ ' if last else '├─ '}", f"{rest}{'   ' if last else '│  '}")
+        lines += tree_lines(inner, f"{rest}{'└─ ' if last else '├─ '}", f"{rest}{'   ' if last else '│  '}")
     return lines

@@ -1,0 +1,235 @@
+"""`headwater doctor`: what this machine can do, or what a model is and where it came from."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli.console import AsJson, emit
+
+if TYPE_CHECKING:
+    from headwater.model.config import ModelConfig
+
+app = typer.Typer(add_completion=False)
+
+# Optional packages by the extra that brings them.
+_EXTRAS = {
+    "corpus": ("datatrove", "resiliparse", "fastwarc"),
+    "evaluate": ("sacrebleu", "rouge-score"),
+    "export": ("gguf",),
+    "fast": ("gigatoken",),
+    "gpt1": ("ftfy", "spacy"),
+    "hub": ("huggingface-hub",),
+    "report": ("jinja2",),
+}
+
+
+@app.command()
+def doctor(
+    model: Annotated[
+        Path | None, typer.Option("--model", help="Describe this model folder instead.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Describe this machine, or a model: its configuration, parameters, memory and origin."""
+    if model is None:
+        machine = describe_machine()
+        emit(machine, as_json=as_json, text=_machine_text(machine))
+    else:
+        described = describe_model(model)
+        emit(described, as_json=as_json, text=_model_text(described))
+
+
+def describe_machine() -> dict[str, Any]:
+    """Cores, memory and disk that this process may use, torch, measured rates, extras, files at hand."""
+    import torch
+
+    from headwater import resources
+    from headwater.train.machine import available_cores, available_memory, matmul_rate, use_all_cores
+
+    cpu = torch.device("cpu")
+    threads = use_all_cores()
+    devices = [
+        {"name": torch.cuda.get_device_name(index), "memory": torch.cuda.get_device_properties(index).total_memory}
+        for index in range(torch.cuda.device_count())
+    ]
+    places = [cpu] + ([torch.device("cuda")] if devices else [])
+    return {
+        "headwater": importlib.metadata.version("headwater"),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": available_cores(),
+        "threads": threads,
+        "vectors": torch.backends.cpu.get_cpu_capability(),
+        "memory_available": available_memory(cpu),
+        "disk_free": shutil.disk_usage(Path.cwd()).free,
+        "torch": torch.__version__,
+        "devices": devices,
+        "gflops": {
+            place.type: {
+                name: round(matmul_rate(dtype, place) / 1e9)
+                for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))
+            }
+            for place in places
+        },
+        "extras": {extra: all(map(_installed, packages)) for extra, packages in _EXTRAS.items()},
+        "data": os.environ.get("HEADWATER_DATA"),
+        "cache": str(resources.cache_folder()),
+        "resources": {name: _at_hand(name) for name in resources.RESOURCES},
+    }
+
+
+def describe_model(folder: Path) -> dict[str, Any]:
+    """Configuration, parameters by part, bytes at each precision and origin of the model in `folder`.
+
+    No weights are read: their names, shapes and places are.
+    """
+    from headwater.model import build_model
+    from headwater.model.folder import load_config
+    from headwater.model.weights import find_tensors
+    from headwater.provenance import MANIFEST, lineage
+
+    config = load_config(folder)
+    parameters = dict(build_model(config, device="meta").named_parameters())
+    total = sum(p.numel() for p in parameters.values())
+    matrices = sum(p.numel() for p in parameters.values() if p.dim() > 1)
+    stored: dict[str, int] = {}
+    for place in find_tensors(folder).values():
+        stored[place.dtype] = stored.get(place.dtype, 0) + place.end - place.begin
+    return {
+        "model": str(folder),
+        "config": config.to_dict(),
+        "parameters": total,
+        "parts": _parts({name: p.numel() for name, p in parameters.items()}),
+        "stored": stored,
+        "memory": {
+            "fp32": 4 * total,
+            "bf16": 2 * matrices + 4 * (total - matrices),
+            "int8": matrices + 4 * (total - matrices),
+            # Weights, gradients and Adam's two moments; with bf16 a second copy of weights and gradients.
+            "training fp32": 16 * total,
+            "training bf16": 16 * total + 2 * matrices,
+        },
+        "cache_per_token": _cache_bytes(config),
+        "lineage": lineage(folder) if (folder / MANIFEST).is_file() else None,
+    }
+
+
+def _parts(counts: dict[str, int]) -> list[dict[str, Any]]:
+    """Parameters by part in the order of the computation; blocks, all alike, in one line each part."""
+    parts: dict[str, dict[str, Any]] = {}
+    for name, count in counts.items():
+        pieces = name.split(".")
+        block = pieces[0] == "blocks"
+        key = "block: " + ".".join(pieces[2:-1]) if block else ".".join(pieces[:-1])
+        part = parts.setdefault(key, {"part": key, "each": 0, "times": 0, "names": set()})
+        part["names"].add(pieces[1] if block else "")
+        part["each"] += count
+    for part in parts.values():
+        part["times"] = len(part.pop("names"))
+        part["each"] //= part["times"]
+    return list(parts.values())
+
+
+def _cache_bytes(config: ModelConfig) -> int:
+    """Bytes of keys and values of one token in float32; an LSTM's state does not grow."""
+    return 0 if config.architecture == "lstm" else 2 * 4 * config.layers * config.width
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _at_hand(name: str) -> bool:
+    from headwater import resources
+    from headwater.errors import ResourceError
+
+    try:
+        resources.find(name)
+    except ResourceError:
+        return False
+    return True
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1000
+    return f"{count:,.2f} GB"
+
+
+def _table(rows: list[tuple[str, str]]) -> str:
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows)
+
+
+def _machine_text(machine: dict[str, Any]) -> str:
+    present = [extra for extra, there in machine["extras"].items() if there]
+    absent = [extra for extra, there in machine["extras"].items() if not there]
+    rows = [
+        ("headwater", f"{machine['headwater']}, Python {machine['python']}, torch {machine['torch']}"),
+        ("system", machine["system"]),
+        ("processor", f"{machine['processor']} ({machine['vectors']})"),
+        ("cores", f"{machine['cores']} ({machine['threads']} threads in use)"),
+        ("memory", f"{_size(machine['memory_available'])} available"),
+        ("disk", f"{_size(machine['disk_free'])} free here"),
+    ]
+    rows += [("device", f"{d['name']}, {_size(d['memory'])}") for d in machine["devices"]]
+    for place, rates in machine["gflops"].items():
+        faster = "bf16 pays" if rates["bf16"] > 1.2 * rates["fp32"] else "bf16 does not pay"
+        rows.append(
+            (f"matmul {place}", f"fp32 {rates['fp32']:,} GFLOP/s, bf16 {rates['bf16']:,} GFLOP/s: {faster}")
+        )
+    rows.append(("extras", ", ".join(present) or "none"))
+    if absent:
+        rows.append(("missing", f"{', '.join(absent)}: pip install 'headwater[{','.join(absent)}]'"))
+    rows.append(("HEADWATER_DATA", machine["data"] or "not set"))
+    rows.append(("cache", machine["cache"]))
+    missing = [name for name, there in machine["resources"].items() if not there]
+    rows.append(("vocabularies", "all at hand" if not missing else "not at hand: " + ", ".join(missing)))
+    return _table(rows)
+
+
+def _model_text(described: dict[str, Any]) -> str:
+    from headwater.cli.lineage import tree_lines
+
+    config = _table([(name, str(value)) for name, value in described["config"].items()])
+    parts = [
+        (f"{part['part']} × {part['times']}" if part["times"] > 1 else part["part"], part["each"] * part["times"])
+        for part in described["parts"]
+    ]
+    table = _table([(name, f"{count:>15,}") for name, count in [*parts, ("total", described["parameters"])]])
+    memory = _table([(name, _size(count)) for name, count in described["memory"].items()])
+    stored = ", ".join(f"{_size(count)} as {dtype}" for dtype, count in described["stored"].items())
+    chain = described["lineage"]
+    origin = "\n".join(tree_lines(chain, "", "")) if chain else "a Hugging Face folder: it does not say"
+    sections = {
+        described["model"]: f"stored: {stored}",
+        "Configuration": config,
+        "Parameters": table,
+        "Memory": memory + f"\nkeys and values: {_size(described['cache_per_token'])} a token in fp32",
+        "Where the weights came from": origin,
+    }
+    return "\n\n".join(f"{title}\n{body}" for title, body in sections.items())

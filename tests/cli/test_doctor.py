@@ -1,0 +1,52 @@
+"""`headwater doctor` describes the machine, and a model without reading its weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headwater.cli.main import main
+from headwater.model import build_model, preset
+from headwater.model.folder import save_model
+from headwater.provenance import Stage
+
+
+def test_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    machine = json.loads(capsys.readouterr().out)
+    assert machine["cores"] >= 1
+    assert machine["memory_available"] > 0
+    assert machine["gflops"]["cpu"]["fp32"] > 0
+    assert set(machine["extras"]) >= {"export", "gpt1", "hub"}
+    assert main(["doctor"]) == 0
+    assert "matmul cpu" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["gpt2-nano", "gpt1-nano", "lstm-nano"])
+def test_a_models_table_adds_up_and_its_origin_is_told(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = build_model(preset(name, vocabulary=50), seed=1)
+    (tmp_path / "source.txt").write_text("text")
+    stage = Stage(tmp_path / "model", kind="model", config={}, inputs={"text": tmp_path / "source.txt"})
+    with stage.write() as work:
+        save_model(model, work)
+    assert main(["doctor", "--model", str(tmp_path / "model"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert told["parameters"] == count
+    assert sum(part["each"] * part["times"] for part in told["parts"]) == count
+    assert told["memory"]["fp32"] == told["stored"]["F32"] == 4 * count
+    assert told["config"]["vocabulary"] == 50
+    assert told["lineage"]["inputs"][0]["role"] == "text"
+    assert main(["doctor", "--model", str(tmp_path / "model")]) == 0
+    text = capsys.readouterr().out
+    assert f"{count:,}" in text
+    assert "source.txt" in text
+
+
+def test_a_folder_that_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--model", str(tmp_path)]) == 1
+    assert "has no config.json" in capsys.readouterr().err
