@@ -98,7 +98,7 @@ def test_micro_batches_add_up_to_the_whole(task: Task, counts: list[int], labels
     whole = [p.grad.clone() for p in model.parameters() if p.grad is not None]
     model.zero_grad()
     ((_, parts),) = [
-        next(updates(encoded, labels.probabilities(encoded), batch_size=len(encoded), micro_batch=2, seed=1))
+        next(updates(encoded, labels.probabilities(encoded), batch_size=len(encoded), seed=1, micro_batch=2))
     ]
     assert len(parts) > 1
     for part in parts:

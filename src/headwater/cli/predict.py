@@ -19,6 +19,10 @@ def predict(
     ],
     model: Annotated[Path, typer.Option("--model", help="Folder that fine-tuning wrote.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", help="File to write: .jsonl, .csv or .tsv.", show_default=False)],
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--column", help="A column under another name than in training, as text=review. Repeatable."),
+    ] = None,
     limit: Limit = None,
     as_json: AsJson = False,
 ) -> None:
@@ -26,9 +30,12 @@ def predict(
 
     headwater predict --model sentiment new.csv --out predictions.jsonl
     """
+    from headwater.config import parse_settings
     from headwater.finetune.predict import predict_file
 
-    summary = predict_file(model, file, out, limit=limit, progress=terminal_progress())
+    summary = predict_file(
+        model, file, out, columns=parse_settings(columns or []), limit=limit, progress=terminal_progress()
+    )
     text = f"{summary['rows']:,} rows labelled: {out}"
     if "accuracy" in summary:
         text += f"; accuracy {summary['accuracy']:.3f} on the {summary['labelled']:,} rows with a label"

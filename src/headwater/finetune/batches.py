@@ -8,6 +8,7 @@ tokens of a sequence, then over all sequences, candidates counted singly (papers
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +23,9 @@ from headwater.model.loss import IGNORE
 
 # An update's examples are drawn from a window of this many updates, sorted by length within it.
 WINDOW_UPDATES = 16
-# Without gradients, a batch holds at most this many tokens, padding included.
-_INFERENCE_TOKENS = 4_096
+# Without gradients: a batch holds at most this many tokens, padding included, and once it has enough of them for
+# efficient products, no sequence that is shorter than this share of its longest.
+_MOST_TOKENS, _ENOUGH_TOKENS, _SHORTEST = 4_096, 256, 0.85
 
 
 @dataclass(frozen=True)
@@ -92,22 +94,33 @@ def collate(
 
 
 def updates(
-    encoded: Encoded, targets: npt.NDArray[np.float32], *, batch_size: int, micro_batch: int, seed: int
+    encoded: Encoded,
+    targets: npt.NDArray[np.float32],
+    *,
+    batch_size: int,
+    seed: int,
+    micro_batch: int | None = None,
+    most_tokens: int = 1 << 30,
 ) -> Iterator[tuple[int, list[Batch]]]:
     """Endless (epoch from 0, micro-batches of one update); every example is seen once an epoch.
 
-    `micro_batch` counts sequences at most (an example with more of them is one micro-batch). The order depends
-    on `seed` alone. The last update of an epoch may be smaller.
+    An update is divided evenly into micro-batches of at most `micro_batch` sequences and about `most_tokens`
+    tokens; an example is never divided. The order depends on `seed` alone. The last update of an epoch may be
+    smaller.
     """
+    counts, longest = np.diff(encoded.first), encoded.longest
     epoch = 0
     while True:
-        for chosen in _epoch(encoded.longest, batch_size, np.random.default_rng([seed, epoch])):
-            sequences = int((encoded.first[chosen + 1] - encoded.first[chosen]).sum())
+        for chosen in _epoch(longest, batch_size, np.random.default_rng([seed, epoch])):
+            sequences = int(counts[chosen].sum())
+            parts = math.ceil(sequences * int(longest[chosen].max()) / most_tokens)
+            share = math.ceil(sequences / parts)
+            limit = share if micro_batch is None else min(share, micro_batch)
             yield (
                 epoch,
                 [
                     collate(encoded, part, targets, update_examples=len(chosen), update_sequences=sequences)
-                    for part in _cut(encoded, chosen, micro_batch)
+                    for part in _cut(counts, chosen, limit)
                 ],
             )
         epoch += 1
@@ -118,17 +131,21 @@ def inference_batches(
 ) -> Iterator[tuple[npt.NDArray[np.int64], Batch]]:
     """(example numbers, batch) over all examples, longest first, with little padding; weights as of one update."""
     order = np.argsort(-encoded.longest, kind="stable")
-    counts = np.diff(encoded.first)
+    longest, counts = encoded.longest[order], np.diff(encoded.first)[order]
     start = 0
     while start < len(order):
-        limit = max(1, _INFERENCE_TOKENS // int(encoded.longest[order[start]]))
-        fitting = int(np.searchsorted(np.cumsum(counts[order[start : start + limit]]), limit, side="right"))
-        chosen = order[start : start + max(1, fitting)]
+        end, sequences = start + 1, int(counts[start])
+        while end < len(order) and (sequences + counts[end]) * longest[start] <= _MOST_TOKENS:
+            if sequences * longest[start] >= _ENOUGH_TOKENS and longest[end] < _SHORTEST * longest[start]:
+                break
+            sequences += int(counts[end])
+            end += 1
+        chosen = order[start:end]
         yield (
             chosen,
             collate(encoded, chosen, targets, update_examples=len(encoded), update_sequences=len(encoded.lengths)),
         )
-        start += len(chosen)
+        start = end
 
 
 def _epoch(
@@ -144,15 +161,16 @@ def _epoch(
     return [chosen[i] for i in random.permutation(len(chosen))]
 
 
-def _cut(encoded: Encoded, chosen: npt.NDArray[np.int64], micro_batch: int) -> Iterator[npt.NDArray[np.int64]]:
-    """An update's examples in parts of at most `micro_batch` sequences."""
+def _cut(
+    counts: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], most: int
+) -> Iterator[npt.NDArray[np.int64]]:
+    """An update's examples in parts of at most `most` sequences, or one example."""
     part: list[int] = []
     held = 0
     for example in chosen:
-        count = int(encoded.first[example + 1] - encoded.first[example])
-        if part and held + count > micro_batch:
+        if part and held + counts[example] > most:
             yield np.array(part, dtype=np.int64)
             part, held = [], 0
         part.append(int(example))
-        held += count
+        held += int(counts[example])
     yield np.array(part, dtype=np.int64)

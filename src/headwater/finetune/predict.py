@@ -6,13 +6,13 @@ import csv
 import io
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from headwater.errors import UsageError
-from headwater.finetune.examples import Raw, class_name, read_rows
+from headwater.finetune.examples import Columns, Raw, class_name, read_rows
 from headwater.finetune.fine_tuned import FineTuned, Prediction
 from headwater.progress import SILENT, Progress
 from headwater.storage import atomic_write
@@ -27,11 +27,14 @@ def predict_file(
     file: Path,
     out: Path,
     *,
+    columns: Mapping[str, Any] | None = None,
     limit: int | None = None,
     precision: Precision = "auto",
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Label the rows of `file` and write `out`: row, label, probabilities; the file appears when it is whole.
+
+    `columns` names those that are called otherwise than in the training file.
 
     Returns {"out", "rows"} and, where the file carries labels of a class or choice, {"labelled", "accuracy"}.
     Raises UsageError for an ending that is not .jsonl, .csv or .tsv, DataError for rows, FolderError for models.
@@ -40,6 +43,7 @@ def predict_file(
         raise UsageError(f"--out {out} has no known ending", expected=", ".join(_FORMATS))
     device = choose_device("auto")
     fine_tuned = FineTuned.load(model, dtype=choose_precision(precision, device), device=device)
+    named = Columns.build(fine_tuned.columns.to_dict(), columns or {}, source="--column")
     pending: deque[str | int | float | None] = deque()
 
     def remembered(rows: Iterator[Raw]) -> Iterator[Raw]:
@@ -47,7 +51,7 @@ def predict_file(
             pending.append(row.label)
             yield row
 
-    rows = islice(read_rows(file, fine_tuned.task, fine_tuned.columns, need_label=False), limit)
+    rows = islice(read_rows(file, fine_tuned.task, named, need_label=False), limit)
     done = labelled = right = 0
     progress.start("Predicting", unit="rows")
     with atomic_write(out) as handle:

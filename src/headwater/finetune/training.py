@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 # In a training of fewer epochs than this, validation is measured this many times instead of once an epoch.
 _FEWEST_MEASUREMENTS = 3
+# Tokens of a micro-batch: on a processor more gain no speed and cost memory, on a device they gain.
+CPU_TOKENS, DEVICE_TOKENS = 640, 16_384
 
 
 class FinetuneConfig(Config):
@@ -117,9 +119,13 @@ def train_task(
     unimproved = 0
     running: list[float] = []
     progress.start("Fine-tuning", total=steps, unit="updates")
-    micro_batch = config.micro_batch or config.batch_size * 2
     batches = updates(
-        train, labels.probabilities(train), batch_size=config.batch_size, micro_batch=micro_batch, seed=config.seed
+        train,
+        labels.probabilities(train),
+        batch_size=config.batch_size,
+        seed=config.seed,
+        micro_batch=config.micro_batch,
+        most_tokens=CPU_TOKENS if device.type == "cpu" else DEVICE_TOKENS,
     )
     for step in range(1, steps + 1):
         epoch, parts = next(batches)
