@@ -35,6 +35,7 @@ def test_sources_keep_their_order_and_the_first_copy_stays(tmp_path: Path) -> No
     assert [source["documents"] for source in funnel["sources"]] == [2, 2]
     assert funnel["duplicates"] == {"exact": 1}
     assert funnel["kept"] == {"documents": 3, "bytes": 40}
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_the_same_command_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -12,12 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.corpus import text as text_module
-from headwater.corpus.text import read_text_source
+from headwater.corpus.folder import Document
+from headwater.corpus.recipes import BuildConfig
+from headwater.corpus.sources import Account, other_files, plan_tasks, read_task
 from headwater.errors import DataError
 
 
+def read_source(source: Path) -> list[Document]:
+    documents = [d for task in plan_tasks([source]) for d in read_task(task, BuildConfig(), Account())]
+    if not documents:
+        raise DataError(f"{source.name} is empty")
+    return documents
+
+
 def texts_of(source: Path) -> list[str]:
-    return [document.text for document in read_text_source(source)]
+    return [document.text for document in read_source(source)]
 
 
 def test_a_text_file_is_one_document_or_several(tmp_path: Path) -> None:
@@ -25,7 +34,7 @@ def test_a_text_file_is_one_document_or_several(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\n<|endoftext|>\nthree<|endoftext|>  \n<|endoftext|>four")
     assert texts_of(path) == ["one\ntwo", "three", "four"]
     path.write_text("강물이 흐른다\n", encoding="utf-8")
-    [document] = read_text_source(path)
+    [document] = read_source(path)
     assert (document.text, document.source) == ("강물이 흐른다", "a.txt")
 
 
@@ -59,7 +68,7 @@ def test_rows_of_json_lines_and_parquet(tmp_path: Path) -> None:
         pyarrow.Table.from_pylist([{"date": None, "url": None} | row for row in rows]), table
     )
     for path in (lines, table):
-        first, second = read_text_source(path)
+        first, second = read_source(path)
         assert (first.text, first.url, first.date) == ("first", "http://a", "")
         assert (second.text, second.url, second.date) == ("둘\u2028째", "", "2017-12-01")
 
@@ -76,7 +85,7 @@ def test_a_folder_gives_its_text_files_by_name(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
     assert texts_of(tmp_path / "books") == ["a.md", "b.txt", "sub/c.txt"]
-    assert text_module.other_files(tmp_path / "books") == ["e.csv"]
+    assert other_files(tmp_path / "books") == ["e.csv"]
 
 
 @pytest.mark.parametrize(

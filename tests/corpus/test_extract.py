@@ -13,8 +13,9 @@ pytest.importorskip("resiliparse")
 pytest.importorskip("fastwarc")
 
 from headwater.corpus import extract as extract_module
-from headwater.corpus.extract import Extractor, decode, extract, tidy, wiki_text, without_gutenberg
+from headwater.corpus.extract import Extractor, decode, extract, tidy, wiki_text
 from headwater.corpus.pages import PAGE_BYTES, Page, holds_pages, read_pages
+from headwater.corpus.recipes import without_gutenberg
 from headwater.errors import DataError, UsageError
 
 ARTICLE = "The river ran over the stones, and nobody could say how long it had done so. " * 6

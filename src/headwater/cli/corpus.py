@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli.console import AsJson, Out, Seed, Settings, emit, terminal_progress
+from headwater.cli.overlap import overlap
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Gather text into a corpus; look at one.")
 
@@ -22,24 +23,27 @@ def build(
             metavar="SOURCE…",
             show_default=False,
             help="python-docs (the documentation in the installed Python packages), or files and folders of "
-            ".txt, .md, .jsonl, .parquet.",
+            ".txt, .md, .jsonl, .parquet, .html, .warc.gz, .wet.gz, .epub, Wikipedia's .xml.bz2, or a corpus.",
         ),
     ],
     out: Out,
+    recipe: Annotated[
+        str, typer.Option("--recipe", help="plain, webtext (GPT-2), books (GPT-1), or a TOML file.")
+    ] = "plain",
+    workers: Annotated[int, typer.Option("--workers", help="Processes at work.", min=1)] = 1,
+    settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Gather sources into a corpus: one Parquet row a document, exact duplicates removed."""
+    """Gather sources into a corpus, one Parquet row a document, by the rules of a recipe."""
+    from headwater.config import parse_settings
     from headwater.corpus.pipeline import build as build_corpus
     from headwater.corpus.pipeline import read_funnel
+    from headwater.corpus.recipes import load_recipe
 
-    build_corpus(sources, out, progress=terminal_progress())
+    config = load_recipe(recipe, parse_settings(settings or []))
+    build_corpus(sources, out, config, workers=workers, progress=terminal_progress())
     funnel = read_funnel(out)
-    kept = funnel["kept"]
-    text = (
-        f"{out}: {kept['documents']:,} documents, {kept['bytes'] / 1e6:.2f} MB, "
-        f"{funnel['duplicates']['exact']:,} duplicates removed"
-    )
-    emit({"out": str(out), **funnel}, as_json=as_json, text=text)
+    emit({"out": str(out), **funnel}, as_json=as_json, text=_funnel_text(out, funnel))
 
 
 @app.command()
@@ -97,6 +101,24 @@ def labels(
         f"examples; chance {found['chance']:.3f}, majority class {found['majority']:.3f}"
     )
     emit({"out": str(out), **found}, as_json=as_json, text=text)
+
+
+def _funnel_text(corpus: Path, funnel: dict[str, Any]) -> str:
+    def size(counted: dict[str, Any]) -> str:
+        return f"{counted['documents']:>12,} documents {counted['bytes'] / 1e6:>12,.2f} MB"
+
+    lines = [f"{corpus}", f"  {'read':32}{size(funnel['read'])}"]
+    for step, rules in funnel["removed"].items():
+        lines += [f"  {f'- {step}: {rule}':32}{size(removed)}" for rule, removed in rules.items()]
+    for kind, count in funnel["duplicates"].items():
+        lines.append(f"  {f'- duplicates: {kind}':32}{count:>12,} documents")
+    lines.append(f"  {'kept':32}{size(funnel['kept'])}")
+    if funnel["set_aside"]:
+        lines.append(f"  {funnel['set_aside']:,} pages without a text: see set-aside.jsonl")
+    return "\n".join(lines)
+
+
+app.command()(overlap)
 
 
 def _stats_text(corpus: Path, found: dict[str, Any]) -> str:

@@ -2,8 +2,7 @@
 
 HTML goes through resiliparse, which keeps the main content (GPT-2, section 2.1, used Dragnet and Newspaper, both
 unmaintained since), or through trafilatura on request. The encoding is what the server said, else what the page
-says, else what its bytes look like. Project Gutenberg's licence at both ends of a book goes, wiki markup becomes
-prose.
+says, else what its bytes look like. Wiki markup becomes prose.
 
 Extractors are C code fed with whatever the web holds: a page of 100,000 nested tags keeps one busy for minutes,
 another ends the process. `Extractor` therefore works in a process of its own, which may die or be stopped when a
@@ -33,11 +32,6 @@ _AHEAD = 16  # pages sent before their texts are awaited
 _FRAME = struct.Struct("<BI")
 
 _PLAIN = (("\r\n", "\n"), ("\r", "\n"), ("\x00", ""), ("\xa0", " "), ("\ufeff", ""), ("\xad", ""))
-_GUTENBERG_START = re.compile(r"^\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG.*?\*\*\*[^\n]*\n", re.M | re.S)
-_GUTENBERG_END = re.compile(
-    r"^(?:\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG|End of (?:the )?Project Gutenberg)", re.M
-)
-_PRODUCED_BY = re.compile(r"\A\s*(?:Produced by|E-text prepared by)[^\n]*(?:\n[^\n]+)*\n\n", re.I)
 
 
 class Extractor:
@@ -162,7 +156,7 @@ def extract(page: Page, name: str = "resiliparse") -> str:
         chapters = (decode(chapter, page.charset) for chapter in page.data.split(CHAPTER))
         return tidy("\n\n".join(_whole_text(chapter) for chapter in chapters))
     text = decode(page.data, page.charset)
-    return tidy(wiki_text(text) if page.kind == "wikitext" else without_gutenberg(text))
+    return tidy(wiki_text(text) if page.kind == "wikitext" else text)
 
 
 def decode(data: bytes, charset: str = "") -> str:
@@ -178,18 +172,6 @@ def decode(data: bytes, charset: str = "") -> str:
     found = detect_encoding(data, from_html_meta=True) or "utf-8"
     text: str = bytes_to_str(data, found)
     return text
-
-
-def without_gutenberg(text: str) -> str:
-    """A book of Project Gutenberg without its header, its producers' note and its licence."""
-    start = _GUTENBERG_START.search(text)
-    if start is None:
-        return text
-    text = text[start.end() :]
-    end = _GUTENBERG_END.search(text)
-    if end is not None:
-        text = text[: end.start()]
-    return _PRODUCED_BY.sub("", text.lstrip("\n") if text.strip() else "")
 
 
 def tidy(text: str) -> str:

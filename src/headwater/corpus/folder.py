@@ -80,18 +80,23 @@ def read_documents(corpus: Path) -> Iterator[Document]:
 
     Raises FolderError when the folder is missing, incomplete, damaged or of another kind.
     """
+    for path in shard_paths(corpus):
+        yield from read_shard(path)
+
+
+def read_shard(path: Path) -> Iterator[Document]:
+    """Stream the documents of one Parquet file that `write_documents` wrote."""
     import pyarrow.parquet
 
-    for path in shard_paths(corpus):
-        with pyarrow.parquet.ParquetFile(path) as file:
-            labels = [name for name in file.schema_arrow.names if name not in COLUMNS]
-            groups = range(file.num_row_groups)  # one at a time: a batch may reach over many
-            for batch in (b for group in groups for b in file.iter_batches(_BATCH_DOCUMENTS, [group])):
-                for row in batch.to_pylist():
-                    yield Document(
-                        **{name: row[name] for name in COLUMNS},
-                        labels={name: row[name] for name in labels if row[name] is not None},
-                    )
+    with pyarrow.parquet.ParquetFile(path) as file:
+        labels = [name for name in file.schema_arrow.names if name not in COLUMNS]
+        groups = range(file.num_row_groups)  # one at a time: a batch may reach over many
+        for batch in (b for group in groups for b in file.iter_batches(_BATCH_DOCUMENTS, [group])):
+            for row in batch.to_pylist():
+                yield Document(
+                    **{name: row[name] for name in COLUMNS},
+                    labels={name: row[name] for name in labels if row[name] is not None},
+                )
 
 
 def measure(corpus: Path) -> Size:

@@ -91,11 +91,14 @@ class MinHash:
         return np.unique(_scramble(grams))
 
 
-def candidate_pairs(signatures: Sequence[Path]) -> Iterator[npt.NDArray[np.int64]]:
+def candidate_pairs(
+    signatures: Sequence[Path], gone: npt.NDArray[np.bool_] | None = None
+) -> Iterator[npt.NDArray[np.int64]]:
     """Pairs that share a band key, (pairs, 2) arrays of document numbers, the smaller first, band by band.
 
     `signatures` are .npy files of (documents, bands) keys; documents are numbered through all of them in order.
-    Of a group with one key each document is paired with the first and with the one before it.
+    Documents that are `gone` already, (documents,) bool, take no part. Of a group with one key each document is
+    paired with the first and with the one before it.
     """
     arrays = [np.load(path, mmap_mode="r", allow_pickle=False) for path in signatures]
     arrays = [array for array in arrays if len(array)]
@@ -113,6 +116,8 @@ def candidate_pairs(signatures: Sequence[Path]) -> Iterator[npt.NDArray[np.int64
             ]
             keys = np.concatenate([keys for keys, _ in chosen])
             numbers = np.concatenate([numbers for _, numbers in chosen])
+            if gone is not None:
+                keys, numbers = keys[~gone[numbers]], numbers[~gone[numbers]]
             pairs = _pairs_of_equal_keys(keys, numbers)
             if len(pairs):
                 yield pairs
@@ -123,12 +128,14 @@ def find_duplicates(
     read_texts: Callable[[Sequence[int]], Iterable[tuple[int, str]]],
     scratch: Path,
     similarity: float = SIMILARITY,
+    gone: npt.NDArray[np.bool_] | None = None,
 ) -> dict[int, int]:
     """Number of each document that goes -> number of the earlier one that stays and is like it.
 
-    `read_texts` gives (number, text) of the documents asked for, in ascending order; `scratch` is a file to use.
+    `read_texts` gives (number, text) of the documents asked for, in ascending order; `scratch` is a file to use;
+    documents that are `gone` already, (documents,) bool, take no part.
     """
-    found = list(candidate_pairs(signatures))
+    found = list(candidate_pairs(signatures, gone))
     if not found:
         return {}
     pairs = np.unique(np.concatenate(found), axis=0)
@@ -143,7 +150,7 @@ def find_duplicates(
     groups: dict[int, list[int]] = {}
     for place, first in clusters(similar).items():
         groups.setdefault(first, [first]).append(place)
-    gone: dict[int, int] = {}
+    duplicates: dict[int, int] = {}
     for group in groups.values():
         stays: list[int] = []
         for place in group:
@@ -151,9 +158,9 @@ def find_duplicates(
             if like is None:
                 stays.append(place)
             else:
-                gone[int(wanted[place])] = int(wanted[like])
+                duplicates[int(wanted[place])] = int(wanted[like])
     sets.remove()
-    return gone
+    return duplicates
 
 
 def jaccard(one: Keys, other: Keys) -> float:

@@ -1,123 +1,237 @@
 """From sources to a corpus folder: `headwater corpus build`.
 
-A source is `python-docs` or a path. Documents stream through the steps of the recipe into Parquet; what
-each source gave and what each step removed is counted in `funnel.json` in the corpus folder. The order of
-documents is the order of the sources, and within each the source's own. GPT-2's paper cleans web pages
-(section 2.1); text that somebody chose needs none of that, so the one recipe here, `plain`, only removes
-exact duplicates.
+A source is `python-docs`, a file, a folder, or another corpus. Tasks read it and take the steps of the recipe
+(`recipes`, `engine`); then duplicates go, which needs to see all documents, and what stays is written as one
+corpus. Its order is the order of the sources, and within each the source's own; of duplicates the first stays.
+Nothing of that depends on the number of workers.
+
+Beside the documents lie `funnel.json` (what each source gave and each rule removed, with examples),
+`set-aside.jsonl` (pages of which no text could be had, with the reason) and, for python-docs, `packages.json`.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headwater.corpus import python_docs
-from headwater.corpus.duplicates import ExactDuplicates
-from headwater.corpus.folder import Document, write_documents
-from headwater.corpus.text import other_files, read_text_source, source_files
-from headwater.errors import DataError, UsageError
+from headwater.corpus.engine import ACCOUNT, FINGERPRINTS, KEYS, Plan, run_tasks
+from headwater.corpus.folder import Document, read_shard, write_documents
+from headwater.corpus.recipes import BuildConfig, make_steps
+from headwater.corpus.sources import BUILT_IN, other_files, plan_tasks
+from headwater.corpus.steps import Funnel
+from headwater.errors import DataError, HeadwaterError, StorageError, UsageError
 from headwater.progress import SILENT, Progress
-from headwater.provenance import MANIFEST, Stage
-from headwater.storage import read_json, write_json
+from headwater.provenance import Stage
+from headwater.storage import read_json, storage_errors, write_json, write_text
 
-BUILT_IN = (python_docs.SOURCE,)
 FUNNEL = "funnel.json"
 PACKAGES = "packages.json"
+ASIDE = "set-aside.jsonl"
 
 
-@dataclass
-class _Tally:
-    documents: int = 0
-    bytes: int = 0
-
-    def count(self, documents: Iterator[Document], progress: Progress = SILENT) -> Iterator[Document]:
-        for document in documents:
-            self.documents += 1
-            self.bytes += len(document.text.encode("utf-8"))
-            if self.documents % 100 == 0:
-                progress.advance(self.documents)
-            yield document
-
-
-def build(sources: Sequence[str | Path], out: Path, *, progress: Progress = SILENT) -> None:
-    """Gather `sources` into the corpus folder `out`, or find it there.
+def build(
+    sources: Sequence[str | Path],
+    out: Path,
+    config: BuildConfig | None = None,
+    *,
+    workers: int = 1,
+    progress: Progress = SILENT,
+) -> None:
+    """Gather `sources` into the corpus folder `out`, or find it there; a build that was killed goes on.
 
     A corpus of `python-docs` that is there already is kept even where other packages are installed by now,
     with a note: what was built on it stays valid. Raises DataError for a source that holds nothing usable.
     """
+    config = config or BuildConfig()
     if not sources:
         raise UsageError("no source is named", expected=f"{' or '.join(BUILT_IN)}, or files and folders")
     paths = {f"source-{index}": Path(s) for index, s in enumerate(sources) if str(s) not in BUILT_IN}
     for path in paths.values():
         _check(path)
+    tasks = tuple(plan_tasks(sources))
     names = [str(s) if str(s) in BUILT_IN else Path(s).name for s in sources]
-    stage = Stage(out, kind="corpus", config={"recipe": "plain", "sources": names}, inputs=paths)
+    stage = Stage(out, kind="corpus", config={**config.to_dict(), "sources": names}, inputs=paths)
     if stage.is_complete():
         progress.note(f"{out} is complete already")
         if len(paths) < len(sources):
             _note_other_packages(out, progress)
         return
-    with stage.write() as work:
-        _fill(work, sources, progress)
+    make_steps(config)  # what is wrong with the configuration shows before any work
+    for path in paths.values():
+        others = other_files(path)
+        if others:
+            progress.note(f"{path}: {len(others)} files of other kinds are left out")
+    plan = Plan(_parts_folder(stage), config, tasks)
+    with storage_errors(out):
+        plan.folder.mkdir(parents=True, exist_ok=True)
+    progress.start("corpus", unit="documents")
+    try:
+        with storage_errors(out):
+            run_tasks(plan, workers, progress.advance)
+        with stage.write() as work:
+            kept = _assemble(plan, work, sources)
+    except StorageError:
+        raise  # what is complete is kept for the next run
+    except HeadwaterError:
+        shutil.rmtree(plan.folder, ignore_errors=True)
+        raise
+    shutil.rmtree(plan.folder, ignore_errors=True)
+    funnel = read_funnel(out)
+    for note in funnel["notes"]:
+        progress.note(note)
+    progress.finish(f"{kept['documents']:,} documents, {kept['bytes'] / 1e6:.1f} MB")
 
 
 def read_funnel(corpus: Path) -> dict[str, Any]:
-    """What each source gave and each step removed: sources, duplicates {exact}, kept {documents, bytes}."""
+    """What each source gave and each rule removed.
+
+    Keys: sources [{source, documents, bytes, …}], read, removed {step: {rule: {documents, bytes, examples}}},
+    duplicates {exact, near}, examples {exact, near}, set_aside, notes, kept {documents, bytes}.
+    """
     funnel: dict[str, Any] = read_json(corpus / FUNNEL)
     return funnel
 
 
-def _fill(work: Path, sources: Sequence[str | Path], progress: Progress) -> None:
+def _assemble(plan: Plan, work: Path, sources: Sequence[str | Path]) -> dict[str, int]:
+    """Join the parts into the open stage folder without duplicates; returns what was kept."""
+    funnel, aside, given = Funnel(), [], _sources_given(sources)
+    for number, task in enumerate(plan.tasks):
+        found = read_json(plan.part(number) / ACCOUNT)
+        part = Funnel.from_dict(found["funnel"])
+        funnel.add(part)
+        aside += found["aside"]
+        entry = given[task.source]
+        entry["documents"] += part.read.documents
+        entry["bytes"] += part.read.bytes
+        entry.update(found["details"])
+    for source, entry in zip(sources, given, strict=True):
+        if not entry["documents"]:
+            raise DataError(f"{source} is empty: it holds no text", repair="Name a file or folder with text")
+    duplicates = _Duplicates(plan, work)
+    kept = {"documents": 0, "bytes": 0}
+    write_documents(_counted(duplicates.without(_documents(plan)), kept), work)
+    if not kept["documents"]:
+        raise DataError(
+            f"the recipe {plan.config.recipe!r} removed all of {funnel.read.documents:,} documents",
+            repair=f"Loosen it with --set: removed were {_worst(funnel)}",
+        )
+    write_json(
+        work / FUNNEL,
+        {
+            "sources": given,
+            **funnel.to_dict(),
+            "duplicates": duplicates.counts,
+            "examples": duplicates.examples,
+            "set_aside": len(aside),
+            "kept": kept,
+        },
+    )
+    if aside:
+        write_text(work / ASIDE, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in aside))
+    if any(task.kind == "python-docs" for task in plan.tasks):
+        packages = python_docs.installed_packages(python_docs.Roots.of_interpreter())
+        write_json(work / PACKAGES, packages)
+    return kept
+
+
+class _Duplicates:
+    """Which documents of all parts go because an earlier one is the same, or nearly."""
+
+    def __init__(self, plan: Plan, work: Path) -> None:
+        import numpy as np
+
+        parts = [plan.part(number) for number in range(len(plan.tasks))]
+        fingerprints = np.concatenate([np.load(part / FINGERPRINTS, allow_pickle=False) for part in parts])
+        count = len(fingerprints)
+        order = np.lexsort((fingerprints[:, 1], fingerprints[:, 0]))  # stable: the first of equals comes first
+        same = (fingerprints[order[1:]] == fingerprints[order[:-1]]).all(axis=1)
+        self._exact = np.zeros(count, bool)
+        self._exact[order[1:][same]] = True
+        self._near: dict[int, int] = {}
+        if plan.config.near_duplicates:
+            from headwater.corpus.near_duplicates import find_duplicates
+
+            self._near = find_duplicates(
+                [part / KEYS for part in parts],
+                lambda wanted: _texts(plan, wanted),
+                work / ".shingles",
+                plan.config.similarity,
+                self._exact,
+            )
+        self.counts = {"exact": int(self._exact.sum())}
+        self.examples: dict[str, list[dict[str, str]]] = {"exact": []}
+        if plan.config.near_duplicates:
+            self.counts["near"] = len(self._near)
+            self.examples["near"] = []
+
+    def without(self, documents: Iterator[Document]) -> Iterator[Document]:
+        """Stream the documents that stay."""
+        for number, document in enumerate(documents):
+            kind = "exact" if self._exact[number] else "near" if number in self._near else ""
+            if not kind:
+                yield document
+            elif len(self.examples[kind]) < 10:
+                text = document.text[:300]
+                self.examples[kind].append({"source": document.source, "url": document.url, "text": text})
+
+
+def _texts(plan: Plan, wanted: Sequence[int]) -> Iterator[tuple[int, str]]:
+    numbers = iter(wanted)
+    following = next(numbers, None)
+    for number, document in enumerate(_documents(plan)):
+        if number == following:
+            yield number, document.text
+            following = next(numbers, None)
+
+
+def _documents(plan: Plan) -> Iterator[Document]:
+    """All documents of all parts, in order."""
+    for number in range(len(plan.tasks)):
+        for shard in sorted(plan.part(number).glob("documents-*.parquet")):
+            yield from read_shard(shard)
+
+
+def _counted(documents: Iterator[Document], kept: dict[str, int]) -> Iterator[Document]:
+    for document in documents:
+        kept["documents"] += 1
+        kept["bytes"] += len(document.text.encode("utf-8"))
+        yield document
+
+
+def _sources_given(sources: Sequence[str | Path]) -> list[dict[str, Any]]:
     given: list[dict[str, Any]] = []
-    duplicates = ExactDuplicates()
-
-    def documents() -> Iterator[Document]:
-        for source in sources:
-            tally = _Tally()
-            details: dict[str, Any] = {}
-            yield from tally.count(_read(source, details, work, progress))
-            given.append({"source": Path(source).name, **vars(tally), **details})
-
-    kept = _Tally()
-    progress.start("corpus", unit="documents")
-    written = write_documents(kept.count(duplicates(documents()), progress), work)
-    if not written:
-        raise DataError("no source holds any text", repair="Name a file or folder with text")
-    funnel = {"sources": given, "duplicates": {"exact": duplicates.removed}, "kept": vars(kept)}
-    write_json(work / FUNNEL, funnel)
-    progress.finish(f"{kept.documents:,} documents, {kept.bytes / 1e6:.1f} MB")
+    for source in sources:
+        entry: dict[str, Any] = {"source": Path(source).name, "documents": 0, "bytes": 0}
+        others = [] if str(source) in BUILT_IN else other_files(Path(source))
+        given.append({**entry, "left_out": others} if others else entry)
+    return given
 
 
-def _read(source: str | Path, details: dict[str, Any], work: Path, progress: Progress) -> Iterator[Document]:
-    if str(source) not in BUILT_IN:
-        path = Path(source)
-        details["left_out"] = other_files(path)
-        if details["left_out"]:
-            progress.note(f"{path}: {len(details['left_out'])} files of other kinds are left out")
-        yield from read_text_source(path)
-        return
-    roots = python_docs.Roots.of_interpreter()
-    findings = python_docs.Findings()
-    yield from python_docs.read_python_docs(roots, findings)
-    details |= vars(findings)
-    write_json(work / PACKAGES, python_docs.installed_packages(roots))
-    if findings.unreadable:
-        progress.note(f"{len(findings.unreadable)} source files could not be parsed and are left out")
+def _worst(funnel: Funnel) -> str:
+    rules = [(r.documents, f"{s}: {name}") for s, found in funnel.removed.items() for name, r in found.items()]
+    return ", ".join(f"{count:,} by {rule}" for count, rule in sorted(rules, reverse=True)[:3]) or "duplicates"
+
+
+def _parts_folder(stage: Stage) -> Path:
+    """Beside `out`, a name of its own for what is built from what."""
+    built = json.dumps([stage.config, [(entry.role, entry.identity) for entry in stage.inputs]], sort_keys=True)
+    key = hashlib.sha256(built.encode()).hexdigest()[:12]
+    return stage.out.with_name(f".{stage.out.name}.{key}.parts")
 
 
 def _check(path: Path) -> None:
-    """Fail before anything is hashed or written where a source cannot be one."""
+    """Fail before anything is hashed where a name is neither a path nor a built-in source."""
     if not path.exists() and path.name == str(path):
         raise DataError(
             f"{path} is neither a file, a folder, nor a built-in source",
             expected=f"{' or '.join(BUILT_IN)}, or a path",
             repair="Check the spelling",
         )
-    if not (path / MANIFEST).is_file():
-        source_files(path)
 
 
 def _note_other_packages(out: Path, progress: Progress) -> None:

@@ -1,10 +1,8 @@
-"""The user's own text as documents: .txt, .md, .jsonl, .parquet, in any language, files or folders of them.
+"""The user's own text as documents: .txt, .md, .jsonl, .parquet, in any language.
 
 Decided here: a text file is one document, or several where it holds `<|endoftext|>`; JSON Lines and Parquet
 give one document a row, from the field `text` (and `url`, `date`, `language` where they are texts). A file
-named on the command line is read whatever its suffix, as plain text where that says nothing; a folder gives
-its files of these four kinds, sorted by name, hidden ones left out. A corpus folder of Headwater gives its
-documents with their labels.
+is read whatever its suffix, as plain text where that says nothing.
 
 Line ends become "\\n" and blank lines at both ends of a document go; nothing else of a text is changed.
 Files are read in blocks, so that one document at a time is in memory. Text that is not UTF-8, binary files
@@ -20,9 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headwater.corpus.folder import Document, make_id, read_documents
+from headwater.corpus.folder import Document, make_id
 from headwater.errors import DataError
-from headwater.provenance import MANIFEST
 from headwater.storage import decode_text
 
 SEPARATOR = "<|endoftext|>"
@@ -32,57 +29,11 @@ _BLOCK_BYTES = 4 * 1024**2
 _FIELDS = ("url", "date", "language")
 
 
-def read_text_source(source: Path) -> Iterator[Document]:
-    """Stream the documents of a file, a folder, or a corpus folder.
+def read_text_file(path: Path, name: str) -> Iterator[Document]:
+    """Stream the documents of one file, `name` their source.
 
-    Raises DataError when the source does not exist, holds no text, or holds a file that cannot be used.
+    Raises DataError when it does not exist or cannot be used.
     """
-    if (source / MANIFEST).is_file():
-        yield from read_documents(source)
-        return
-    count = 0
-    for path in source_files(source):
-        name = path.relative_to(source.parent).as_posix()
-        for document in _read_file(path, name):
-            count += 1
-            yield document
-    if not count:
-        raise DataError(f"{source} is empty: it holds no text", repair="Name a file or folder with text")
-
-
-def source_files(source: Path) -> list[Path]:
-    """The files that a source stands for, in order; raises DataError when there is none."""
-    if source.is_file():
-        return [source]
-    if not source.is_dir():
-        raise DataError(f"{source} does not exist", expected="a text file or a folder", repair="Check the path")
-    files = [path for path in _visible_files(source) if path.suffix.lower() in SUFFIXES]
-    if not files:
-        raise DataError(
-            f"{source} holds no text file",
-            expected=f"files that end in {', '.join(SUFFIXES)}",
-            repair="Name the files themselves if their names end otherwise",
-        )
-    return files
-
-
-def other_files(source: Path) -> list[str]:
-    """Names of the files in a folder that it does not stand for, since they end otherwise."""
-    if not source.is_dir() or (source / MANIFEST).is_file():
-        return []
-    others = [path for path in _visible_files(source) if path.suffix.lower() not in SUFFIXES]
-    return [path.relative_to(source).as_posix() for path in others]
-
-
-def _visible_files(folder: Path) -> list[Path]:
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
-
-
-def _read_file(path: Path, name: str) -> Iterator[Document]:
     suffix = path.suffix.lower()
     rows = {".jsonl": _jsonl_rows, ".parquet": _parquet_rows}.get(suffix, _text_rows)(path)
     for position, row in enumerate(rows):

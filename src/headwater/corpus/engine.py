@@ -1,0 +1,264 @@
+"""Tasks done by any number of workers, each task once and whole, in any order, with one result.
+
+A task reads its files, takes the steps and writes a part: documents, their fingerprints, their band keys, and
+an account, in a folder that gets its name when all of it is there. A killed build therefore goes on where it
+was. A worker is a process; one that dies is replaced and its task tried again, ATTEMPTS times in all. The plan
+is a JSON file, so that a worker may as well run on another machine that shares the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from headwater import errors
+from headwater.corpus.duplicates import FINGERPRINT_BYTES, text_fingerprint
+from headwater.corpus.folder import Document, write_documents
+from headwater.corpus.recipes import BuildConfig, make_steps
+from headwater.corpus.sources import Account, Task, read_task
+from headwater.corpus.steps import Funnel, run_steps
+from headwater.errors import HeadwaterError, StorageError
+from headwater.storage import read_json, write_json
+
+ATTEMPTS = 3
+ACCOUNT, FINGERPRINTS, KEYS = "account.json", "fingerprints.npy", "keys.npy"
+_PLAN = "plan.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All tasks of a build, how to do them, and the folder for their parts."""
+
+    folder: Path
+    config: BuildConfig
+    tasks: tuple[Task, ...]
+
+    def save(self) -> None:
+        """Write the plan into its folder, for workers to read."""
+        tasks = [asdict(task) for task in self.tasks]
+        write_json(self.folder / _PLAN, {"config": self.config.to_dict(), "tasks": tasks})
+
+    @classmethod
+    def load(cls, folder: Path) -> Plan:
+        """The plan that lies in a folder."""
+        found = read_json(folder / _PLAN)
+        tasks = tuple(Task(**{**task, "files": tuple(task["files"])}) for task in found["tasks"])
+        return cls(folder, BuildConfig.build(found["config"]), tasks)
+
+    def part(self, number: int) -> Path:
+        """The folder of a task's part; it exists when the task is done."""
+        return self.folder / f"{number:06d}"
+
+    def missing(self) -> list[int]:
+        """Tasks that are still to be done."""
+        return [number for number in range(len(self.tasks)) if not self.part(number).is_dir()]
+
+
+def run_task(plan: Plan, number: int, seen: Callable[[int], None] = lambda count: None) -> None:
+    """Do one task, unless it is done; `seen` is told how many documents were kept so far."""
+    part = plan.part(number)
+    if part.is_dir():
+        return
+    work = part.with_name(f".{part.name}.{os.getpid()}")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    try:
+        _fill_part(work, plan.config, plan.tasks[number], seen)
+        try:
+            work.rename(part)
+        except OSError:
+            if not part.is_dir():  # another worker, thought dead, was not
+                raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def run_tasks(plan: Plan, workers: int, done: Callable[[int], None]) -> None:
+    """Do all missing tasks with so many processes; `done` is told the number of documents kept so far.
+
+    Raises what a task raised, StorageError for a task whose worker died ATTEMPTS times.
+    """
+    missing = plan.missing()
+    if workers == 1 or len(missing) <= 1:
+        kept = 0
+        for number in missing:
+            begun = kept
+            run_task(plan, number, lambda count, begun=begun: done(begun + count))  # type: ignore[misc]
+            kept += _kept(plan.part(number))
+        return
+    plan.save()
+    _Workers(plan, missing, done).run(min(workers, len(missing)))
+
+
+class _Workers:
+    """Processes that ask for tasks until none is left."""
+
+    def __init__(self, plan: Plan, missing: list[int], done: Callable[[int], None]) -> None:
+        self._plan, self._done = plan, done
+        self._tasks: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
+        for number in missing:
+            self._tasks.put((number, 1))
+        self._left = len(missing)
+        self._kept = 0
+        self._failure: HeadwaterError | None = None
+        self._lock = threading.Lock()
+        self._processes: set[subprocess.Popen[str]] = set()
+
+    def run(self, workers: int) -> None:
+        threads = [threading.Thread(target=self._work) for _ in range(workers)]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        finally:  # an interruption ends the workers too
+            with self._lock:
+                self._left = 0
+                for process in self._processes:
+                    process.kill()
+            for thread in threads:
+                thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _work(self) -> None:
+        process: subprocess.Popen[str] | None = None
+        while self._left and self._failure is None:
+            try:
+                number, attempt = self._tasks.get(timeout=0.2)
+            except queue.Empty:
+                continue  # another worker may yet fail and give its task back
+            if process is None:
+                process = self._start()
+            reply = _ask(process, number)
+            with self._lock:
+                if reply is None:
+                    self._processes.discard(process)
+                    process.wait()
+                    process = None
+                    self._died(number, attempt)
+                elif "error" in reply:
+                    self._failure = self._failure or _error(reply["error"])
+                else:
+                    self._left -= 1
+                    self._kept += reply["kept"]
+                    self._done(self._kept)
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    def _died(self, number: int, attempt: int) -> None:
+        if not self._left:
+            return
+        if attempt < ATTEMPTS:
+            self._tasks.put((number, attempt + 1))
+            return
+        files = ", ".join(self._plan.tasks[number].files[:3])
+        self._failure = StorageError(
+            f"the worker that read {files} died {ATTEMPTS} times",
+            repair="See whether memory ran out: with fewer --workers each has more; what is complete is kept",
+        )
+
+    def _start(self) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "headwater.corpus.engine", str(self._plan.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+        with self._lock:
+            self._processes.add(process)
+        return process
+
+
+def _ask(process: subprocess.Popen[str], number: int) -> dict[str, Any] | None:
+    """A worker's answer to a task; None where the worker died over it."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(f"{number}\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+    except OSError:
+        line = ""
+    if not line.endswith("\n"):
+        process.stdout.close()
+        return None
+    reply: dict[str, Any] = json.loads(line)
+    return reply
+
+
+def _error(described: dict[str, str]) -> HeadwaterError:
+    kind = getattr(errors, described.pop("class"))
+    error: HeadwaterError = kind(described.pop("seen"), **described)
+    return error
+
+
+def _fill_part(work: Path, config: BuildConfig, task: Task, seen: Callable[[int], None]) -> None:
+    import numpy as np
+
+    account, funnel = Account(), Funnel()
+    fingerprints: list[bytes] = []
+    keys: list[Any] = []
+    hasher = None
+    if config.near_duplicates:
+        from headwater.corpus.near_duplicates import MinHash
+
+        hasher = MinHash()
+
+    def kept() -> Iterator[Document]:
+        for document in run_steps(read_task(task, config, account), make_steps(config), funnel):
+            fingerprints.append(text_fingerprint(document.text))
+            if hasher is not None:
+                keys.append(hasher.keys(document.text))
+            if len(fingerprints) % 100 == 0:
+                seen(len(fingerprints))
+            yield document
+
+    write_documents(kept(), work)
+    joined = np.frombuffer(b"".join(fingerprints), ">u8").reshape(-1, FINGERPRINT_BYTES // 8)
+    np.save(work / FINGERPRINTS, joined, allow_pickle=False)
+    if hasher is not None:
+        stacked = np.stack(keys) if keys else np.empty((0, hasher.bands), np.uint64)
+        np.save(work / KEYS, stacked, allow_pickle=False)
+    funnel.notes += account.notes
+    found = {"funnel": funnel.to_dict(), "aside": account.aside, "details": account.details}
+    write_json(work / ACCOUNT, found)
+
+
+def _kept(part: Path) -> int:
+    kept: int = read_json(part / ACCOUNT)["funnel"]["kept"]["documents"]
+    return kept
+
+
+def _serve(folder: Path) -> None:
+    """A worker: task numbers from stdin, one JSON line each to stdout."""
+    answers, sys.stdout = sys.stdout, sys.stderr
+    plan = Plan.load(folder)
+    for line in sys.stdin:
+        number = int(line)
+        try:
+            run_task(plan, number)
+            reply: dict[str, Any] = {"kept": _kept(plan.part(number))}
+        except HeadwaterError as error:
+            described = {"seen": error.seen, "expected": error.expected, "repair": error.repair}
+            reply = {"error": {"class": type(error).__name__, **described}}
+        answers.write(json.dumps(reply) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    _serve(Path(sys.argv[1]))

@@ -1,0 +1,145 @@
+"""What a corpus is made of and by which rules: the recipes of `headwater corpus build`, every choice visible.
+
+| recipe | for | steps |
+|---|---|---|
+| plain | text that somebody chose | exact duplicates go; nothing else is changed |
+| webtext | GPT-2 (section 2.1): pages behind links | main text, no Wikipedia, English, clean, no near duplicates |
+| books | GPT-1 (section 4.1): long contiguous texts | any encoding, Gutenberg's frame off, only long texts |
+
+A recipe is a starting point: each key of `BuildConfig` can be set in a TOML file or by `--set`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from headwater.config import Config, nearest, read_toml
+from headwater.corpus.folder import Document
+from headwater.corpus.steps import Step
+from headwater.errors import UsageError
+
+RecipeName = Literal["plain", "webtext", "books"]
+
+
+class BuildConfig(Config):
+    """Every choice of a build.
+
+    `any_encoding`: text files may be in any encoding, which is detected. `minimum_characters`: shorter documents
+    go. `languages` and `minimum_score` belong to `language`, `clean_without` (rules left out) to `clean`,
+    `similarity` to `near_duplicates`.
+    """
+
+    recipe: RecipeName = "plain"
+    extractor: str = "resiliparse"
+    any_encoding: bool = False
+    gutenberg: bool = False
+    minimum_characters: int = 0
+    wikipedia: bool = False
+    language: bool = False
+    languages: tuple[str, ...] = ("en",)
+    minimum_score: float = 0.65
+    clean: bool = False
+    clean_without: tuple[str, ...] = ()
+    near_duplicates: bool = False
+    similarity: float = 0.8
+
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "webtext": {
+        "any_encoding": True,
+        "gutenberg": True,
+        "wikipedia": True,
+        "language": True,
+        "clean": True,
+        "near_duplicates": True,
+    },
+    # 20,000 characters are some 5,000 tokens, ten windows of GPT-1: ours, the paper gives no figure.
+    "books": {"any_encoding": True, "gutenberg": True, "minimum_characters": 20_000, "near_duplicates": True},
+}
+
+
+def load_recipe(name_or_file: str, overrides: Mapping[str, Any] | None = None) -> BuildConfig:
+    """The configuration of a recipe by name, or of a TOML file, which may name its starting point as `recipe`."""
+    given: Mapping[str, Any] = {"recipe": name_or_file}
+    source = "--set"
+    if name_or_file not in RECIPES:
+        path = Path(name_or_file)
+        if not path.is_file():
+            raise UsageError(
+                f"{name_or_file!r} is no recipe",
+                expected=f"{', '.join(RECIPES)}, or a TOML file",
+                repair=nearest(name_or_file, RECIPES).capitalize(),
+            )
+        given, source = read_toml(path), name_or_file
+    base = RECIPES.get(str(given.get("recipe", "plain")), {})
+    return BuildConfig.build(base, given, overrides or {}, source=source)
+
+
+def make_steps(config: BuildConfig) -> list[Step]:
+    """The steps of a configuration, in the order in which documents meet them."""
+    steps: list[Step] = []
+    if config.gutenberg:
+        steps.append(Gutenberg())
+    if config.minimum_characters:
+        steps.append(Long(config.minimum_characters))
+    if config.wikipedia:
+        from headwater.corpus.wikipedia import Wikipedia
+
+        steps.append(Wikipedia())
+    if config.language:
+        from headwater.corpus.language import Language
+
+        steps.append(Language(config.languages, config.minimum_score))
+    if config.clean:
+        from headwater.corpus.clean import Clean
+
+        steps.append(Clean(config.clean_without))
+    return steps
+
+
+class Long(Step):
+    """Removes documents below a number of characters; rule: `short`."""
+
+    name = "length"
+
+    def __init__(self, minimum: int) -> None:
+        self.minimum = minimum
+
+    def apply(self, document: Document) -> Document | str:
+        """See Step."""
+        return "short" if len(document.text) < self.minimum else document
+
+
+class Gutenberg(Step):
+    """Takes Project Gutenberg's header, producers' note and licence off a book; removes what is nothing else."""
+
+    name = "gutenberg"
+
+    def apply(self, document: Document) -> Document | str:
+        """See Step; rule: `only licence`."""
+        text = without_gutenberg(document.text).strip("\n")
+        if text == document.text:
+            return document
+        return replace(document, text=text) if text.strip() else "only licence"
+
+
+_START = re.compile(r"^\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG.*?\*\*\*[^\n]*\n", re.M | re.S)
+_END = re.compile(r"^(?:\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG|End of (?:the )?Project Gutenberg)", re.M)
+_PRODUCED_BY = re.compile(r"\A\s*(?:Produced by|E-text prepared by)[^\n]*(?:\n[^\n]+)*\n\n", re.I)
+
+
+def without_gutenberg(text: str) -> str:
+    """The book between the marks that Project Gutenberg sets; a text without them is returned as it is."""
+    start = _START.search(text)
+    if start is None:
+        return text
+    text = text[start.end() :]
+    end = _END.search(text)
+    if end is not None:
+        text = text[: end.start()]
+    return _PRODUCED_BY.sub("", text.lstrip("\n") if text.strip() else "")

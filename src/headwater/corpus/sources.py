@@ -1,0 +1,183 @@
+"""From the sources that a user names to tasks, and from a task to documents.
+
+A task is what one worker does at a time: some files of one source, or all of a source that is no files. Tasks
+depend on the sources alone, never on the number of workers, and so does everything made from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from headwater.corpus import python_docs
+from headwater.corpus.folder import Document, make_id, read_documents
+from headwater.corpus.pages import SUFFIXES as PAGE_SUFFIXES
+from headwater.corpus.pages import Page, holds_pages, read_pages
+from headwater.corpus.recipes import BuildConfig
+from headwater.corpus.text import SEPARATOR, TEXT_SUFFIXES, read_text_file
+from headwater.corpus.text import SUFFIXES as ROW_SUFFIXES
+from headwater.errors import DataError
+from headwater.provenance import MANIFEST
+from headwater.storage import read_bytes
+
+BUILT_IN = (python_docs.SOURCE,)
+SUFFIXES = (*ROW_SUFFIXES, *PAGE_SUFFIXES)
+# Files are put together in one task up to these figures; a larger file is a task of its own.
+TASK_BYTES = 64 * 1024**2
+TASK_FILES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Work for one worker; `files` are named from `root` on."""
+
+    source: int
+    kind: Literal["python-docs", "corpus", "files"]
+    root: str
+    files: tuple[str, ...] = ()
+
+
+@dataclass
+class Account:
+    """What reading a task met beside documents: texts that could not be had, sentences, figures of the source."""
+
+    aside: list[dict[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+def plan_tasks(sources: Sequence[str | Path]) -> list[Task]:
+    """The tasks of all sources in order; raises DataError for a source that cannot be one."""
+    tasks: list[Task] = []
+    for number, source in enumerate(sources):
+        path = Path(source)
+        if str(source) in BUILT_IN:
+            tasks.append(Task(number, "python-docs", ""))
+        elif (path / MANIFEST).is_file():
+            tasks.append(Task(number, "corpus", str(path.absolute())))
+        else:
+            root = path.absolute().parent
+            files = [file.absolute() for file in source_files(path)]
+            for group in _groups(files):
+                names = tuple(file.relative_to(root).as_posix() for file in group)
+                tasks.append(Task(number, "files", str(root), names))
+    return tasks
+
+
+def source_files(source: Path) -> list[Path]:
+    """The files that a source stands for, in order; raises DataError when there is none."""
+    if source.is_file():
+        return [source]
+    if not source.is_dir():
+        raise DataError(f"{source} does not exist", expected="a text file or a folder", repair="Check the path")
+    files = [path for path in _visible_files(source) if path.name.lower().endswith(SUFFIXES)]
+    if not files:
+        raise DataError(
+            f"{source} holds no text file",
+            expected=f"files that end in {', '.join(SUFFIXES)}",
+            repair="Name the files themselves if their names end otherwise",
+        )
+    return files
+
+
+def other_files(source: Path) -> list[str]:
+    """Names of the files in a folder that it does not stand for, since they end otherwise."""
+    if not source.is_dir() or (source / MANIFEST).is_file():
+        return []
+    others = [path for path in _visible_files(source) if not path.name.lower().endswith(SUFFIXES)]
+    return [path.relative_to(source).as_posix() for path in others]
+
+
+def read_task(task: Task, config: BuildConfig, account: Account) -> Iterator[Document]:
+    """Stream the documents of a task; `account` is filled on the way."""
+    if task.kind == "python-docs":
+        findings = python_docs.Findings()
+        yield from python_docs.read_python_docs(None, findings)
+        account.details |= vars(findings)
+        if findings.unreadable:
+            count = len(findings.unreadable)
+            account.notes.append(f"{count} source files could not be parsed and are left out")
+    elif task.kind == "corpus":
+        yield from read_documents(Path(task.root))
+    else:
+        paths = [(name, Path(task.root, name)) for name in task.files]
+        for pages, group in _runs(paths, config):
+            if pages:
+                yield from _extracted(group, config, account)
+            else:
+                for name, path in group:
+                    yield from read_text_file(path, name)
+
+
+def _runs(paths: list[tuple[str, Path]], config: BuildConfig) -> Iterator[tuple[bool, list[tuple[str, Path]]]]:
+    """The files in order, consecutive ones together that are all to be extracted, or all not."""
+    run: list[tuple[str, Path]] = []
+    kind = False
+    for name, path in paths:
+        pages = holds_pages(path) or (config.any_encoding and path.suffix.lower() in TEXT_SUFFIXES)
+        if run and pages != kind:
+            yield kind, run
+            run = []
+        kind = pages
+        run.append((name, path))
+    if run:
+        yield kind, run
+
+
+def _extracted(files: list[tuple[str, Path]], config: BuildConfig, account: Account) -> Iterator[Document]:
+    """The documents of files that hold pages, or text in any encoding."""
+    from headwater.corpus.extract import Extractor
+
+    names: dict[int, str] = {}
+
+    def pages() -> Iterator[Page]:
+        for name, path in files:
+            found = read_pages(path, account.notes) if holds_pages(path) else _text_page(path)
+            for page in found:
+                names[id(page)] = name
+                yield page
+
+    with Extractor(config.extractor) as extractor:
+        for page, text, reason in extractor.texts(pages()):
+            name = names.pop(id(page))
+            if reason:
+                account.aside.append({"source": name, "page": page.url or page.name, "reason": reason})
+                continue
+            texts = text.split(SEPARATOR) if page.kind == "text" and not page.url else [text]
+            for position, piece in enumerate(texts):
+                if piece.strip():
+                    yield Document(
+                        id=make_id(name, page.url or page.name, str(position), piece),
+                        text=piece.strip("\n"),
+                        source=name,
+                        url=page.url,
+                        date=page.date,
+                    )
+
+
+def _text_page(path: Path) -> Iterator[Page]:
+    yield Page(name=path.name, data=read_bytes(path), kind="text")
+
+
+def _groups(files: list[Path]) -> Iterator[list[Path]]:
+    group: list[Path] = []
+    size = 0
+    for file in files:
+        length = file.stat().st_size
+        if group and (size + length > TASK_BYTES or len(group) >= TASK_FILES):
+            yield group
+            group, size = [], 0
+        group.append(file)
+        size += length
+    if group:
+        yield group
+
+
+def _visible_files(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
