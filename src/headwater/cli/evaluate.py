@@ -27,6 +27,16 @@ def evaluate(
     out: Annotated[Path | None, typer.Option("--out", help="Folder to write.", show_default=False)] = None,
     limit: Limit = None,
     settings: Settings = None,
+    overlap: Annotated[
+        Path | None,
+        typer.Option(
+            "--overlap", help="Training corpus: also score without what stands in it.", show_default=False
+        ),
+    ] = None,
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option("--compare", help="Two results folders: print their paired differences.", metavar="A B"),
+    ] = None,
     list_: Annotated[
         bool, typer.Option("--list", help="List the protocols, and which of them --data holds.")
     ] = False,
@@ -39,6 +49,9 @@ def evaluate(
     if list_:
         _list(data or [], as_json)
         return
+    if compare:
+        _compare(*compare, as_json=as_json)
+        return
     if model is None or not tasks or not data or out is None:
         given = {"--model": model, "--tasks": tasks, "--data": data, "--out": out}
         missing = ", ".join(option for option, value in given.items() if not value)
@@ -49,7 +62,9 @@ def evaluate(
 
     names = [name.strip() for name in tasks.split(",") if name.strip()]
     config = EvaluateConfig.build(parse_settings(settings or []), source="--set")
-    results = run(model, names, data, out, config=config, limit=limit, progress=terminal_progress())
+    results = run(
+        model, names, data, out, config=config, overlap=overlap, limit=limit, progress=terminal_progress()
+    )
     lines = [f"{out}:"]
     lines += [_line(result) for result in results.results]
     lines += [f"  {s.protocol}: {_skipped(s.examples)} {s.reason}" for s in results.skipped]
@@ -60,10 +75,33 @@ def _line(result: Any) -> str:
     error = f" ± {result.stderr:.4f}" if result.stderr is not None else ""
     chance = f", chance {result.chance:.4g}" if result.chance is not None else ""
     beside = "".join(f", {y['name']} {y['bits_per_byte']:.4f}" for y in result.details.get("yardsticks", []))
+    shared = result.details.get("overlap", {})
+    if "value without" in shared:
+        beside += f", {shared['value without']:.4f} without {shared['examples']:,} overlapping"
     published = "".join(f", {name} {value:g} published" for name, value in result.published.items())
     return (
         f"  {result.protocol}  {result.metric} {result.value:.4f}{error}"
         f" on {result.count:,} examples{chance}{beside}{published}"
+    )
+
+
+def _compare(a: Path, b: Path, *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from headwater.evaluate.compare import compare
+
+    found = compare(a, b)
+    lines = []
+    for one in found:
+        interval = "" if one.low is None else f", 95 % from {one.low:+.4f} to {one.high:+.4f}"
+        lines.append(
+            f"{one.protocol}  {one.metric}  {one.a:.4f} → {one.b:.4f}, difference {one.difference:+.4f}{interval}"
+            f" on {one.count:,} examples"
+        )
+    emit(
+        {"a": str(a), "b": str(b), "differences": [asdict(one) for one in found]},
+        as_json=as_json,
+        text="\n".join(lines),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from headwater.config import Config, nearest
+from headwater.corpus.overlap import TrainingGrams, training_grams
 from headwater.errors import DataError, HeadwaterError, ResourceError, UsageError
 from headwater.evaluate.cache import AnswerCache
 from headwater.evaluate.places import Place, locate
@@ -137,14 +138,16 @@ def evaluate(
     out: Path,
     *,
     config: EvaluateConfig | None = None,
+    overlap: Path | None = None,
     limit: int | None = None,
     progress: Progress = SILENT,
 ) -> Results:
     """Evaluate a model folder and write the results folder `out`, or find it there complete.
 
     `tasks` are protocol names or beginnings of them, `data` the folders that hold the official files, or
-    Headwater's tokens and labels folders; `limit` takes the first examples of each only.
-    Interrupted, the same call goes on.
+    Headwater's tokens and labels folders; `limit` takes the first examples of each only. Interrupted, the same
+    call goes on. With `overlap`, a training corpus, each result has beside it the score without the examples
+    whose text shares 8-grams with that corpus (GPT-2 section 4).
     """
     config = config or EvaluateConfig()
     chosen = select(tasks)
@@ -161,7 +164,9 @@ def evaluate(
         out,
         kind=KIND,
         config={"tasks": [task.protocol for task in chosen], "limit": limit, **config.to_dict()},
-        inputs={"model": model} | {_role(place): place for place in places.values()},
+        inputs={"model": model}
+        | {_role(place): place for place in places.values()}
+        | ({} if overlap is None else {"overlap": overlap}),
     )
     if stage.is_complete():
         progress.note(f"{out} is complete already")
@@ -169,6 +174,7 @@ def evaluate(
     lm = LanguageModel.open(model, precision=config.precision)
     reader = Reader(lm.tokenizer, lm.model.config.context, config.window, config.stride)
     results: list[Result] = []
+    training = None if overlap is None else training_grams(overlap)
     cache = AnswerCache(out.with_name(f".{out.name}.answers"), identity_of(model)[1], config.precision)
     with cache, stage.write() as work:
         for task in chosen:
@@ -176,7 +182,9 @@ def evaluate(
                 continue
             try:
                 asker = Asker(lm, cache)
-                outcome = run_task(task, found[task.protocol], asker, reader, limit=limit, progress=progress)
+                outcome = run_task(
+                    task, found[task.protocol], asker, reader, training=training, limit=limit, progress=progress
+                )
             except (DataError, ResourceError) as error:
                 skipped.append(Skipped(task.benchmark, task.protocol, str(error)))
                 continue
@@ -195,6 +203,7 @@ def run_task(
     asker: Asker,
     reader: Reader,
     *,
+    training: TrainingGrams | None = None,
     limit: int | None = None,
     progress: Progress = SILENT,
 ) -> Outcome:
@@ -202,7 +211,7 @@ def run_task(
     examples = task.limited(task.read(places, reader), limit)
     progress.start(task.protocol, len(examples), "examples")
     before = asker.seconds
-    records: list[Mapping[str, Any]] = []
+    records: list[dict[str, Any]] = []
     reasons: list[str] = []
     for group in _groups(task, examples, reader, reasons):
         answers = asker.ask([request for _, requests in group for request in requests])
@@ -219,6 +228,7 @@ def run_task(
     seconds = asker.seconds - before
     progress.finish(", ".join(f"{f.metric} {f.value:.4g}" for f in figures))
     beside = task.beside(places, examples, progress)
+    without = {} if training is None else _without_overlap(task, examples, records, training)
     results = [
         Result(
             task=task.benchmark,
@@ -232,12 +242,45 @@ def run_task(
             chance=task.metric(figure.metric).chance,
             higher_is_better=task.metric(figure.metric).higher_is_better,
             settings=task.settings(reader),
-            details={**figure.details, **beside},
+            details={**figure.details, **beside, **without.get(figure.metric, {})},
         )
         for figure in figures
     ]
     left_out = Skipped(task.benchmark, task.protocol, reasons[0], len(reasons)) if reasons else None
     return Outcome(results, records, left_out)
+
+
+def _without_overlap(
+    task: Task, examples: Sequence[Example], records: Sequence[dict[str, Any]], training: TrainingGrams
+) -> dict[str, dict[str, Any]]:
+    """For each metric: the mean overlap, how many examples have any, and the score without those.
+
+    Each record is given its own share. An example shorter than an n-gram has none.
+    """
+    texts = {example.id: example.text for example in examples}
+    shares = training.shares(texts[record["id"]] for record in records)
+    for record, (there, count) in zip(records, shares, strict=True):
+        record["overlap"] = there / count if count else 0.0
+    clean = [record for record in records if not record["overlap"]]
+    facts = {
+        "mean": sum(record["overlap"] for record in records) / len(records),
+        "examples": len(records) - len(clean),
+    }
+    if not any(texts.values()):
+        return {}
+    figures = task.summarise(clean) if clean else []
+    found = {figure.metric: figure for figure in figures}
+    return {
+        metric.name: {
+            "overlap": facts
+            | (
+                {"value without": found[metric.name].value, "stderr without": found[metric.name].stderr}
+                if metric.name in found
+                else {}
+            )
+        }
+        for metric in task.metrics
+    }
 
 
 def _groups(

@@ -59,7 +59,11 @@ class Stream(Task):
         if not windows:
             raise DataError(f"{places['test']} is empty", expected="the test text")
         return [
-            Example(str(number), {"request": window, "units": share * len(window.continuation)})
+            Example(
+                str(number),
+                {"request": window, "units": share * len(window.continuation)},
+                text=reader.tokenizer.decode(window.continuation),
+            )
             for number, window in enumerate(windows)
         ]
 
