@@ -6,11 +6,13 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError, ResourceError, UsageError
 from headwater.finetune.examples import Raw
-from headwater.finetune.tasks import readers
+from headwater.finetune.tasks import hub, readers
 from headwater.finetune.tasks.run import run_sets
 from headwater.finetune.tasks.sets import BY_NAME, SETS, choose, find
 from headwater.finetune.training import FinetuneConfig
@@ -160,3 +162,54 @@ def test_every_set_has_the_papers_number_for_every_test_part() -> None:
         choose("colla")
     with pytest.raises(DataError, match="holds none"):
         run_sets(FinetuneConfig(), "rte", Path("/nonexistent"), model=Path("m"), out=Path("o"))
+
+
+def test_sets_are_fetched_by_name_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    tables = {
+        "all/train": {"article": ["a"], "question": ["q"], "options": [["w", "x", "y", "z"]], "answer": ["D"]},
+        "middle/test": {"article": ["b"], "question": ["q"], "options": [["w", "x", "y", "z"]], "answer": ["A"]},
+        "rte/train": {"sentence1": ["p", "p"], "sentence2": ["h", "h"], "label": [0, 1]},
+        "rte/test": {"sentence1": ["p"], "sentence2": ["h"], "label": [-1]},
+    }
+    same = {"all/validation": "all/train", "high/test": "middle/test", "rte/validation": "rte/train"}
+    for place in [*tables, *same]:
+        file = tmp_path / "remote" / f"{place}-00000-of-00001.parquet"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(tables[same.get(place, place)]), file)
+    asked = []
+
+    def download(repository: str, file: str, repo_type: str) -> str:
+        asked.append(file)
+        return str(tmp_path / "remote" / file)
+
+    listed = [f"{place}-00000-of-00001.parquet" for place in [*tables, *same]]
+    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", lambda *_, **__: listed)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    for name, folder in (("race", "RACE"), ("rte", "RTE")):
+        assert hub.fetch(name, tmp_path / "data" / folder)
+    race, rte = (find(BY_NAME[name], tmp_path / "data") for name in ("race", "rte"))
+    assert race is not None
+    assert rte is not None
+    assert race.train == [Raw(("a", "q", "w", "x", "y", "z"), 3, 1)]
+    assert set(race.tests) == {"race-m", "race-h"}
+    assert [row.label for row in rte.train] == ["entailment", "not_entailment"]
+    assert rte.tests["rte"] == [Raw(("p", "h"), None, 1)]
+    assert len(asked) == 7
+    hub.fetch("rte", tmp_path / "data" / "RTE")
+    assert len(asked) == 7  # what is there is not fetched again
+    assert not hub.fetch("storycloze", tmp_path / "data")
+
+
+def test_without_a_network_fetching_says_where_to_put_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub
+
+    def refuse(*_: object, **__: object) -> list[str]:
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", refuse)
+    with pytest.raises(ResourceError, match="put the set's own files"):
+        hub.fetch("cola", tmp_path / "CoLA")

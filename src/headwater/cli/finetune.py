@@ -88,6 +88,9 @@ def finetune(
         Path | None,
         typer.Option("--data", help="Folder of the sets; HEADWATER_DATA/finetune where not given."),
     ] = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="Fetch sets that --data lacks from the Hugging Face hub into it.")
+    ] = False,
     show: Annotated[
         int | None, typer.Option("--show", help="Print N examples as the model sees them, and stop.", min=1)
     ] = None,
@@ -137,7 +140,7 @@ def finetune(
         source="the command line",
     )
     if task_set is not None:
-        _run_sets(config, task_set, data, model, out, as_json)
+        _run_sets(config, task_set, data, model, out, download, as_json)
         return
     assert train is not None
     if show is not None:
@@ -159,7 +162,7 @@ def finetune(
 
 
 def _run_sets(
-    config: FinetuneConfig, names: str, data: Path | None, model: Path, out: Path, as_json: bool
+    config: FinetuneConfig, names: str, data: Path | None, model: Path, out: Path, download: bool, as_json: bool
 ) -> None:
     from headwater.errors import UsageError
     from headwater.finetune.tasks.run import run_sets, table_text
@@ -169,7 +172,8 @@ def _run_sets(
     folder = data or (at_hand / "finetune" if at_hand else None)
     if folder is None:
         raise UsageError("--task-set needs the folder of the sets", repair="Give it with --data DIR")
-    table = run_sets(config, names, folder, model=model, out=out, progress=terminal_progress())
+    progress = terminal_progress()
+    table = run_sets(config, names, folder, model=model, out=out, download=download, progress=progress)
     emit(table, as_json=as_json, text=table_text(table))
 
 

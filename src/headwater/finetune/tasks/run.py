@@ -16,6 +16,7 @@ from typing import Any
 from headwater.errors import DataError
 from headwater.finetune.examples import Raw
 from headwater.finetune.run import Parts, arrange_parts, run_stage
+from headwater.finetune.tasks.hub import fetch
 from headwater.finetune.tasks.sets import Found, choose, find
 from headwater.finetune.training import FinetuneConfig
 from headwater.progress import SILENT, Progress
@@ -26,16 +27,30 @@ _PERCENT = 100
 
 
 def run_sets(
-    config: FinetuneConfig, names: str, data: Path, *, model: Path, out: Path, progress: Progress = SILENT
+    config: FinetuneConfig,
+    names: str,
+    data: Path,
+    *,
+    model: Path,
+    out: Path,
+    download: bool = False,
+    progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Fine-tune on each chosen set that is below `data`; returns {"rows": […], "missing": […]}.
 
-    `config.limit` cuts every part of every set. Raises DataError when no set is there.
+    With `download`, sets that are not there are fetched into it first. `config.limit` cuts every part of every
+    set. Raises DataError when no set is there.
     """
+    if download:
+        for benchmark in choose(names):
+            if find(benchmark, data) is None:
+                fetch(benchmark.name, data / benchmark.folders[0], progress)
     found = {benchmark.name: find(benchmark, data) for benchmark in choose(names)}
     there = {name: one for name, one in found.items() if one is not None}
     if not there:
-        raise DataError(f"{data} holds none of {', '.join(found)}", repair="Check --data")
+        raise DataError(
+            f"{data} holds none of {', '.join(found)}", repair="Check --data, or fetch them: --download"
+        )
     with storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []

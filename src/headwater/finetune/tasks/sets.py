@@ -16,7 +16,7 @@ from headwater.errors import DataError, UsageError
 from headwater.finetune.examples import Raw, Target
 from headwater.finetune.inputs import Task
 from headwater.finetune.metrics import Metric
-from headwater.finetune.tasks import readers
+from headwater.finetune.tasks import hub, readers
 from headwater.finetune.tasks.readers import Reader, json_lines, tab_separated
 
 
@@ -45,7 +45,6 @@ class Benchmark:
     also: tuple[Metric, ...] = ()
     validation_share: float = 0.1
     glue_files: Mapping[str, str] = field(default_factory=dict)
-    hub: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,6 @@ SETS: tuple[Benchmark, ...] = (
         validation=(_one("snli_1.0_dev.jsonl", read=_SNLI_OFFICIAL), _one("dev.tsv", read=_SNLI_HANDED)),
         tests={"snli": (_one("snli_1.0_test.jsonl", read=_SNLI_OFFICIAL), _one("test.tsv", read=_SNLI_HANDED))},
         published={"snli": 89.9},
-        hub=("stanfordnlp/snli",),
     ),
     Benchmark(
         name="mnli",
@@ -138,7 +136,6 @@ SETS: tuple[Benchmark, ...] = (
         },
         published={"mnli-m": 82.1, "mnli-mm": 81.4},
         glue_files={"mnli-m": "MNLI-m.tsv", "mnli-mm": "MNLI-mm.tsv"},
-        hub=("nyu-mll/glue", "mnli"),
     ),
     Benchmark(
         name="qnli",
@@ -155,7 +152,6 @@ SETS: tuple[Benchmark, ...] = (
         tests={"qnli": (_one("test.tsv", read=tab_separated(("question", "sentence"), None)),)},
         published={"qnli": 88.1},
         glue_files={"qnli": "QNLI.tsv"},
-        hub=("nyu-mll/glue", "qnli"),
     ),
     Benchmark(
         name="rte",
@@ -167,7 +163,6 @@ SETS: tuple[Benchmark, ...] = (
         tests={"rte": (_one("test.tsv", read=tab_separated(("sentence1", "sentence2"), None)),)},
         published={"rte": 56.0},
         glue_files={"rte": "RTE.tsv"},
-        hub=("nyu-mll/glue", "rte"),
     ),
     Benchmark(
         name="scitail",
@@ -194,7 +189,6 @@ SETS: tuple[Benchmark, ...] = (
             )
         },
         published={"scitail": 88.3},
-        hub=("allenai/scitail", "tsv_format"),
     ),
     Benchmark(
         name="race",
@@ -219,7 +213,6 @@ SETS: tuple[Benchmark, ...] = (
             "race-h": (_one("test/high", read=readers.race_folder),),
         },
         published={"race-m": 62.9, "race-h": 57.4},
-        hub=("ehovy/race", "all"),
     ),
     Benchmark(
         name="storycloze",
@@ -253,7 +246,6 @@ SETS: tuple[Benchmark, ...] = (
         tests={"cola": (_one("test.tsv", read=tab_separated(("sentence",), None)),)},
         published={"cola": 45.4},
         glue_files={"cola": "CoLA.tsv"},
-        hub=("nyu-mll/glue", "cola"),
     ),
     Benchmark(
         name="sst2",
@@ -278,7 +270,6 @@ SETS: tuple[Benchmark, ...] = (
         },
         published={"sst2": 91.3},
         glue_files={"sst2": "SST-2.tsv"},
-        hub=("nyu-mll/glue", "sst2"),
     ),
     Benchmark(
         name="mrpc",
@@ -291,7 +282,6 @@ SETS: tuple[Benchmark, ...] = (
         tests={"mrpc": (_one("msr_paraphrase_test.txt", read=readers.mrpc), _one("test.tsv", read=readers.mrpc))},
         published={"mrpc": 82.3},
         glue_files={"mrpc": "MRPC.tsv"},
-        hub=("nyu-mll/glue", "mrpc"),
     ),
     Benchmark(
         name="stsb",
@@ -318,7 +308,6 @@ SETS: tuple[Benchmark, ...] = (
         },
         published={"stsb": 82.0},
         glue_files={"stsb": "STS-B.tsv"},
-        hub=("nyu-mll/glue", "stsb"),
     ),
     Benchmark(
         name="qqp",
@@ -339,7 +328,6 @@ SETS: tuple[Benchmark, ...] = (
         },
         published={"qqp": 70.3},
         glue_files={"qqp": "QQP.tsv"},
-        hub=("nyu-mll/glue", "qqp"),
     ),
 )
 BY_NAME = {benchmark.name: benchmark for benchmark in SETS}
@@ -362,29 +350,37 @@ def choose(names: str) -> list[Benchmark]:
 
 def find(benchmark: Benchmark, data: Path) -> Found | None:
     """The set below `data`, or None where no training rows are there; raises DataError for damaged files."""
+    train_sources = _with_hub(benchmark.train, "train")
     folder = next(
-        (data / name for name in benchmark.folders if _first(benchmark.train, data / name) is not None), None
+        (data / name for name in benchmark.folders if _first(train_sources, data / name) is not None), None
     )
     if folder is None:
         return None
     paths: dict[str, Path] = {}
     remarks: list[str] = []
-    train_source = _first(benchmark.train, folder)
+    train_source = _first(train_sources, folder)
     assert train_source is not None
     train = list(_rows("train", train_source, folder, paths, remarks))
     validation = None
-    held = _first(benchmark.validation, folder)
+    held = _first(_with_hub(benchmark.validation, "validation"), folder)
     if held is not None and held.files != train_source.files:
         validation = list(_rows("validation", held, folder, paths, remarks))
     tests = {}
     for name, sources in benchmark.tests.items():
-        source = _first(sources, folder)
+        source = _first(_with_hub(sources, name), folder)
         if source is not None:
             tests[name] = list(_rows(name, source, folder, paths, remarks))
-    if benchmark.name == "race" and train_source is not benchmark.train[0]:
+    if benchmark.name == "race":
         known = {row.segments[0].strip() for rows in tests.values() for row in rows}
         train = [row for row in train if row.segments[0].strip() not in known]
     return Found(benchmark, train, validation, tests, paths, remarks)
+
+
+def _with_hub(sources: tuple[Source, ...], part: str) -> tuple[Source, ...]:
+    """What was fetched from the hub on purpose comes before a sample that lies there."""
+    official = tuple(source for source in sources if not source.remark)
+    samples = tuple(source for source in sources if source.remark)
+    return (*official, Source((hub.file_name(part),), hub.read), *samples)
 
 
 def _first(sources: tuple[Source, ...], folder: Path) -> Source | None:

@@ -1,0 +1,169 @@
+"""The sets by name: fetched from the Hugging Face hub as Parquet, kept as plain JSON lines beside local files.
+
+Only `headwater finetune --task-set … --download` calls this; it is the one place here that uses the network.
+Nothing that is fetched is executed: Parquet files are read as tables. Story Cloze is not on the hub, its authors
+give it on request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import DataError, HeadwaterError, ResourceError
+from headwater.finetune.examples import Raw
+from headwater.progress import SILENT, Progress
+from headwater.storage import atomic_write, storage_errors
+
+_NLI = {0: "entailment", 1: "neutral", 2: "contradiction"}
+_TWO_WAY = {0: "entailment", 1: "not_entailment"}
+
+
+@dataclass(frozen=True)
+class HubSet:
+    """Where a set lies. parts: our part -> "folder/split"; texts, label: columns; names: what its numbers mean."""
+
+    repository: str
+    texts: tuple[str, ...]
+    parts: Mapping[str, str]
+    label: str = "label"
+    names: Mapping[int, str] = field(default_factory=dict)
+
+
+def _glue(name: str, texts: tuple[str, ...], names: Mapping[int, str] | None = None) -> HubSet:
+    parts = {"train": f"{name}/train", "validation": f"{name}/validation", name: f"{name}/test"}
+    return HubSet("nyu-mll/glue", texts, parts, names=names or {})
+
+
+HUB: dict[str, HubSet] = {
+    "cola": _glue("cola", ("sentence",)),
+    "sst2": _glue("sst2", ("sentence",)),
+    "mrpc": _glue("mrpc", ("sentence1", "sentence2")),
+    "stsb": _glue("stsb", ("sentence1", "sentence2")),
+    "qqp": _glue("qqp", ("question1", "question2")),
+    "qnli": _glue("qnli", ("question", "sentence"), _TWO_WAY),
+    "rte": _glue("rte", ("sentence1", "sentence2"), _TWO_WAY),
+    "mnli": HubSet(
+        "nyu-mll/glue",
+        ("premise", "hypothesis"),
+        {
+            "train": "mnli/train",
+            "validation": "mnli/validation_matched",
+            "mnli-m": "mnli/test_matched",
+            "mnli-mm": "mnli/test_mismatched",
+        },
+        names=_NLI,
+    ),
+    "snli": HubSet(
+        "stanfordnlp/snli",
+        ("premise", "hypothesis"),
+        {"train": "plain_text/train", "validation": "plain_text/validation", "snli": "plain_text/test"},
+        names=_NLI,
+    ),
+    "scitail": HubSet(
+        "allenai/scitail",
+        ("premise", "hypothesis"),
+        {"train": "tsv_format/train", "validation": "tsv_format/validation", "scitail": "tsv_format/test"},
+    ),
+    "race": HubSet(
+        "ehovy/race",
+        ("article", "question", "options"),
+        {
+            "train": "all/train",
+            "validation": "all/validation",
+            "race-m": "middle/test",
+            "race-h": "high/test",
+        },
+        label="answer",
+    ),
+}
+
+
+def file_name(part: str) -> str:
+    """The file in a set's folder that holds a fetched part."""
+    return f"hub-{part}.jsonl"
+
+
+def read(path: Path) -> Iterator[Raw]:
+    """Rows of a fetched part."""
+    with path.open(encoding="utf-8") as handle:
+        for number, line in enumerate(handle, 1):
+            row = json.loads(line)
+            yield Raw(tuple(row["segments"]), row["label"], number)
+
+
+def fetch(name: str, folder: Path, progress: Progress = SILENT) -> bool:
+    """Fetch a set's parts into `folder`, those that are not there yet; False for a set that is not on the hub.
+
+    Raises ResourceError without the package or the network, DataError when the repository is not as expected.
+    """
+    if name not in HUB:
+        return False
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise ResourceError(
+            "fetching data sets needs huggingface-hub, which is not installed",
+            repair="pip install 'headwater[hub]'",
+        ) from None
+    described = HUB[name]
+    missing = {part: place for part, place in described.parts.items() if not (folder / file_name(part)).is_file()}
+    if not missing:
+        return True
+    with storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        listed = huggingface_hub.HfApi().list_repo_files(described.repository, repo_type="dataset")
+        for part, place in missing.items():
+            shards = sorted(file for file in listed if fnmatch(file, f"{place}-*.parquet"))
+            if not shards:
+                raise DataError(f"{described.repository} has no {place}-*.parquet", expected="its Parquet files")
+            progress.note(f"fetching {described.repository} {place}")
+            paths = [
+                Path(huggingface_hub.hf_hub_download(described.repository, shard, repo_type="dataset"))
+                for shard in shards
+            ]
+            _write(described, paths, folder / file_name(part))
+    except HeadwaterError:
+        raise
+    except Exception as error:  # which ones the client raises depends on its version and on its HTTP library
+        raise ResourceError(
+            f"{described.repository} could not be fetched: {error}",
+            repair=f"Check the network, or put the set's own files into {folder}",
+        ) from None
+    return True
+
+
+def _write(described: HubSet, paths: list[Path], target: Path) -> None:
+    import pyarrow.parquet as pq
+
+    with atomic_write(target) as handle:
+        for path in paths:
+            for batch in pq.ParquetFile(path).iter_batches():
+                for row in batch.to_pylist():
+                    entry = {"segments": _segments(described, row), "label": _label(described, row)}
+                    handle.write((json.dumps(entry, ensure_ascii=False) + "\n").encode())
+
+
+def _segments(described: HubSet, row: Mapping[str, Any]) -> list[str]:
+    segments: list[str] = []
+    for column in described.texts:
+        value = row[column]
+        segments += value if isinstance(value, list) else [value]
+    return segments
+
+
+def _label(described: HubSet, row: Mapping[str, Any]) -> str | int | float | None:
+    """The label in the set's own words; None where it is hidden (-1) or was never agreed on."""
+    label = row.get(described.label)
+    if label is None or label == -1:
+        return None
+    if described.names:
+        return described.names[label]
+    if described.label == "answer":
+        return "ABCD".index(label)
+    return label
