@@ -78,6 +78,20 @@ def test_reference_gives_golden_ids(data: Path, english: Any) -> None:
         assert reference.encode_gpt1(example["text"], vocabulary, english) == example["ids"]
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_plain_chunks_are_split_as_spacy_does(small: Tokenizer, english: Any, data: st.DataObject) -> None:
+    letters = st.one_of(
+        st.text(st.sampled_from("aeimnstdlvrDSTM"), min_size=1, max_size=4),
+        st.sampled_from([case for case in sorted(english.rules) if case.isalpha() and case.isascii()]),
+    )
+    shape = st.sampled_from(
+        ["{}", "'{}", "{}.", "{}:", "{}'", "{}'s", "{}.'", "{}:'", "'{}.'", "'{}'s", "'{}:"]
+    )
+    text = " ".join(data.draw(st.lists(st.builds(str.format, shape, letters), min_size=1, max_size=4)))
+    assert small.encode(text) == reference.encode_gpt1(text, small.vocabulary, english)
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_fast_path_gives_the_references_ids(small: Tokenizer, english: Any, data: st.DataObject) -> None:
@@ -117,7 +131,7 @@ def test_very_long_line_is_repaired_as_ftfy_does(small: Tokenizer, english: Any)
 
 
 def test_what_was_remembered_changes_nothing(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.tokenizer.gpt1._REMEMBERED", 3)
+    monkeypatch.setattr("headwater.tokenizer.gpt1.REMEMBERED", 3)
     forgetful = Tokenizer(small.vocabulary)
     assert forgetful.encode(TEXT) == small.encode(TEXT) == small.encode_array([TEXT])[0].tolist()
 

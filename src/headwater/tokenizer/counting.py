@@ -227,7 +227,7 @@ def count_character_words(texts: Iterable[str], progress: Progress = SILENT) -> 
     counts: Counter[str] = Counter()
     done = 0
     for text in texts:
-        for line in splitter.repaired_lines(text):
+        for line in splitter.standard_lines(text):
             chunks = line.split()
             alone = True
             for chunk in chunks:
@@ -237,7 +237,7 @@ def count_character_words(texts: Iterable[str], progress: Progress = SILENT) -> 
             if alone:
                 chunk_counts.update(chunks)
             else:
-                counts.update(splitter.split_line(line))
+                counts.update(splitter.split_line(chunks))
         done += len(text.encode("utf-8", "replace"))
         progress.advance(done)
     for chunk, count in chunk_counts.items():

@@ -24,12 +24,12 @@ from headwater.errors import ResourceError
 from headwater.tokenizer.vocabulary import NEWLINE, UNKNOWN, WORD_END, Vocabulary
 
 # Distinct chunks and words kept; natural text of any size stays below it for long.
-_REMEMBERED = 1 << 20
-_DASHES = str.maketrans({"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"})
-# A run of one of the signs that standardisation sets apart.
-_SIGNS = re.compile(r"""([-~!";?+,)(/*\[\]}{|_])\1*""")
-# Letters, and at most one of the suffixes that spaCy's rules split off whatever the letters are.
-_PLAIN = re.compile(r"([A-Za-z]*[a-z])(\.|'|'s)?|([A-Za-z]+)")
+REMEMBERED = 1 << 20
+_PLAINER = {"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"}
+# The signs that standardisation sets apart, a run of one sign as a whole.
+_SIGNS = """-~!";?+,)(/*[]}{|_"""
+# Letters, and the few affixes that spaCy's rules split off them whatever the letters are.
+_PLAIN = re.compile(r"(')?([A-Za-z]*[a-z])(?:([.:])?(')?|('s))|([A-Za-z]+)")
 # What an ASCII line must hold for ftfy to look at it: an entity, a control character, another line break.
 _ASCII_REPAIR = re.compile(r"[&\x00-\x08\x0b-\x1f\x7f]")
 # What makes ftfy's repair of a line depend on more than single characters.
@@ -74,20 +74,20 @@ class WordCodec:
             self._splitter = WordSplitter()
         remembered = self._chunks.get
         lines: list[bytes] = []
-        for line in self._splitter.repaired_lines(text):
+        for line in self._splitter.standard_lines(text):
             chunks = line.split()
             if not chunks:
                 continue
             try:
                 lines.append(b"".join([remembered(chunk) for chunk in chunks]))  # type: ignore[misc]
             except TypeError:  # a chunk that is new, or that needs its neighbours, gave None
-                lines.append(self._encode_line(line, chunks))
+                lines.append(self._encode_line(chunks))
         return self._newline.join(lines)
 
-    def _encode_line(self, line: str, chunks: list[str]) -> bytes:
+    def _encode_line(self, chunks: list[str]) -> bytes:
         """Learn the new chunks of a line; a line where one needs its neighbours goes through whole."""
         assert self._splitter is not None
-        if len(self._chunks) > _REMEMBERED:
+        if len(self._chunks) > REMEMBERED:
             self._chunks.clear()
             self._words.clear()
         for chunk in chunks:
@@ -96,7 +96,7 @@ class WordCodec:
                 self._chunks[chunk] = None if words is None else self._merge(words)
         parts = [self._chunks[chunk] for chunk in chunks]
         if None in parts:
-            return self._merge(self._splitter.split_line(line))
+            return self._merge(self._splitter.split_line(chunks))
         return b"".join(parts)  # type: ignore[arg-type]
 
     def _merge(self, words: list[str]) -> bytes:
@@ -156,24 +156,35 @@ class WordSplitter:
         )
         self._cases = frozenset(rules)
 
-    def repaired_lines(self, text: str) -> list[str]:
-        """The lines of the text as ftfy repairs them, dashes and ellipses made simple."""
-        if text.isascii() and _ASCII_REPAIR.search(text) is None:
-            return text.split("\n")
+    def standard_lines(self, text: str) -> list[str]:
+        """The lines of the text repaired and standardised, but for the amount of white space."""
+        if not (text.isascii() and _ASCII_REPAIR.search(text) is None):
+            text = "".join(self._repaired_lines(text))
+            for character, plainer in _PLAINER.items():
+                text = text.replace(character, plainer)
+        for sign in _SIGNS:
+            if sign in text:
+                # A run stays together: its signs come to be exactly two spaces apart, as nothing else does.
+                text = text.replace(sign, f" {sign} ")
+                while (apart := f"{sign}  {sign}") in text:
+                    text = text.replace(apart, sign + sign)
+        return text.split("\n")
+
+    def _repaired_lines(self, text: str) -> list[str]:
+        """The lines of the text, line breaks included, as ftfy repairs them."""
         lines = text.split("\n")
         if max(map(len, lines)) >= _LONGEST_LINE:
-            return str(self._ftfy.fix_text(text)).translate(_DASHES).split("\n")
+            return [str(self._ftfy.fix_text(text))]
         repaired: list[str] = []
         markup = False
         for number, line in enumerate(lines, 1):
             # Once a "<" was seen, ftfy takes the text for markup and leaves entities alone.
             markup = markup or "<" in line
+            segment = line + "\n" if number < len(lines) else line
             if line.isascii() and _ASCII_REPAIR.search(line) is None:
-                repaired.append(line)
+                repaired.append(segment)
             else:
-                segment = line + "\n" if number < len(lines) else line
-                fixed = self._repair(segment, markup).translate(_DASHES)
-                repaired += fixed.removesuffix("\n").split("\n")
+                repaired.append(self._repair(segment, markup))
         return repaired
 
     def _repair(self, segment: str, markup: bool) -> str:
@@ -185,27 +196,27 @@ class WordSplitter:
                 return fixed
         return str(self._ftfy.fix_text(segment, unescape_html=False if markup else "auto"))
 
-    def split_line(self, line: str) -> list[str]:
-        """The words of a repaired line."""
-        apart = " ".join(_SIGNS.sub(r" \g<0> ", line).split())
-        return [token.text.lower() for token in self._tokenizer(apart)]
+    def split_line(self, chunks: list[str]) -> list[str]:
+        """The words of a standardised line, given as its chunks."""
+        return [token.text.lower() for token in self._tokenizer(" ".join(chunks))]
 
     def split_chunk(self, chunk: str) -> list[str] | None:
-        """The words of a chunk without white space; None where they may depend on its neighbours."""
-        words: list[str] = []
-        for part in _SIGNS.sub(r" \g<0> ", chunk).split():
-            if part in self._cases:
-                words += [token.text.lower() for token in self._tokenizer(part)]
-                continue
-            plain = _PLAIN.fullmatch(part)
-            if plain is not None and plain[1] not in self._cases:
-                words += [group.lower() for group in plain.groups() if group]
-                continue
-            tokens = [token.text for token in self._tokenizer(part)]
-            if tokens != [token.text for token in self._plain_tokenizer(part)]:
-                return None
-            words += [token.lower() for token in tokens]
-        return words
+        """The words of a chunk of a standardised line; None where they may depend on its neighbours."""
+        plain = _PLAIN.fullmatch(chunk)
+        if plain is not None and self._cases.isdisjoint(_inside(chunk, plain)):
+            return [group.lower() for group in plain.groups() if group]
+        tokens = [token.text for token in self._tokenizer(chunk)]
+        if chunk not in self._cases and tokens != [token.text for token in self._plain_tokenizer(chunk)]:
+            return None
+        return [token.lower() for token in tokens]
+
+
+def _inside(chunk: str, plain: re.Match[str]) -> tuple[str, ...]:
+    """What of a plain chunk could be a special case: it whole, its letters, and each affix with them."""
+    before, letters, stop, quote, possessive, capitals = plain.groups(default="")
+    if capitals or chunk == letters:
+        return (chunk,)
+    return chunk, letters, before + letters, letters + stop, letters + quote, letters + possessive
 
 
 class _CharacterRepairs:

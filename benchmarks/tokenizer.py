@@ -1,0 +1,390 @@
+"""Speed and memory of both tokenizers against every other one that is installed.
+
+    python benchmarks/tokenizer.py encode --text FILE --megabytes 20 --threads 1 --rounds 5
+    python benchmarks/tokenizer.py gpt1 --text FILE --megabytes 5 --rounds 3
+    python benchmarks/tokenizer.py train --text FILE --megabytes 100 --vocab-size 32000 --rounds 3
+
+Every measurement is a process of its own, so that no cache is warm and peak memory is the contender's.
+Contenders take turns; a round's ratio is theirs to Headwater's in that round, and the median over rounds is
+what counts. Peers that are not installed are named and left out; ids (encode, gpt1) are compared, and a
+peer with other ids is marked. The process is held to as many processors as --threads says. Loading a
+vocabulary is not timed; Headwater's checking of its engine is part of loading. Several --text files are
+joined; where they are too short, the text is repeated and that is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ENCODERS = ("headwater", "gigatoken", "fastokens", "tokie", "tokenizers", "tiktoken")
+TRAINERS = ("headwater", "gigatoken", "rustbpe", "sentencepiece", "bpeasy", "tokenizers")
+DOCUMENT_CHARACTERS = 2000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=["encode", "gpt1", "train"])
+    parser.add_argument("--text", type=Path, nargs="+", required=True)
+    parser.add_argument("--megabytes", type=float, default=20)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--vocab-size", type=int, default=32_000)
+    parser.add_argument("--only", nargs="+", help="contenders beside headwater")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--many", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        print(json.dumps(work(options)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        options.file = Path(folder) / "text.txt"
+        write_text(options)
+        if options.what == "encode":
+            for many in (False, True):
+                compete(options, ENCODERS, many)
+        elif options.what == "gpt1":
+            compete(options, ("headwater", "original"), False)
+        else:
+            compete(options, TRAINERS, False)
+
+
+def write_text(options: argparse.Namespace) -> None:
+    """Join the texts, cut at the size asked for; repeat them if they are too short."""
+    wanted = int(options.megabytes * 1e6)
+    joined = "\n".join(path.read_text(encoding="utf-8") for path in options.text).replace(
+        "<|endoftext|>", "\n"
+    )
+    data = joined.encode()
+    if len(data) < wanted:
+        print(f"{len(data) / 1e6:.1f} MB of distinct text, repeated to {options.megabytes:g} MB")
+        data = (data + b"\n") * (wanted // len(data) + 1)
+    options.file.write_bytes(data[:wanted].decode(errors="ignore").encode())
+
+
+def compete(options: argparse.Namespace, contenders: tuple[str, ...], many: bool) -> None:
+    """Let the contenders take turns and print a table."""
+    chosen = [c for c in contenders if c == "headwater" or not options.only or c in options.only]
+    absent = [c for c in chosen if c not in ("headwater", "original") and not importlib.util.find_spec(c)]
+    present = [c for c in chosen if c not in absent]
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in present}
+    for turn in range(options.rounds):
+        for name in present[turn % len(present) :] + present[: turn % len(present)]:
+            results[name].append(run_worker(options, name, many))
+    form = "many documents" if many else "one document" if options.what != "train" else "one file"
+    print(f"\n{options.what}, {options.megabytes:g} MB, {form}, {options.threads} thread(s)")
+    print(f"{'':14}{'seconds':>9}{'MB/s':>9}{'peak MB':>9}{'headwater is':>14}  ids")
+    ours = results["headwater"]
+    for name, rounds in results.items():
+        if any("error" in r for r in rounds):
+            print(f"{name:14}{next(r['error'] for r in rounds if 'error' in r)}")
+            continue
+        seconds = statistics.median(r["seconds"] for r in rounds)
+        ratio = statistics.median(r["seconds"] / o["seconds"] for r, o in zip(rounds, ours, strict=True))
+        peak = max(r["peak"] for r in rounds)
+        same = "" if options.what == "train" else "equal" if rounds[0]["ids"] == ours[0]["ids"] else "OTHER"
+        rate = options.megabytes / seconds
+        print(f"{name:14}{seconds:9.2f}{rate:9.1f}{peak:9.0f}{ratio:12.2f} x  {same}")
+    if absent:
+        print(f"not installed: {', '.join(absent)}")
+
+
+def run_worker(options: argparse.Namespace, name: str, many: bool) -> dict[str, Any]:
+    """One measurement in a fresh process."""
+    command = [sys.executable, __file__, options.what, "--text", str(options.file), "--worker", name]
+    command += ["--threads", str(options.threads), "--vocab-size", str(options.vocab_size)]
+    threads = str(options.threads)
+    environment = os.environ | {"RAYON_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+    environment["TOKENIZERS_PARALLELISM"] = "true" if options.threads > 1 else "false"
+    done = subprocess.run(
+        command + ["--many"] * many, env=environment, capture_output=True, text=True, check=False
+    )
+    try:
+        result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    except (IndexError, json.JSONDecodeError):
+        result = {"error": (done.stderr.strip().splitlines() or ["no output"])[-1][:90]}
+    return result
+
+
+def work(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure one contender in this process."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: options.threads]))
+    path = options.text[0]
+    if options.what == "train":
+        action = TRAIN[options.worker](options)
+        started = time.perf_counter()
+        action(path)
+        seconds = time.perf_counter() - started
+        ids = ""
+    else:
+        text = path.read_text(encoding="utf-8")
+        texts = documents(text) if options.many else [text]
+        encode = (ENCODE if options.what == "encode" else GPT1)[options.worker](options)
+        started = time.perf_counter()
+        array, offsets = encode(texts)
+        seconds = time.perf_counter() - started
+        import numpy as np
+
+        assert len(offsets) == len(texts) + 1
+        ids = hashlib.sha256(np.ascontiguousarray(array, dtype=np.uint32).tobytes()).hexdigest()
+    return {"seconds": seconds, "peak": peak_megabytes(), "ids": ids}
+
+
+def peak_megabytes() -> float:
+    """Peak memory of this process; getrusage would count the parent's from before the exec on Linux."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def documents(text: str) -> list[str]:
+    """The text in documents of some two thousand characters."""
+    return [text[start : start + DOCUMENT_CHARACTERS] for start in range(0, len(text), DOCUMENT_CHARACTERS)]
+
+
+Encode = Callable[[list[str]], tuple[Any, Any]]
+
+
+def arrays(lists: list[list[int]]) -> tuple[Any, Any]:
+    """Lists of ids as one array and offsets, as fast as plain Python and NumPy can."""
+    import numpy as np
+
+    offsets = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum([len(ids) for ids in lists], out=offsets[1:])
+    return np.concatenate([np.array(ids, np.uint32) for ids in lists]), offsets
+
+
+def headwater_encoder(options: argparse.Namespace) -> Encode:
+    from headwater.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load("gpt2")
+    tokenizer.encode_array([" ".join(map(str, range(500_000)))])  # enough text for the engine to be chosen
+    return tokenizer.encode_array
+
+
+def library_json() -> str:
+    from headwater.tokenizer import Tokenizer
+    from headwater.tokenizer.files import tokenizer_json
+
+    return tokenizer_json(Tokenizer.load("gpt2").vocabulary, specials=False)
+
+
+def gigatoken_encoder(options: argparse.Namespace) -> Encode:
+    import gigatoken
+    import numpy as np
+    from gigatoken.gigatoken_rs import load_hf_json
+
+    tokenizer = gigatoken.Tokenizer(load_hf_json(library_json()))
+
+    def encode(texts: list[str]) -> tuple[Any, Any]:
+        if len(texts) == 1:
+            ids = tokenizer.encode(texts[0])
+            return ids, np.array([0, len(ids)])
+        layout = tokenizer.encode_batch(texts, parallel=options.threads > 1).layout
+        return layout.content.data, layout.offsets.data
+
+    return encode
+
+
+def fastokens_encoder(options: argparse.Namespace) -> Encode:
+    import fastokens
+
+    tokenizer = fastokens.Tokenizer.from_json_str(library_json())
+    return lambda texts: arrays([encoding.ids for encoding in tokenizer.encode_batch(texts)])
+
+
+def tokie_encoder(options: argparse.Namespace) -> Encode:
+    import tokie
+
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        file.write(library_json())
+        file.flush()
+        tokenizer = tokie.Tokenizer.from_json(file.name)
+    return lambda texts: arrays([e.ids for e in tokenizer.encode_batch(texts, add_special_tokens=False)])
+
+
+def tokenizers_encoder(options: argparse.Namespace) -> Encode:
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer.from_str(library_json())
+    return lambda texts: arrays([e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)])
+
+
+def tiktoken_encoder(options: argparse.Namespace) -> Encode:
+    import numpy as np
+    import tiktoken
+
+    from headwater.tokenizer import PATTERN, Tokenizer
+
+    ranks = Tokenizer.load("gpt2").ranks()
+    encoding = tiktoken.Encoding("gpt2", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={})
+
+    def encode(texts: list[str]) -> tuple[Any, Any]:
+        if len(texts) == 1:
+            ids = encoding.encode_to_numpy(texts[0], disallowed_special=())
+            return ids, np.array([0, len(ids)])
+        return arrays(encoding.encode_ordinary_batch(texts, num_threads=options.threads))
+
+    return encode
+
+
+def headwater_gpt1(options: argparse.Namespace) -> Encode:
+    from headwater.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load("gpt1")
+    tokenizer.encode("load")
+    return tokenizer.encode_array
+
+
+def original_gpt1(options: argparse.Namespace) -> Encode:
+    """The authors' pipeline: ftfy, spaCy over a text, byte pairs in Python with remembered words."""
+    import spacy
+
+    from headwater.tokenizer import Tokenizer
+    from headwater.tokenizer.reference import merge_word, split_gpt1
+    from headwater.tokenizer.vocabulary import NEWLINE, WORD_END
+
+    vocabulary = Tokenizer.load("gpt1").vocabulary
+    ranks = {pair: rank for rank, pair in enumerate(vocabulary.merges)}
+    english = spacy.blank("en").tokenizer
+    remembered: dict[str, list[int]] = {}
+
+    def word_ids(word: str) -> list[int]:
+        pieces = merge_word([*word[:-1], word[-1] + WORD_END], ranks)
+        if "".join(pieces) == "\n " + WORD_END:
+            pieces = [NEWLINE]
+        return [vocabulary.ids.get(piece, 0) for piece in pieces]
+
+    def encode(texts: list[str]) -> tuple[Any, Any]:
+        lists = []
+        for text in texts:
+            ids: list[int] = []
+            # spaCy takes texts of up to a million characters.
+            for part in paragraphs(text, 500_000):
+                for word in split_gpt1(part, english):
+                    if word not in remembered:
+                        remembered[word] = word_ids(word)
+                    ids += remembered[word]
+                ids += word_ids("\n ")
+            lists.append(ids[:-1])
+        return arrays(lists)
+
+    return encode
+
+
+def paragraphs(text: str, size: int) -> list[str]:
+    """The text in parts of about `size` characters, cut at a visible line's end."""
+    parts, start = [], 0
+    while len(text) - start > size:
+        end = text.find("\n", start + size)
+        if end < 0:
+            break
+        parts.append(text[start:end])
+        start = end
+    return [*parts, text[start:]]
+
+
+Train = Callable[[Path], Any]
+
+
+def lines(path: Path) -> Any:
+    """The file's text in pieces of about a megabyte, for trainers that take an iterator."""
+    with path.open(encoding="utf-8", newline="") as handle:
+        yield from iter(lambda: "".join(handle.readlines(1 << 20)), "")
+
+
+def headwater_trainer(options: argparse.Namespace) -> Train:
+    from headwater.tokenizer.train import learn_vocabulary
+
+    return lambda path: learn_vocabulary(path, "gpt2", options.vocab_size)
+
+
+def gigatoken_trainer(options: argparse.Namespace) -> Train:
+    import gigatoken
+
+    return lambda path: gigatoken.train_bpe(path, options.vocab_size, ["<|endoftext|>"])
+
+
+def rustbpe_trainer(options: argparse.Namespace) -> Train:
+    import rustbpe
+
+    from headwater.tokenizer import PATTERN
+
+    trainer = rustbpe.Tokenizer()
+    return lambda path: trainer.train_from_iterator(lines(path), options.vocab_size - 1, pattern=PATTERN)
+
+
+def sentencepiece_trainer(options: argparse.Namespace) -> Train:
+    import sentencepiece
+
+    folder = tempfile.mkdtemp()
+    return lambda path: sentencepiece.SentencePieceTrainer.train(
+        input=str(path),
+        model_prefix=f"{folder}/model",
+        model_type="bpe",
+        vocab_size=options.vocab_size,
+        byte_fallback=True,
+        num_threads=options.threads,
+        minloglevel=2,
+    )
+
+
+def bpeasy_trainer(options: argparse.Namespace) -> Train:
+    import bpeasy
+
+    from headwater.tokenizer import PATTERN
+
+    return lambda path: bpeasy.train_bpe(lines(path), PATTERN, 1000, options.vocab_size - 1)
+
+
+def tokenizers_trainer(options: argparse.Namespace) -> Train:
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=options.vocab_size,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=["<|endoftext|>"],
+    )
+    return lambda path: tokenizer.train([str(path)], trainer)
+
+
+ENCODE: dict[str, Callable[[argparse.Namespace], Encode]] = {
+    "headwater": headwater_encoder,
+    "gigatoken": gigatoken_encoder,
+    "fastokens": fastokens_encoder,
+    "tokie": tokie_encoder,
+    "tokenizers": tokenizers_encoder,
+    "tiktoken": tiktoken_encoder,
+}
+GPT1 = {"headwater": headwater_gpt1, "original": original_gpt1}
+TRAIN: dict[str, Callable[[argparse.Namespace], Train]] = {
+    "headwater": headwater_trainer,
+    "gigatoken": gigatoken_trainer,
+    "rustbpe": rustbpe_trainer,
+    "sentencepiece": sentencepiece_trainer,
+    "bpeasy": bpeasy_trainer,
+    "tokenizers": tokenizers_trainer,
+}
+
+if __name__ == "__main__":
+    main()
