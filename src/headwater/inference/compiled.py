@@ -123,9 +123,10 @@ class CompiledRunner:
             torch.empty(rows, width),
             torch.empty(rows, width, dtype=self._dtype),
             torch.empty(self._threads, 4, model.positions),
+            torch.empty(rows + 1, dtype=torch.int32),
         ]
         model.threads = self._threads
-        model.residual, model.query, model.scores = (part.data_ptr() for part in self._workspace)
+        model.residual, model.query, model.scores, model.blocks = (part.data_ptr() for part in self._workspace)
         for index, inputs in enumerate((width, 4 * width)):
             parts = [
                 torch.empty(rows, inputs, dtype=operand),

@@ -5,7 +5,7 @@
  * in a batch, in a prompt's block or token by token. (Compile with -ffp-contract=off: a compiler that joins
  * multiplications and additions as it likes would undo that.)
  *
- * Weights are laid out in panels of 64 outputs, read once and front to back by the thread that owns the panel:
+ * Weights are laid out in panels of 64 outputs, read front to back by the thread that has taken the panel:
  *   float32   [panel][input][64]
  *   bfloat16  [panel][input / 2][64][2]
  *   int8      [panel][input / 4][64][4], a byte w + 128, one scale an output
@@ -17,6 +17,9 @@
  */
 #include <immintrin.h>
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -56,6 +59,7 @@ typedef struct {
     float *operand_scale[2];       /* int8: (rows, inputs / 64) */
     int32_t *operand_offset[2];    /* int8: −128 times each group's sum */
     float *scores;                 /* (threads, 4, positions) */
+    int32_t *blocks;               /* (rows + 1): where each block of rows for attention begins */
 } Model;
 
 typedef struct {
@@ -65,13 +69,115 @@ typedef struct {
     int64_t inputs;
 } Operand;
 
+/* One phase of the pass, as every thread sees it. */
 typedef struct {
     const Model *model;
     const Layer *layer;
-    const int32_t *slots, *positions;
-    Operand out;   /* GELU */
-    float *logits; /* LOGITS: (rows, outputs) */
+    const int32_t *tokens, *slots, *positions;
+    int64_t rows;
+    const Matrix *matrix;
+    Operand in, out;
+    const float *weight, *bias; /* of a norm */
+    int embed, keep;
+    float *logits; /* (rows, outputs) */
 } Target;
+
+/* ---- threads ---- */
+
+/* A phase is cut into items that threads take one by one: a thread that the system has put aside holds up no more
+ * than the item it is in, where a barrier would wait for it in every phase. `state` is the serial number of the
+ * phase (high half) and how many of its items are not yet taken; whoever takes one may read the task until it
+ * reports the item done, as the phase cannot end before. */
+typedef void (*Work)(const Target *to, int64_t item, int thread);
+
+enum { MOST_THREADS = 256, SPINS_BEFORE_YIELD = 2000, SPINS_BEFORE_SLEEP = 20000 };
+
+static struct {
+    _Atomic uint64_t state;
+    _Atomic int64_t done;
+    Work work;
+    const Target *to;
+    _Atomic int sleeping;
+    int helpers, limit; /* started; how many of them the present call may use */
+    pthread_mutex_t call, sleep;
+    pthread_cond_t wake;
+} pool = {.call = PTHREAD_MUTEX_INITIALIZER, .sleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+
+static int take_item(int thread) {
+    uint64_t state = atomic_load_explicit(&pool.state, memory_order_acquire);
+    while ((uint32_t)state != 0) {
+        if (thread > pool.limit) return 0;
+        if (!atomic_compare_exchange_weak(&pool.state, &state, state - 1)) continue;
+        pool.work(pool.to, (int64_t)(uint32_t)state - 1, thread);
+        atomic_fetch_add_explicit(&pool.done, 1, memory_order_release);
+        return 1;
+    }
+    return 0;
+}
+
+static void *help(void *number) {
+    const int thread = (int)(intptr_t)number;
+    for (int idle = 0;; idle++) {
+        if (take_item(thread)) {
+            idle = 0;
+        } else if (idle < SPINS_BEFORE_SLEEP) {
+            _mm_pause();
+        } else {
+            pthread_mutex_lock(&pool.sleep);
+            atomic_fetch_add(&pool.sleeping, 1);
+            while ((uint32_t)atomic_load(&pool.state) == 0) pthread_cond_wait(&pool.wake, &pool.sleep);
+            atomic_fetch_sub(&pool.sleeping, 1);
+            pthread_mutex_unlock(&pool.sleep);
+            idle = 0;
+        }
+    }
+    return NULL;
+}
+
+static void in_parallel(Work work, const Target *to, int64_t items) {
+    if (items <= 1 || pool.limit == 0) {
+        for (int64_t item = 0; item < items; item++) work(to, item, 0);
+        return;
+    }
+    pool.work = work, pool.to = to;
+    atomic_store(&pool.done, 0);
+    const uint64_t serial = (atomic_load(&pool.state) >> 32) + 1;
+    atomic_store(&pool.state, serial << 32 | (uint64_t)items);
+    if (atomic_load(&pool.sleeping)) {
+        pthread_mutex_lock(&pool.sleep);
+        pthread_cond_broadcast(&pool.wake);
+        pthread_mutex_unlock(&pool.sleep);
+    }
+    while (take_item(0)) {}
+    for (int spins = 0; atomic_load_explicit(&pool.done, memory_order_acquire) < items; spins++) {
+        if (spins < SPINS_BEFORE_YIELD) _mm_pause();
+        else sched_yield();
+    }
+}
+
+static void after_fork(void) { /* a child has none of its parent's threads */
+    pool.helpers = pool.limit = 0;
+    atomic_store(&pool.sleeping, 0);
+    pthread_mutex_init(&pool.call, NULL);
+    pthread_mutex_init(&pool.sleep, NULL);
+    pthread_cond_init(&pool.wake, NULL);
+}
+
+static void begin_call(int64_t threads) {
+    static int registered;
+    pthread_mutex_lock(&pool.call);
+    if (!registered) registered = 1, pthread_atfork(NULL, NULL, after_fork);
+    const int wanted = threads > MOST_THREADS ? MOST_THREADS - 1 : (int)threads - 1;
+    while (pool.helpers < wanted) {
+        pthread_t helper;
+        if (pthread_create(&helper, NULL, help, (void *)(intptr_t)(pool.helpers + 1))) break;
+        pthread_detach(helper);
+        pool.helpers++;
+    }
+    pool.limit = pool.helpers < wanted ? pool.helpers : wanted;
+}
+
+static void end_call(void) { pthread_mutex_unlock(&pool.call); }
 
 typedef struct { __m512 part[4]; } Row64; /* 64 columns of one row */
 
@@ -292,25 +398,30 @@ ALWAYS void product_rows(const Matrix *a, const Operand *x, const Target *to, in
     }
 }
 
-/* This thread's share of the panels, for all rows: as few rounds over a panel as registers allow, of even size. */
-ALWAYS void multiply_kind(const Matrix *a, const Operand *x, const Target *to, int kind, int purpose, int64_t rows,
-                          int thread, int threads) {
-    const int64_t panels = a->outputs / GROUP, rounds = (rows + 5) / 6;
-    for (int64_t p = panels * thread / threads; p < panels * (thread + 1) / threads; p++) {
-        product_rows(a, x, to, kind, purpose, 1, rows / rounds, 0, p);
-        for (int64_t round = 1; round < rounds; round++) {
-            const int64_t from = rows * round / rounds;
-            product_rows(a, x, to, kind, purpose, 0, rows * (round + 1) / rounds - from, from, p);
-        }
+enum { ROWS_OF_AN_ITEM = 96 };
+
+static int64_t row_parts(int64_t rows) { return (rows + ROWS_OF_AN_ITEM - 1) / ROWS_OF_AN_ITEM; }
+
+/* One panel for one part of the rows: as few rounds over the panel as registers allow, of even size. */
+ALWAYS void multiply_kind(const Target *to, int kind, int purpose, int64_t item) {
+    const int64_t parts = row_parts(to->rows), panel = item / parts, part = item % parts;
+    const int64_t first = to->rows * part / parts, rows = to->rows * (part + 1) / parts - first;
+    const int64_t rounds = (rows + 5) / 6;
+    product_rows(to->matrix, &to->in, to, kind, purpose, 1, rows / rounds, first, panel);
+    for (int64_t round = 1; round < rounds; round++) {
+        const int64_t from = rows * round / rounds;
+        product_rows(to->matrix, &to->in, to, kind, purpose, 0, rows * (round + 1) / rounds - from, first + from,
+                     panel);
     }
 }
 
 #define MULTIPLY(NAME, PURPOSE)                                                                                       \
-    static void NAME(const Matrix *a, const Operand *x, const Target *to, int64_t rows, int thread, int threads) {    \
+    static void NAME(const Target *to, int64_t item, int thread) {                                                    \
+        (void)thread;                                                                                                 \
         switch (to->model->kind) {                                                                                    \
-        case FP32: multiply_kind(a, x, to, FP32, PURPOSE, rows, thread, threads); break;                              \
-        case BF16: multiply_kind(a, x, to, BF16, PURPOSE, rows, thread, threads); break;                              \
-        case INT8: multiply_kind(a, x, to, INT8, PURPOSE, rows, thread, threads); break;                              \
+        case FP32: multiply_kind(to, FP32, PURPOSE, item); break;                                                     \
+        case BF16: multiply_kind(to, BF16, PURPOSE, item); break;                                                     \
+        case INT8: multiply_kind(to, INT8, PURPOSE, item); break;                                                     \
         }                                                                                                             \
     }
 MULTIPLY(to_query_key_value, QUERY_KEY_VALUE)
@@ -318,51 +429,72 @@ MULTIPLY(to_residual, RESIDUAL)
 MULTIPLY(to_gelu, GELU)
 MULTIPLY(to_logits, LOGITS)
 
+static void multiply(Work work, Target *to, const Matrix *matrix, const Operand *in, int64_t rows) {
+    to->matrix = matrix, to->in = *in, to->rows = rows;
+    in_parallel(work, to, matrix->outputs / GROUP * row_parts(rows));
+}
+
 /* ---- norms ---- */
 
-/* LayerNorm of this thread's rows into an operand; with `keep` into the residual as well. weight NULL: as it is. */
-static void normalise(const Model *m, const float *weight, const float *bias, int keep, const Operand *out,
-                      int64_t rows, int thread, int threads) {
+/* h_0 = U W_e + W_p for one row. */
+static void embed(const Target *to, int64_t row) {
+    const Model *m = to->model;
+    const int table = m->kind == FP32 ? FP32 : BF16;
+    for (int64_t i = 0; i < m->width; i += 16) {
+        const __m512 token = load_table(m->token_table, table, to->tokens[row] * m->width + i);
+        const __m512 position = load_table(m->position_table, table, to->positions[row] * m->width + i);
+        _mm512_storeu_ps(m->residual + row * m->width + i, _mm512_add_ps(token, position));
+    }
+}
+
+/* LayerNorm of a row into an operand; with `keep` into the residual as well. weight NULL: as it is. */
+static void normalise_row(const Target *to, int64_t row, int thread) {
+    (void)thread;
+    if (to->embed) embed(to, row);
+    const Model *m = to->model;
     const int64_t width = m->width;
-    for (int64_t row = thread; row < rows; row += threads) {
-        float *x = m->residual + row * width;
-        __m512 mean = _mm512_setzero_ps(), inverse = _mm512_set1_ps(1.0f);
-        if (weight) {
-            __m512 sum = _mm512_setzero_ps(), squares = _mm512_setzero_ps();
-            for (int64_t i = 0; i < width; i += 16) sum = _mm512_add_ps(sum, _mm512_loadu_ps(x + i));
-            mean = _mm512_set1_ps(_mm512_reduce_add_ps(sum) / (float)width);
-            for (int64_t i = 0; i < width; i += 16) {
-                const __m512 d = _mm512_sub_ps(_mm512_loadu_ps(x + i), mean);
-                squares = _mm512_fmadd_ps(d, d, squares);
-            }
-            const float variance = _mm512_reduce_add_ps(squares) / (float)width;
-            inverse = _mm512_set1_ps(1.0f / sqrtf(variance + (float)m->epsilon));
+    float *x = m->residual + row * width;
+    __m512 mean = _mm512_setzero_ps(), inverse = _mm512_set1_ps(1.0f);
+    if (to->weight) {
+        __m512 sum = _mm512_setzero_ps(), squares = _mm512_setzero_ps();
+        for (int64_t i = 0; i < width; i += 16) sum = _mm512_add_ps(sum, _mm512_loadu_ps(x + i));
+        mean = _mm512_set1_ps(_mm512_reduce_add_ps(sum) / (float)width);
+        for (int64_t i = 0; i < width; i += 16) {
+            const __m512 d = _mm512_sub_ps(_mm512_loadu_ps(x + i), mean);
+            squares = _mm512_fmadd_ps(d, d, squares);
         }
-        for (int64_t group = 0; group < width / GROUP; group++) {
-            Row64 y;
-            for (int c = 0; c < 4; c++) {
-                const int64_t i = group * GROUP + 16 * c;
-                y.part[c] = _mm512_loadu_ps(x + i);
-                if (weight) {
-                    y.part[c] = _mm512_mul_ps(_mm512_sub_ps(y.part[c], mean), inverse);
-                    y.part[c] = _mm512_fmadd_ps(y.part[c], _mm512_loadu_ps(weight + i), _mm512_loadu_ps(bias + i));
-                }
-                if (keep) _mm512_storeu_ps(x + i, y.part[c]);
+        const float variance = _mm512_reduce_add_ps(squares) / (float)width;
+        inverse = _mm512_set1_ps(1.0f / sqrtf(variance + (float)m->epsilon));
+    }
+    for (int64_t group = 0; group < width / GROUP; group++) {
+        Row64 y;
+        for (int c = 0; c < 4; c++) {
+            const int64_t i = group * GROUP + 16 * c;
+            y.part[c] = _mm512_loadu_ps(x + i);
+            if (to->weight) {
+                y.part[c] = _mm512_mul_ps(_mm512_sub_ps(y.part[c], mean), inverse);
+                y.part[c] =
+                    _mm512_fmadd_ps(y.part[c], _mm512_loadu_ps(to->weight + i), _mm512_loadu_ps(to->bias + i));
             }
-            switch (m->kind) {
-            case FP32: store_operand(out, FP32, row, group, y); break;
-            case BF16: store_operand(out, BF16, row, group, y); break;
-            case INT8: store_operand(out, INT8, row, group, y); break;
-            }
+            if (to->keep) _mm512_storeu_ps(x + i, y.part[c]);
+        }
+        switch (m->kind) {
+        case FP32: store_operand(&to->out, FP32, row, group, y); break;
+        case BF16: store_operand(&to->out, BF16, row, group, y); break;
+        case INT8: store_operand(&to->out, INT8, row, group, y); break;
         }
     }
+}
+
+static void normalise(Target *to, const float *weight, const float *bias, int keep, int64_t rows) {
+    to->weight = weight, to->bias = bias, to->keep = keep;
+    in_parallel(normalise_row, to, rows);
 }
 
 /* ---- attention ---- */
 
 /* One head of R rows from `row`, all of one slot, at rising positions. */
-ALWAYS void attend(const Target *to, const Operand *out, int kind, const int R, int64_t row, int64_t head,
-                   float *scores) {
+ALWAYS void attend(const Target *to, int kind, const int R, int64_t row, int64_t head, float *scores) {
     const Model *m = to->model;
     const int64_t last = to->positions[row + R - 1], tiles = last / 16 + 1;
     const int64_t base = (to->slots[row] * m->heads + head) * m->positions * GROUP;
@@ -428,102 +560,81 @@ ALWAYS void attend(const Target *to, const Operand *out, int kind, const int R, 
         const __m512 inverse = _mm512_set1_ps(1.0f / _mm512_reduce_add_ps(total[r]));
         Row64 y;
         for (int c = 0; c < 4; c++) y.part[c] = _mm512_mul_ps(sum[r][c], inverse);
-        store_operand(out, kind, row + r, head, y);
+        store_operand(&to->out, kind, row + r, head, y);
     }
 }
 
-ALWAYS void attend_kind(const Target *to, const Operand *out, int kind, int64_t rows, int64_t row, int64_t head,
-                        float *scores) {
+ALWAYS void attend_kind(const Target *to, int kind, int64_t rows, int64_t row, int64_t head, float *scores) {
     switch (rows) {
-    case 1: attend(to, out, kind, 1, row, head, scores); break;
-    case 2: attend(to, out, kind, 2, row, head, scores); break;
-    case 3: attend(to, out, kind, 3, row, head, scores); break;
-    case 4: attend(to, out, kind, 4, row, head, scores); break;
+    case 1: attend(to, kind, 1, row, head, scores); break;
+    case 2: attend(to, kind, 2, row, head, scores); break;
+    case 3: attend(to, kind, 3, row, head, scores); break;
+    case 4: attend(to, kind, 4, row, head, scores); break;
     }
 }
 
-/* This thread's share of (up to four consecutive positions of one slot) × heads. */
-static void attention(const Target *to, const Operand *out, int64_t rows, int thread, int threads) {
+static void attend_item(const Target *to, int64_t item, int thread) {
     const Model *m = to->model;
     float *scores = m->scores + thread * 4 * m->positions;
-    int64_t item = 0;
-    for (int64_t row = 0; row < rows;) {
-        int64_t count = 1;
-        while (count < 4 && row + count < rows && to->slots[row + count] == to->slots[row] &&
-               to->positions[row + count] == to->positions[row] + count)
-            count++;
-        for (int64_t head = 0; head < m->heads; head++, item++) {
-            if (item % threads != thread) continue;
-            switch (m->kind) {
-            case FP32: attend_kind(to, out, FP32, count, row, head, scores); break;
-            case BF16: attend_kind(to, out, BF16, count, row, head, scores); break;
-            case INT8: attend_kind(to, out, INT8, count, row, head, scores); break;
-            }
-        }
-        row += count;
+    const int64_t block = item / m->heads, head = item % m->heads;
+    const int64_t row = m->blocks[block], rows = m->blocks[block + 1] - row;
+    switch (m->kind) {
+    case FP32: attend_kind(to, FP32, rows, row, head, scores); break;
+    case BF16: attend_kind(to, BF16, rows, row, head, scores); break;
+    case INT8: attend_kind(to, INT8, rows, row, head, scores); break;
     }
+}
+
+/* Blocks of up to four consecutive positions of one slot, and of each block every head. */
+static void attention(Target *to, int64_t rows) {
+    int64_t blocks = 0, start = 0;
+    for (int64_t row = 0; row <= rows; row++) {
+        if (row > start && row < rows && row - start < 4 && to->slots[row] == to->slots[start] &&
+            to->positions[row] == to->positions[row - 1] + 1)
+            continue;
+        if (row > start) to->model->blocks[blocks++] = (int32_t)start;
+        start = row;
+    }
+    to->model->blocks[blocks] = (int32_t)rows;
+    in_parallel(attend_item, to, blocks * to->model->heads);
 }
 
 /* ---- the whole ---- */
-
-static void embed(const Model *m, const int32_t *tokens, const int32_t *positions, int64_t rows, int thread,
-                  int threads) {
-    const int table = m->kind == FP32 ? FP32 : BF16;
-    for (int64_t row = thread; row < rows; row += threads)
-        for (int64_t i = 0; i < m->width; i += 16) {
-            const __m512 token = load_table(m->token_table, table, tokens[row] * m->width + i);
-            const __m512 position = load_table(m->position_table, table, positions[row] * m->width + i);
-            _mm512_storeu_ps(m->residual + row * m->width + i, _mm512_add_ps(token, position));
-        }
-}
 
 /* Fill the caches at every row's position; of the first `wanted` rows give the logits, (wanted, padded outputs).
  * A slot's positions before those of its rows are filled. */
 void headwater_forward(const Model *m, const int32_t *tokens, const int32_t *slots, const int32_t *positions,
                        int64_t rows, int64_t wanted, float *logits) {
-    const int64_t width = m->width;
-    const Operand narrow = {m->operand[0], m->operand_scale[0], m->operand_offset[0], width};
-    const Operand wide = {m->operand[1], m->operand_scale[1], m->operand_offset[1], 4 * width};
-#pragma omp parallel num_threads((int)m->threads)
-    {
-        int thread = 0, threads = 1;
-#ifdef _OPENMP
-        extern int omp_get_thread_num(void), omp_get_num_threads(void);
-        thread = omp_get_thread_num(), threads = omp_get_num_threads();
-#endif
-        int64_t active = rows;
-        embed(m, tokens, positions, rows, thread, threads);
-        if (!m->pre_norm) normalise(m, NULL, NULL, 0, &narrow, rows, thread, threads);
-        for (int64_t index = 0; index < m->layers; index++) {
-            const Layer *l = m->layer + index;
-            const Target to = {m, l, slots, positions, wide, NULL};
-            if (m->pre_norm) normalise(m, l->norm_1_weight, l->norm_1_bias, 0, &narrow, active, thread, threads);
-#pragma omp barrier
-            to_query_key_value(&l->query_key_value, &narrow, &to, active, thread, threads);
-#pragma omp barrier
-            if (index == m->layers - 1) active = wanted; /* the others' last keys and values are all that counts */
-            if (active == 0) break;
-            attention(&to, &narrow, active, thread, threads);
-#pragma omp barrier
-            to_residual(&l->projection, &narrow, &to, active, thread, threads);
-#pragma omp barrier
-            if (m->pre_norm) normalise(m, l->norm_2_weight, l->norm_2_bias, 0, &narrow, active, thread, threads);
-            else normalise(m, l->norm_1_weight, l->norm_1_bias, 1, &narrow, active, thread, threads);
-#pragma omp barrier
-            to_gelu(&l->expand, &narrow, &to, active, thread, threads);
-#pragma omp barrier
-            to_residual(&l->contract, &wide, &to, active, thread, threads);
-#pragma omp barrier
-            if (!m->pre_norm) normalise(m, l->norm_2_weight, l->norm_2_bias, 1, &narrow, active, thread, threads);
-        }
-        if (wanted > 0) {
-            if (m->pre_norm || m->final_weight)
-                normalise(m, m->final_weight, m->final_bias, 0, &narrow, wanted, thread, threads);
-#pragma omp barrier
-            const Target to = {m, NULL, slots, positions, wide, logits};
-            to_logits(&m->output, &narrow, &to, wanted, thread, threads);
-        }
+    const Operand narrow = {m->operand[0], m->operand_scale[0], m->operand_offset[0], m->width};
+    const Operand wide = {m->operand[1], m->operand_scale[1], m->operand_offset[1], 4 * m->width};
+    Target to = {.model = m, .tokens = tokens, .slots = slots, .positions = positions, .out = narrow};
+    begin_call(m->threads);
+    to.embed = 1;
+    if (m->pre_norm) normalise(&to, m->layer->norm_1_weight, m->layer->norm_1_bias, 0, rows);
+    else normalise(&to, NULL, NULL, 0, rows);
+    to.embed = 0;
+    for (int64_t index = 0; index < m->layers; index++) {
+        const Layer *l = to.layer = m->layer + index;
+        if (m->pre_norm && index > 0) normalise(&to, l->norm_1_weight, l->norm_1_bias, 0, rows);
+        multiply(to_query_key_value, &to, &l->query_key_value, &narrow, rows);
+        if (index == m->layers - 1) rows = wanted; /* of the others only these last keys and values count */
+        if (rows == 0) break;
+        attention(&to, rows);
+        multiply(to_residual, &to, &l->projection, &narrow, rows);
+        if (m->pre_norm) normalise(&to, l->norm_2_weight, l->norm_2_bias, 0, rows);
+        else normalise(&to, l->norm_1_weight, l->norm_1_bias, 1, rows);
+        to.out = wide;
+        multiply(to_gelu, &to, &l->expand, &narrow, rows);
+        multiply(to_residual, &to, &l->contract, &wide, rows);
+        to.out = narrow;
+        if (!m->pre_norm) normalise(&to, l->norm_2_weight, l->norm_2_bias, 1, rows);
     }
+    if (wanted > 0) {
+        if (m->pre_norm) normalise(&to, m->final_weight, m->final_bias, 0, wanted);
+        to.logits = logits;
+        multiply(to_logits, &to, &m->output, &narrow, wanted);
+    }
+    end_call();
 }
 
 /* `bytes` of zeros for weights, on huge pages where the system has them: half the time of a step goes into reading

@@ -21,7 +21,7 @@ from headwater.resources import cache_folder
 from headwater.storage import atomic_write, read_bytes
 
 _SOURCE = Path(__file__).with_name("kernels.c")
-_OPTIONS = ["-O3", "-march=native", "-ffp-contract=off", "-fopenmp", "-shared", "-fPIC", "-std=gnu11"]
+_OPTIONS = ["-O3", "-march=native", "-ffp-contract=off", "-pthread", "-shared", "-fPIC", "-std=gnu11"]
 _NEEDED = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16"}
 _COMPILE_SECONDS = 120
 
@@ -67,6 +67,7 @@ class Model(ctypes.Structure):
         ("operand_scale", ctypes.c_void_p * 2),
         ("operand_offset", ctypes.c_void_p * 2),
         ("scores", ctypes.c_void_p),
+        ("blocks", ctypes.c_void_p),
     )
 
 
@@ -81,9 +82,6 @@ def library() -> ctypes.CDLL | None:
         return None
     try:
         path = _built(compiler, processor)
-        # torch has loaded its own OpenMP by this name: threads and their number are shared with it.
-        import torch  # noqa: F401
-
         loaded = ctypes.CDLL(str(path))
     except (OSError, StorageError, subprocess.SubprocessError):
         return None
