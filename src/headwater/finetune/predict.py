@@ -17,6 +17,7 @@ from headwater.finetune.fine_tuned import FineTuned, Prediction
 from headwater.progress import SILENT, Progress
 from headwater.storage import atomic_write
 from headwater.train.loop import Precision, choose_precision
+from headwater.train.machine import use_all_cores
 from headwater.train.parallel import choose_device
 
 _FORMATS = {".jsonl": None, ".csv": ",", ".tsv": "\t"}
@@ -41,6 +42,7 @@ def predict_file(
     """
     if out.suffix.lower() not in _FORMATS:
         raise UsageError(f"--out {out} has no known ending", expected=", ".join(_FORMATS))
+    use_all_cores()
     device = choose_device("auto")
     fine_tuned = FineTuned.load(model, dtype=choose_precision(precision, device), device=device)
     named = Columns.build(fine_tuned.columns.to_dict(), columns or {}, source="--column")

@@ -34,6 +34,7 @@ from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
 from headwater.storage import read_json, write_json, write_text
 from headwater.tokenizer import Tokenizer
+from headwater.train.machine import use_all_cores
 from headwater.train.parallel import choose_device
 
 METRICS_FILE = "metrics.json"
@@ -73,7 +74,7 @@ def finetune(
     given = {role: path for role, path in files.items() if path is not None}
 
     def read() -> Parts:
-        rows = {role: _rows(config, path) for role, path in given.items()}
+        rows = {role: _rows(config, path, need_label=role != "test") for role, path in given.items()}
         names = {role: str(path) for role, path in given.items()}
         tests = {"test": rows["test"]} if "test" in rows else {}
         return arrange_parts(config, rows["train"], rows.get("validation"), tests, names)
@@ -97,6 +98,7 @@ def run_stage(
     if stage.is_complete():
         progress.note(f"{out} is complete already")
         return dict(read_json(out / METRICS_FILE))
+    use_all_cores()
     parts = read()
     loaded = load_model(model, device=choose_device("auto"))
     base, extended = prepare_base(config, loaded, load_tokenizer(tokenizer or model))
@@ -211,8 +213,8 @@ def summarise(
     }
 
 
-def _rows(config: FinetuneConfig, path: Path) -> Iterator[Raw]:
-    return islice(read_rows(path, config.task, config.columns), config.limit)
+def _rows(config: FinetuneConfig, path: Path, *, need_label: bool) -> Iterator[Raw]:
+    return islice(read_rows(path, config.task, config.columns, need_label=need_label), config.limit)
 
 
 def _truncation_notes(train: Encoded, validation: Encoded) -> list[str]:

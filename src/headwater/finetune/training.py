@@ -31,6 +31,7 @@ from headwater.model.rows import add_rows
 from headwater.progress import SILENT, Progress
 from headwater.tokenizer import Tokenizer
 from headwater.train.loop import Precision, TrainConfig, Trainer
+from headwater.train.parallel import Ranks
 from headwater.train.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def train_task(
     )
     per_epoch = math.ceil(len(train) / config.batch_size)
     steps = config.steps or max(1, round(config.epochs * per_epoch))
-    trainer = Trainer(model, l3(config.lambda_lm), train_config(config, steps))
+    trainer = Trainer(model, l3(config.lambda_lm), train_config(config, steps), ranks=Ranks(device=device))
     metric = config.metric or default_metric(labels)
     fine_tuned = FineTuned(model, tokenizer, config.task, labels, config.columns)
     outcome = Outcome(fine_tuned, metric, 0, steps)
