@@ -25,6 +25,7 @@ class World(NamedTuple):
     model: Path
     tokens: Path
     labels: Path
+    wide: Path  # another model, with room for a prompt of several examples
 
 
 def sentences(random: np.random.Generator, count: int) -> str:
@@ -48,7 +49,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         rows.append({"context": sentences(random, 1) + "\n\n", "question": "", "answers": answers, "label": label})
     with Stage(root / "labels", kind="labels", config={"task": "signature"}, inputs={}).write() as work:
         (work / "validation.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return World(root, save_random(root / "model", tokenizer), root / "tokens", root / "labels")
+    wide = save_random(root / "wide", tokenizer, context=640)
+    return World(root, save_random(root / "model", tokenizer), root / "tokens", root / "labels", wide)
 
 
 def save_random(folder: Path, tokenizer: Tokenizer, **changes: Any) -> Path:

@@ -42,7 +42,8 @@ class Sentiment(Task):
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
         """The development sentences, whose labels are public."""
         path = places["test"]
-        header = path.open(encoding="utf-8").readline().rstrip("\n").split("\t") if path.is_file() else []
+        with path.open(encoding="utf-8") as lines:
+            header = lines.readline().rstrip("\r\n").split("\t")
         text = "text_a" if "text_a" in header else "sentence"
         named = {text, "label"} <= set(header)
         rows = tab_separated((text,), "label", header=None if named else ("sentence", "label"))

@@ -1,0 +1,362 @@
+"""Every protocol on small files in the official format, against answers worked out here by plain means."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from headwater.errors import DataError
+from headwater.evaluate import evaluate
+from headwater.evaluate.agreement import exact_match, f1_against_people, word_f1
+from headwater.evaluate.protocols import Scored, ratio_error
+from headwater.evaluate.published import PUBLISHED
+from headwater.evaluate.reader import Reader
+from headwater.evaluate.results import read_examples
+from headwater.evaluate.tasks import TASKS
+from headwater.evaluate.tasks.cbt import read_stories
+from headwater.evaluate.tasks.pronouns import read_blocks
+from headwater.evaluate.tasks.sentences import best_threshold, matthews
+from headwater.evaluate.tasks.summaries import sentences
+from headwater.evaluate.tasks.written import first_sentence, fitted
+from headwater.model.folder import load_model
+from headwater.tokenizer import Tokenizer
+
+
+class Plain:
+    """The model asked one forward pass at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.model, self.tokenizer = load_model(folder), Tokenizer.load(folder)
+        self.context = self.model.config.context
+
+    def tokens(self, context: str, continuation: str) -> list[float]:
+        """Log-probability of each token of the continuation."""
+        head = self.tokenizer.encode(context) or [self.tokenizer.end_of_text]
+        whole = self.tokenizer.encode(context + continuation)
+        tail = whole[len(head) :] if context else whole
+        assert not context or whole[: len(head)] == head
+        ids = [*head, *tail][-self.context - 1 :]
+        with torch.no_grad():
+            rows = self.model(torch.tensor([ids[:-1]]))[0].log_softmax(-1)
+        return [float(rows[i - len(tail), t]) for i, t in enumerate(tail)]
+
+
+@pytest.fixture(scope="module")
+def plain(world: Any) -> Plain:
+    return Plain(world.model)
+
+
+def run(world: Any, tmp_path: Path, protocol: str, files: dict[str, str]) -> tuple[Any, list[dict[str, Any]]]:
+    data = tmp_path / "data"
+    for name, text in files.items():
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_text(text, encoding="utf-8")
+    results = evaluate(world.model, [protocol], data, tmp_path / "out")
+    assert not [entry for entry in results.skipped if entry.examples is None], results.skipped
+    return results, list(read_examples(tmp_path / "out", protocol))
+
+
+def test_names_are_explicit_and_every_published_value_has_its_protocol() -> None:
+    assert len(TASKS) > 40
+    assert all("." in name for name in TASKS)
+    for protocol, metrics in PUBLISHED.items():
+        assert set(metrics) <= {metric.name for metric in TASKS[protocol].metrics}
+
+
+PASSAGES = [
+    "the river flows north to the lake",
+    "a stream flows slowly to the river",
+    "of the lake very slowly north",
+]
+
+
+@pytest.mark.parametrize("reading", ["last-token", "whole-word"])
+def test_lambada_scores_the_last_word(world: Any, tmp_path: Path, plain: Plain, reading: str) -> None:
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in PASSAGES)
+    results, records = run(world, tmp_path, f"lambada.openai.{reading}", {"lambada_test.jsonl": lines})
+    totals = []
+    for text, record in zip(PASSAGES, records, strict=True):
+        context, _, word = text.rpartition(" ")
+        scores = plain.tokens(context, f" {word}")
+        totals.append(scores[-1] if reading == "last-token" else sum(scores))
+        assert record["log_probability"] == pytest.approx(totals[-1], abs=1e-4)
+    by_metric = {result.metric: result.value for result in results.results}
+    assert by_metric["perplexity"] == pytest.approx(math.exp(-np.mean(totals)), rel=1e-4)
+
+
+def test_the_stop_word_filter_bars_function_words_from_the_first_place(
+    world: Any, tmp_path: Path, plain: Plain
+) -> None:
+    from headwater.evaluate.tasks.lambada import FUNCTION_WORDS
+
+    files = {"lambada_test_plain_text.txt": "\n".join(PASSAGES)}
+    _, records = run(world, tmp_path, "lambada.original.whole-word.stop-words", files)
+    barred = [
+        i
+        for i in range(plain.tokenizer.vocabulary_size)
+        if plain.tokenizer.token_text(i).strip().lower() in FUNCTION_WORDS
+    ]
+    assert barred
+    for text, record in zip(PASSAGES, records, strict=True):
+        context, _, word = text.rpartition(" ")
+        ids, target = plain.tokenizer.encode(context), plain.tokenizer.encode(f" {word}")
+        right = True
+        for place, token in enumerate(target):
+            with torch.no_grad():
+                logits = plain.model(torch.tensor([ids]))[0, -1]
+            if place == 0:
+                logits[barred] = -torch.inf
+            right &= int(logits.argmax()) == token
+            ids.append(token)
+        assert record["accuracy"] == float(right)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "name", "text", "units", "unit"),
+    [
+        (
+            "wikitext-2.tokens",
+            "wikitext-2/wiki.test.tokens",
+            " \n = River = \n \n The river flows . \n",
+            7 + 4,
+            "nats",
+        ),
+        ("1bw.detokenized", "news.en.heldout-00000-of-00050", "The river flows .\nIt doesn 't .\n", 8 + 2, "nats"),
+        ("text8.characters", "text8", "the river flows slowly to the lake", 34, "bits"),
+        ("enwik8.bytes", "enwik8", "강물 flows <page>", 19, "bits"),
+    ],
+)
+def test_streams_count_the_original_units(
+    world: Any, tmp_path: Path, plain: Plain, protocol: str, name: str, text: str, units: int, unit: str
+) -> None:
+    results, _ = run(world, tmp_path, protocol, {name: text})
+    (result,) = results.results
+    written = {"1bw.detokenized": "The river flows.\nIt doesn't.\n"}.get(protocol, text)
+    nats = -sum(plain.tokens("", written))
+    assert result.details["units"] == units
+    expected = math.exp(nats / units) if unit == "nats" else nats / units / math.log(2)
+    assert result.value == pytest.approx(expected, rel=1e-4)
+    assert result.settings == {"window": 48, "stride": 24}
+
+
+STORY = "".join(f"{i} The river {i} flows to the lake .\n" for i in range(1, 21))
+CANDIDATES = "lake|river|stream|north|boat|tree|very|slowly|way|day"
+
+
+def test_childrens_books_score_the_candidate_and_the_rest_of_the_sentence(
+    world: Any, tmp_path: Path, plain: Plain
+) -> None:
+    text = STORY + f"21 The XXXXX flows north .\tstream\t\t{CANDIDATES}\n\n"
+    _, (record,) = run(world, tmp_path, "cbt.common-nouns.tokens", {"cbtest_CN_valid_2000ex.txt": text})
+    context = "\n".join(line.partition(" ")[2] for line in STORY.splitlines())
+    values = [sum(plain.tokens(f"{context}\nThe", f" {word} flows north .")) for word in CANDIDATES.split("|")]
+    assert record["chosen"] == int(np.argmax(values))
+    assert record["label"] == 2
+
+
+def test_a_childrens_book_that_was_cut_short_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "cbtest_CN_valid_2000ex.txt"
+    for text, where in (
+        (STORY[:200], "ends after"),
+        ("1 a\n3 b\n", "line 2"),
+        (STORY + "21 no blank\ta\t\ta|b\n", "line 21"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(DataError, match=where):
+            read_stories(path)
+
+
+SCHEMAS = """The lake met the river, but  [MASK]  flows.
+[MASK]
+The lake ,The river
+The river
+
+[MASK]'s river flows north.
+[MASK]
+the lake,Joan
+Joan
+"""
+
+
+@pytest.mark.parametrize("reading", ["full", "partial"])
+def test_winograd_puts_candidates_in_the_pronouns_place(
+    world: Any, tmp_path: Path, plain: Plain, reading: str
+) -> None:
+    _, records = run(world, tmp_path, f"wsc273.{reading}", {"wsc273.txt": SCHEMAS})
+    before, after = "The lake met the river, but", " flows."
+    for record, candidates, start, rest in (
+        (records[0], ["the lake", "the river"], before + " ", after),
+        (records[1], ["The lake", "Joan"], "", "'s river flows north."),
+    ):
+        values = [
+            sum(plain.tokens("", f"{start}{c}{rest}") if reading == "full" else plain.tokens(f"{start}{c}", rest))
+            for c in candidates
+        ]
+        assert record["chosen"] == int(np.argmax(values))
+
+
+def test_a_damaged_schema_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "wsc273.txt"
+    for text in (
+        "A sentence with [MASK].\n[MASK]\na,b\n",
+        "A sentence.\n[MASK]\na,b\na\n",
+        "The [MASK].\n[MASK]\na,b\nc\n",
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(DataError, match="line 1"):
+            read_blocks(path)
+
+
+def test_race_takes_the_answer_with_the_highest_mean(world: Any, tmp_path: Path, plain: Plain) -> None:
+    answers = ["to the lake", "north", "very slowly north to the river", "a stream"]
+    article = {"article": "The river flows.", "questions": ["Where to?"], "options": [answers], "answers": ["C"]}
+    files = {"RACE/test/high/1.txt": json.dumps(article), "RACE/test/high/2.txt": json.dumps(article)}
+    results, records = run(world, tmp_path, "race-high.mean", files)
+    values = [float(np.mean(plain.tokens("The river flows.\nWhere to?", f"\n{answer}"))) for answer in answers]
+    assert [record["chosen"] for record in records] == [int(np.argmax(values))] * 2
+    assert results.results[0].chance == 0.25
+
+
+def test_cola_tunes_its_threshold_on_the_training_sentences(world: Any, tmp_path: Path, plain: Plain) -> None:
+    train = [("the river flows slowly", 1), ("slowly the of of", 0), ("a lake", 1), ("to to to very", 0)]
+    test = [("the stream flows", 1), ("of of a the", 0), ("north", 1)]
+    files = {
+        name: "".join(f"x\t{label}\t\t{text}\n" for text, label in rows)
+        for name, rows in (("cola/in_domain_train.tsv", train), ("cola/in_domain_dev.tsv", test))
+    }
+    results, _ = run(world, tmp_path, "cola.mean-log-probability", files)
+    means = {text: float(np.mean(plain.tokens("", text))) for text, _ in train + test}
+    threshold = results.results[0].details["threshold"]
+    chosen = [(means[text] > threshold, label == 1) for text, label in test]
+    assert results.results[0].value == pytest.approx(matthews(chosen))
+    assert results.results[1].value == pytest.approx(np.mean([a == b for a, b in chosen]))
+    best = max(matthews([(means[t] > x, y == 1) for t, y in train]) for x in [*means.values(), -99.0])
+    assert results.results[0].details["matthews on the tuning sentences"] == pytest.approx(best)
+
+
+def test_sst2_needs_its_label_words_whole(world: Any, tmp_path: Path) -> None:
+    (tmp_path / "SST-2").mkdir()
+    (tmp_path / "SST-2" / "dev.tsv").write_text("sentence\tlabel\nthe river flows\t1\n", encoding="utf-8")
+    results = evaluate(world.model, ["sst-2.very"], tmp_path, tmp_path / "out")
+    assert not results.results
+    assert "'negative'" in results.skipped[0].reason
+
+
+def test_translations_answers_and_conversations_are_written(world: Any, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for language in ("en", "fr"):
+        text = "".join(f"The river {language} .\n" for _ in range(8))
+        (data / f"newstest2014.en-fr.{language}").write_text(text, encoding="utf-8")
+    rows = [{"question": "where is the lake", "answer": ["north", "the north"]}] * 8
+    (data / "NQ-open.dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    turn = [{"input_text": "to the lake", "turn_id": 1}, {"input_text": "very", "turn_id": 2}]
+    story = {
+        "id": "s",
+        "story": "The river flows.",
+        "questions": turn,
+        "answers": turn,
+        "additional_answers": {"0": turn},
+    }
+    (data / "coqa-dev-v1.0.json").write_text(json.dumps({"data": [story]}), encoding="utf-8")
+    article = {
+        "id": "a",
+        "article": "One flows. Two flows. Three flows. Four.",
+        "highlights": "One flows.\nTwo flows.",
+    }
+    (data / "cnndm_test.jsonl").write_text(json.dumps(article) + "\n", encoding="utf-8")
+
+    names = ["wmt14", "natural-questions", "coqa", "cnndm"]
+    results = evaluate(world.wide, names, data, tmp_path / "out")
+    assert not results.skipped
+    assert {result.protocol.partition(".")[0] for result in results.results} == set(names)
+    model = Plain(world.wide)
+
+    prompt = "The river en . = The river fr .\n" * 5 + "The river en . ="
+    written = greedy(model, prompt, 96, "\n")
+    records = list(read_examples(tmp_path / "out", "wmt14.en-fr"))
+    assert len(records) == 3
+    assert records[0]["text"] == first_sentence(written)
+    prompt = "Q: where is the lake?\nA: north\n\n" * 5 + "Q: where is the lake?\nA:"
+    (first, *_) = read_examples(tmp_path / "out", "natural-questions.exact-match")
+    assert first["text"] == greedy(model, prompt, 32, "\n").strip()
+    assert 0 < first["confidence"] <= 1
+    prompt = "The river flows.\n\nQ: to the lake\nA: to the lake\nQ: very\nA:"
+    assert (
+        list(read_examples(tmp_path / "out", "coqa.greedy"))[1]["text"] == greedy(model, prompt, 32, "\n").strip()
+    )
+    (lead,) = read_examples(tmp_path / "out", "cnndm.lead-3")
+    assert lead["text"] == "One flows.\nTwo flows.\nThree flows."
+
+
+def greedy(model: Plain, prompt: str, count: int, stop: str) -> str:
+    """The likeliest token each time, up to `stop`."""
+    ids = model.tokenizer.encode(prompt)
+    written: list[int] = []
+    for _ in range(count):
+        with torch.no_grad():
+            token = int(model.model(torch.tensor([ids + written]))[0, -1].argmax())
+        if token == model.tokenizer.end_of_text:
+            break
+        written.append(token)
+        if stop in model.tokenizer.decode(written):
+            break
+    return model.tokenizer.decode(written).partition(stop)[0]
+
+
+def test_a_damaged_file_is_skipped_by_name_and_the_others_go_on(world: Any, tmp_path: Path) -> None:
+    (tmp_path / "lambada_test.jsonl").write_text('{"text": "the river"}\n{"text": "cut', encoding="utf-8")
+    (tmp_path / "wsc273.txt").write_text(SCHEMAS, encoding="utf-8")
+    results = evaluate(world.model, ["lambada.openai.whole-word", "wsc273.full"], tmp_path, tmp_path / "out")
+    assert [result.protocol for result in results.results] == ["wsc273.full"]
+    assert "lambada_test.jsonl" in results.skipped[0].reason
+
+
+def test_an_example_longer_than_the_context_is_left_out_and_counted(world: Any, tmp_path: Path) -> None:
+    lines = [json.dumps({"text": text}) for text in ("the river " + "xq" * 100, *PASSAGES)]
+    (tmp_path / "lambada_test.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    results = evaluate(world.model, ["lambada.openai.whole-word"], tmp_path, tmp_path / "out")
+    assert results.results[0].count == 3
+    assert results.skipped[0].examples == 1
+    assert "longer than the model's context" in results.skipped[0].reason
+
+
+def test_windows_score_every_token_once_behind_enough_others(world: Any) -> None:
+    tokenizer = Tokenizer.load(world.model)
+    for count in (1, 5, 47, 48, 49, 100, 333):
+        ids = list(range(1, count + 1))
+        for window, stride in ((48, 48), (48, 16), (10, 3)):
+            asked = Reader(tokenizer, 48, window, stride).windows(ids)
+            assert [token for request in asked for token in request.continuation] == ids
+            for request in asked[1:]:
+                assert len(request.context) + len(request.continuation) == window + 1
+                assert len(request.continuation) <= stride
+
+
+def test_agreement_is_counted_as_the_official_scripts_do() -> None:
+    assert exact_match("The Beatles.", ["beatles", "queen"]) == 1
+    assert word_f1("the cat sat", "a cat sat down") == pytest.approx(0.8)
+    assert word_f1("", "the") == 1
+    assert f1_against_people("white", ["white", "white", "black"]) == pytest.approx(1)
+    assert f1_against_people("black", ["white", "white", "black"]) == pytest.approx(2 / 3)
+
+
+def test_small_pieces() -> None:
+    assert first_sentence('Il a dit "non." Puis il part.') == 'Il a dit "non."'
+    assert first_sentence(" 3.5 km\n") == "3.5 km"
+    assert sentences("One. Two? Three 3.5!\nFour") == ["One.", "Two?", "Three 3.5!", "Four"]
+    assert best_threshold([(0.1, 0), (0.2, 0), (0.3, 1)]) == (pytest.approx(0.25), pytest.approx(1.0))
+    assert Scored((-1.0, -3.0), (True, False)).mean == -2
+    assert ratio_error([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]) == pytest.approx(0)
+
+
+def test_a_prompt_that_does_not_fit_loses_the_document_first(world: Any) -> None:
+    reader = Reader(Tokenizer.load(world.model), 48)
+    assert fitted(range(100), (1, 2), 9, reader) == (*range(38), 1, 2)
+    assert fitted((), range(100), 9, reader) == tuple(range(60, 100))
