@@ -29,7 +29,7 @@ from headwater.provenance import Stage, check_files, open_folder, record_files
 from headwater.tokenizer import Tokenizer
 from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream
 from headwater.train.lock import folder_lock
-from headwater.train.loop import Objective, RunConfig, Trainer, choose_precision
+from headwater.train.loop import Objective, RunConfig, Trainer, choose_kernels, choose_precision
 from headwater.train.machine import use_all_cores
 from headwater.train.parallel import Ranks, join, leave
 from headwater.train.plan import training_flops_a_token
@@ -63,10 +63,13 @@ class PretrainConfig(RunConfig):
         return self.context or self.architecture.context
 
 
-def resolve(config: PretrainConfig, tokens: Path, ranks: Ranks) -> PretrainConfig:
-    """The recipe with nothing left open: the whole model, the window, updates, micro-batch and precision.
+def resolve(
+    config: PretrainConfig, tokens: Path, ranks: Ranks, begun: PretrainConfig | None = None
+) -> PretrainConfig:
+    """The recipe with nothing left open: the whole model, the window, updates, micro-batch and arithmetic.
 
-    Raises UsageError or MismatchError when recipe, tokens and ranks do not go together.
+    What "auto" leaves to a measurement is as in `begun`, the recipe that a run began with, where there is one:
+    the bits depend on it. Raises UsageError or MismatchError when recipe, tokens and ranks do not go together.
     """
     vocabulary = int(open_folder(tokens, "tokens").config["vocabulary_size"])
     changes = {"vocabulary": vocabulary}
@@ -100,7 +103,11 @@ def resolve(config: PretrainConfig, tokens: Path, ranks: Ranks) -> PretrainConfi
         windows = TokenStream(tokens, "train", window).windows
         steps = max(1, math.ceil(config.epochs * windows / config.batch_size))
     micro_batch = config.micro_batch or max(1, MICRO_BATCH_TOKENS // window)
+    if begun is not None:
+        measured = {name: getattr(begun, name) for name in ("precision", "matmul", "attention")}
+        config = config.model_copy(update={n: v for n, v in measured.items() if getattr(config, n) == "auto"})
     dtype = choose_precision(config.precision, ranks.device)
+    matmul, attention = choose_kernels(config, ranks.device)
     return config.model_copy(
         update={
             "model": model.to_dict(),
@@ -110,6 +117,8 @@ def resolve(config: PretrainConfig, tokens: Path, ranks: Ranks) -> PretrainConfi
             "epochs": None,
             "micro_batch": min(micro_batch, config.batch_size // ranks.count),
             "precision": "bf16" if dtype == torch.bfloat16 else "fp32",
+            "matmul": matmul,
+            "attention": attention,
         }
     )
 
@@ -137,7 +146,9 @@ def pretrain(config: PretrainConfig, tokens: Path, out: Path, *, progress: Progr
     """
     use_all_cores()
     ranks = join(config.device)
-    model = _pretrain(resolve(config, tokens, ranks), tokens, out, ranks, progress)
+    recipe = out / "config.toml"
+    begun = PretrainConfig.load(recipe) if recipe.exists() else None
+    model = _pretrain(resolve(config, tokens, ranks, begun), tokens, out, ranks, progress)
     leave()
     return model
 
@@ -164,6 +175,9 @@ def _pretrain(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
         return model_folder
     with folder_lock(out):
         config.save(out / "config.toml")
+        progress.note(
+            f"computes in {config.precision}, matrix products by {config.matmul}, attention {config.attention}"
+        )
         run = _train(config, tokens, out, ranks, progress)
         _export(run, config, tokens, model_folder)
         stage.finish(record_files(out, leave_out="checkpoints"))

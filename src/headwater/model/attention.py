@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, causal: the fast call and its readable twin.
+"""Scaled dot-product attention, causal: two fast roads and their readable twin.
 
 softmax(Q Kᵀ / √d) V, where a position sees itself and what came before (Vaswani et al. 2017, equation 1;
 GPT-1 section 3.1). The queries are the last `query_time` of `key_time` positions, as they are when a cache
@@ -8,10 +8,15 @@ holds the earlier ones.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+# Queries that `attend_in_blocks` takes at a time: large enough for efficient products, small enough that little
+# above the diagonal is computed.
+_BLOCK = 128
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
@@ -39,6 +44,63 @@ def attend_plainly(
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # (batch, head, query, key)
     weights = scores.masked_fill(~mask, float("-inf")).softmax(dim=-1)
     return functional.dropout(weights, dropout) @ value  # (batch, head, query, head_dim)
+
+
+def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Causal attention over a whole text, a block of queries at a time against the keys up to its end.
+
+    Shapes as `attend`, with as many queries as keys. What the mask would hide is never computed, but for the
+    triangle inside a block; the weights are kept for the backward pass, half a square a head.
+    """
+    attended: Tensor = _BlockedAttention.apply(query, key, value)  # type: ignore[no-untyped-call]
+    return attended
+
+
+class _BlockedAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        shape = query.shape
+        scaled = (query * shape[-1] ** -0.5).flatten(0, 1)  # (batch · head, time, head_dim)
+        key, value = key.flatten(0, 1), value.flatten(0, 1)
+        attended = torch.empty_like(scaled)
+        hidden = torch.full((_BLOCK, _BLOCK), float("-inf"), dtype=query.dtype, device=query.device).triu(1)
+        kept = []
+        for start, end in _blocks(shape[-2]):
+            scores = torch.bmm(scaled[:, start:end], key[:, :end].transpose(1, 2))
+            scores[:, :, start:] += hidden[: end - start, : end - start]
+            weights = scores.softmax(dim=-1)  # (batch · head, block, end)
+            attended[:, start:end] = torch.bmm(weights, value[:, :end])
+            if any(ctx.needs_input_grad):
+                kept.append(weights)
+        ctx.save_for_backward(scaled, key, value, *kept)
+        return attended.view(shape)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Any) -> tuple[Tensor, Tensor, Tensor]:
+        scaled, key, value, *kept = ctx.saved_tensors
+        gradient = upstream[0]
+        shape = gradient.shape
+        gradient = gradient.flatten(0, 1)
+        grad_query = torch.empty_like(scaled)
+        # Sums over blocks: in float32, whatever the dtype.
+        grad_key = torch.zeros_like(key, dtype=torch.float32)
+        grad_value = torch.zeros_like(value, dtype=torch.float32)
+        for (start, end), weights in zip(_blocks(shape[-2]), kept, strict=True):
+            grad_weights = torch.bmm(gradient[:, start:end], value[:, :end].transpose(1, 2))
+            grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+            grad_query[:, start:end] = torch.bmm(grad_scores, key[:, :end])
+            grad_key[:, :end] += torch.bmm(grad_scores.transpose(1, 2), scaled[:, start:end])
+            grad_value[:, :end] += torch.bmm(weights.transpose(1, 2), gradient[:, start:end])
+        grad_query *= shape[-1] ** -0.5
+        return (
+            grad_query.view(shape),
+            grad_key.to(key.dtype).view(shape),
+            grad_value.to(value.dtype).view(shape),
+        )
+
+
+def _blocks(time: int) -> list[tuple[int, int]]:
+    return [(start, min(start + _BLOCK, time)) for start in range(0, time, _BLOCK)]
 
 
 def causal_mask(query_time: int, key_time: int, device: torch.device) -> Tensor:

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from headwater.model.kernels import linear, product
+
 IGNORE = -100  # target of a position that carries no loss
 
 # Logits of one chunk: enough rows for an efficient matrix product, few enough to be a small share of memory.
@@ -63,7 +65,7 @@ def score_tokens(hidden: Tensor, matrix: Tensor, targets: Tensor) -> TokenScores
     rows = _rows(_CHUNK_BYTES, matrix)
     for start in range(0, len(targets), rows):
         part = slice(start, start + rows)
-        logits = functional.linear(hidden[part], matrix).float()
+        logits = linear(hidden[part], matrix).float()
         chosen = logits.gather(1, targets[part, None]).squeeze(1)
         log_probability[part] = chosen - logits.logsumexp(dim=1)
         is_greedy[part] = chosen >= logits.amax(dim=1)
@@ -89,14 +91,12 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         for start in range(0, len(targets), rows):
             part = slice(start, min(start + rows, len(targets)))
             logits = buffer[: part.stop - start]  # (rows, vocabulary)
-            torch.mm(hidden[part], matrix.t(), out=logits)
+            product(hidden[part], matrix, out=logits)
             loss += _softmax_gradient_(logits, targets[part], weights[part])
             if grad_hidden is not None:
-                torch.mm(logits, matrix, out=grad_hidden[part])
-            if grad_matrix is not None and grad_matrix.dtype == logits.dtype:
-                grad_matrix.addmm_(logits.t(), hidden[part])
-            elif grad_matrix is not None:
-                grad_matrix += torch.mm(logits.t(), hidden[part])
+                product(logits, matrix.t(), out=grad_hidden[part])
+            if grad_matrix is not None:
+                grad_matrix += product(logits.t(), hidden[part].t(), out=torch.empty_like(matrix))
         ctx.save_for_backward(grad_hidden, None if grad_matrix is None else grad_matrix.to(matrix.dtype))
         return loss
 

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headwater.errors import DataError
-from headwater.model.attention import attend
 from headwater.model.cache import KeyValueCache
 from headwater.model.config import ModelConfig
+from headwater.model.kernels import attend, linear
 
 
 class Embeddings(NamedTuple):
@@ -44,7 +44,7 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """(…, in) -> (…, out)."""
         dtype = self.weight.dtype
-        return functional.linear(x.to(dtype), self.weight, self.bias.to(dtype))
+        return linear(x.to(dtype), self.weight, self.bias.to(dtype))
 
 
 class Attention(nn.Module):

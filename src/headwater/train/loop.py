@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from headwater.config import Config
 from headwater.errors import TrainingError
+from headwater.model import kernels
 from headwater.train.machine import matmul_rate
 from headwater.train.optimizer import AdamForm, Optimizer
 from headwater.train.parallel import Ranks, shard
@@ -45,6 +46,9 @@ class TrainConfig(Config):
     clip: float = Field(default=1.0, ge=0)
     dropout: float | None = Field(default=None, ge=0, lt=1)
     precision: Precision = "auto"
+    # Roads through the arithmetic (model/kernels.py): "auto" takes the faster one on this machine.
+    matmul: Literal["auto", "torch", "onednn"] = "auto"
+    attention: Literal["auto", "fused", "blocks"] = "auto"
     seed: int = Field(default=1, ge=0)
 
 
@@ -86,6 +90,7 @@ class Trainer:
         self.ranks = ranks or Ranks()
         self.sharded = sharded
         self.matrix_dtype = choose_precision(config.precision, self.ranks.device)
+        kernels.use(self.ranks.device, self.matrix_dtype, choose_kernels(config, self.ranks.device))
         if sharded:
             self.objective = shard(model, objective, self.ranks, self.matrix_dtype)
         self.optimizer = Optimizer(
@@ -167,6 +172,16 @@ def choose_precision(precision: Precision, device: torch.device) -> torch.dtype:
     except RuntimeError:  # no bfloat16 product on this device
         return torch.float32
     return torch.bfloat16 if faster else torch.float32
+
+
+def choose_kernels(config: TrainConfig, device: torch.device) -> kernels.Kernels:
+    """The roads that the configuration names, the faster ones where it leaves them open."""
+    matmul, attention = config.matmul, config.attention
+    if matmul == "auto" or attention == "auto":
+        fastest = kernels.fastest(device, choose_precision(config.precision, device))
+        matmul = fastest.matmul if matmul == "auto" else matmul
+        attention = fastest.attention if attention == "auto" else attention
+    return kernels.Kernels(matmul, attention)
 
 
 def _seed_of(seed: int, step: int, micro_batch: int, rank: int) -> int:
