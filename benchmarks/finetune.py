@@ -46,11 +46,11 @@ def main() -> None:
     if arguments.side:
         serve(arguments)
         return
-    results = [compare(arguments, case) for case in arguments.cases]
-    if arguments.json:
-        print(json.dumps(results))
-        return
-    for result in results:
+    for case in arguments.cases:
+        result = compare(arguments, case)
+        if arguments.json:
+            print(json.dumps(result), flush=True)
+            continue
         figures = "; ".join(
             f"{side} {result[side]['examples_per_second']:.1f} examples/s, {result[side]['peak_mb']:,.0f} MB"
             for side in SIDES
@@ -58,7 +58,8 @@ def main() -> None:
         low, *_, high = [result["speed_ratios"][0], *result["speed_ratios"]]
         print(
             f"{result['case']:10} {figures}; speed × {result['speed_ratio']:.2f} ({low:.2f} to {high:.2f}), "
-            f"memory × {result['memory_ratio']:.2f}"
+            f"memory × {result['memory_ratio']:.2f}",
+            flush=True,
         )
 
 

@@ -128,13 +128,14 @@ def test_an_lstm_fine_tunes_through_the_same_path(table: Path, tmp_path: Path, t
 
 
 def test_show_prints_examples_as_the_model_sees_them(
-    base: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    base: Path, table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["finetune", "--model", str(base), "--task", "classify", "--train", str(table)]
-    assert main([*command, "--out", str(tmp_path / "none"), "--show", "2"]) == 0
+    assert main([*command, "--show", "2"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("[start]") == printed.count("[classify]") == 2
-    assert not (tmp_path / "none").exists()
+    assert main(command) == 2
+    assert "--out is missing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, Limit, Out, Seed, Settings, emit, terminal_progress
+from headwater.cli.console import AsJson, Limit, Seed, Settings, emit, terminal_progress
 
 if TYPE_CHECKING:
     from headwater.finetune.training import FinetuneConfig
@@ -25,7 +25,7 @@ def _column(name: str, what: str) -> Any:
 @app.command()
 def finetune(
     model: Annotated[Path, typer.Option("--model", help="Model folder to start from.", show_default=False)],
-    out: Out,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to write.", show_default=False)] = None,
     train: Annotated[
         Path | None,
         typer.Option("--train", help="Labelled rows: .csv, .tsv, .jsonl or .parquet.", show_default=False),
@@ -111,8 +111,12 @@ def finetune(
         raise UsageError(
             "fine-tuning needs --task and --train, or --task-set", repair="See headwater finetune --help"
         )
-    if task_set is not None and (train is not None or task is not None):
-        raise UsageError("--task-set brings its own tasks and files", repair="Leave --task and --train out")
+    own = {"--task": task, "--train": train, "--validation": validation, "--test": test, "--show": show}
+    given_too = [name for name, value in own.items() if value is not None]
+    if task_set is not None and given_too:
+        raise UsageError("--task-set brings its own tasks and files", repair=f"Leave {given_too[0]} out")
+    if out is None and show is None:
+        raise UsageError("--out is missing", expected="the folder to write")
     if task is not None and task not in TASKS:
         raise UsageError(f"--task {task!r} is no task", expected=", ".join(TASKS))
     columns = {
@@ -140,12 +144,14 @@ def finetune(
         source="the command line",
     )
     if task_set is not None:
+        assert out is not None
         _run_sets(config, task_set, data, model, out, download, as_json)
         return
     assert train is not None
     if show is not None:
         _show(config, model, train, tokenizer, show, as_json)
         return
+    assert out is not None
     from headwater.finetune.run import finetune as run
 
     metrics = run(
