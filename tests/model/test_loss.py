@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.model import loss
-from headwater.model.loss import IGNORE, cross_entropy, cross_entropy_plainly, score_tokens
+from headwater.model.loss import IGNORE, cross_entropy, cross_entropy_plainly, project, score_tokens
 
 
 @pytest.fixture
@@ -110,3 +110,17 @@ def test_no_tensor_grows_with_positions_times_vocabulary(monkeypatch: pytest.Mon
     with Watch():
         results(cross_entropy, hidden, matrix, targets, weights)
     assert largest <= 4 * 4000 * 8  # hidden's own gradient; all logits would be 16 MB
+
+
+@given(positions=st.integers(0, 70), vocabulary=st.integers(1, 90), seed=st.integers(0, 2**31))
+@settings(max_examples=20, deadline=None)
+def test_logits_in_parts_equal_the_whole(positions: int, vocabulary: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(2, positions, 8, generator=generator)
+    matrix = torch.randn(vocabulary, 8, generator=generator).bfloat16()
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(loss, "_PROJECT_BYTES", 1)
+        logits = project(hidden, matrix)
+    assert logits.dtype == torch.float32
+    expected = hidden.bfloat16() @ matrix.T
+    torch.testing.assert_close(logits, expected.float(), atol=0.01, rtol=0.02)

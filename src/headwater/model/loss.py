@@ -21,6 +21,8 @@ IGNORE = -100  # target of a position that carries no loss
 _CHUNK_BYTES = 128 * 1024**2
 # The softmax goes over this many bytes at a time, so that its passes find them in cache.
 _SOFTMAX_BYTES = 4 * 1024**2
+# Logits in bfloat16 that are converted to float32 at a time.
+_PROJECT_BYTES = 24 * 1024**2
 
 
 def cross_entropy(hidden: Tensor, matrix: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
@@ -44,6 +46,19 @@ def cross_entropy_plainly(hidden: Tensor, matrix: Tensor, targets: Tensor, weigh
     logits = functional.linear(hidden.to(matrix.dtype), matrix).float()
     losses = functional.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="none")
     return (losses * weights).sum()
+
+
+def project(hidden: Tensor, matrix: Tensor) -> Tensor:
+    """All logits: (…, width), (vocabulary, width) -> (…, vocabulary) float32, multiplied in the matrix's dtype."""
+    if matrix.dtype == torch.float32 or torch.is_grad_enabled() or hidden.device.type != "cpu":
+        return functional.linear(hidden.to(matrix.dtype), matrix).float()
+    # In parts, so that each is converted while it is in cache and half the memory is never touched.
+    flat = hidden.to(matrix.dtype).reshape(-1, hidden.shape[-1])
+    logits = torch.empty(len(flat), matrix.shape[0], dtype=torch.float32)
+    rows = _rows(_PROJECT_BYTES, matrix)
+    for start in range(0, len(flat), rows):
+        logits[start : start + rows] = functional.linear(flat[start : start + rows], matrix)
+    return logits.view(*hidden.shape[:-1], matrix.shape[0])
 
 
 class TokenScores(NamedTuple):

@@ -16,6 +16,7 @@ from torch.nn import functional
 from headwater.errors import UsageError
 from headwater.model.cache import RecurrentState
 from headwater.model.config import ModelConfig
+from headwater.model.loss import project
 from headwater.model.transformer import Embedding, Embeddings, Linear
 
 
@@ -77,8 +78,7 @@ class LSTM(nn.Module):
 
     def logits(self, hidden: Tensor, embeddings: Embeddings | None = None) -> Tensor:
         """(…, width) -> (…, vocabulary) float32."""
-        matrix = self.output_matrix(embeddings)
-        return functional.linear(hidden.to(matrix.dtype), matrix).float()
+        return project(hidden, self.output_matrix(embeddings))
 
     @torch.no_grad()
     def initialise(self, seed: int) -> None:

@@ -22,6 +22,7 @@ from headwater.errors import DataError
 from headwater.model.cache import KeyValueCache
 from headwater.model.config import ModelConfig
 from headwater.model.kernels import attend, linear
+from headwater.model.loss import project
 
 
 class Embeddings(NamedTuple):
@@ -165,8 +166,7 @@ class Transformer(nn.Module):
 
     def logits(self, hidden: Tensor, embeddings: Embeddings | None = None) -> Tensor:
         """(…, width) -> (…, rows of the output matrix) float32."""
-        matrix = self.output_matrix(embeddings)
-        return functional.linear(hidden.to(matrix.dtype), matrix).float()
+        return project(hidden, self.output_matrix(embeddings))
 
     @torch.no_grad()
     def initialise(self, seed: int) -> None:
