@@ -70,6 +70,24 @@ def links(
 
 
 @app.command()
+def fetch(
+    links: Annotated[Path, typer.Argument(help="A links folder.", show_default=False)],
+    out: Out,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Visit links politely and keep the pages as WARC. Uses the network; run again, it goes on."""
+    from headwater.config import parse_settings
+    from headwater.corpus.fetch import FetchConfig, fetch_links
+
+    config = FetchConfig.build(parse_settings(settings or []), source="--set")
+    found = fetch_links(links, out, config, progress=terminal_progress())
+    outcomes = ", ".join(f"{outcome} {count:,}" for outcome, count in found["outcomes"].items())
+    text = f"{out}: {found['pages']:,} pages of {found['links']:,} links; {outcomes}"
+    emit({"out": str(out), **found}, as_json=as_json, text=text)
+
+
+@app.command()
 def stats(corpus: Corpus, as_json: AsJson = False) -> None:
     """Print what a corpus holds: documents, bytes, lengths, languages, sources, labels."""
     from headwater.corpus.statistics import statistics

@@ -19,7 +19,7 @@ from headwater.corpus.recipes import BuildConfig
 from headwater.corpus.text import SEPARATOR, TEXT_SUFFIXES, read_text_file
 from headwater.corpus.text import SUFFIXES as ROW_SUFFIXES
 from headwater.errors import DataError
-from headwater.provenance import MANIFEST
+from headwater.provenance import MANIFEST, open_folder, read_manifest
 from headwater.storage import read_bytes
 
 BUILT_IN = (python_docs.SOURCE,)
@@ -55,9 +55,12 @@ def plan_tasks(sources: Sequence[str | Path]) -> list[Task]:
         path = Path(source)
         if str(source) in BUILT_IN:
             tasks.append(Task(number, "python-docs", ""))
-        elif (path / MANIFEST).is_file():
+        elif (path / MANIFEST).is_file() and read_manifest(path).kind != "pages":
+            open_folder(path, "corpus")
             tasks.append(Task(number, "corpus", str(path.absolute())))
         else:
+            if (path / MANIFEST).is_file():
+                open_folder(path, "pages")  # fetched, and wholly
             root = path.absolute().parent
             files = [file.absolute() for file in source_files(path)]
             for group in _groups(files):

@@ -1,0 +1,290 @@
+"""One visit to one page: what may be visited, over which redirects, how much of it is read."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import time
+import zlib
+from collections import OrderedDict
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin, urlsplit
+
+from headwater.corpus.urls import canonical_url, host_of
+from headwater.errors import ResourceError
+
+if TYPE_CHECKING:
+    from headwater.corpus.fetch import FetchConfig
+
+_TEXT_TYPES = ("text/html", "application/xhtml+xml", "text/plain")
+_ROBOTS_BYTES = 512 * 1024  # of robots.txt: RFC 9309 asks for 500 KiB at least
+_ROBOTS_KEPT = 20_000  # hosts
+_GATES_KEPT = 100_000  # hosts
+_PASSING = {429, 500, 502, 503, 504}
+_REDIRECTS = {301, 302, 303, 307, 308}
+
+
+class Refused(Exception):
+    """No page came; `outcome` says why. `no_answer`: nobody was there. `passing`: it may do later."""
+
+    def __init__(
+        self, outcome: str, *, visited: bool = True, no_answer: bool = False, passing: bool = False
+    ) -> None:
+        super().__init__(outcome)
+        self.outcome, self.visited, self.no_answer, self.passing = outcome, visited, no_answer, passing
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A page: the URL that answered, its status line and headers, the body unpacked."""
+
+    url: str
+    status_line: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+@dataclass
+class _Robots:
+    rules: Any  # protego's, or None where everything is allowed
+    allowed: bool  # False: robots.txt could not be had
+    delay: float
+
+
+class _Gate:
+    """One visit at a time to a host, and none before `free_at`."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.free_at = 0.0
+
+
+class Visitor:
+    """Visits pages for a fetch; an asynchronous context manager."""
+
+    def __init__(self, config: FetchConfig) -> None:
+        try:
+            import aiohttp
+            import protego
+        except ImportError as error:
+            raise ResourceError(
+                f"fetching needs the package {error.name}", repair="pip install 'headwater[corpus]'"
+            ) from None
+        self._aiohttp: Any = aiohttp
+        self._protego: Any = protego.Protego
+        self._config = config
+        contact = f" (+{config.contact})" if config.contact else ""
+        self._agent = f"Headwater/{version('headwater')}{contact}"
+        self._robots: OrderedDict[str, _Robots] = OrderedDict()
+        self._asking: dict[str, asyncio.Lock] = {}
+        self._gates: dict[str, _Gate] = {}
+
+    async def __aenter__(self) -> Visitor:
+        connector = self._aiohttp.TCPConnector(
+            limit=0, ttl_dns_cache=300, resolver=_resolver(self._aiohttp, self._config.allow_private)
+        )
+        self._session = self._aiohttp.ClientSession(
+            connector=connector,
+            auto_decompress=False,
+            cookie_jar=self._aiohttp.DummyCookieJar(),
+            headers={
+                "User-Agent": self._agent,
+                "Accept": "text/html,*/*;q=0.1",
+                "Accept-Encoding": "gzip, deflate",
+            },
+        )
+        return self
+
+    async def __aexit__(self, *unused: object) -> None:
+        await self._session.close()
+
+    def free_at(self, host: str) -> float:
+        """When, by the monotonic clock, the host may be asked again."""
+        gate = self._gates.get(host)
+        return gate.free_at if gate else 0.0
+
+    async def visit(self, url: str) -> Fetched:
+        """The page behind a link; raises Refused with the outcome when there is none to be had."""
+        wait = self._config.back_off
+        for attempt in range(self._config.retries + 1):
+            try:
+                return await self._follow(url)
+            except Refused as refusal:
+                if not refusal.passing or attempt == self._config.retries:
+                    raise
+            await asyncio.sleep(wait)
+            wait *= 4
+        raise AssertionError("unreachable")
+
+    async def _follow(self, url: str) -> Fetched:
+        seen = set()
+        for _ in range(self._config.redirects + 1):
+            if url in seen:
+                raise Refused("redirect loop")
+            seen.add(url)
+            await self._check(url)
+            answer = await self._get(url, self._config.page_bytes, pages_only=True)
+            if answer.status not in _REDIRECTS:
+                if answer.status != 200:
+                    raise Refused(f"status {answer.status}", passing=answer.status in _PASSING)
+                return Fetched(url, answer.status_line, answer.headers, answer.body)
+            url = canonical_url(urljoin(url, answer.location))
+            if not url:
+                raise Refused("redirect to no http(s) URL")
+        raise Refused("too many redirects")
+
+    async def _check(self, url: str) -> None:
+        """Raises Refused unless the URL may be visited."""
+        robots = await self._robots_of(url)
+        if not robots.allowed:
+            raise Refused("robots.txt could not be had")
+        if robots.delay > self._config.longest_delay:
+            raise Refused("robots.txt asks for too long a delay")
+        if robots.rules is not None and not robots.rules.can_fetch(url, "Headwater"):
+            raise Refused("robots.txt forbids it")
+
+    async def _robots_of(self, url: str) -> _Robots:
+        origin = _origin(url)
+        lock = self._asking.setdefault(origin, asyncio.Lock())
+        try:
+            async with lock:
+                if origin not in self._robots:
+                    self._robots[origin] = await self._ask_robots(origin)
+                    while len(self._robots) > _ROBOTS_KEPT:
+                        self._robots.popitem(last=False)
+                return self._robots[origin]
+        finally:
+            if not lock.locked():
+                self._asking.pop(origin, None)
+
+    async def _ask_robots(self, origin: str) -> _Robots:
+        url = f"{origin}/robots.txt"
+        for _ in range(self._config.redirects + 1):
+            answer = await self._get(url, _ROBOTS_BYTES, pages_only=False)
+            if answer.status not in _REDIRECTS:
+                break
+            url = canonical_url(urljoin(url, answer.location))
+            if not url:
+                return _Robots(None, True, 0.0)
+        if answer.status >= 500 or answer.status == 429:
+            return _Robots(None, False, 0.0)
+        if answer.status != 200:
+            return _Robots(None, True, 0.0)
+        rules = self._protego.parse(answer.body.decode("utf-8", "replace"))
+        delay = rules.crawl_delay("Headwater")
+        return _Robots(rules, True, float(delay) if delay else 0.0)
+
+    async def _get(self, url: str, limit: int, *, pages_only: bool) -> _Answer:
+        """Ask for a URL when the turn of its host has come; nobody else asks that host meanwhile."""
+        _refuse_private(url, self._config.allow_private)
+        host = host_of(url)
+        if len(self._gates) > _GATES_KEPT:
+            now = time.monotonic()
+            self._gates = {n: g for n, g in self._gates.items() if g.lock.locked() or g.free_at > now}
+        gate = self._gates.setdefault(host, _Gate())
+        async with gate.lock:
+            await asyncio.sleep(max(0.0, gate.free_at - time.monotonic()))
+            try:
+                async with asyncio.timeout(self._config.seconds):
+                    return await self._ask(url, limit, pages_only=pages_only)
+            except TimeoutError:
+                raise Refused("too slow", no_answer=True) from None
+            finally:
+                robots = self._robots.get(_origin(url))
+                delay = max(self._config.delay, robots.delay if robots else 0.0)
+                gate.free_at = time.monotonic() + delay
+
+    async def _ask(self, url: str, limit: int, *, pages_only: bool) -> _Answer:
+        errors = self._aiohttp
+        try:
+            async with self._session.get(url, allow_redirects=False) as response:
+                headers = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in response.raw_headers]
+                location = response.headers.get("Location", "")
+                line = f"HTTP/1.1 {response.status} {response.reason or ''}".rstrip()
+                if response.status != 200:
+                    response.close()  # its body is of no use
+                    return _Answer(response.status, line, headers, b"", location)
+                kind = response.headers.get("Content-Type", "text/html").partition(";")[0].strip().lower()
+                if pages_only and kind not in _TEXT_TYPES:
+                    response.close()
+                    raise Refused("content type")
+                body = await _read(response, limit, cut=not pages_only)
+                return _Answer(200, line, headers, body, location)
+        except (errors.ClientPayloadError, errors.ServerDisconnectedError, ConnectionResetError):
+            raise Refused("answer cut short", passing=True) from None
+        except errors.ClientConnectorDNSError as error:
+            if isinstance(error.os_error, _PrivateAddress):
+                raise Refused("address is not public") from None
+            raise Refused("no such host", no_answer=True) from None
+        except _PrivateAddress:
+            raise Refused("address is not public") from None
+        except (errors.ClientConnectionError, OSError):
+            raise Refused("no connection", no_answer=True, passing=True) from None
+        except (errors.ClientError, ValueError):
+            raise Refused("answer is no HTTP") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    status_line: str
+    headers: list[tuple[str, str]]
+    body: bytes
+    location: str
+
+
+class _PrivateAddress(OSError):
+    """DNS answered with an address that is not public."""
+
+
+async def _read(response: Any, limit: int, *, cut: bool) -> bytes:
+    """The body, unpacked, at most `limit` bytes; more is cut off, or refused."""
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    decoder = zlib.decompressobj(47) if encoding in {"gzip", "x-gzip", "deflate"} else None
+    if encoding not in {"", "identity", "gzip", "x-gzip", "deflate"}:
+        raise Refused("content encoding")
+    pieces, size = [], 0
+    async for chunk in response.content.iter_chunked(65536):
+        try:
+            piece = decoder.decompress(chunk, limit - size + 1) if decoder else chunk
+        except zlib.error:
+            raise Refused("content encoding is broken") from None
+        pieces.append(piece)
+        size += len(piece)
+        if size > limit:
+            response.close()
+            if cut:
+                break
+            raise Refused("too large")
+    return b"".join(pieces)[:limit]
+
+
+def _refuse_private(url: str, allowed: bool) -> None:
+    """An address written in the URL itself is never resolved, so it is looked at here."""
+    try:
+        address = ipaddress.ip_address(urlsplit(url).hostname or "")
+    except ValueError:
+        return
+    if not allowed and not address.is_global:
+        raise Refused("address is not public")
+
+
+def _resolver(aiohttp: Any, allow_private: bool) -> Any:
+    """aiohttp's resolver, which answers only with public addresses unless allowed others."""
+    base: Any = aiohttp.ThreadedResolver
+
+    class Public(base):  # type: ignore[misc]
+        async def resolve(self, host: str, port: int = 0, family: Any = socket.AF_UNSPEC) -> Any:
+            answers = await super().resolve(host, port, family)
+            if not allow_private and not all(ipaddress.ip_address(a["host"]).is_global for a in answers):
+                raise _PrivateAddress(f"{host} is at an address that is not public")
+            return answers
+
+    return Public()
+
+
+def _origin(url: str) -> str:
+    return f"{url.partition('://')[0]}://{host_of(url)}"

