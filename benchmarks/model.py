@@ -107,6 +107,7 @@ def forward(options: argparse.Namespace) -> dict[str, object]:
     import torch
     from transformers import AutoModelForCausalLM
 
+    from headwater.model import kernels
     from headwater.model.folder import load_model
 
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[options.dtype]
@@ -115,6 +116,9 @@ def forward(options: argparse.Namespace) -> dict[str, object]:
         ours = load_model(Path(folder), dtype=dtype, device=options.device)
         theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
     theirs = theirs.to(options.device).eval()
+    device = torch.device(options.device)
+    chosen = kernels.PLAIN if options.plain else kernels.fastest(device, dtype)
+    kernels.use(device, dtype, chosen)
     ids = torch.randint(0, ours.config.vocabulary, (options.batch, options.time), device=options.device)
 
     with torch.inference_mode():
@@ -124,7 +128,11 @@ def forward(options: argparse.Namespace) -> dict[str, object]:
             lambda: timed(lambda: theirs(ids, use_cache=False).logits, options.device),
             options.rounds,
         )
-    return {**result, "tokens_per_second": options.batch * options.time / result["ours_seconds"]}
+    return {
+        **result,
+        "kernels": chosen,
+        "tokens_per_second": options.batch * options.time / result["ours_seconds"],
+    }
 
 
 def loss(options: argparse.Namespace) -> dict[str, object]:
@@ -165,6 +173,7 @@ def main() -> None:
     parser.add_argument("--time", type=int, default=1024)
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--plain", action="store_true", help="torch's own kernels only")
     parser.add_argument("--positions", type=int, default=4096)
     parser.add_argument("--vocabulary", type=int, default=50_257)
     parser.add_argument("--width", type=int, default=768)
