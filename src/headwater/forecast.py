@@ -2,7 +2,7 @@
 
 `headwater pretrain --dry-run`: the model is built as the run would build it and trains for a few real updates on
 the real tokens; nothing is written. What cannot fit is not tried: weights and optimizer are counted first.
-`--find-lr`: a range test, whose curve is drawn.
+`--find-lr`: a range test, whose curve is drawn. `--profile`: where the time of an update goes.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from headwater.train.machine import available_memory, use_all_cores
 from headwater.train.optimizer import bytes_a_parameter
 from headwater.train.parallel import Ranks, join
 from headwater.train.plan import Memory, estimate_memory, time_updates
+from headwater.train.profile import Share, profile_updates
 from headwater.train.rate_search import RateSearch, search_rate
 
 
@@ -154,6 +155,15 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
         write_text(work / "points.jsonl", "".join(json.dumps(point._asdict()) + "\n" for point in found.points))
         _draw(found, work / "curve.svg")
     return found
+
+
+def profile(config: PretrainConfig, tokens: Path, out: Path) -> list[Share]:
+    """Where the time of this recipe's updates goes on this machine; nothing is written."""
+    use_all_cores()
+    ranks = join(config.device)
+    config = resolve(config, tokens, ranks)
+    run = build_run(config, tokens, out, ranks, SILENT)
+    return profile_updates(run.trainer, run.read, config.architecture, config.window)
 
 
 def _draw(found: RateSearch, path: Path) -> None:

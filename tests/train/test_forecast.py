@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from headwater.errors import ResourceError
-from headwater.forecast import find_rate, forecast
+from headwater.forecast import find_rate, forecast, profile
 from headwater.pretrain import PretrainConfig, pretrain
 from headwater.train.journal import read_journal
+from headwater.train.profile import PARTS, as_table
 
 TINY = {"preset": "gpt2-pico", "context": 32, "batch_size": 8, "steps": 30, "precision": "fp32"}
 
@@ -71,3 +72,13 @@ def test_trackers_get_the_journals_lines(tokens: Path, tmp_path: Path, monkeypat
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(ResourceError, match=r"headwater\[track\]"):
         pretrain(PretrainConfig.build(TINY, {"steps": 3, "track": ["wandb"]}), tokens, tmp_path / "other")
+
+
+def test_a_profile_accounts_for_the_whole_update(tokens: Path, tmp_path: Path) -> None:
+    shares = profile(PretrainConfig.build(TINY), tokens, tmp_path / "run")
+    assert [share.part for share in shares] == list(PARTS)
+    seconds = {share.part: share.seconds for share in shares}
+    assert all(seconds[part] > 0 for part in ("matrix products", "attention", "head and loss", "element-wise"))
+    assert sum(seconds.values()) < 5
+    assert "head and loss" in as_table(shares)
+    assert not (tmp_path / "run").exists()

@@ -28,6 +28,7 @@ def pretrain(
     resume: Annotated[bool, typer.Option("--resume", help=_RESUME)] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the run would cost, and stop.")] = False,
     find_lr: Annotated[bool, typer.Option("--find-lr", help=_FIND_LR)] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Say where an update's time goes, and stop.")] = False,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
@@ -36,6 +37,8 @@ def pretrain(
     The recipe gives the defaults, --preset, --seed and --set change them. Run again, the same command goes on
     from the last checkpoint. Under torchrun the same command trains on all ranks together.
     """
+    if profile:
+        os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # before torch comes in: its profiler chats on stderr
     from headwater.config import merge, parse_settings, read_toml
     from headwater.errors import UsageError
     from headwater.pretrain import PretrainConfig
@@ -57,6 +60,14 @@ def pretrain(
 
         result = forecast(config, tokens, out)
         emit(result.to_dict(), as_json=as_json, text=result.as_text())
+        return
+    if profile:
+        from headwater.forecast import profile as profile_run
+        from headwater.train.profile import as_table
+
+        shares = profile_run(config, tokens, out)
+        rows = [{"part": s.part, "seconds": s.seconds, "limit": s.limit} for s in shares]
+        emit({"parts": rows}, as_json=as_json, text=as_table(shares))
         return
     if find_lr:
         from headwater.forecast import find_rate

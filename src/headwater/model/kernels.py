@@ -53,6 +53,14 @@ def product(x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
     return torch.mm(x, weight.t(), out=out)
 
 
+def product_roads(device: torch.device, dtype: torch.dtype) -> list[Callable[[Tensor, Tensor], Tensor]]:
+    """Every way to multiply x by weightᵀ that this build of torch has."""
+    roads: list[Callable[[Tensor, Tensor], Tensor]] = [functional.linear]
+    if device.type == "cpu" and dtype == torch.float32 and _works(_OneDnnLinear.apply):
+        roads.append(_onednn_product)
+    return roads
+
+
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
     """Scaled dot-product attention, see `attention.attend`; blocks serve causal attention without dropout."""
     whole = mask is None and dropout == 0 and query.shape[-2] == key.shape[-2] > 1
@@ -73,7 +81,7 @@ def fastest(device: torch.device, dtype: torch.dtype) -> Kernels:
         return PLAIN
     attention: Attention = "blocks" if _gain(attend_fused, attend_in_blocks, _heads(dtype)) > WORTH else "fused"
     matmul: Matmul = "torch"
-    if dtype == torch.float32 and _works(_OneDnnLinear.apply):  # bfloat16 goes through oneDNN as it is
+    if len(product_roads(device, dtype)) > 1:  # bfloat16 goes through oneDNN as it is
         matmul = "onednn" if _gain(functional.linear, _OneDnnLinear.apply, _layer()) > WORTH else "torch"
     return Kernels(matmul, attention)
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import torch
+from torch import Tensor
+
+from headwater.model import kernels
 
 
 def available_cores() -> int:
@@ -47,20 +51,42 @@ def available_memory(device: torch.device) -> int:
 
 @cache
 def matmul_rate(dtype: torch.dtype, device: torch.device, size: int = 1024) -> float:
-    """Measured floating-point operations a second of a square matrix product: the limit training is held to."""
+    """Measured floating-point operations a second of a square matrix product, by the faster road there is.
+
+    The limit that training is held to.
+    """
     left = torch.randn(size, size, device=device, dtype=torch.float32).to(dtype)
     right = torch.randn(size, size, device=device, dtype=torch.float32).to(dtype)
 
-    def once() -> float:
+    def once(road: Callable[[Tensor, Tensor], Tensor]) -> float:
         start = time.perf_counter()
         for _ in range(4):
-            torch.mm(left, right)
+            road(left, right)
         if device.type != "cpu":
             torch.accelerator.synchronize()
         return (time.perf_counter() - start) / 4
 
-    once()  # the first product pays for choosing a kernel
-    return 2 * size**3 / min(once() for _ in range(3))
+    roads = kernels.product_roads(device, dtype)
+    for road in roads:
+        once(road)  # the first product pays for choosing a kernel
+    return 2 * size**3 / min(once(road) for _ in range(3) for road in roads)
+
+
+@cache
+def memory_rate(device: torch.device, size: int = 64 * 1024**2) -> float:
+    """Measured bytes a second of reading one large tensor and writing another, both counted."""
+    source = torch.ones(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+
+    def once() -> float:
+        start = time.perf_counter()
+        target.copy_(source)
+        if device.type != "cpu":
+            torch.accelerator.synchronize()
+        return time.perf_counter() - start
+
+    once()
+    return 2 * size / min(once() for _ in range(4))
 
 
 def _core_of(cpu: int) -> str:

@@ -89,6 +89,10 @@ class Optimizer:
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
         """One update of the masters, and of the matrices that the model computes with."""
+        with torch.profiler.record_function("Optimizer.step"):
+            self._step(learning_rate)
+
+    def _step(self, learning_rate: float) -> None:
         self.updates += 1
         epsilon, decay = self.epsilon, self.weight_decay
         if self.form == "original":

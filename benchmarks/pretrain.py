@@ -1,0 +1,209 @@
+"""Training speed and peak memory beside nanoGPT and transformers, and beside the machine's own limit.
+
+    python benchmarks/pretrain.py                                   # every case, transformers as the peer
+    python benchmarks/pretrain.py --nanogpt PATH/TO/nanoGPT         # nanoGPT too, eager and compiled
+    python benchmarks/pretrain.py --case midi-4k --precision bf16 --rounds 5
+
+Every system runs in a process of its own, in turns, on the same random tokens: forward, backward, clip and AdamW.
+Reported: the median of tokens/s, the peak memory of the process, the median over rounds of the ratio to each peer,
+and the share of the measured matrix-product rate that the model's floating-point operations reach.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+
+class Case(NamedTuple):
+    layers: int
+    width: int
+    heads: int
+    context: int
+    batch: int
+    vocabulary: int
+
+
+CASES = {
+    "small-1024": Case(12, 768, 12, 1024, 1, 50_257),
+    "midi-4k": Case(6, 384, 6, 256, 16, 4_096),
+    "midi-50k": Case(6, 384, 6, 256, 16, 50_257),
+}
+SYSTEMS = ("headwater", "transformers", "nanogpt", "nanogpt-compiled")
+
+
+def batch_of(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, case.vocabulary, (case.batch, case.context + 1), generator=generator)
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+
+def headwater_step(case: Case, precision: str, _: str) -> Callable[[], float]:
+    from headwater.model import ModelConfig, build_model
+    from headwater.pretrain import l1
+    from headwater.tokens.sampler import TokenBatch
+    from headwater.train.loop import TrainConfig, Trainer
+
+    config = ModelConfig(
+        vocabulary=case.vocabulary, context=case.context, layers=case.layers, width=case.width, heads=case.heads
+    )
+    trainer = Trainer(build_model(config, seed=1), l1(), TrainConfig(steps=10_000, precision=precision))
+    ids, targets = batch_of(case)
+    batch = TokenBatch(ids, targets, torch.full(ids.shape, 1 / ids.numel()))
+    return lambda: trainer.update([batch]).loss
+
+
+def transformers_step(case: Case, precision: str, _: str) -> Callable[[], float]:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        vocab_size=case.vocabulary,
+        n_positions=case.context,
+        n_embd=case.width,
+        n_layer=case.layers,
+        n_head=case.heads,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        use_cache=False,
+    )
+    model = GPT2LMHeadModel(config)
+    ids, _targets = batch_of(case)
+    return peer_step(model, precision, lambda: model(ids, labels=ids).loss)
+
+
+def nanogpt_step(case: Case, precision: str, folder: str, *, compiled: bool = False) -> Callable[[], float]:
+    sys.path.insert(0, folder)
+    from model import GPT, GPTConfig  # type: ignore[import-not-found]
+
+    config = GPTConfig(
+        block_size=case.context,
+        vocab_size=case.vocabulary,
+        n_layer=case.layers,
+        n_head=case.heads,
+        n_embd=case.width,
+        dropout=0.0,
+        bias=True,
+    )
+    model = GPT(config)
+    ids, targets = batch_of(case)
+    forward = torch.compile(model) if compiled else model
+    return peer_step(model, precision, lambda: forward(ids, targets)[1])
+
+
+def peer_step(model: torch.nn.Module, precision: str, loss_of: Callable[[], Any]) -> Callable[[], float]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+
+    def step() -> float:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
+            loss = loss_of()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return float(loss)
+
+    return step
+
+
+STEPS: dict[str, Callable[[Case, str, str], Callable[[], float]]] = {
+    "headwater": headwater_step,
+    "transformers": transformers_step,
+    "nanogpt": nanogpt_step,
+    "nanogpt-compiled": lambda case, precision, folder: nanogpt_step(case, precision, folder, compiled=True),
+}
+
+
+def work(system: str, case: Case, precision: str, updates: int, nanogpt: str) -> dict[str, float]:
+    step = STEPS[system](case, precision, nanogpt)
+    for _ in range(2):
+        step()
+    seconds = []
+    for _ in range(updates):
+        started = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - started)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return {"tokens_per_second": case.batch * case.context / statistics.median(seconds), "peak": peak}
+
+
+def flops_a_token(case: Case) -> int:
+    weights = 12 * case.layers * case.width**2 + case.vocabulary * case.width
+    return 6 * weights + 12 * case.layers * case.width * case.context
+
+
+def compare(name: str, precision: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    from headwater.train.machine import matmul_rate
+
+    case = CASES[name]
+    systems = [s for s in SYSTEMS if not s.startswith("nanogpt") or arguments.nanogpt]
+    rounds: dict[str, list[dict[str, float]]] = {system: [] for system in systems}
+    for _ in range(arguments.rounds):
+        for system in systems:
+            command = [sys.executable, __file__, "--work", system, "--case", name, "--precision", precision]
+            command += ["--updates", str(arguments.updates), "--nanogpt", arguments.nanogpt]
+            output = subprocess.run(command, capture_output=True, text=True, env=os.environ)
+            if output.returncode:
+                print(f"{system} failed: {output.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+                continue
+            rounds[system].append(json.loads(output.stdout.splitlines()[-1]))
+    rate = matmul_rate(torch.bfloat16 if precision == "bf16" else torch.float32, torch.device("cpu"))
+    result: dict[str, Any] = {"case": name, "precision": precision, "matmul_rate": rate, "systems": {}}
+    ours = [r["tokens_per_second"] for r in rounds["headwater"]]
+    for system, found in rounds.items():
+        if not found:
+            continue
+        speeds = [r["tokens_per_second"] for r in found]
+        result["systems"][system] = {
+            "tokens_per_second": statistics.median(speeds),
+            "peak": statistics.median(r["peak"] for r in found),
+            "headwater_ratio": statistics.median(a / b for a, b in zip(ours, speeds, strict=False)),
+        }
+    speed = result["systems"]["headwater"]["tokens_per_second"]
+    result["share_of_matmul_rate"] = speed * flops_a_token(case) / rate
+    return result
+
+
+def show(result: dict[str, Any]) -> None:
+    print(
+        f"\n{result['case']}, {result['precision']}: {result['share_of_matmul_rate']:.0%} of the matmul rate",
+        end="",
+    )
+    print(f" ({result['matmul_rate'] / 1e9:.0f} GFLOP/s)")
+    for system, found in result["systems"].items():
+        line = f"  {system:18} {found['tokens_per_second']:9,.0f} tokens/s  {found['peak'] / 1e9:5.2f} GB"
+        print(line + ("" if system == "headwater" else f"  headwater is {found['headwater_ratio']:.2f} x"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", choices=CASES, action="append")
+    parser.add_argument("--precision", choices=("bf16", "fp32"), action="append")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--updates", type=int, default=5)
+    parser.add_argument("--nanogpt", default="", help="folder of a nanoGPT checkout")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--work", choices=SYSTEMS, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.work:
+        case, precision = CASES[arguments.case[0]], arguments.precision[0]
+        print(json.dumps(work(arguments.work, case, precision, arguments.updates, arguments.nanogpt)))
+        return
+    for name in arguments.case or CASES:
+        for precision in arguments.precision or ("bf16", "fp32"):
+            result = compare(name, precision, arguments)
+            print(json.dumps(result)) if arguments.json else show(result)
+
+
+if __name__ == "__main__":
+    main()

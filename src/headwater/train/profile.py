@@ -1,0 +1,124 @@
+"""Where the time of an update goes, and how far each part is from its own limit: `headwater pretrain --profile`.
+
+A few real updates run under torch's profiler; every operation's own time is counted to one part by what it is and
+by what it was called from. Limits: for products the machine's measured matrix-product rate, for everything else
+the measured rate of reading and writing memory. Idle is the time between operations: Python, and waiting.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from headwater.model.config import ModelConfig
+from headwater.train.loop import Trainer
+from headwater.train.machine import matmul_rate, memory_rate
+
+PARTS = ("matrix products", "attention", "head and loss", "element-wise", "optimizer", "data", "idle")
+_UPDATES = 3
+_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "mkldnn::_linear_pointwise", "aten::linear")
+_OWNERS = {
+    "attention": ("_BlockedAttention", "scaled_dot_product"),
+    "head and loss": ("_ChunkedCrossEntropy",),
+    "optimizer": ("Optimizer.step", "_fused_adamw", "linalg_vector_norm", "_foreach_"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One part of an update: its seconds, and the least that this machine needs for it (None: no such limit)."""
+
+    part: str
+    seconds: float
+    limit: float | None
+
+    @property
+    def distance(self) -> float | None:
+        """How many times its limit it takes."""
+        return self.seconds / self.limit if self.limit else None
+
+
+def profile_updates(
+    trainer: Trainer, read: Callable[[int], Sequence[Any]], config: ModelConfig, context: int
+) -> list[Share]:
+    """Seconds an update by part, largest limit first as in PARTS; the trainer is changed by a few updates."""
+    trainer.update(read(0))
+    spent = dict.fromkeys(PARTS, 0.0)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    wall = 0.0
+    moved = 0
+    sequences = 0
+    for step in range(1, _UPDATES + 1):
+        started = time.perf_counter()
+        batches = read(step)
+        spent["data"] += time.perf_counter() - started
+        sequences = sum(len(batch.ids) for batch in batches)
+        with torch.profiler.profile(activities=activities, record_shapes=True) as profiler:
+            started = time.perf_counter()
+            trainer.update(batches)
+            wall += time.perf_counter() - started
+        for event in profiler.events():
+            part = _part_of(event)
+            spent[part] += event.self_cpu_time_total / 1e6
+            if part == "element-wise":
+                moved += _bytes_moved(event)
+    spent["idle"] = max(0.0, wall - sum(seconds for part, seconds in spent.items() if part != "data"))
+    limits = _limits(trainer, config, sequences * context, context, moved // _UPDATES)
+    return [Share(part, spent[part] / _UPDATES, limits.get(part)) for part in PARTS]
+
+
+def _part_of(event: Any) -> str:
+    """What an operation belongs to: the nearest owner among those that called it, else what it is."""
+    above = event
+    while above is not None:
+        for part, names in _OWNERS.items():
+            if any(name in above.name for name in names):
+                return part
+        above = above.cpu_parent
+    return "matrix products" if event.name in _PRODUCTS else "element-wise"
+
+
+def _bytes_moved(event: Any) -> int:
+    """Bytes of an operation's tensor operands, once each, and one result of the largest one's size."""
+    if not event.name.startswith("aten::") or event.self_cpu_time_total < 20:  # views and book-keeping
+        return 0
+    sizes = [_count(shape) for shape in event.input_shapes or []]
+    return 2 * (sum(sizes) + max(sizes, default=0))  # two bytes an element is the least
+
+
+def _count(shape: Any) -> int:
+    count = 1
+    for size in shape or [0]:
+        count *= size if isinstance(size, int) else 0
+    return count
+
+
+def _limits(trainer: Trainer, config: ModelConfig, tokens: int, context: int, moved: int) -> dict[str, float]:
+    rate = matmul_rate(trainer.matrix_dtype, trainer.ranks.device)
+    memory = memory_rate(trainer.ranks.device)
+    parameters = sum(master.numel() for master in trainer.optimizer.masters)
+    width = config.width
+    return {
+        "matrix products": 6 * 12 * config.layers * width**2 * tokens / rate,
+        # Half of the square, both products, forward and twice backward.
+        "attention": 6 * config.layers * width * context * tokens / rate,
+        "head and loss": 6 * config.vocabulary * width * tokens / rate,
+        "element-wise": moved / memory,
+        # Read weight, gradient and two moments, write three of them, in float32; the computing copy in bfloat16.
+        "optimizer": parameters * (28 + (6 if trainer.matrix_dtype != torch.float32 else 0)) / memory,
+    }
+
+
+def as_table(shares: Sequence[Share]) -> str:
+    """The shares for a person."""
+    whole = sum(share.seconds for share in shares)
+    lines = [f"{'':18}{'share':>7}{'ms':>10}{'limit ms':>10}{'times it':>10}"]
+    for share in shares:
+        limit = f"{1e3 * share.limit:10.1f}" if share.limit else f"{'':10}"
+        distance = f"{share.distance:10.1f}" if share.distance else ""
+        lines.append(f"{share.part:18}{share.seconds / whole:7.0%}{1e3 * share.seconds:10.1f}{limit}{distance}")
+    return "\n".join(lines)
