@@ -17,7 +17,7 @@ from typing import Any
 from headwater.corpus.labels import choose_tasks, make_labels
 from headwater.corpus.pipeline import build
 from headwater.corpus.split import split
-from headwater.errors import UsageError
+from headwater.errors import DataError, UsageError
 from headwater.evaluate import evaluate
 from headwater.finetune.run import finetune
 from headwater.finetune.training import FinetuneConfig
@@ -46,6 +46,7 @@ FINETUNE_SHARE = 1 / 12
 # Both fine-tuned models and the ones from scratch: small models learn faster than the paper's 6.25e-5.
 FINETUNE_RATE = 1e-3
 BATCH = 16  # sequences an update
+ZERO_SHOT = {"signature": "signature.docstring", "continuation": "continuation.four"}
 SAMPLE_PROMPTS = 4
 PROMPT_CHARACTERS = 60
 
@@ -57,6 +58,7 @@ class Quickstart:
     out: Path
     model: Path
     report: Path
+    prompt: str
     figures: dict[str, Any]
 
 
@@ -82,15 +84,22 @@ def quickstart(
     train_tokenizer([corpus], tokenizer, vocab_size=entries, progress=progress)
     pack(corpus, tokenizer, tokens, VALIDATION, progress=progress)
     model = pretrain(choose_recipe(tokens, run, minutes, seed, progress), tokens, run, progress=progress)
-    write_samples(model, choose_prompts(corpus), out / "samples", seed=seed, progress=progress)
+    prompts = choose_prompts(corpus)
+    write_samples(model, prompts, out / "samples", seed=seed, progress=progress)
 
     tasks = choose_tasks(corpus)
-    labels = {name: out / "labels" / name for name in (tasks.classification, tasks.choice)}
-    for name, folder in labels.items():
-        make_labels(corpus, name, folder, VALIDATION, seed=seed, progress=progress)
-    protocols = ["heldout", "signature.docstring" if tasks.choice == "signature" else "continuation.four"]
+    labels: dict[str, Path] = {}
+    for name in (tasks.classification, tasks.choice):
+        try:
+            make_labels(corpus, name, out / "labels" / name, VALIDATION, seed=seed, progress=progress)
+            labels[name] = out / "labels" / name
+        except DataError as error:  # a short text trains a model, but gives too few questions about it
+            progress.note(f"left out: {error}")
+    protocols = ["heldout"]
+    if tasks.choice in labels:
+        protocols.append(ZERO_SHOT[tasks.choice])
     zero_shot = out / "zero-shot"
-    results = evaluate(model, protocols, [tokens, labels[tasks.choice]], zero_shot, progress=progress)
+    results = evaluate(model, protocols, [tokens, *labels.values()], zero_shot, progress=progress)
 
     tuned: dict[str, dict[str, Any]] = {}
     folders: list[Path] = []
@@ -115,7 +124,7 @@ def quickstart(
         "results": [asdict(result) for result in results.results],
         "fine-tuned": {name: {k: m[k] for k in ("accuracy", "chance", "majority")} for name, m in tuned.items()},
     }
-    return Quickstart(out, model, page, figures)
+    return Quickstart(out, model, page, prompts[0], figures)
 
 
 def choose_recipe(tokens: Path, run: Path, minutes: float, seed: int, progress: Progress) -> PretrainConfig:

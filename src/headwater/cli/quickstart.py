@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -31,10 +32,11 @@ def quickstart(
     from headwater.quickstart import quickstart as run
 
     result = run(out, minutes=minutes, text=text or (), seed=seed, progress=terminal_progress())
+    prompt = shlex.quote(" ".join(result.prompt.split()[:3]))
     next_steps = (
         f"The report: {result.report}\n\n"
         "Worth trying next:\n"
-        f"  headwater generate --model {result.model} --prompt 'Return the'\n"
+        f"  headwater generate --model {result.model} --prompt {prompt}\n"
         f"  headwater quickstart --text YOUR_TEXT_FOLDER --minutes 20 --out my-model\n"
         f"  headwater lineage {result.model}"
     )

@@ -1,0 +1,111 @@
+"""The whole flow: from text to a report, again without work, and what it does with text that is too little."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headwater.cli.main import main
+from headwater.errors import DataError, FolderError
+from headwater.provenance import lineage, open_folder
+from headwater.quickstart import choose_prompts, quickstart
+
+
+@pytest.fixture(scope="module")
+def flow(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
+    """Two text files, so that there are sources to tell apart, and a very short training."""
+    folder = tmp_path_factory.mktemp("quickstart")
+    text = folder / "texts"
+    text.mkdir()
+    for number in range(2):
+        half = sample_text[number::2] if number else sample_text
+        (text / f"{number}.txt").write_text(half * 3, encoding="utf-8")
+    assert main(["quickstart", "--minutes", "0.03", "--text", str(text), "--out", str(folder / "out")]) == 0
+    return folder / "out"
+
+
+def test_every_stage_leaves_its_folder(flow: Path) -> None:
+    kinds = {
+        "corpus": "corpus",
+        "tokenizer": "tokenizer",
+        "tokens": "tokens",
+        "run": "run",
+        "run/model": "model",
+        "samples": "samples",
+        "labels/source": "labels",
+        "labels/continuation": "labels",
+        "zero-shot": "results",
+        "fine-tuned/source": "model",
+        "fine-tuned/source-from-scratch": "model",
+        "fine-tuned/continuation": "model",
+        "fine-tuned/continuation-from-scratch": "model",
+    }
+    for name, kind in kinds.items():
+        open_folder(flow / name, kind)
+
+
+def test_the_report_is_one_file_that_asks_nobody(flow: Path) -> None:
+    page = (flow / "report.html").read_text(encoding="utf-8")
+    assert "<script src" not in page
+    assert 'href="http' not in page
+    assert 'src="http' not in page
+    for shown in ("bits per byte", "xz -9", "n-gram", "continuation.four", "from scratch", "corpus"):
+        assert shown in page
+
+
+def test_a_score_is_traced_back_to_the_text(flow: Path) -> None:
+    chain = lineage(flow / "zero-shot")
+    found = []
+    while chain["inputs"]:
+        chain = chain["inputs"][0]
+        found.append((chain["kind"], chain["state"]))
+    assert found == [
+        ("model", "complete"),
+        ("tokens", "complete"),
+        ("corpus", "complete"),
+        ("folder", "source"),
+    ]
+
+
+def test_run_again_it_does_nothing_twice(flow: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    before = {p: p.stat().st_mtime_ns for p in flow.rglob("*") if p.is_file() and p.name != "report.html"}
+    arguments = ["--minutes", "0.03", "--text", str(flow.parent / "texts"), "--out", str(flow), "--json"]
+    assert main(["quickstart", *arguments]) == 0
+    after = {p: p.stat().st_mtime_ns for p in flow.rglob("*") if p.is_file() and p.name != "report.html"}
+    assert after == before
+    result = json.loads(capfd.readouterr().out)
+    assert {r["protocol"] for r in result["results"]} >= {"heldout.bits-per-byte", "continuation.four.mean"}
+    assert all(0 <= figures["accuracy"] <= 1 for figures in result["fine-tuned"].values())
+
+
+def test_other_text_into_the_same_folder_is_refused(flow: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_text("Other words entirely. " * 500)
+    with pytest.raises(FolderError, match="already holds something else"):
+        quickstart(flow, minutes=0.03, text=[tmp_path / "other.txt"])
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (b"", "empty"),
+        (b"\x00\x01\x02" * 100, "binary"),
+        (b"caf\xe9 " * 400, "not UTF-8"),
+        (b"Too short.", "short"),
+    ],
+)
+def test_text_that_cannot_be_used_is_named_and_leaves_nothing_half(
+    tmp_path: Path, content: bytes, named: str
+) -> None:
+    (tmp_path / "text.txt").write_bytes(content)
+    with pytest.raises(DataError, match=named):
+        quickstart(tmp_path / "out", minutes=0.03, text=[tmp_path / "text.txt"])
+    assert not (tmp_path / "out" / "tokens").exists()
+    assert not list((tmp_path / "out").glob(".*")) if (tmp_path / "out").exists() else True
+
+
+def test_prompts_are_the_beginnings_of_held_out_text(flow: Path) -> None:
+    prompts = choose_prompts(flow / "corpus")
+    assert len(prompts) == len(set(prompts)) == 4
+    assert all(0 < len(prompt) <= 60 for prompt in prompts)
