@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from headwater.errors import DataError, FolderError, HeadwaterError, MismatchError
 from headwater.model import build_model, preset
 from headwater.model.folder import load_model, save_model
+from headwater.provenance import Stage
 
 MATRIX = "transformer.h.0.mlp.c_fc.weight"
 
@@ -164,6 +165,26 @@ def test_an_index_that_names_an_absent_or_outside_file(folder: Path) -> None:
         index = {"weight_map": {"a": name}}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
         assert name in str(refusal(folder))
+
+
+def test_a_folder_altered_since_headwater_wrote_it_is_named(tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    with Stage(out, kind="model", config={}, inputs={}).write() as work:
+        save_model(build_model(preset("gpt2-pico", vocabulary=20), seed=1), work)
+    load_model(out)
+    path = out / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1  # a weight a little different: nothing but the hash can tell
+    path.write_bytes(content)
+    assert "was altered after it was written" in str(refusal(out))
+    path.write_bytes(content[:-10])
+    assert "model.safetensors has" in str(refusal(out))
+
+
+def test_a_run_is_answered_with_its_model(folder: Path) -> None:
+    (folder / "model").mkdir()
+    (folder / "config.json").rename(folder / "model" / "config.json")
+    assert str(folder / "model") in str(refusal(folder))
 
 
 def test_an_original_release_is_pointed_to_convert(tmp_path: Path) -> None:

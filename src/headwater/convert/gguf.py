@@ -52,7 +52,8 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
     config = model.config
     if model_type(config) != "gpt2":
         raise UsageError(
-            f"a {model_type(config)} model has no form in GGUF", expected="a model of GPT-2's kind: pre-norm"
+            f"a model of type {model_type(config)} has no form in GGUF",
+            expected="a model of GPT-2's kind: pre-norm",
         )
     if tokenizer.kind != "gpt2":
         raise MismatchError(f"the tokenizer is of kind {tokenizer.kind}", expected="kind gpt2")

@@ -8,6 +8,8 @@ a tensor that is missing, unexpected or of another shape, an output matrix that 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,7 @@ CONFIG = "config.json"
 
 
 def load_config(folder: Path) -> ModelConfig:
-    """The configuration of the model in `folder`, without its weights."""
+    """The configuration of the model in `folder`; its weights are neither read nor checked."""
     return _read_config(folder)[1]
 
 
@@ -36,7 +38,8 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torc
     """The model in `folder`, in evaluation mode.
 
     Matrices and their biases get `dtype`; LayerNorms stay float32. Raises FolderError for a folder that is no
-    model or a damaged one, DataError for weights that are not what `config.json` says or not numbers.
+    model, a damaged one, or one altered since Headwater wrote it, DataError for weights that are not what
+    `config.json` says or not numbers.
     """
     kind, config = _read_config(folder)
     model = build_model(config, device="meta")
@@ -45,7 +48,8 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torc
         name: (tuple(parameter.shape), torch.float32 if id(parameter) in norms else dtype)
         for name, parameter in model.named_parameters()
     }
-    loaded = {name: tensor.to(device) for name, tensor in _read_weights(folder, kind, config, parameters)}
+    with _checked_meanwhile(folder):
+        loaded = {name: tensor.to(device) for name, tensor in _read_weights(folder, kind, config, parameters)}
     model.load_state_dict(loaded, assign=True)
     return model.eval()
 
@@ -95,8 +99,6 @@ def _check_folder(folder: Path) -> None:
         seen = "is a file" if folder.is_file() else "does not exist"
         raise FolderError(f"{folder} {seen}", expected="a model folder", repair="Check the path")
     if (folder / CONFIG).is_file():
-        if (folder / provenance.MANIFEST).is_file():
-            provenance.open_folder(folder)
         return
     if (folder / "params_shapes.json").is_file() or (folder / "hparams.json").is_file():
         raise FolderError(
@@ -107,6 +109,23 @@ def _check_folder(folder: Path) -> None:
             f"{folder} is a run", expected="a model folder", repair=f"Give its model: {folder / 'model'}"
         )
     raise FolderError(f"{folder} has no {CONFIG}", expected="a model folder", repair="Check the path")
+
+
+@contextmanager
+def _checked_meanwhile(folder: Path) -> Iterator[None]:
+    """Compare the folder with its manifest, where it has one, beside the work of the block.
+
+    What the manifest says is wrong goes before what the block found wrong: it knows the cause.
+    """
+    if not (folder / provenance.MANIFEST).is_file():
+        yield
+        return
+    with ThreadPoolExecutor(1) as pool:
+        check = pool.submit(provenance.open_folder, folder)
+        try:
+            yield
+        finally:
+            check.result()
 
 
 def _read_weights(
