@@ -139,7 +139,10 @@ class Side:
             command += [f"--{option}", str(getattr(arguments, option))]
         environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads), "TOKENIZERS_PARALLELISM": "false"}
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed with the process
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=self._log, text=True, env=environment
+        )
         self.tokens: dict[str, int] = {}
         self.peak_mb = 0.0
         answer = self._read()
@@ -160,6 +163,7 @@ class Side:
 
     def close(self) -> None:
         self._process.communicate()
+        self._log.close()
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -167,8 +171,8 @@ class Side:
             if line.startswith("@"):
                 answer: dict[str, Any] = json.loads(line[1:])
                 return answer
-        assert self._process.stderr is not None
-        return {"error": (self._process.stderr.read().strip().splitlines() or ["it ended"])[-1]}
+        self._log.seek(0)
+        return {"error": (self._log.read().strip().splitlines() or ["it ended"])[-1]}
 
 
 def serve(arguments: argparse.Namespace) -> None:
@@ -297,18 +301,14 @@ def llama_cpp(arguments: argparse.Namespace, precision: str) -> tuple[Case, int]
 
         folder = arguments.work / "model"
         write_gguf(load_model(folder), Tokenizer.load(folder), path, precision)  # type: ignore[arg-type]
-    llm = lc.Llama(
-        str(path),
-        n_ctx=8 * 1_024,
-        n_seq_max=8,
-        n_batch=512,
-        n_ubatch=512,
-        n_threads=arguments.threads,
-        n_threads_batch=arguments.threads,
-        verbose=False,
-    )
-    context = llm.ctx
-    rows = lc.llama_vocab_n_tokens(lc.llama_model_get_vocab(llm.model))
+    lc.llama_backend_init()
+    model = lc.llama_model_load_from_file(str(path).encode(), lc.llama_model_default_params())
+    settings = lc.llama_context_default_params()
+    settings.n_seq_max, settings.n_ctx = 8, 8 * 1_024  # a context a sequence
+    settings.n_batch = settings.n_ubatch = 512
+    settings.n_threads = settings.n_threads_batch = arguments.threads
+    context = lc.llama_init_from_model(model, settings)
+    rows = lc.llama_vocab_n_tokens(lc.llama_model_get_vocab(model))
     batch = lc.llama_batch_init(512, 0, 8)
 
     def feed(entries: list[tuple[int, int, int, bool]]) -> list[int]:

@@ -25,7 +25,7 @@ def write_onnx(folder: Path, path: Path, *, quantized: bool) -> None:
     kept, nodes = [], []
 
     def constant(name: str, value: np.ndarray) -> str:
-        kept.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        kept.append(numpy_helper.from_array(np.array(value, order="C"), name))
         return name
 
     def node(operator: str, inputs: list[str], output: str, domain: str = "", **attributes: object) -> str:
@@ -99,5 +99,11 @@ def write_onnx(folder: Path, path: Path, *, quantized: bool) -> None:
 
     plain = path.with_suffix(".plain.onnx")
     onnx.save(model, plain)
-    quantize_dynamic(plain, path, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul", "Attention"])
+    quantize_dynamic(
+        plain,
+        path,
+        weight_type=QuantType.QInt8,
+        op_types_to_quantize=["MatMul", "Attention"],
+        extra_options={"DefaultTensorType": TensorProto.FLOAT},
+    )
     plain.unlink()
