@@ -155,6 +155,7 @@ def test_a_task_that_kills_every_worker_ends_the_build_with_its_name(
     monkeypatch.setattr(engine._Workers, "_start", killing)
     plan = Plan(tmp_path / "parts", NEAR, tuple(plan_tasks([files])))
     plan.folder.mkdir()
+    plan.save()
     begun = time.monotonic()
     with pytest.raises(StorageError, match=r"files/0\d\.jsonl.* died 3 times"):
         run_tasks(plan, 2, lambda count: None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +13,15 @@ from headwater.cli.console import AsJson, Out, Seed, Settings, emit, terminal_pr
 from headwater.cli.overlap import overlap
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Gather text into a corpus; look at one.")
+
+
+class Engine(StrEnum):
+    """Where the tasks of a build are done."""
+
+    local = "local"
+    ray = "ray"
+    slurm = "slurm"
+
 
 Corpus = Annotated[Path, typer.Argument(help="A corpus folder.", show_default=False)]
 
@@ -31,17 +42,39 @@ def build(
         str, typer.Option("--recipe", help="plain, webtext (GPT-2), books (GPT-1), or a TOML file.")
     ] = "plain",
     workers: Annotated[int, typer.Option("--workers", help="Processes at work.", min=1)] = 1,
+    engine: Annotated[
+        Engine, typer.Option("--engine", help="Where: this machine, a Ray cluster, or job scripts for Slurm.")
+    ] = Engine.local,
+    address: Annotated[
+        str, typer.Option("--address", help="Of the Ray cluster; without it one is started here.")
+    ] = "",
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Gather sources into a corpus, one Parquet row a document, by the rules of a recipe."""
     from headwater.config import parse_settings
     from headwater.corpus.pipeline import build as build_corpus
-    from headwater.corpus.pipeline import read_funnel
+    from headwater.corpus.pipeline import prepare_slurm, read_funnel
     from headwater.corpus.recipes import load_recipe
 
     config = load_recipe(recipe, parse_settings(settings or []))
-    build_corpus(sources, out, config, workers=workers, progress=terminal_progress())
+    if engine == Engine.slurm:
+        places = [str(Path(s).absolute()) if Path(s).exists() else s for s in sources]
+        options = ["--recipe", str(Path(recipe).absolute()) if Path(recipe).exists() else recipe]
+        options += [f"--set={setting}" for setting in settings or []]
+        finish = [sys.executable, "-m", "headwater", "corpus", "build", *places, *options]
+        script = prepare_slurm(sources, out, config, workers, [*finish, "--out", str(out.absolute())])
+        emit({"submit": str(script)}, as_json=as_json, text=f"Job scripts are written. Submit them: sh {script}")
+        return
+    build_corpus(
+        sources,
+        out,
+        config,
+        workers=workers,
+        engine="ray" if engine == Engine.ray else "local",
+        address=address,
+        progress=terminal_progress(),
+    )
     funnel = read_funnel(out)
     emit({"out": str(out), **funnel}, as_json=as_json, text=_funnel_text(out, funnel))
 

@@ -31,12 +31,12 @@ from headwater.storage import read_json, write_json
 
 ATTEMPTS = 3
 ACCOUNT, FINGERPRINTS, KEYS = "account.json", "fingerprints.npy", "keys.npy"
-_PLAN = "plan.json"
+_PLAN, _ERROR = "plan.json", "error.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All tasks of a build, how to do them, and the folder for their parts."""
+    """All tasks of a build, how to do them, and the folder for their parts; saved before any is done."""
 
     folder: Path
     config: BuildConfig
@@ -46,6 +46,11 @@ class Plan:
         """Write the plan into its folder, for workers to read."""
         tasks = [asdict(task) for task in self.tasks]
         write_json(self.folder / _PLAN, {"config": self.config.to_dict(), "tasks": tasks})
+
+    @staticmethod
+    def is_saved(folder: Path) -> bool:
+        """Whether a plan lies in a folder."""
+        return (folder / _PLAN).is_file()
 
     @classmethod
     def load(cls, folder: Path) -> Plan:
@@ -95,7 +100,6 @@ def run_tasks(plan: Plan, workers: int, done: Callable[[int], None]) -> None:
             run_task(plan, number, lambda count, begun=begun: done(begun + count))  # type: ignore[misc]
             kept += _kept(plan.part(number))
         return
-    plan.save()
     _Workers(plan, missing, done).run(min(workers, len(missing)))
 
 
@@ -250,6 +254,48 @@ def _kept(part: Path) -> int:
     return kept
 
 
+def save_error(plan: Plan, error: HeadwaterError) -> None:
+    """Leave a task's error where the build that waits for the task finds it."""
+    write_json(plan.folder / _ERROR, _described(error))
+
+
+def raise_error(plan: Plan) -> None:
+    """Raise the error that a task left, or StorageError where a task is still to be done."""
+    left = plan.folder / _ERROR
+    if left.exists():
+        described = read_json(left)
+        left.unlink()
+        raise _error(described)
+    missing = plan.missing()
+    if missing:
+        raise StorageError(
+            f"{len(missing)} of {len(plan.tasks)} tasks were not done",
+            repair="Run the same command again: what is complete is kept",
+        )
+
+
+def _described(error: HeadwaterError) -> dict[str, str]:
+    return {
+        "class": type(error).__name__,
+        "seen": error.seen,
+        "expected": error.expected,
+        "repair": error.repair,
+    }
+
+
+def _do_tasks(folder: Path, first: int, stride: int) -> int:
+    """Every `stride`-th task from `first` on, as a job of a cluster does them; returns the exit status."""
+    plan = Plan.load(folder)
+    for number in range(first, len(plan.tasks), stride):
+        try:
+            run_task(plan, number)
+        except HeadwaterError as error:
+            save_error(plan, error)
+            print(f"Error: {error}", file=sys.stderr)
+            return error.exit_status
+    return 0
+
+
 def _serve(folder: Path) -> None:
     """A worker: task numbers from stdin, one JSON line each to stdout."""
     answers, sys.stdout = sys.stdout, sys.stderr
@@ -260,11 +306,12 @@ def _serve(folder: Path) -> None:
             run_task(plan, number)
             reply: dict[str, Any] = {"kept": _kept(plan.part(number))}
         except HeadwaterError as error:
-            described = {"seen": error.seen, "expected": error.expected, "repair": error.repair}
-            reply = {"error": {"class": type(error).__name__, **described}}
+            reply = {"error": _described(error)}
         answers.write(json.dumps(reply) + "\n")
         answers.flush()
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        sys.exit(_do_tasks(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
     _serve(Path(sys.argv[1]))

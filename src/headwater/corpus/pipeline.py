@@ -16,7 +16,7 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headwater.corpus import python_docs
 from headwater.corpus.engine import ACCOUNT, FINGERPRINTS, KEYS, Plan, run_tasks
@@ -29,6 +29,8 @@ from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
 from headwater.storage import read_json, storage_errors, write_json, write_text
 
+Engine = Literal["local", "ray"]
+
 FUNNEL = "funnel.json"
 PACKAGES = "packages.json"
 ASIDE = "set-aside.jsonl"
@@ -40,39 +42,37 @@ def build(
     config: BuildConfig | None = None,
     *,
     workers: int = 1,
+    engine: Engine = "local",
+    address: str = "",
     progress: Progress = SILENT,
 ) -> None:
     """Gather `sources` into the corpus folder `out`, or find it there; a build that was killed goes on.
 
-    A corpus of `python-docs` that is there already is kept even where other packages are installed by now,
-    with a note: what was built on it stays valid. Raises DataError for a source that holds nothing usable.
+    `engine` "ray" does the tasks on the cluster at `address` (empty: one started here), which must share the
+    disk. A corpus of `python-docs` that is there already is kept even where other packages are installed by
+    now, with a note: what was built on it stays valid. Raises DataError for a source that holds nothing usable.
     """
     config = config or BuildConfig()
-    if not sources:
-        raise UsageError("no source is named", expected=f"{' or '.join(BUILT_IN)}, or files and folders")
-    paths = {f"source-{index}": Path(s) for index, s in enumerate(sources) if str(s) not in BUILT_IN}
-    for path in paths.values():
-        _check(path)
-    tasks = tuple(plan_tasks(sources))
-    names = [str(s) if str(s) in BUILT_IN else Path(s).name for s in sources]
-    stage = Stage(out, kind="corpus", config={**config.to_dict(), "sources": names}, inputs=paths)
+    stage = _stage(sources, out, config)
     if stage.is_complete():
         progress.note(f"{out} is complete already")
-        if len(paths) < len(sources):
+        if any(str(source) in BUILT_IN for source in sources):
             _note_other_packages(out, progress)
         return
-    make_steps(config)  # what is wrong with the configuration shows before any work
-    for path in paths.values():
-        others = other_files(path)
+    for source in sources:
+        others = [] if str(source) in BUILT_IN else other_files(Path(source))
         if others:
-            progress.note(f"{path}: {len(others)} files of other kinds are left out")
-    plan = Plan(_parts_folder(stage), config, tasks)
-    with storage_errors(out):
-        plan.folder.mkdir(parents=True, exist_ok=True)
+            progress.note(f"{source}: {len(others)} files of other kinds are left out")
+    plan = _plan(sources, stage, config)
     progress.start("corpus", unit="documents")
     try:
         with storage_errors(out):
-            run_tasks(plan, workers, progress.advance)
+            if engine == "ray":
+                from headwater.corpus.cluster import run_on_ray
+
+                run_on_ray(plan, workers, address)
+            else:
+                run_tasks(plan, workers, progress.advance)
         with stage.write() as work:
             kept = _assemble(plan, work, sources)
     except StorageError:
@@ -85,6 +85,47 @@ def build(
     for note in funnel["notes"]:
         progress.note(note)
     progress.finish(f"{kept['documents']:,} documents, {kept['bytes'] / 1e6:.1f} MB")
+
+
+def prepare_slurm(
+    sources: Sequence[str | Path], out: Path, config: BuildConfig, workers: int, finish: list[str]
+) -> Path:
+    """Plan a build and write the job scripts beside `out`; returns the script that submits them.
+
+    `finish` is the command that joins the parts: the build itself, done where the jobs are done.
+    """
+    from headwater.corpus.cluster import write_slurm_jobs
+
+    stage = _stage(sources, out, config)
+    stage.find()
+    with storage_errors(out):
+        plan = _plan(sources, stage, config)
+        return write_slurm_jobs(plan, out.with_name(f"{out.name}.slurm"), workers, finish)
+
+
+def _stage(sources: Sequence[str | Path], out: Path, config: BuildConfig) -> Stage:
+    """The stage that writes `out`; raises UsageError or DataError where the sources cannot be sources."""
+    if not sources:
+        raise UsageError("no source is named", expected=f"{' or '.join(BUILT_IN)}, or files and folders")
+    paths = {f"source-{index}": Path(s) for index, s in enumerate(sources) if str(s) not in BUILT_IN}
+    for path in paths.values():
+        _check(path)
+    plan_tasks(sources)
+    names = [str(s) if str(s) in BUILT_IN else Path(s).name for s in sources]
+    return Stage(out, kind="corpus", config={**config.to_dict(), "sources": names}, inputs=paths)
+
+
+def _plan(sources: Sequence[str | Path], stage: Stage, config: BuildConfig) -> Plan:
+    """The plan of a build, the one that was made before where this build was begun before."""
+    make_steps(config)  # what is wrong with the configuration shows before any work
+    folder = _parts_folder(stage, sources)
+    if Plan.is_saved(folder):
+        return Plan.load(folder)
+    plan = Plan(folder, config, tuple(plan_tasks(sources)))
+    with storage_errors(stage.out):
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        plan.save()
+    return plan
 
 
 def read_funnel(corpus: Path) -> dict[str, Any]:
@@ -217,9 +258,11 @@ def _worst(funnel: Funnel) -> str:
     return ", ".join(f"{count:,} by {rule}" for count, rule in sorted(rules, reverse=True)[:3]) or "duplicates"
 
 
-def _parts_folder(stage: Stage) -> Path:
+def _parts_folder(stage: Stage, sources: Sequence[str | Path]) -> Path:
     """Beside `out`, a name of its own for what is built from what."""
-    built = json.dumps([stage.config, [(entry.role, entry.identity) for entry in stage.inputs]], sort_keys=True)
+    places = [str(Path(source).absolute()) for source in sources]
+    inputs = [(entry.role, entry.identity) for entry in stage.inputs]
+    built = json.dumps([stage.config, inputs, places], sort_keys=True)
     key = hashlib.sha256(built.encode()).hexdigest()[:12]
     return stage.out.with_name(f".{stage.out.name}.{key}.parts")
 

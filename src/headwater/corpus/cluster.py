@@ -1,0 +1,109 @@
+"""The same build on more machines than one, which share a disk: Ray, through datatrove, and Slurm, by job scripts.
+
+Both do the tasks of a `Plan`; where a task is done has no part in what it gives. What stays to be done after
+them, joining the parts, is done by `corpus build` itself.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headwater.corpus.engine import Plan, raise_error, run_task, save_error
+from headwater.errors import HeadwaterError, ResourceError
+from headwater.storage import write_text
+
+try:
+    from datatrove.pipeline.base import PipelineStep
+except ImportError:  # the extra `cluster` is not there: `run_on_ray` says so
+    PipelineStep = object
+
+# Slurm's own limit on the size of an array is 1,001 unless an administrator changed it.
+SLURM_JOBS = 1000
+
+
+class DoTask(PipelineStep):  # type: ignore[misc]
+    """A step of datatrove that does the task whose number is its rank; it takes and gives no documents."""
+
+    type = "headwater"
+    name = "corpus task"
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def run(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
+        """See datatrove; a user's error is written down for whoever waits for the build."""
+        plan = Plan.load(Path(self.folder))
+        try:
+            run_task(plan, rank)
+        except HeadwaterError as error:
+            save_error(plan, error)
+        yield from ()
+
+
+def run_on_ray(plan: Plan, workers: int, address: str) -> None:
+    """Do the tasks on a Ray cluster, or on one started here where `address` is empty.
+
+    A task whose node goes away is done on another. Raises what a task raised.
+    """
+    try:
+        import ray
+        from datatrove.executor.ray import RayPipelineExecutor
+    except ImportError as error:
+        raise ResourceError(
+            f"--engine ray needs the package {error.name}", repair="pip install 'headwater[cluster]'"
+        ) from None
+    if not ray.is_initialized():
+        try:
+            ray.init(address=address or None, log_to_driver=False, configure_logging=False)
+        except ConnectionError as error:
+            raise ResourceError(
+                f"no Ray cluster answers at {address}: {error}",
+                repair="Check --address, or start: ray start --head",
+            ) from None
+    executor = RayPipelineExecutor(
+        [DoTask(str(plan.folder))],
+        tasks=len(plan.tasks),
+        workers=workers,
+        logging_dir=str(plan.folder / ".ray"),
+        skip_completed=False,  # the parts themselves say what is done
+        log_first=True,
+    )
+    executor.run()
+    raise_error(plan)
+
+
+def write_slurm_jobs(plan: Plan, folder: Path, workers: int, finish: list[str]) -> Path:
+    """Write `tasks.slurm`, `finish.slurm` and `submit.sh` into `folder`; returns the last.
+
+    `finish` is the command that joins the parts. Partition, time and account are for the user to add, as
+    arguments of `submit.sh`, which hands them to sbatch.
+    """
+    jobs = min(len(plan.tasks), SLURM_JOBS)
+    python, where = shlex.quote(sys.executable), shlex.quote(str(plan.folder.absolute()))
+    folder.mkdir(parents=True, exist_ok=True)
+    logs = shlex.quote(str(folder.absolute()))
+    array = f"0-{jobs - 1}%{min(workers, jobs)}"
+    write_text(
+        folder / "tasks.slurm",
+        f"#!/bin/bash\n#SBATCH --job-name=headwater-corpus\n#SBATCH --array={array}\n#SBATCH --cpus-per-task=2\n"
+        f"#SBATCH --mem-per-cpu=4G\n#SBATCH --requeue\n#SBATCH --output={logs}/%A_%a.out\n"
+        f"exec {python} -m headwater.corpus.engine {where} $SLURM_ARRAY_TASK_ID {jobs}\n",
+    )
+    write_text(
+        folder / "finish.slurm",
+        f"#!/bin/bash\n#SBATCH --job-name=headwater-corpus-finish\n#SBATCH --mem=16G\n"
+        f"#SBATCH --output={logs}/finish.out\nexec {shlex.join(finish)}\n",
+    )
+    submit = folder / "submit.sh"
+    write_text(
+        submit,
+        "#!/bin/sh\n# Arguments are handed to sbatch, as: sh submit.sh --partition=cpu --time=12:00:00\nset -e\n"
+        f'cd {logs}\njob=$(sbatch --parsable "$@" tasks.slurm)\n'
+        'sbatch --dependency=afterok:"${job%%;*}" "$@" finish.slurm\n',
+    )
+    return submit

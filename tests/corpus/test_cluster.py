@@ -1,0 +1,120 @@
+"""On a cluster the build gives what it gives on one machine; a node may go away."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from headwater.cli.main import main
+from headwater.corpus import sources
+from headwater.corpus.engine import Plan
+from headwater.corpus.pipeline import build
+from headwater.corpus.recipes import BuildConfig
+from headwater.errors import DataError
+from headwater.provenance import open_folder
+
+
+def write_files(folder: Path, count: int) -> Path:
+    folder.mkdir()
+    for number in range(count):
+        rows = [
+            f"Row {row} of file {number % 5}, which tells of the river and of its stones." for row in range(20)
+        ]
+        (folder / f"{number:02d}.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "TASK_FILES", 1)
+
+
+SBATCH = """#!/bin/bash
+# Does what sbatch would, at once: the script for each index of its array, in the reverse order.
+script="${@: -1}"
+echo "$@" >> "$SBATCH_LOG"
+last=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\)%.*/\\1/p' "$script")
+for index in $(seq "${last:-0}" -1 0); do
+    SLURM_ARRAY_TASK_ID=$index bash "$script" >&2 || exit 1
+done
+echo "4711;cluster"
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Slurm's scripts are shell scripts")
+def test_slurm_jobs_do_the_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = write_files(tmp_path / "files", 6)
+    command = ["corpus", "build", str(files), "--out", str(tmp_path / "corpus"), "--set", "near_duplicates=true"]
+    assert main([*command, "--engine", "slurm", "--workers", "3", "--json"]) == 0
+    script = json.loads(capsys.readouterr().out)["submit"]
+    assert not (tmp_path / "corpus").exists()
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "sbatch").write_text(SBATCH)
+    (tools / "sbatch").chmod(0o755)
+    environment = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}", "SBATCH_LOG": str(tmp_path / "log")}
+    subprocess.run(["sh", script, "--partition=cpu"], env=environment, check=True)
+    first, second = (tmp_path / "log").read_text().splitlines()
+    assert first == "--parsable --partition=cpu tasks.slurm"
+    assert second == "--dependency=afterok:4711 --partition=cpu finish.slurm"
+    build([files], tmp_path / "here", BuildConfig(near_duplicates=True))
+    assert open_folder(tmp_path / "corpus").files == open_folder(tmp_path / "here").files
+
+
+def test_a_step_of_datatrove_does_a_task(tmp_path: Path) -> None:
+    pytest.importorskip("datatrove")
+    from headwater.corpus.cluster import DoTask
+    from headwater.corpus.engine import raise_error
+    from headwater.corpus.sources import plan_tasks
+
+    files = write_files(tmp_path / "files", 3)
+    (files / "02.jsonl").write_text("broken\n")
+    plan = Plan(tmp_path / "parts", BuildConfig(), tuple(plan_tasks([files])))
+    plan.folder.mkdir()
+    plan.save()
+    step = DoTask(str(plan.folder))
+    for rank in range(3):
+        assert list(step.run(None, rank, 3)) == []
+    assert plan.missing() == [2]
+    with pytest.raises(DataError, match=r"02\.jsonl"):
+        raise_error(plan)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_ray_with_a_node_that_goes_away(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    pytest.importorskip("datatrove")
+    import threading
+    import time
+
+    import ray
+    from ray.cluster_utils import Cluster
+
+    files = write_files(tmp_path / "files", 24)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    second = cluster.add_node(num_cpus=1)
+    ray.init(address=cluster.address, log_to_driver=False)
+    parts: list[int] = []
+
+    def end_one() -> None:
+        while not parts:
+            parts.extend(1 for _ in tmp_path.glob(".corpus.*.parts/0*"))
+            time.sleep(0.1)
+        cluster.remove_node(second, allow_graceful=False)
+
+    watcher = threading.Thread(target=end_one)
+    watcher.start()
+    try:
+        build([files], tmp_path / "corpus", BuildConfig(near_duplicates=True), workers=2, engine="ray")
+    finally:
+        parts.append(1)
+        watcher.join()
+        ray.shutdown()
+        cluster.shutdown()
+    build([files], tmp_path / "here", BuildConfig(near_duplicates=True))
+    assert open_folder(tmp_path / "corpus").files == open_folder(tmp_path / "here").files
