@@ -50,4 +50,4 @@ def _loss(trainer: Trainer, batch: Any) -> float:
     loss: Tensor = trainer.objective(trainer.model, batch)[0]
     loss.backward()  # compiles the backward pass too
     trainer.optimizer.clear_gradients()
-    return float(loss)
+    return float(loss.detach())
