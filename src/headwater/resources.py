@@ -11,8 +11,6 @@ import hashlib
 import importlib.metadata
 import os
 import sys
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +52,11 @@ RESOURCES = {
         "fdf49b19e7de236852091da09b84a7a3cd5e7b0e79916376cf45f6b8127b8078",
         "tokenizers/gpt1/encoder_bpe_40000.json",
         f"{_GPT1_SITE}/encoder_bpe_40000.json",
+    ),
+    "webtext/domains.txt": Resource(
+        "84b7eb3d611444b154e2b041254746e97e772bb52411fc3e9e190cdbdd000dc5",
+        "webtext-pipeline/domains.txt",
+        "https://raw.githubusercontent.com/openai/gpt-2/master/domains.txt",
     ),
     "gpt1/vocab_40000.bpe": Resource(
         "0ea9b51ae695073cd871e0358f7016311d671a7ff3963e367d5236522f294725",
@@ -127,6 +130,10 @@ def _places(name: str, resource: Resource) -> list[Path]:
 
 def _fetch(name: str, resource: Resource) -> Path:
     """Fetch into the cache; only bytes with the right hash are ever kept."""
+    # Imported here: they bring half the standard library's network code, which next to nobody needs.
+    import urllib.error
+    import urllib.request
+
     target = cache_folder() / name
     try:
         with urllib.request.urlopen(resource.url, timeout=60) as response:

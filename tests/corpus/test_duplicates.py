@@ -5,13 +5,14 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.corpus.duplicates import ExactDuplicates, normalise, text_fingerprint
 from headwater.corpus.folder import Document
 
 
+@settings(deadline=None)
 @given(st.text(st.one_of(st.characters(), st.sampled_from(" \t\n\u00a0\u3000\x1c\u2028a"))))
 def test_normalised_text_is_its_words_with_single_spaces(text: str) -> None:
     assert normalise(text) == " ".join(unicodedata.normalize("NFC", text).casefold().split())

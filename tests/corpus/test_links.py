@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.cli.main import main
@@ -83,6 +83,7 @@ def test_canonical_urls(url: str, canonical: str) -> None:
     assert canonical_url(url) == canonical
 
 
+@settings(deadline=None)
 @given(st.text(), st.text("abc./:?&=#%é@[]\\ ", max_size=30))
 def test_canonical_is_final_and_never_fails(noise: str, rest: str) -> None:
     for url in (noise, f"http://example.com/{rest}", f"http://{rest}"):

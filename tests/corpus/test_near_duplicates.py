@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.corpus import near_duplicates
@@ -105,6 +105,7 @@ def test_similarity_is_that_of_sets_of_five_words() -> None:
     assert jaccard(maker.shingles(""), maker.shingles("")) == 0
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20))))
 def test_clusters_are_connected_components(pairs: list[tuple[int, int]]) -> None:
     found = clusters(pairs)

@@ -13,6 +13,7 @@ from headwater.cli.console import AsJson, Out, Seed, Settings, emit, terminal_pr
 from headwater.cli.overlap import overlap
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Gather text into a corpus; look at one.")
+RULES_SHOWN = 8  # of each step
 
 
 class Engine(StrEnum):
@@ -160,7 +161,10 @@ def _funnel_text(corpus: Path, funnel: dict[str, Any]) -> str:
 
     lines = [f"{corpus}", f"  {'read':32}{size(funnel['read'])}"]
     for step, rules in funnel["removed"].items():
-        lines += [f"  {f'- {step}: {rule}':32}{size(removed)}" for rule, removed in rules.items()]
+        ordered = sorted(rules.items(), key=lambda entry: -entry[1]["documents"])
+        lines += [f"  {f'- {step}: {rule}':32}{size(removed)}" for rule, removed in ordered[:RULES_SHOWN]]
+        if len(ordered) > RULES_SHOWN:
+            lines.append(f"  - {step}: {len(ordered) - RULES_SHOWN} further rules, in funnel.json")
     for kind, count in funnel["duplicates"].items():
         lines.append(f"  {f'- duplicates: {kind}':32}{count:>12,} documents")
     lines.append(f"  {'kept':32}{size(funnel['kept'])}")
@@ -181,6 +185,14 @@ def _stats_text(corpus: Path, found: dict[str, Any]) -> str:
     ]
     lengths = ", ".join(f"{name} {value:,}" for name, value in found["characters_per_document"].items())
     lines.append(f"  characters a document: {lengths}")
+    growth = ", ".join(f"{distinct:,} of {words:,}" for words, distinct in found["vocabulary"][-4:])
+    lines.append(f"  distinct words: {growth}")
+    if "webtext" in found:
+        webtext = found["webtext"]
+        lines.append(
+            f"  of WebText's 1,000 commonest domains: {webtext['shared']} are here (rank correlation "
+            f"{webtext['rank_correlation']}); missing first: {', '.join(webtext['missing'])}"
+        )
     for name, summary in found["counts"].items():
         if summary["distinct"] is None:
             lines.append(f"  {name}: more distinct values than are counted")

@@ -7,19 +7,25 @@ from pathlib import Path
 from typing import Any
 
 from headwater.corpus.folder import COLUMNS, shard_paths
+from headwater.corpus.urls import domain_name
+from headwater.errors import ResourceError
+from headwater.resources import find
 
 PERCENTILES = (1, 10, 50, 90, 99)
 TOP = 10
 # A column with more distinct values than this is a name for each document, not a class of documents.
 _DISTINCT = 100_000
+_DISTINCT_WORDS = 5_000_000  # the growth is followed up to here
 
 
 def statistics(corpus: Path, top: int = TOP) -> dict[str, Any]:
-    """Documents, bytes, characters, length distribution, and the commonest languages, sources and labels.
+    """Documents, bytes, characters, lengths, vocabulary growth, and the commonest languages, sources, labels.
 
     Keys: documents, bytes (UTF-8, of text), characters, characters_per_document (minimum, percentiles as
-    "p50", maximum, mean), counts (column -> {"distinct": int | None where beyond counting, "top": [[value,
-    documents], …]}); empty values are not counted.
+    "p50", maximum, mean), vocabulary ([[words read, distinct words], …], words by white space in lower case,
+    at each doubling and at the end), counts (column or "domain" -> {"distinct": int | None where beyond
+    counting, "top": [[value, documents], …]}; empty values are not counted) and, for documents with addresses,
+    webtext: how the domains compare with the list that OpenAI published (`compare_domains`).
     """
     import numpy
     import pyarrow.compute
@@ -27,24 +33,91 @@ def statistics(corpus: Path, top: int = TOP) -> dict[str, Any]:
 
     total_bytes = 0
     lengths: list[Any] = []
+    domains: Counter[str] = Counter()
+    vocabulary = _Vocabulary()
     counters: dict[str, Counter[str] | None] = {}
     for path in shard_paths(corpus):
         with pyarrow.parquet.ParquetFile(path) as file:
             names = [n for n in file.schema_arrow.names if n not in COLUMNS or n in {"source", "language"}]
-            for batch in file.iter_batches(batch_size=4096, columns=["text", *names]):
+            for batch in file.iter_batches(batch_size=1024, columns=["text", "url", *names]):
                 text = batch.column("text")
                 total_bytes += pyarrow.compute.sum(pyarrow.compute.binary_length(text)).as_py() or 0
                 lengths.append(pyarrow.compute.utf8_length(text).to_numpy())
                 for name in names:
                     _count(counters, name, batch.column(name))
+                domains.update(domain_name(url) for url in batch.column("url").to_pylist() if url)
+                for document in text.to_pylist():
+                    vocabulary.add(document)
     every = numpy.concatenate(lengths) if lengths else numpy.zeros(0, dtype=numpy.int32)
-    return {
+    if domains:
+        counters["domain"] = domains
+    found = {
         "documents": len(every),
         "bytes": total_bytes,
         "characters": int(every.sum()),
         "characters_per_document": _distribution(every),
+        "vocabulary": vocabulary.growth(),
         "counts": {name: _summary(counter, top) for name, counter in counters.items() if counter != {}},
     }
+    comparison = compare_domains(domains, top) if domains else None
+    return {**found, "webtext": comparison} if comparison else found
+
+
+def compare_domains(domains: Counter[str], top: int = TOP) -> dict[str, Any] | None:
+    """The domains of a corpus beside the thousand commonest of WebText (OpenAI's domains.txt), or None without it.
+
+    Keys: shared (domains of the list that the corpus has), rank_correlation (Spearman's, over these; None below
+    three), missing (the list's first ones that the corpus lacks).
+    """
+    try:
+        lines = find("webtext/domains.txt").read_text(encoding="utf-8").splitlines()
+    except ResourceError:
+        return None
+    rows = (line.split() for line in lines)
+    published = {row[1]: int(row[0]) for row in rows if len(row) == 2}  # one line has a count and no name
+    shared = [name for name in published if name in domains]
+    correlation = None
+    if len(shared) > 2:
+        correlation = _spearman([published[name] for name in shared], [domains[name] for name in shared])
+    missing = [name for name in published if name not in domains][:top]
+    return {"shared": len(shared), "rank_correlation": correlation, "missing": missing}
+
+
+class _Vocabulary:
+    """Distinct words against words read, noted at each doubling."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._words = 0
+        self._next = 1024
+        self._growth: list[list[int]] = []
+
+    def add(self, text: str) -> None:
+        if len(self._seen) > _DISTINCT_WORDS:
+            return
+        words = text.lower().split()
+        self._words += len(words)
+        self._seen.update(words)
+        if self._words >= self._next:
+            self._growth.append([self._words, len(self._seen)])
+            self._next = 2 * self._words
+
+    def growth(self) -> list[list[int]]:
+        end = [self._words, len(self._seen)]
+        return self._growth if not self._words or self._growth[-1:] == [end] else [*self._growth, end]
+
+
+def _spearman(one: list[int], other: list[int]) -> float | None:
+    """Spearman's rank correlation, ties at their mean rank; None where one side does not vary."""
+    import numpy
+
+    ranks = []
+    for values in (one, other):
+        _, places, counts = numpy.unique(values, return_inverse=True, return_counts=True)
+        ranks.append((numpy.cumsum(counts) - (counts - 1) / 2)[places])
+    if any(rank.std() == 0 for rank in ranks):
+        return None
+    return round(float(numpy.corrcoef(ranks[0], ranks[1])[0, 1]), 4)
 
 
 def _count(counters: dict[str, Counter[str] | None], name: str, column: Any) -> None:
