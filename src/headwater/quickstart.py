@@ -21,7 +21,7 @@ from headwater.errors import DataError, UsageError
 from headwater.evaluate import evaluate
 from headwater.finetune.run import finetune
 from headwater.finetune.training import FinetuneConfig
-from headwater.inference.samples import write_samples
+from headwater.samples import write_samples
 from headwater.pretrain import PretrainConfig, build_run, pretrain, resolve
 from headwater.progress import SILENT, Progress
 from headwater.provenance import open_folder

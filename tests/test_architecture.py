@@ -1,0 +1,96 @@
+"""The floors of the house: a room uses only rooms below it, nothing runs back up, and no imports form a circle."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "src" / "headwater"
+FLOORS = [
+    {"errors"},
+    {"storage", "config", "progress"},
+    {"provenance", "resources"},
+    {"model", "tokenizer", "corpus", "report"},
+    {"train", "tokens", "inference", "convert"},
+    {"language_model", "pretrain", "finetune"},
+    {"forecast", "samples"},
+    {"evaluate", "serve"},
+    {"reproduce", "quickstart"},
+    {"cli"},
+]
+# Rooms of one floor of which the first uses the second: a tokenizer is trained on a corpus folder.
+BESIDE = {("config", "storage"), ("tokenizer", "corpus")}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        name = ".".join(part for part in parts if part != "__init__")
+        yield name, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(tree: ast.Module, *, everywhere: bool) -> Iterator[str]:
+    """Headwater's modules that a module imports, at its top or `everywhere`; not those for types alone."""
+    nodes = ast.walk(tree) if everywhere else iter(tree.body)
+    typing_only = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for child in ast.walk(node)
+    }
+    for node in nodes:
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "headwater":
+            base = (node.module or "").removeprefix("headwater").removeprefix(".")
+            for alias in node.names:
+                yield f"{base}.{alias.name}".strip(".")
+        elif isinstance(node, ast.Import):
+            yield from (
+                alias.name.removeprefix("headwater.")
+                for alias in node.names
+                if alias.name.startswith("headwater.")
+            )
+
+
+def floor_of(module: str) -> int:
+    room = module.split(".")[0]
+    return next(number for number, rooms in enumerate(FLOORS) if room in rooms)
+
+
+def test_a_room_uses_only_rooms_below_it() -> None:
+    wrong = []
+    for name, tree in modules():
+        if not name or name == "__main__":  # the public names
+            continue
+        for target in imported(tree, everywhere=True):
+            here, there = name.split(".")[0], target.split(".")[0]
+            if here != there and floor_of(target) >= floor_of(name) and (here, there) not in BESIDE:
+                wrong.append(f"{name} uses {target}")
+    assert wrong == []
+
+
+def test_no_imports_form_a_circle() -> None:
+    names = {name for name, _ in modules()}
+    graph = {}
+    for name, tree in modules():
+        targets = set()
+        for target in imported(tree, everywhere=False):
+            while target and target not in names:
+                target = target.rpartition(".")[0]
+            targets.add(target)
+        graph[name] = targets - {name, ""}
+    TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+def test_commands_import_nothing_heavy_at_their_top() -> None:
+    heavy = {"torch", "numpy", "pyarrow", "tokenizers", "transformers", "spacy", "matplotlib", "rich"}
+    for name, tree in modules():
+        if name.split(".")[0] != "cli":
+            continue
+        for node in tree.body:
+            roots = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            roots += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not heavy & {root.split(".")[0] for root in roots}, name
