@@ -10,7 +10,7 @@ then, what it computes may not.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,10 @@ MEANS = {"micro_batch", "compile", "device", "shard", "keep", "checkpoint_every"
 # Tokens that go through the model at a time where `micro_batch` is not given: enough for efficient matrix
 # products, few enough that their activations stay small.
 MICRO_BATCH_TOKENS = 8_192
+
+
+# (model, step) -> figures for the journal
+Follow = Callable[[Any, int], dict[str, float]]
 
 
 class PretrainConfig(RunConfig):
@@ -137,8 +141,18 @@ def l1(end_of_text: int | None = None) -> Objective:
     return objective
 
 
-def pretrain(config: PretrainConfig, tokens: Path, out: Path, *, progress: Progress = SILENT) -> Path:
+def pretrain(
+    config: PretrainConfig,
+    tokens: Path,
+    out: Path,
+    *,
+    follow: Follow | None = None,
+    progress: Progress = SILENT,
+) -> Path:
     """Train, or go on training, and write `out`; returns the model folder `out/model`.
+
+    `follow` is given the model and the step after every update, on the first rank, and returns figures for
+    metrics.jsonl, as zero-shot scores.
 
     Under torchrun every rank calls this; the first one writes. Raises TrainingError when the loss is not
     finite (the state before it is kept), KeyboardInterrupt after Ctrl-C or SIGTERM (a checkpoint is written
@@ -148,12 +162,14 @@ def pretrain(config: PretrainConfig, tokens: Path, out: Path, *, progress: Progr
     ranks = join(config.device)
     recipe = out / "config.toml"
     begun = PretrainConfig.load(recipe) if recipe.exists() else None
-    model = _pretrain(resolve(config, tokens, ranks, begun), tokens, out, ranks, progress)
+    model = _pretrain(resolve(config, tokens, ranks, begun), tokens, out, ranks, progress, follow)
     leave()
     return model
 
 
-def _pretrain(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, progress: Progress) -> Path:
+def _pretrain(
+    config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, progress: Progress, follow: Follow | None
+) -> Path:
     stage = Stage(
         out,
         kind="run",
@@ -178,7 +194,7 @@ def _pretrain(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
         progress.note(
             f"computes in {config.precision}, matrix products by {config.matmul}, attention {config.attention}"
         )
-        run = _train(config, tokens, out, ranks, progress)
+        run = _train(config, tokens, out, ranks, progress, follow)
         _export(run, config, tokens, model_folder)
         stage.finish(record_files(out, leave_out="checkpoints"))
     return model_folder
@@ -226,8 +242,17 @@ def held_out_loss(trainer: Trainer, stream: TokenStream, config: PretrainConfig)
     return float(loss_sum / token_count)
 
 
-def _train(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, progress: Progress) -> Run:
+def _train(
+    config: PretrainConfig,
+    tokens: Path,
+    out: Path,
+    ranks: Ranks,
+    progress: Progress,
+    follow: Follow | None = None,
+) -> Run:
     run = build_run(config, tokens, out, ranks, progress)
+    if follow is not None:
+        run.follow = lambda: follow(run.trainer.model, run.trainer.step)
     run.train()
     return run
 

@@ -10,6 +10,7 @@ import torch
 from headwater.errors import FolderError, UsageError
 from headwater.evaluate import evaluate
 from headwater.evaluate.cache import AnswerCache
+from headwater.evaluate.during import Follower
 from headwater.evaluate.held_out import Alphabet, read_stream, read_text
 from headwater.evaluate.protocols import Scored
 from headwater.evaluate.reader import Continuation
@@ -153,3 +154,13 @@ def test_the_bytes_of_a_stream_are_the_text_that_was_packed(world: Any) -> None:
     whole = read_text(world.tokens, "train", alphabet, 1 << 30)
     assert whole == b"".join(alphabet.decode(ids) for ids in documents)
     assert 0.8 * 2_000 < len(read_text(world.tokens, "train", alphabet, 2_000)) < 1.3 * 2_000
+
+
+def test_a_model_in_training_is_followed_and_left_as_it_was(world: Any) -> None:
+    model, tokenizer = load_model(world.model).train(), Tokenizer.load(world.model)
+    follower = Follower(["signature.docstring"], [world.labels], tokenizer, every=5)
+    assert follower(model, 4) == {}
+    figures = follower(model, 5)
+    assert set(figures) == {f"zero-shot signature.docstring.{how} accuracy" for how in ("mean", "gain")}
+    assert model.training
+    assert follower(model, 10) == {}  # it would take more than its share of the time

@@ -35,7 +35,7 @@ def world(tmp_path: Path) -> Path:
             "tokens": 100 * i,
             "loss": 8 / i,
             "seconds": i,
-            **({"validation_loss": 8.5 / i} if i % 5 == 0 else {}),
+            **({"validation_loss": 8.5 / i, "zero-shot x.mean accuracy": i / 40} if i % 5 == 0 else {}),
         }
         for i in range(1, 21)
     ]
@@ -127,6 +127,7 @@ def test_it_shows_what_the_folders_hold(world: Path) -> None:
     assert run.training[-1] == (2000, 0.4)  # the line that was cut short is left out
     assert [x for x, _ in run.held_out] == [500, 1000, 1500, 2000]
     assert run.facts["model"] == "2 layers × 32"
+    assert run.followed == {"x.mean accuracy": [(500, 0.125), (1000, 0.25), (1500, 0.375), (2000, 0.5)]}
     assert [(bar.name, bar.is_model) for bar in content.bars] == [("run", True), ("xz -9", False)]
     (score,) = content.scores
     assert score.high == pytest.approx(0.5 + 1.96 * 0.02)

@@ -13,6 +13,7 @@ from headwater.cli.console import AsJson, Out, Settings, emit, say, terminal_pro
 app = typer.Typer(add_completion=False)
 
 _FIND_LR = "Train briefly with a rising rate, suggest one, draw the curve into --out, and stop."
+_FOLLOW = "Zero-shot tasks to follow while training, as lambada.openai.last-token,sst-2.very."
 _RESUME = "Go on with the run in --out as it was started; nothing else is needed."
 
 
@@ -29,6 +30,11 @@ def pretrain(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the run would cost, and stop.")] = False,
     find_lr: Annotated[bool, typer.Option("--find-lr", help=_FIND_LR)] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Say where an update's time goes, and stop.")] = False,
+    evaluate: Annotated[str, typer.Option("--evaluate", help=_FOLLOW)] = "",
+    evaluate_every: Annotated[int, typer.Option("--evaluate-every", help="Updates between them.", min=1)] = 100,
+    data: Annotated[
+        list[Path] | None, typer.Option("--data", help="Folder with these tasks' files. Repeatable.")
+    ] = None,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
@@ -76,7 +82,19 @@ def pretrain(
         text = f"Suggested: --set learning_rate={found.suggestion:g}\nThe curve: {out / 'curve.svg'}"
         emit({"learning_rate": found.suggestion, "out": str(out)}, as_json=as_json, text=text)
         return
-    model = run_pretraining(config, tokens, out, progress=terminal_progress())
+    follow = None
+    if evaluate:
+        from headwater.evaluate.during import Follower
+        from headwater.tokenizer import Tokenizer
+
+        if config.shard:
+            raise UsageError(
+                "--evaluate needs the whole model on one rank", repair="Leave --evaluate or --shard out"
+            )
+        names = [name.strip() for name in evaluate.split(",") if name.strip()]
+        tokenizer = Tokenizer.load(tokens / "tokenizer")
+        follow = Follower(names, [tokens, *(data or [])], tokenizer, every=evaluate_every)
+    model = run_pretraining(config, tokens, out, follow=follow, progress=terminal_progress())
     if os.environ.get("RANK", "0") == "0":  # under torchrun one process speaks
         emit({"model": str(model), "run": str(out)}, as_json=as_json, text=str(model))
         say(f"Try it: headwater generate --model {model} --prompt TEXT")

@@ -24,6 +24,7 @@ SHOWN = ("run", "results", "samples", "model")  # kinds that have something to s
 _NORMAL_95 = 1.96
 _BREAKS_IN_A_ROW = 2
 _SCRATCH = "from scratch"
+_FOLLOWED = "zero-shot "  # how pre-training names such figures in its journal
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Run:
     held_out: Sequence[Point]
     facts: Mapping[str, str]
     complete: bool
+    followed: Mapping[str, Sequence[Point]] = field(default_factory=dict)  # zero-shot scores while training
 
 
 @dataclass(frozen=True)
@@ -176,12 +178,16 @@ def _common_parent(found: Sequence[tuple[Path, Manifest]]) -> Path:
 def _read_run(path: Path, manifest: Manifest) -> Run:
     training: list[Point] = []
     held_out: list[Point] = []
+    followed: dict[str, list[Point]] = {}
     last: dict[str, Any] = {}
     journal = path / "metrics.jsonl"
     for line in _json_lines(journal) if journal.exists() else ():
         training.append((line["tokens"], line["loss"]))
         if "validation_loss" in line:
             held_out.append((line["tokens"], line["validation_loss"]))
+        for name, value in line.items():
+            if name.startswith(_FOLLOWED):
+                followed.setdefault(name.removeprefix(_FOLLOWED), []).append((line["tokens"], value))
         last = line
     config = read_toml(path / "config.toml") if (path / "config.toml").exists() else {}
     model = config.get("model", {})
@@ -196,7 +202,7 @@ def _read_run(path: Path, manifest: Manifest) -> Run:
         facts["updates"] = f"{last['step']:,}"
         facts["tokens read"] = f"{last['tokens']:,}"
         facts["training time"] = _duration(float(last.get("seconds", 0)))
-    return Run(path.name, training, held_out, facts, manifest.complete)
+    return Run(path.name, training, held_out, facts, manifest.complete, followed)
 
 
 def _read_results(path: Path, bars: list[Bar], scores: list[Score], skipped: list[tuple[str, str]]) -> None:

@@ -62,13 +62,13 @@ def render(content: Content, title: str) -> str:
     environment.filters["number"] = number
     environment.filters["mark"] = _mark
     environment.filters["width"] = _width(content.bars)
-    longest = max((bar.value for bar in content.bars), default=1.0)
     return environment.get_template(_TEMPLATE).render(
         title=title,
         content=content,
         headlines=headlines(content),
         chart=_safe(loss_chart(content.runs)),
-        longest=longest,
+        followed=followed_series(content.runs),
+        followed_chart=_safe(line_chart(followed_series(content.runs), "tokens read", "score")),
         sizes=published_sizes(content.scores),
     )
 
@@ -104,6 +104,16 @@ def loss_chart(runs: Sequence[Run]) -> str:
         if run.held_out:
             series.append(Series(f"{name}held out", run.held_out, marked=True))
     return line_chart(series, "tokens read", "loss, nats a token")
+
+
+def followed_series(runs: Sequence[Run]) -> list[Series]:
+    """Zero-shot scores over the tokens read, those between 0 and 1: accuracies and correlations."""
+    series = []
+    for run in runs:
+        for name, points in run.followed.items():
+            if all(-1 <= y <= 1 for _, y in points):
+                series.append(Series(f"{run.name}: {name}" if len(runs) > 1 else name, points, marked=True))
+    return series
 
 
 def published_sizes(scores: Sequence[Score]) -> list[str]:

@@ -31,6 +31,7 @@ class Run:
     """One run in the folder `out`; `train` is called once.
 
     read: this rank's micro-batches of an update. validate: the held-out loss now, the same data each time.
+    follow: further figures for the journal, asked for after every update; it may give none.
     """
 
     trainer: Trainer
@@ -41,6 +42,7 @@ class Run:
     tokens_an_update: int
     flops_a_token: float
     progress: Progress
+    follow: Callable[[], dict[str, float]] | None = None
     best: tuple[float, int] | None = None  # held-out loss, and the step after which it was measured
     seconds: float = 0.0
     checkpoints: Checkpoints = field(init=False)
@@ -134,6 +136,8 @@ class Run:
             if self.best is None or loss < self.best[0]:
                 self.best = (loss, step)
                 due = True
+        if self.follow is not None:
+            line |= self.follow()
         if due:
             self._checkpoint()
 

@@ -1,0 +1,69 @@
+"""Zero-shot scores over updates, while a model is trained (GPT-1, Radford et al. 2018, figure 2 on the right).
+
+Handed to pre-training, which knows nothing of tasks: called after each update, it scores a few examples of each
+protocol whenever that is due. It never takes more than SHARE of the time: an evaluation that would is left out,
+and the next one is tried when it is due.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import UsageError
+from headwater.evaluate.places import locate
+from headwater.evaluate.reader import Reader
+from headwater.evaluate.run import Asker, run_task, select
+from headwater.language_model import LanguageModel
+from headwater.tokenizer import Tokenizer
+
+SHARE = 0.1  # of the time since the first call
+EXAMPLES = 100  # of each protocol
+
+
+class Follower:
+    """Scores `tasks` after every `every` updates; a set whose files are missing is an error at once.
+
+    The figures are called `zero-shot PROTOCOL METRIC`.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[str],
+        data: Sequence[Path],
+        tokenizer: Tokenizer,
+        *,
+        every: int,
+        limit: int = EXAMPLES,
+    ) -> None:
+        if every < 1:
+            raise UsageError(f"--evaluate-every {every}", expected="at least 1")
+        self.every, self.limit = every, limit
+        self._tokenizer = tokenizer
+        self._tasks = [(task, locate(task.sources, data)) for task in select(tasks)]
+        self._started: float | None = None
+        self._spent = self._last = 0.0
+
+    def __call__(self, model: Any, step: int) -> dict[str, float]:
+        """The figures after update `step`, or none where nothing is due; leaves the model as it was."""
+        now = time.perf_counter()
+        if self._started is None:
+            self._started = now
+        if step % self.every or self._spent + self._last > SHARE * (now - self._started + self._last):
+            return {}
+        training = model.training
+        precision = "bf16" if "bfloat16" in str(next(model.parameters()).dtype) else "fp32"
+        lm = LanguageModel(model, self._tokenizer, precision=precision)
+        reader = Reader(self._tokenizer, model.config.context)
+        figures = {}
+        try:
+            for task, places in self._tasks:
+                for result in run_task(task, places, Asker(lm), reader, limit=self.limit).results:
+                    figures[f"zero-shot {result.protocol} {result.metric}"] = result.value
+        finally:
+            model.train(training)
+        self._last = time.perf_counter() - now
+        self._spent += self._last
+        return figures
