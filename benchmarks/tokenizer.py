@@ -72,8 +72,10 @@ def write_text(options: argparse.Namespace) -> None:
     data = joined.encode()
     if len(data) < wanted:
         print(f"{len(data) / 1e6:.1f} MB of distinct text, repeated to {options.megabytes:g} MB")
-        data = (data + b"\n") * (wanted // len(data) + 1)
-    options.file.write_bytes(data[:wanted].decode(errors="ignore").encode())
+    with options.file.open("wb") as handle:
+        while wanted > len(data):
+            wanted -= handle.write(data + b"\n")
+        handle.write(data[:wanted].decode(errors="ignore").encode())
 
 
 def compete(options: argparse.Namespace, contenders: tuple[str, ...], many: bool) -> None:
@@ -197,7 +199,7 @@ def gigatoken_encoder(options: argparse.Namespace) -> Encode:
         if len(texts) == 1:
             ids = tokenizer.encode(texts[0])
             return ids, np.array([0, len(ids)])
-        layout = tokenizer.encode_batch(texts, parallel=options.threads > 1).layout
+        layout = tokenizer.encode_batch(texts).layout
         return layout.content.data, layout.offsets.data
 
     return encode

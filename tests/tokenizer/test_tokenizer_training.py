@@ -7,6 +7,8 @@ import random
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,7 +34,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-def _spelled(learned: list[tuple[int, int, int]]) -> list[tuple[str, str]]:
+def _spelled(learned: npt.NDArray[np.int32]) -> list[tuple[str, str]]:
     tokens, pairs = list(ALPHABET), []
     for left, right, merged in learned:
         if merged == len(tokens):

@@ -84,7 +84,7 @@ class CompiledCounter:
 
 
 class CompiledLearner:
-    """Merges in order of rank, a few at a time; see `merges.learn_merges`."""
+    """Merges in order of rank, a few at a time; see `merges.learn_merges`. `symbols` is overwritten."""
 
     def __init__(
         self,
@@ -95,8 +95,8 @@ class CompiledLearner:
         new_tokens: int,
     ) -> None:
         self._library = load()
-        # Held as long as the library works on them; `symbols` is its own.
-        self._arrays = (symbols.copy(), borders, counts)
+        # Held as long as the library works on them.
+        self._arrays = (symbols, borders, counts)
         addresses = [array.ctypes.data for array in self._arrays]
         self._handle = self._library.learner_new(*addresses, len(counts), alphabet_size, new_tokens)
         if not self._handle:

@@ -29,7 +29,7 @@ from headwater.tokenizer.gpt2 import to_bytes
 from headwater.tokenizer.merges import WordCounts
 from headwater.tokenizer.vocabulary import BYTE_ORDER, characters_to_bytes
 
-BLOCK_BYTES = 1 << 22
+BLOCK_BYTES = 1 << 16
 # Each thread counts for itself, so that more of them cost memory.
 _THREADS = 4
 # No letter, number or space lies beyond this code point.
@@ -80,7 +80,7 @@ def source_files(path: Path) -> list[Path]:
 
 
 def read_blocks(sources: Sources, separators: Sequence[str] = ()) -> Iterator[str]:
-    """All text of the sources in blocks of about 8 MiB; `separators` are left out and end a block's words.
+    """All text of the sources in blocks of some 64 KiB; `separators` are left out and end a block's words.
 
     Raises DataError naming the file and line of bytes that are no UTF-8.
     """
@@ -145,11 +145,12 @@ def count_byte_words(texts: Iterable[str], progress: Progress = SILENT) -> WordC
     if compiled.load() is None:
         return _count_with_library(texts, order, progress)
     categories = character_categories()
-    threads = max(1, min(_THREADS, os.cpu_count() or 1))
+    threads = min(_THREADS, _processors())
     counters = [compiled.CompiledCounter(categories) for _ in range(threads)]
     idle: queue.SimpleQueue[compiled.CompiledCounter] = queue.SimpleQueue()
     for counter in counters:
         idle.put(counter)
+    del counter
 
     def work(batch: list[bytes]) -> int:
         counter = idle.get()
@@ -169,9 +170,16 @@ def count_byte_words(texts: Iterable[str], progress: Progress = SILENT) -> WordC
         for future in running:
             done += future.result()
             progress.advance(done)
-    for counter in counters[1:]:
-        counters[0].merge(counter)
+    while not idle.empty():
+        idle.get()
+    while len(counters) > 1:
+        counters[0].merge(counters.pop())
     return WordCounts(*counters[0].export(order))
+
+
+def _processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[bytes]]:

@@ -47,26 +47,29 @@ class WordCounts:
 
 def learn_merges(
     words: WordCounts, alphabet_size: int, new_tokens: int, progress: Progress = SILENT
-) -> list[tuple[int, int, int]]:
-    """(left, right, merged) ids in order of rank, until `new_tokens` new ones were made or no pair is left.
+) -> npt.NDArray[np.int32]:
+    """Merges in order of rank, (merges, 3): ids of left, right and merged; `new_tokens` new ones, or all there are.
 
     New tokens are numbered from `alphabet_size`. Progress advances by the number of new tokens.
+    `words.symbols` is overwritten, as a copy of it would be a good part of all memory.
     """
     if compiled.load() is None:
         return _learn_in_python(words, alphabet_size, new_tokens, progress)
     learner = compiled.CompiledLearner(words.symbols, words.borders, words.counts, alphabet_size, new_tokens)
-    merges: list[tuple[int, int, int]] = []
+    merges: list[npt.NDArray[np.int32]] = []
+    known = 0
     while True:
         made = learner.run(_STEP)
-        merges += [(left, right, merged) for left, right, merged in made.tolist()]
+        merges.append(made)
         if len(made) < _STEP:
-            return merges
-        progress.advance(merges[-1][2] + 1 - alphabet_size)
+            return np.concatenate(merges)
+        known = max(known, int(made[:, 2].max()) + 1 - alphabet_size)
+        progress.advance(known)
 
 
 def _learn_in_python(
     words: WordCounts, alphabet_size: int, new_tokens: int, progress: Progress
-) -> list[tuple[int, int, int]]:
+) -> npt.NDArray[np.int32]:
     """The same without the compiled library: only words that hold the merged pair are looked at."""
     spellings: list[tuple[int, ...]] = [(index,) for index in range(alphabet_size)]
     known: dict[tuple[int, ...], int] = {}
@@ -113,7 +116,7 @@ def _learn_in_python(
             heapq.heappush(heap, (-pair_counts[new], new))
         if len(merges) % _STEP == 0:
             progress.advance(len(known))
-    return merges
+    return np.array(merges, np.int32).reshape(-1, 3)
 
 
 def _replace_pair(word: list[int], left: int, right: int, merged: int) -> list[int]:

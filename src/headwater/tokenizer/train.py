@@ -56,9 +56,10 @@ def learn_vocabulary(
     progress.finish(f"{len(words):,} distinct words")
     progress.start("learn merges", total=room, unit="tokens")
     pairs = []
-    for left, right, merged in learn_merges(words, len(tokens) - first, room, progress):
-        pair = (tokens[left + first], tokens[right + first])
-        if merged + first == len(tokens):
+    learned = learn_merges(words, len(tokens) - first, room, progress)
+    for left, right, merged in learned + first:
+        pair = (tokens[left], tokens[right])
+        if merged == len(tokens):
             tokens.append("".join(pair))
         pairs.append(pair)
     if kind == "gpt1":

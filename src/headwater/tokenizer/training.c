@@ -21,41 +21,41 @@ enum { SIGN = 0, LETTER = 1, NUMBER = 2, SPACE = 3 };
 /* ---- counting ---------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    uint64_t hash;
-    int64_t start;
-    int64_t count; /* 0: an empty slot */
+    int64_t start, count;
+    uint32_t hash;
     int32_t length;
-} Slot;
+} Word;
 
 typedef struct {
-    Slot *slots;
-    int64_t capacity, used;
+    Word *words;
+    int64_t used, capacity;
+    int32_t *table; /* hash -> index into words + 1; 0: empty */
+    int64_t table_capacity;
     uint8_t *text; /* the distinct words, one after the other */
     int64_t text_used, text_capacity;
 } Counter;
 
-EXPORT void *counter_new(void) {
-    Counter *counter = calloc(1, sizeof(Counter));
-    if (!counter) return NULL;
-    counter->capacity = 1 << 12;
-    counter->text_capacity = 1 << 15;
-    counter->slots = calloc((size_t)counter->capacity, sizeof(Slot));
-    counter->text = malloc((size_t)counter->text_capacity);
-    if (!counter->slots || !counter->text) {
-        free(counter->slots);
-        free(counter->text);
-        free(counter);
-        return NULL;
-    }
-    return counter;
-}
-
 EXPORT void counter_free(void *handle) {
     Counter *counter = handle;
     if (!counter) return;
-    free(counter->slots);
+    free(counter->words);
+    free(counter->table);
     free(counter->text);
     free(counter);
+}
+
+EXPORT void *counter_new(void) {
+    Counter *counter = calloc(1, sizeof(Counter));
+    if (!counter) return NULL;
+    counter->capacity = 1 << 10;
+    counter->table_capacity = 1 << 12;
+    counter->text_capacity = 1 << 14;
+    counter->words = malloc((size_t)counter->capacity * sizeof(Word));
+    counter->table = calloc((size_t)counter->table_capacity, sizeof(int32_t));
+    counter->text = malloc((size_t)counter->text_capacity);
+    if (counter->words && counter->table && counter->text) return counter;
+    counter_free(counter);
+    return NULL;
 }
 
 static uint64_t hash_bytes(const uint8_t *data, int64_t length) {
@@ -76,49 +76,54 @@ static uint64_t hash_bytes(const uint8_t *data, int64_t length) {
     return hash ^ (hash >> 29);
 }
 
-static int counter_grow(Counter *counter) {
-    int64_t capacity = counter->capacity * 2;
-    Slot *slots = calloc((size_t)capacity, sizeof(Slot));
-    if (!slots) return -1;
-    for (int64_t i = 0; i < counter->capacity; i++) {
-        if (!counter->slots[i].count) continue;
-        int64_t place = (int64_t)(counter->slots[i].hash & (uint64_t)(capacity - 1));
-        while (slots[place].count) place = (place + 1) & (capacity - 1);
-        slots[place] = counter->slots[i];
-    }
-    free(counter->slots);
-    counter->slots = slots;
-    counter->capacity = capacity;
+/* Room for one more element of `size` bytes in `*array`; arrays grow by half. */
+static int make_room(void **array, int64_t wanted, int64_t *capacity, size_t size) {
+    if (wanted <= *capacity) return 0;
+    int64_t larger = *capacity + *capacity / 2;
+    if (larger < wanted) larger = wanted;
+    void *moved = realloc(*array, (size_t)larger * size);
+    if (!moved) return -1;
+    *array = moved;
+    *capacity = larger;
     return 0;
 }
 
-static int count_word(Counter *counter, const uint8_t *word, int64_t length, int64_t times) {
-    uint64_t hash = hash_bytes(word, length);
-    int64_t mask = counter->capacity - 1;
-    int64_t place = (int64_t)(hash & (uint64_t)mask);
-    while (counter->slots[place].count) {
-        Slot *slot = &counter->slots[place];
-        if (slot->hash == hash && slot->length == length &&
-            !memcmp(counter->text + slot->start, word, (size_t)length)) {
-            slot->count += times;
+static int counter_grow_table(Counter *counter) {
+    int64_t capacity = counter->table_capacity * 2;
+    int32_t *table = calloc((size_t)capacity, sizeof(int32_t));
+    if (!table) return -1;
+    for (int64_t i = 0; i < counter->used; i++) {
+        int64_t place = (int64_t)counter->words[i].hash & (capacity - 1);
+        while (table[place]) place = (place + 1) & (capacity - 1);
+        table[place] = (int32_t)(i + 1);
+    }
+    free(counter->table);
+    counter->table = table;
+    counter->table_capacity = capacity;
+    return 0;
+}
+
+static int count_word(Counter *counter, const uint8_t *text, int64_t length, int64_t times) {
+    uint32_t hash = (uint32_t)hash_bytes(text, length);
+    int64_t mask = counter->table_capacity - 1, place = (int64_t)hash & mask;
+    while (counter->table[place]) {
+        Word *word = &counter->words[counter->table[place] - 1];
+        if (word->hash == hash && word->length == length &&
+            !memcmp(counter->text + word->start, text, (size_t)length)) {
+            word->count += times;
             return 0;
         }
         place = (place + 1) & mask;
     }
-    if (length > INT32_MAX) return -1;
-    if (counter->text_used + length > counter->text_capacity) {
-        int64_t capacity = counter->text_capacity * 2;
-        while (capacity < counter->text_used + length) capacity *= 2;
-        uint8_t *text = realloc(counter->text, (size_t)capacity);
-        if (!text) return -1;
-        counter->text = text;
-        counter->text_capacity = capacity;
-    }
-    memcpy(counter->text + counter->text_used, word, (size_t)length);
-    counter->slots[place] = (Slot){hash, counter->text_used, times, (int32_t)length};
+    if (length > INT32_MAX || counter->used >= INT32_MAX - 1) return -1;
+    if (make_room((void **)&counter->text, counter->text_used + length, &counter->text_capacity, 1) ||
+        make_room((void **)&counter->words, counter->used + 1, &counter->capacity, sizeof(Word)))
+        return -1;
+    memcpy(counter->text + counter->text_used, text, (size_t)length);
+    counter->words[counter->used++] = (Word){counter->text_used, times, hash, (int32_t)length};
     counter->text_used += length;
-    counter->used++;
-    return counter->used * 3 > counter->capacity * 2 ? counter_grow(counter) : 0;
+    counter->table[place] = (int32_t)counter->used;
+    return counter->used * 3 > counter->table_capacity * 2 ? counter_grow_table(counter) : 0;
 }
 
 /* The category of the character at `text`, and its length in bytes. */
@@ -188,9 +193,9 @@ EXPORT int counter_add(void *handle, const uint8_t *text, int64_t size, const ui
 /* Add everything that `from` has counted. */
 EXPORT int counter_merge(void *handle, const void *from) {
     const Counter *other = from;
-    for (int64_t i = 0; i < other->capacity; i++) {
-        const Slot *slot = &other->slots[i];
-        if (slot->count && count_word(handle, other->text + slot->start, slot->length, slot->count)) return -1;
+    for (int64_t i = 0; i < other->used; i++) {
+        const Word *word = &other->words[i];
+        if (count_word(handle, other->text + word->start, word->length, word->count)) return -1;
     }
     return 0;
 }
@@ -203,25 +208,26 @@ EXPORT int64_t counter_bytes(const void *handle) { return ((const Counter *)hand
 EXPORT void counter_export(const void *handle, const int32_t *ids, int32_t *symbols, int64_t *borders,
                            int64_t *counts) {
     const Counter *counter = handle;
-    int64_t word = 0, used = 0;
-    for (int64_t i = 0; i < counter->capacity; i++) {
-        const Slot *slot = &counter->slots[i];
-        if (!slot->count) continue;
-        borders[word] = used;
-        counts[word++] = slot->count;
-        for (int32_t k = 0; k < slot->length; k++) symbols[used++] = ids[counter->text[slot->start + k]];
+    for (int64_t i = 0; i < counter->used; i++) {
+        borders[i] = counter->words[i].start;
+        counts[i] = counter->words[i].count;
     }
-    borders[word] = used;
+    borders[counter->used] = counter->text_used;
+    for (int64_t i = 0; i < counter->text_used; i++) symbols[i] = ids[counter->text[i]];
 }
 
 /* ---- merging ------------------------------------------------------------------------------------------------ */
 
+enum { FEW = 2 }; /* most pairs occur in one or two words */
+
 typedef struct {
     uint64_t key; /* left << 32 | right */
     int64_t count;
-    int32_t *words; /* where it may occur; entries may be stale, never missing */
-    int32_t words_used, words_capacity;
-    int64_t touched; /* the merge that last changed it upward */
+    union {
+        int32_t *many, few[FEW];
+    } words; /* where it may occur; entries may be stale, never missing */
+    int32_t used, capacity; /* capacity 0: `few` */
+    int32_t touched; /* the merge that last changed it upward */
 } Pair;
 
 typedef struct {
@@ -245,7 +251,7 @@ typedef struct {
     int32_t *spelling_table;
     int64_t spelling_capacity;
     int32_t tokens, tokens_limit, alphabet;
-    int64_t merges;
+    int32_t merges;
     int64_t *grown;
     int64_t grown_used, grown_capacity;
 } Learner;
@@ -267,14 +273,9 @@ static int64_t pair_find(Learner *learner, uint64_t key, int create) {
         place = (place + 1) & mask;
     }
     if (!create) return -1;
-    if (learner->pairs_used == learner->pairs_capacity) {
-        int64_t capacity = learner->pairs_capacity * 2;
-        Pair *pairs = realloc(learner->pairs, (size_t)capacity * sizeof(Pair));
-        if (!pairs) return -1;
-        learner->pairs = pairs;
-        learner->pairs_capacity = capacity;
-    }
-    learner->pairs[learner->pairs_used] = (Pair){key, 0, NULL, 0, 0, -1};
+    if (make_room((void **)&learner->pairs, learner->pairs_used + 1, &learner->pairs_capacity, sizeof(Pair)))
+        return -1;
+    learner->pairs[learner->pairs_used] = (Pair){.key = key, .touched = -1};
     learner->table[place] = (int32_t)++learner->pairs_used;
     int64_t index = learner->pairs_used - 1;
     if (learner->pairs_used * 3 > learner->table_capacity * 2) {
@@ -296,13 +297,8 @@ static int64_t pair_find(Learner *learner, uint64_t key, int create) {
 static int before(Candidate a, Candidate b) { return a.count != b.count ? a.count > b.count : a.key < b.key; }
 
 static int heap_push(Learner *learner, Candidate candidate) {
-    if (learner->heap_used == learner->heap_capacity) {
-        int64_t capacity = learner->heap_capacity * 2;
-        Candidate *heap = realloc(learner->heap, (size_t)capacity * sizeof(Candidate));
-        if (!heap) return -1;
-        learner->heap = heap;
-        learner->heap_capacity = capacity;
-    }
+    if (make_room((void **)&learner->heap, learner->heap_used + 1, &learner->heap_capacity, sizeof(Candidate)))
+        return -1;
     int64_t place = learner->heap_used++;
     while (place && before(candidate, learner->heap[(place - 1) / 2])) {
         learner->heap[place] = learner->heap[(place - 1) / 2];
@@ -327,16 +323,20 @@ static Candidate heap_pop(Learner *learner) {
     return top;
 }
 
+static int32_t *places(Pair *pair) { return pair->capacity ? pair->words.many : pair->words.few; }
+
 static int add_place(Pair *pair, int32_t word) {
-    if (pair->words_used && pair->words[pair->words_used - 1] == word) return 0;
-    if (pair->words_used == pair->words_capacity) {
-        int32_t capacity = pair->words_capacity ? pair->words_capacity * 2 : 2;
-        int32_t *words = realloc(pair->words, (size_t)capacity * sizeof(int32_t));
-        if (!words) return -1;
-        pair->words = words;
-        pair->words_capacity = capacity;
+    if (pair->used && places(pair)[pair->used - 1] == word) return 0;
+    if (pair->used == (pair->capacity ? pair->capacity : FEW)) {
+        if (pair->used > INT32_MAX / 2) return -1;
+        int32_t capacity = pair->used + pair->used / 2 + 1;
+        int32_t *many = realloc(pair->capacity ? pair->words.many : NULL, (size_t)capacity * sizeof(int32_t));
+        if (!many) return -1;
+        if (!pair->capacity) memcpy(many, pair->words.few, sizeof(pair->words.few));
+        pair->words.many = many;
+        pair->capacity = capacity;
     }
-    pair->words[pair->words_used++] = word;
+    places(pair)[pair->used++] = word;
     return 0;
 }
 
@@ -371,7 +371,7 @@ EXPORT void learner_free(void *handle) {
     Learner *learner = handle;
     if (!learner) return;
     if (learner->pairs)
-        for (int64_t i = 0; i < learner->pairs_used; i++) free(learner->pairs[i].words);
+        for (int64_t i = 0; i < learner->pairs_used; i++) if (learner->pairs[i].capacity) free(learner->pairs[i].words.many);
     if (learner->spellings)
         for (int32_t i = 0; i < learner->tokens; i++) free(learner->spellings[i]);
     free(learner->pairs);
@@ -395,9 +395,10 @@ EXPORT void *learner_new(int32_t *symbols, int64_t *borders, const int64_t *coun
     learner->words = words;
     learner->alphabet = alphabet;
     learner->tokens_limit = new_tokens;
-    learner->pairs_capacity = 1 << 12;
+    /* Enough for most texts: what is not touched takes no memory, and growing would need both copies for a while. */
+    learner->pairs_capacity = 4096 + 16 * (int64_t)new_tokens;
     learner->table_capacity = 1 << 13;
-    learner->heap_capacity = 1 << 12;
+    learner->heap_capacity = learner->pairs_capacity;
     learner->grown_capacity = 1 << 10;
     learner->spelling_capacity = 16;
     while (learner->spelling_capacity < 2 * (int64_t)new_tokens) learner->spelling_capacity *= 2;
@@ -437,13 +438,8 @@ static int change(Learner *learner, int32_t left, int32_t right, int64_t by, int
     if (by < 0) return 0;
     if (pair->touched != learner->merges) {
         pair->touched = learner->merges;
-        if (learner->grown_used == learner->grown_capacity) {
-            int64_t capacity = learner->grown_capacity * 2;
-            int64_t *grown = realloc(learner->grown, (size_t)capacity * sizeof(int64_t));
-            if (!grown) return -1;
-            learner->grown = grown;
-            learner->grown_capacity = capacity;
-        }
+        if (make_room((void **)&learner->grown, learner->grown_used + 1, &learner->grown_capacity, sizeof(int64_t)))
+            return -1;
         learner->grown[learner->grown_used++] = index;
     }
     return add_place(pair, word);
@@ -487,18 +483,16 @@ EXPORT int64_t learner_run(void *handle, int64_t limit, int32_t *out) {
         int32_t left = (int32_t)(top.key >> 32), right = (int32_t)(top.key & 0xFFFFFFFFu);
         int32_t merged = token_of(learner, left, right);
         if (merged < 0) return -1;
-        int32_t *words = learner->pairs[index].words;
-        int32_t used = learner->pairs[index].words_used;
-        learner->pairs[index].words = NULL;
-        learner->pairs[index].words_used = learner->pairs[index].words_capacity = 0;
+        Pair merging = learner->pairs[index]; /* its place in the table may move meanwhile */
+        learner->pairs[index].used = learner->pairs[index].capacity = 0;
         learner->grown_used = 0;
-        for (int32_t i = 0; i < used; i++) {
-            if (merge_in_word(learner, words[i], left, right, merged)) {
-                free(words);
+        for (int32_t i = 0; i < merging.used; i++) {
+            if (merge_in_word(learner, places(&merging)[i], left, right, merged)) {
+                if (merging.capacity) free(merging.words.many);
                 return -1;
             }
         }
-        free(words);
+        if (merging.capacity) free(merging.words.many);
         learner->pairs[index].count = 0;
         for (int64_t i = 0; i < learner->grown_used; i++) {
             Pair *pair = &learner->pairs[learner->grown[i]];
