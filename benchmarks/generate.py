@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--work", type=Path, help="where the models are kept; default: a temporary folder")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--cpu-time", action="store_true", help="processor time, for one thread on a busy machine")
     parser.add_argument("--side", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.side:
@@ -79,7 +80,7 @@ def compare(arguments: argparse.Namespace) -> None:
     seconds: dict[tuple[str, str], list[float]] = {}
     bandwidths = []
     for _ in range(arguments.rounds):
-        bandwidths.append(bandwidth(arguments.threads))
+        bandwidths.append(bandwidth(arguments.threads, arguments.cpu_time))
         for case in cases:
             for key, side in sides.items():
                 seconds.setdefault((key, case), []).append(side.run(case))
@@ -137,6 +138,7 @@ class Side:
         command = [sys.executable if own else arguments.peer_python, __file__, "--side", name, precision]
         for option in ("preset", "prompt", "new", "long", "threads", "work"):
             command += [f"--{option}", str(getattr(arguments, option))]
+        command += ["--cpu-time"] * arguments.cpu_time
         environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads), "TOKENIZERS_PARALLELISM": "false"}
         pipe = subprocess.PIPE
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed with the process
@@ -193,9 +195,10 @@ def serve(arguments: argparse.Namespace) -> None:
     run("decode-1")  # warm
     print("@" + json.dumps({"weight_bytes": weight_bytes}), flush=True)
     for line in sys.stdin:
-        started = time.perf_counter()
+        clock = time.process_time if arguments.cpu_time else time.perf_counter
+        started = clock()
         tokens = run(line.strip())
-        seconds = time.perf_counter() - started
+        seconds = clock() - started
         peak = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM"))
         answer = {"seconds": seconds, "tokens": tokens, "peak_mb": int(peak.split()[1]) / 1024}
         print("@" + json.dumps(answer), flush=True)
@@ -234,17 +237,18 @@ def step_bytes(preset_name: str, bytes_per_weight: float) -> int:
     return int(bytes_per_weight * config.width * (50_257 + 12 * config.layers * config.width))
 
 
-def bandwidth(threads: int) -> float:
+def bandwidth(threads: int, cpu_time: bool) -> float:
     """Bytes a second that `threads` threads read from memory, best of a few passes over 512 MB."""
     import torch
 
     torch.set_num_threads(threads)
+    clock = time.process_time if cpu_time else time.perf_counter
     x = torch.ones(128 * 1024**2)
     best = 0.0
     for _ in range(5):
-        started = time.perf_counter()
+        started = clock()
         x.sum()
-        best = max(best, 4 * x.numel() / (time.perf_counter() - started))
+        best = max(best, 4 * x.numel() / (clock() - started))
     return best
 
 

@@ -6,7 +6,8 @@ not stall the others. Memory is fixed: one slot of cache a running request, allo
 slot waits in order. A slot keeps its keys and values when its request ends, and the next request that begins with
 the same tokens takes them over.
 
-Calls are safe from several threads. Nobody needs to run a loop: whoever waits for an event drives the steps.
+Calls are safe from several threads; `submit`, `cancel` and `load` never wait for a step. Nobody needs to run a
+loop: whoever waits for an event drives the steps.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Generation:
         self.finished: Reason | None = None
         self._engine, self._listener = engine, listener
         self._events: deque[Event] = deque()
+        self._cancelled = False
         # The tokens that the model sees: prompt and continuation, the older part gone once it shifted.
         self._visible = _fitting(list(request.prompt), engine.runner.context)
         self._stream = TextStream(engine.tokenizer, request.stop, before=request.prompt[-1])
@@ -110,15 +112,17 @@ class Engine:
     def submit(self, request: Request, listener: Callable[[Event], None] | None = None) -> Generation:
         """Queue a request. Raises UsageError where it does not fit the model."""
         generation = Generation(self, request, request.length(self.runner.context, self.vocabulary), listener)
-        with self._lock:
-            self._waiting.append(generation)
+        self._waiting.append(generation)
         return generation
 
     def cancel(self, generation: Generation) -> None:
-        """End a generation; does nothing to one that is done."""
-        with self._lock:
-            if generation.finished is None:
-                self._finish(generation, Event(None, generation._stream.finish(), None, "cancelled"))
+        """End a generation, at the latest with the step under way; does nothing to one that is done."""
+        generation._cancelled = True
+        if self._lock.acquire(blocking=False):
+            try:
+                self._end_cancelled()
+            finally:
+                self._lock.release()
 
     def advance(self, generation: Generation) -> None:
         """One step, unless another thread's step has brought `generation` an event already."""
@@ -129,28 +133,33 @@ class Engine:
     @property
     def load(self) -> tuple[int, int]:
         """(running, waiting) requests."""
-        with self._lock:
-            return sum(slot.generation is not None for slot in self._slots), len(self._waiting)
+        return sum(slot.generation is not None for slot in self._slots), len(self._waiting)
 
     def step(self) -> bool:
         """Advance everything by one step; returns whether there is more to do."""
         with self._lock:
+            self._end_cancelled()
             self._admit()
             decoding = any(self._is_ready(slot) for slot in self._slots)
             block = self._next_block(self.runner.shared_block if decoding else self.runner.lone_block)
-            ready = [slot for slot in self._slots if self._is_ready(slot)]
-            steps = []
-            for slot in ready:
-                assert slot.generation is not None
-                steps.append(Step(slot.number, slot.length, slot.generation._visible[-1]))
+            ready = [(slot, slot.generation) for slot in self._slots if slot.generation and self._is_ready(slot)]
+            steps = [Step(slot.number, slot.length, owner._visible[-1]) for slot, owner in ready]
             if steps or block is not None:
                 logits = self.runner.step(steps, block)[:, : self.vocabulary].cpu().numpy()
-                for slot, last, row in zip(ready, steps, logits, strict=True):
+                for (slot, owner), last, row in zip(ready, steps, logits, strict=True):
                     slot.length += 1
                     if self.runner.exact:
                         slot.filled.append(last.token)
-                    self._choose(slot, row)
+                    if owner.finished is None:  # a listener may have cancelled it just now
+                        self._choose(slot, owner, row)
+            self._end_cancelled()
             return bool(self._waiting) or any(slot.generation for slot in self._slots)
+
+    def _end_cancelled(self) -> None:
+        running = [slot.generation for slot in self._slots if slot.generation]
+        for generation in [*running, *self._waiting]:
+            if generation._cancelled and generation.finished is None:
+                self._finish(generation, Event(None, generation._stream.finish(), None, "cancelled"))
 
     def _admit(self) -> None:
         """Give free slots to those who wait, each the one that holds most of its prompt."""
@@ -204,10 +213,8 @@ class Engine:
             return shared
         return shared // self.runner.shared_block * self.runner.shared_block
 
-    def _choose(self, slot: _Slot, logits: Logits) -> None:
+    def _choose(self, slot: _Slot, generation: Generation, logits: Logits) -> None:
         """The next token of a slot's request, and what follows from it."""
-        generation = slot.generation
-        assert generation is not None
         request, count = generation.request, len(generation.tokens)
         end_of_text = self.tokenizer.end_of_text
         allowed = logits
@@ -215,7 +222,8 @@ class Engine:
             allowed = logits.copy()
             allowed[end_of_text] = -np.inf
         seen = [*request.prompt, *generation.tokens] if request.sampling.repetition_penalty != 1 else []
-        token = choose(allowed, request.sampling, seen, uniform(request.seed, request.sample, count))
+        number = uniform(request.seed, request.sample, count)
+        token = choose(allowed, request.sampling, seen, number, generation.tokens)
         about = None if request.alternatives is None else alternatives(logits, token, request.alternatives)
         if token == end_of_text:
             self._finish(generation, Event(token, generation._stream.finish(), about, "stop"))

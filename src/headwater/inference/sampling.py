@@ -4,7 +4,7 @@ The order, with the original's beside it (GPT-2's released sampling code; its de
 
     step                                      original
     1  bias of single tokens                  –
-    2  repetition penalty                     –
+    2  penalties of tokens that occurred      –
     3  logits / temperature                   temperature 1
     4  top-k: keep what the k-th largest      top_k 0 (off); the papers' samples use 40, summaries 2
        reaches, ties included
@@ -45,6 +45,8 @@ class Sampling(Config):
     top_k: int = Field(default=0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
     repetition_penalty: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    presence_penalty: float = Field(default=0.0, allow_inf_nan=False)
+    frequency_penalty: float = Field(default=0.0, allow_inf_nan=False)
     filters: Literal["usual", "original"] = "usual"
     bias: Mapping[int, float] = Field(default_factory=dict)
 
@@ -66,14 +68,23 @@ class Alternatives(NamedTuple):
     likeliest: list[tuple[int, float]]  # (token, log-probability), the most likely first
 
 
-def choose(logits: Logits, sampling: Sampling, seen: Sequence[int], uniform: float) -> int:
-    """The next token. logits: (vocabulary,) float32, not changed; seen: the text so far; uniform in [0, 1)."""
-    if sampling.bias or sampling.repetition_penalty != 1:
+def choose(
+    logits: Logits, sampling: Sampling, seen: Sequence[int], uniform: float, written: Sequence[int] = ()
+) -> int:
+    """The next token.
+
+    logits: (vocabulary,) float32, not changed; seen: the text so far; written: what of it was generated; uniform
+    in [0, 1).
+    """
+    penalties = sampling.presence_penalty or sampling.frequency_penalty
+    if sampling.bias or sampling.repetition_penalty != 1 or penalties:
         logits = logits.copy()
         for token, bias in sampling.bias.items():
             logits[token] += bias
         if sampling.repetition_penalty != 1 and len(seen):
             penalise(logits, seen, sampling.repetition_penalty)
+        if penalties and len(written):
+            subtract(logits, written, sampling.presence_penalty, sampling.frequency_penalty)
     if sampling.temperature == 0:
         return int(logits.argmax())
     kept: npt.NDArray[np.intp] | None = None
@@ -94,6 +105,12 @@ def penalise(logits: Logits, seen: Sequence[int], penalty: float) -> None:
     tokens = np.unique(np.asarray(seen, dtype=np.int64))
     values = logits[tokens]
     logits[tokens] = np.where(values > 0, values / np.float32(penalty), values * np.float32(penalty))
+
+
+def subtract(logits: Logits, written: Sequence[int], presence: float, frequency: float) -> None:
+    """Lower generated tokens by `presence`, and by `frequency` for each time, in place (as OpenAI's API does)."""
+    tokens, counts = np.unique(np.asarray(written, dtype=np.int64), return_counts=True)
+    logits[tokens] -= (presence + frequency * counts).astype(np.float32)
 
 
 def kth_largest(logits: Logits, k: int) -> np.float32:
