@@ -20,7 +20,7 @@ from headwater import provenance
 from headwater.errors import DataError, FolderError, MismatchError
 from headwater.model import build_model, huggingface
 from headwater.model.config import ModelConfig
-from headwater.model.weights import WEIGHTS, Place, TensorReader, find_tensors, write_tensors
+from headwater.model.weights import WEIGHTS, Place, TensorReader, find_tensors, one_thread, write_tensors
 from headwater.storage import read_json, write_json
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torc
         name: (tuple(parameter.shape), torch.float32 if id(parameter) in norms else dtype)
         for name, parameter in model.named_parameters()
     }
-    with _checked_meanwhile(folder):
+    with _checked_meanwhile(folder), one_thread():
         loaded = {name: tensor.to(device) for name, tensor in _read_weights(folder, kind, config, parameters)}
     model.load_state_dict(loaded, assign=True)
     return model.eval()

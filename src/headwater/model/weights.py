@@ -12,7 +12,8 @@ import json
 import math
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,8 +29,8 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.h5", "*.msgpack")
 _PICKLE_MAGIC = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _HEADER_LIMIT = 100_000_000  # the format's own
-# A transposed matrix is turned over in strips of this many rows, which stay in the processor's cache.
-_STRIP = 32
+# A matrix is turned over in strips of this many bytes: small beside the matrices, large beside the call.
+_STRIP_BYTES = 4 * 1024**2
 
 
 class Place(NamedTuple):
@@ -48,6 +49,17 @@ def find_tensors(folder: Path) -> dict[str, Place]:
     Raises FolderError when there are no weights, only pickled ones, or damaged ones.
     """
     return {name: place for path in _weight_files(folder) for name, place in _read_header(path).items()}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread: reading is many short passes, which threads would spend waiting."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class TensorReader:
@@ -72,10 +84,11 @@ class TensorReader:
             return tensor
         tensor = torch.empty(place.shape[::-1], dtype=dtype)
         total = torch.zeros(())
-        for start in range(0, place.shape[0], _STRIP):
-            strip = stored[start : start + _STRIP]
+        rows = max(1, _STRIP_BYTES * place.shape[0] // (place.end - place.begin))
+        for start in range(0, place.shape[0], rows):
+            strip = stored[start : start + rows]
             total += strip.sum(dtype=torch.float32)
-            tensor[:, start : start + _STRIP].copy_(strip.t())
+            tensor[:, start : start + rows].copy_(strip.t())
             self._give_back(place.path)
         if not total.isfinite():
             check_finite(name, place.path, stored)
