@@ -1,0 +1,15 @@
+import json
+from pathlib import Path
+
+from headwater.corpus import read_documents
+from headwater.corpus.pipeline import build, read_funnel
+from headwater.corpus.recipes import load_recipe
+
+rows = ["The river ran over the stones.", "the river  ran over the STONES.", "강물이 흐른다."]
+Path("rows.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+
+build(["rows.jsonl"], Path("corpus"), load_recipe("plain", {"minimum_characters": 5}))
+
+# Order is kept, of copies the first stays, and everything that went is counted.
+assert [document.text for document in read_documents(Path("corpus"))] == [rows[0], rows[2]]
+assert read_funnel(Path("corpus"))["duplicates"] == {"exact": 1}
