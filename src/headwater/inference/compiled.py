@@ -16,14 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from headwater.inference import kernels
-from headwater.inference.matrices import Precision, to_int8
+from headwater.inference.matrices import Precision
+from headwater.inference.panels import PANEL, padded, panels
 from headwater.inference.runner import Block, Step
 from headwater.model.transformer import Block as TransformerBlock
 from headwater.model.transformer import Embeddings, Transformer
 
-_PANEL = 64  # outputs that a thread computes together; dimensions of a head; inputs that share a scale
 _KINDS: dict[Precision, int] = {"fp32": 0, "bf16": 1, "int8": 2}
-_INTERLEAVE = (1, 2, 4)  # inputs that stand together, by kind
 # Positions of a prompt computed in one call when nobody waits for a token.
 _LONE_BLOCK = 256
 
@@ -31,7 +30,7 @@ _LONE_BLOCK = 256
 def supported(model: Transformer) -> bool:
     """Whether the kernels are there and fit the model."""
     config = model.config
-    fits = config.width == _PANEL * config.heads and model.tokens.weight.device.type == "cpu"
+    fits = config.width == PANEL * config.heads and model.tokens.weight.device.type == "cpu"
     return fits and kernels.library() is not None
 
 
@@ -53,7 +52,7 @@ class CompiledRunner:
         self._arena = _Arena(loaded, _arena_bytes(model, precision))
         positions = -(-config.context // 16) * 16
         self._keys, self._values = (
-            torch.zeros(config.layers, slots, config.heads, positions // 16, 16 * _PANEL, dtype=self._dtype)
+            torch.zeros(config.layers, slots, config.heads, positions // 16, 16 * PANEL, dtype=self._dtype)
             for _ in range(2)
         )
         layers = (kernels.Layer * config.layers)()
@@ -130,8 +129,8 @@ class CompiledRunner:
         for index, inputs in enumerate((width, 4 * width)):
             parts = [
                 torch.empty(rows, inputs, dtype=operand),
-                torch.empty(rows, inputs // _PANEL),
-                torch.empty(rows, inputs // _PANEL, dtype=torch.int32),
+                torch.empty(rows, inputs // PANEL),
+                torch.empty(rows, inputs // PANEL, dtype=torch.int32),
             ]
             self._workspace += parts
             model.operand[index], model.operand_scale[index], model.operand_offset[index] = (
@@ -143,24 +142,14 @@ class CompiledRunner:
 
     def _matrix(self, weight: Tensor, bias: Tensor | None) -> kernels.Matrix:
         """(out, in) in panels of 64 outputs, the last one padded with zeros."""
-        outputs, inputs = weight.shape
-        panels = -(-outputs // _PANEL)
-        scale = None
-        if self._kind == _KINDS["int8"]:
-            values, scales = to_int8(weight.float())
-            weight, scale = (values.to(torch.int16) + 128).to(torch.uint8), _padded(scales[:, 0], panels)
-        else:
-            weight = weight.to(self._dtype)
-        if panels * _PANEL > outputs:
-            weight = torch.cat([weight, weight.new_zeros(panels * _PANEL - outputs, inputs)])
-        together = _INTERLEAVE[self._kind]
-        source = weight.view(panels, _PANEL, inputs // together, together).permute(0, 2, 1, 3)
+        inputs = weight.shape[1]
+        view, scale = panels(weight, (torch.float32, torch.bfloat16, torch.uint8)[self._kind])
         return kernels.Matrix(
-            weight=self._arena.put(source),
-            bias=None if bias is None else self._keep(_padded(bias.float(), panels), torch.float32),
+            weight=self._arena.put(view),
+            bias=None if bias is None else self._keep(padded(bias.float()), torch.float32),
             scale=None if scale is None else self._keep(scale, torch.float32),
             inputs=inputs,
-            outputs=panels * _PANEL,
+            outputs=view.shape[0] * PANEL,
         )
 
     def _norm(self, norm: nn.LayerNorm) -> tuple[int, int]:
@@ -195,11 +184,7 @@ class _Arena:
 
 def _arena_bytes(model: Transformer, precision: Precision) -> int:
     config = model.config
-    rows = config.vocabulary + config.context + _PANEL  # at most: the softmax may run over positions too
+    rows = config.vocabulary + config.context + PANEL  # at most: the softmax may run over positions too
     weights = config.width * (rows + 12 * config.layers * config.width)
     # Kernels read a little ahead of what they use.
     return weights * {"fp32": 4, "bf16": 2, "int8": 1}[precision] + 64 * 1024
-
-
-def _padded(values: Tensor, panels: int) -> Tensor:
-    return torch.cat([values, values.new_zeros(panels * _PANEL - len(values))])

@@ -80,6 +80,7 @@ typedef struct {
     const float *weight, *bias; /* of a norm */
     int embed, keep;
     float *logits; /* (rows, outputs) */
+    const float *given; /* (rows, inputs), to be rounded */
 } Target;
 
 /* ---- threads ---- */
@@ -266,7 +267,7 @@ ALWAYS void deliver(const Target *to, int purpose, int kind, int64_t row, int64_
         for (int c = 0; c < 4; c++) y.part[c] = gelu(y.part[c]);
         store_operand(&to->out, kind, row, panel, y);
     } else if (purpose == LOGITS) {
-        float *logits = to->logits + row * m->output.outputs + panel * GROUP;
+        float *logits = to->logits + row * to->matrix->outputs + panel * GROUP;
         for (int c = 0; c < 4; c++) _mm512_storeu_ps(logits + 16 * c, y.part[c]);
     } else {
         const int64_t head = panel % m->heads, which = panel / m->heads;
@@ -379,7 +380,7 @@ ALWAYS void product(const Matrix *a, const Operand *x, const Target *to, int kin
             y.part[c] = sum[r][c];
             if (kind == INT8)
                 y.part[c] = _mm512_mul_ps(y.part[c], _mm512_loadu_ps(a->scale + panel * GROUP + 16 * c));
-            if (purpose != LOGITS)
+            if (a->bias)
                 y.part[c] = _mm512_add_ps(y.part[c], _mm512_loadu_ps(a->bias + panel * GROUP + 16 * c));
         }
         deliver(to, purpose, kind, row + r, panel, y);
@@ -634,6 +635,28 @@ void headwater_forward(const Model *m, const int32_t *tokens, const int32_t *slo
         to.logits = logits;
         multiply(to_logits, &to, &m->output, &narrow, wanted);
     }
+    end_call();
+}
+
+static void round_row(const Target *to, int64_t row, int thread) {
+    (void)thread;
+    for (int64_t group = 0; group < to->out.inputs / GROUP; group++) {
+        Row64 x;
+        for (int c = 0; c < 4; c++)
+            x.part[c] = _mm512_loadu_ps(to->given + row * to->out.inputs + group * GROUP + 16 * c);
+        store_operand(&to->out, INT8, row, group, x);
+    }
+}
+
+/* One int8 matrix by itself: y = x Wᵀ + b for (rows, inputs) float32 -> (rows, padded outputs). */
+void headwater_product(const Matrix *a, const float *x, int64_t rows, int8_t *values, float *scales, int32_t *offsets,
+                       float *y, int64_t threads) {
+    const Model m = {.kind = INT8, .threads = threads};
+    const Operand operand = {values, scales, offsets, a->inputs};
+    Target to = {.model = &m, .out = operand, .given = x, .logits = y};
+    begin_call(threads);
+    in_parallel(round_row, &to, rows);
+    multiply(to_logits, &to, a, &operand, rows);
     end_call();
 }
 

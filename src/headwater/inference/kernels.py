@@ -96,6 +96,14 @@ def library() -> ctypes.CDLL | None:
         *[ctypes.c_int64] * 2,
         ctypes.c_void_p,
     ]
+    loaded.headwater_product.restype = None
+    loaded.headwater_product.argtypes = [
+        ctypes.POINTER(Matrix),
+        ctypes.c_void_p,
+        ctypes.c_int64,
+        *[ctypes.c_void_p] * 4,
+        ctypes.c_int64,
+    ]
     return loaded
 
 

@@ -3,7 +3,8 @@
 `Dense` keeps the weights in float32 or bfloat16 and computes in their dtype. On a CPU it lets oneDNN arrange
 them once: torch's own road packs them anew at every call, and takes MKL, which is half as fast on some CPUs.
 `Int8` keeps one byte a weight with one scale an output channel, and rounds each row of the input to a byte with
-a scale of its own: the sums are whole numbers, exact in any order.
+a scale of its own: the sums are whole numbers, exact in any order. Where the compiled kernels are, `PanelInt8`
+takes its place: a scale for every 64 inputs, so that one large value coarsens only its neighbours.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from headwater.inference import kernels
+from headwater.inference.panels import PANEL, PanelInt8
+from headwater.inference.rounding import to_int8
 
 Precision = Literal["fp32", "bf16", "int8"]
 
@@ -28,6 +33,9 @@ class Matrix(Protocol):
 def arrange(weight: Tensor, bias: Tensor | None, precision: Precision) -> Matrix:
     """The matrix (out, in) and its bias (out,) at a precision."""
     if precision == "int8":
+        library = kernels.library() if weight.device.type == "cpu" else None
+        if library is not None and weight.shape[1] % PANEL == 0:
+            return PanelInt8(library, weight, bias)
         return Int8(weight, bias)
     dtype = torch.float32 if precision == "fp32" else torch.bfloat16
     return Dense(weight.to(dtype), bias)
@@ -70,12 +78,6 @@ class Int8:
         values, scale = to_int8(x.float())
         y = torch._int_mm(values, self.weight) * scale * self.scale.t()
         return y if self.bias is None else y + self.bias
-
-
-def to_int8(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(rows, columns) float32 -> whole numbers of −127 … 127 and their scales, (rows, 1): x ≈ scale · numbers."""
-    scale = x.abs().amax(dim=1, keepdim=True).clamp_(min=1e-12) / 127
-    return (x / scale).round_().to(torch.int8), scale
 
 
 def _arranged(weight: Tensor) -> Tensor | None:
