@@ -1,0 +1,54 @@
+"""`headwater serve`: an OpenAI-compatible API and a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.cli.console import Settings, terminal_progress
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def serve(
+    model: Annotated[
+        list[str],
+        typer.Option("--model", help="Model folder, fine-tuned or not, or NAME=FOLDER. Repeatable."),
+    ],
+    host: Annotated[str, typer.Option("--host", help="Address to bind; beyond loopback keys are needed.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option("--port", help="Port; 0 takes a free one.", min=0, max=65_535)] = 8000,
+    api_key_file: Annotated[
+        Path | None, typer.Option("--api-key-file", help="File of API keys, one a line.")
+    ] = None,
+    max_concurrency: Annotated[
+        int, typer.Option("--max-concurrency", help="Continuations of one model at once; more wait.", min=1)
+    ] = 8,
+    precision: Annotated[
+        str, typer.Option("--precision", help="fp32, bf16, int8 or auto (bf16 where the machine has it).")
+    ] = "auto",
+    settings: Settings = None,
+) -> None:
+    """Serve models: an OpenAI-compatible API, and a page at / to write with them and look inside.
+
+    Limits of a request are set with --set: body_bytes, tokens, queue, requests, seconds, body_seconds.
+    Ctrl-C stops when what runs is finished; a second one at once.
+    """
+    from headwater.config import parse_settings
+    from headwater.serve.limits import Limits
+    from headwater.serve.run import serve as run
+
+    run(
+        model,
+        host=host,
+        port=port,
+        api_key_file=api_key_file,
+        max_concurrency=max_concurrency,
+        precision=precision,
+        limits=Limits.build(parse_settings(settings or []), source="--set"),
+        progress=terminal_progress(),
+    )

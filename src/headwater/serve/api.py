@@ -1,0 +1,265 @@
+"""The server's calls, and the application that holds them together.
+
+| call | |
+|---|---|
+| /v1/completions, /v1/models, /v1/embeddings | as OpenAI's API has them |
+| /score, /classify | pairs of texts; fine-tuned models |
+| /inspect | attention and predictions inside the model, for the page |
+| /health, /metrics, /openapi.json | for those who run the server |
+| / | the page |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from headwater.errors import HeadwaterError
+from headwater.serve import schema, tasks
+from headwater.serve.completions import complete, plan_completion, stream
+from headwater.serve.guard import Guard, unless_gone
+from headwater.serve.limits import Keys, Limits
+from headwater.serve.metrics import Metrics
+from headwater.serve.problems import Json, Problem, invalid, refused
+from headwater.serve.served import Served
+
+PAGE = Path(__file__).parent / "page"
+_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+_NAMES = {401: "No valid API key.", 404: "There is no such page.", 405: "That method is not allowed here."}
+
+
+class Server:
+    """The models of one server, what it grants, and what it counted."""
+
+    def __init__(self, models: list[Served], limits: Limits) -> None:
+        self.models = {served.name: served for served in models}
+        self.limits, self.metrics = limits, Metrics()
+
+    def find(self, name: str | None) -> Served:
+        """The model of that name, the first for none; raises Problem 404."""
+        if name is None:
+            return next(iter(self.models.values()))
+        if name not in self.models:
+            known = ", ".join(self.models)
+            raise Problem(
+                404,
+                f"There is no model {name[:200]!a}; there are: {known}.",
+                param="model",
+                code="model_not_found",
+            )
+        return self.models[name]
+
+
+class Work(Response):
+    """An answer that is computed while its client stays and its time lasts."""
+
+    def __init__(self, server: Server, compute: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+        super().__init__()
+        self._server, self._compute = server, compute
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See Response."""
+        found: list[dict[str, Any]] = []
+        seconds = self._server.limits.seconds
+
+        async def work() -> None:
+            try:
+                async with asyncio.timeout(seconds):
+                    found.append(await self._compute())
+            except TimeoutError:
+                raise Problem(504, f"The request took longer than {seconds:g} s.", code="timeout") from None
+            except HeadwaterError as error:
+                raise refused(error) from None
+
+        if not await unless_gone(receive, work):
+            self._server.metrics.disconnected += 1
+            raise ConnectionAbortedError
+        await Json(found[0])(scope, receive, send)
+
+
+class EventStream(Response):
+    """Server-sent events, sent as they come; ends when its client leaves or its time is over."""
+
+    def __init__(self, server: Server, events: Callable[[], AsyncIterator[bytes]]) -> None:
+        super().__init__(media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+        del self.headers["content-length"]
+        self._server, self._events = server, events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See Response."""
+        seconds = self._server.limits.seconds
+        started = False
+
+        async def put(data: bytes, more: bool = True) -> None:
+            nonlocal started
+            if not started:
+                started = True
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": data, "more_body": more})
+
+        async def work() -> None:
+            try:
+                async with asyncio.timeout(seconds), aclosing(self._events()) as events:  # type: ignore[type-var]
+                    async for data in events:
+                        await put(data)
+            except TimeoutError:
+                problem = Problem(504, f"The request took longer than {seconds:g} s.", code="timeout")
+            except Problem as refusal:
+                problem = refusal
+            else:
+                await put(b"", more=False)
+                return
+            if not started:
+                raise problem
+            await put(b"data: " + problem.response.body + b"\n\n", more=False)
+
+        if not await unless_gone(receive, work):
+            self._server.metrics.disconnected += 1
+
+
+def create_app(models: list[Served], limits: Limits, keys: Keys | None = None, *, local: bool = True) -> FastAPI:
+    """The ASGI application; the models' threads run while it does."""
+    server = Server(models, limits)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        for served in models:
+            served.start(limits.queue)
+        yield
+        for served in models:
+            served.stop()
+
+    app = FastAPI(
+        title="Headwater",
+        version=version("headwater"),
+        description="An OpenAI-compatible API for models of GPT-1's and GPT-2's kind.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        responses=schema.ERRORS,
+    )
+    app.add_middleware(Guard, limits=limits, keys=keys, metrics=server.metrics, local=local)
+    _answer_errors(app)
+    _add_openai(app, server)
+    _add_own(app, server)
+    _add_page(app)
+    describe = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        described = describe()
+        for path in described["paths"].values():
+            for operation in path.values():
+                operation["responses"].pop("422", None)
+        return described
+
+    app.openapi = openapi  # type: ignore[method-assign]
+    return app
+
+
+def _answer_errors(app: FastAPI) -> None:
+    @app.exception_handler(RequestValidationError)
+    async def wrong(_: Request, error: RequestValidationError) -> Response:
+        return invalid(error.errors()).response
+
+    @app.exception_handler(HTTPException)
+    async def http(_: Request, error: HTTPException) -> Response:
+        message = _NAMES.get(error.status_code, f"{error.detail}.")
+        if error.status_code == 400:
+            message = "The body cannot be read: expected JSON in UTF-8."
+        return Problem(error.status_code, message, headers=error.headers).response
+
+    @app.exception_handler(Problem)
+    async def problem(_: Request, error: Problem) -> Response:
+        return error.response
+
+
+def _add_openai(app: FastAPI, server: Server) -> None:
+    events = {"text/event-stream": {"schema": {"type": "string"}}}
+
+    @app.post(
+        "/v1/completions", response_model=schema.Completion, responses={200: {"content": events}}, tags=["OpenAI"]
+    )
+    async def completions(body: schema.CompletionRequest) -> Any:
+        """Continue a prompt."""
+        served = server.find(body.model)
+        plan = await asyncio.to_thread(plan_completion, served, body, server.limits)
+        if not body.stream:
+            return Work(server, lambda: complete(served, plan, server.metrics))
+        return EventStream(server, lambda: stream(served, plan, server.metrics))
+
+    @app.get("/v1/models", response_model=schema.ModelList, tags=["OpenAI"])
+    async def models() -> Any:
+        """The models of this server."""
+        return Json({"object": "list", "data": [tasks.card(served) for served in server.models.values()]})
+
+    @app.get("/v1/models/{name:path}", response_model=schema.ModelCard, tags=["OpenAI"])
+    async def model(name: str) -> Any:
+        """One model."""
+        return Json(tasks.card(server.find(name)))
+
+    @app.post("/v1/embeddings", response_model=schema.Embeddings, tags=["OpenAI"])
+    async def embeddings(body: schema.EmbeddingRequest) -> Any:
+        """The mean of each text's final states."""
+        served = server.find(body.model)
+        return Work(server, lambda: tasks.embed(served, body, server.limits))
+
+
+def _add_own(app: FastAPI, server: Server) -> None:
+    @app.post("/score", response_model=schema.Scores, tags=["Headwater"])
+    async def score(body: schema.ScoreRequest) -> Any:
+        """Pairs: similarity, by a model fine-tuned for it; else the log-probability of the second text."""
+        served = server.find(body.model)
+        return Work(server, lambda: tasks.score(served, body, server.limits))
+
+    @app.post("/classify", response_model=schema.Labels, tags=["Headwater"])
+    async def classify(body: schema.ClassifyRequest) -> Any:
+        """Label texts with a fine-tuned model."""
+        served = server.find(body.model)
+        return Work(server, lambda: tasks.classify(served, body, server.limits))
+
+    @app.post("/inspect", response_model=schema.Inspection, tags=["Headwater"])
+    async def inspect(body: schema.InspectRequest) -> Any:
+        """Attention and every layer's prediction at one position."""
+        served = server.find(body.model)
+        return Work(server, lambda: tasks.inspect(served, body))
+
+    @app.get("/health", response_model=schema.Health, tags=["Operation"])
+    async def health() -> Any:
+        """Answers while the server does."""
+        return Json({"status": "ok", "models": list(server.models)})
+
+    @app.get("/metrics", response_class=PlainTextResponse, tags=["Operation"])
+    async def metrics() -> Any:
+        """Counters for Prometheus."""
+        text = server.metrics.text(server.models.values())
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+
+def _add_page(app: FastAPI) -> None:
+    files = {file.name: file for file in sorted(PAGE.iterdir()) if file.suffix in _TYPES}
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Any:
+        return FileResponse(files["index.html"], media_type="text/html", headers=_PAGE_HEADERS)
+
+    @app.get("/page/{name}", include_in_schema=False)
+    async def part(name: str) -> Any:
+        if name not in files:
+            raise Problem(404, "There is no such page.")
+        return FileResponse(files[name], media_type=_TYPES[files[name].suffix], headers=_PAGE_HEADERS)

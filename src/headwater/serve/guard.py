@@ -1,0 +1,149 @@
+"""What stands before every request: who asks, from where, how much; and behind it, that nothing escapes.
+
+The body is read whole, within its bounds of size and time, before the request is looked at. Whatever fails beyond
+is an answer in the API's format, and the server lives on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headwater.serve.limits import Keys, Limits, is_loopback
+from headwater.serve.metrics import Metrics
+from headwater.serve.problems import Problem, too_busy
+
+logger = logging.getLogger(__name__)
+# Called without a key: the page asks for it, and a balancer asks for health.
+_OPEN = ("/page/", "/health", "/openapi.json")
+
+
+class Guard:
+    """ASGI middleware. local: bound to loopback, where other host names are a browser led astray."""
+
+    def __init__(self, app: ASGIApp, *, limits: Limits, keys: Keys | None, metrics: Metrics, local: bool) -> None:
+        self.app, self.limits, self.keys, self.metrics, self.local = app, limits, keys, metrics, local
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.monotonic(), 0
+
+        async def counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        self.metrics.open += 1
+        try:
+            try:
+                self._check(scope)
+                body = await self._body(scope, receive)
+                await self.app(scope, _replay(body, receive), counted)
+            except Problem as problem:
+                if not status:
+                    await problem.response(scope, receive, counted)
+            except ConnectionError:
+                status = status or 499
+            except Exception:
+                logger.exception("a request failed: %s %s", scope["method"], scope["path"])
+                if not status:
+                    failed = Problem(500, "The server failed on this request.", code="internal_error")
+                    await failed.response(scope, receive, counted)
+        finally:
+            self.metrics.open -= 1
+            route = scope.get("route")
+            self.metrics.requests[(getattr(route, "path", "other"), status)] += 1
+            self.metrics.seconds.observe(time.monotonic() - began)
+
+    def _check(self, scope: Scope) -> None:
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        if self.metrics.open > self.limits.requests:
+            raise too_busy(1)
+        if self.local and not is_loopback(_host(headers.get(b"host", "localhost"))):
+            raise Problem(403, "This server answers to names of this machine only.", code="wrong_host")
+        path = scope["path"]
+        is_open = path == "/" or path.startswith(_OPEN)
+        if self.keys is not None and not is_open and not self.keys.accept(headers.get(b"authorization", "")):
+            raise Problem(
+                401,
+                "No valid API key. Send it as: Authorization: Bearer KEY",
+                code="invalid_api_key",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        length = headers.get(b"content-length", "0")
+        if length.isdecimal() and int(length[:20]) > self.limits.body_bytes:
+            raise self._too_large()
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        if scope["method"] not in {"POST", "PUT", "PATCH"}:
+            return b""
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(self.limits.body_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ConnectionAbortedError
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > self.limits.body_bytes:
+                        raise self._too_large()
+                    if not message.get("more_body"):
+                        return b"".join(parts)
+        except TimeoutError:
+            seconds = f"{self.limits.body_seconds:g} s"
+            raise Problem(
+                408, f"The body did not arrive within {seconds}.", headers={"Connection": "close"}
+            ) from None
+
+    def _too_large(self) -> Problem:
+        most = f"{self.limits.body_bytes:,} bytes"
+        return Problem(413, f"The body is larger than {most}.", code="too_large", headers={"Connection": "close"})
+
+
+def _host(header: str) -> str:
+    """`localhost:8000` and `[::1]:8000` without the port."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0]
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+async def unless_gone(receive: Receive, work: Callable[[], Awaitable[None]]) -> bool:
+    """Do the work, unless the client leaves meanwhile, which cancels it; returns whether it was done."""
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = [asyncio.ensure_future(work()), asyncio.ensure_future(gone())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        done = tasks[0].done()
+        if done:
+            tasks[0].result()
+        return done
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,70 @@
+"""What a server grants: how much one request may ask for, how many may wait, and who may ask."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from ipaddress import ip_address
+from pathlib import Path
+
+from pydantic import Field
+
+from headwater.config import Config
+from headwater.errors import FolderError, UsageError
+from headwater.storage import read_text
+
+
+class Limits(Config):
+    """Bounds of one server.
+
+    body_bytes: of one request's body; tokens: prompts and what may follow them, in one request; queue: choices
+    that wait for a slot, by model; requests: open at once; seconds: for one request; body_seconds: for its body
+    to arrive.
+    """
+
+    body_bytes: int = Field(default=1024 * 1024, ge=1)
+    tokens: int = Field(default=131_072, ge=1)
+    queue: int = Field(default=128, ge=0)
+    requests: int = Field(default=1_024, ge=1)
+    seconds: float = Field(default=300.0, gt=0)
+    body_seconds: float = Field(default=30.0, gt=0)
+
+
+class Keys:
+    """The API keys of a server, kept as hashes."""
+
+    def __init__(self, keys: list[str]) -> None:
+        self._digests = [hashlib.sha256(key.encode()).digest() for key in keys]
+
+    @classmethod
+    def read(cls, path: Path) -> Keys:
+        """One key a line; empty lines and those that begin with # are left out."""
+        if not path.is_file():
+            raise FolderError(f"{path} is no file", expected="a file with one API key a line")
+        lines = [line.strip() for line in read_text(path).splitlines()]
+        keys = [line for line in lines if line and not line.startswith("#")]
+        if not keys:
+            raise UsageError(f"{path} holds no key", expected="one API key a line")
+        for key in keys:
+            if not key.isascii() or any(character.isspace() for character in key):
+                raise UsageError(f"{path} has a key with a space or a character beyond ASCII")
+        return cls(keys)
+
+    def accept(self, authorization: str) -> bool:
+        """Whether a header `Authorization: Bearer KEY` names one of them; the time taken tells nothing."""
+        scheme, _, key = authorization.partition(" ")
+        digest = hashlib.sha256(key.strip().encode("utf-8", "replace")).digest()
+        found = False
+        for known in self._digests:
+            found |= hmac.compare_digest(digest, known)
+        return found and scheme.lower() == "bearer"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or host name stays on this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,91 @@
+"""Bind, load, serve, and stop in order: what `headwater serve` calls."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from pathlib import Path
+
+from headwater.errors import ResourceError, UsageError
+from headwater.progress import SILENT, Progress
+from headwater.serve.limits import Keys, Limits, is_loopback
+
+
+def serve(
+    models: list[str],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    api_key_file: Path | None = None,
+    max_concurrency: int = 8,
+    precision: str = "auto",
+    limits: Limits | None = None,
+    progress: Progress = SILENT,
+) -> None:
+    """Serve models until SIGINT or SIGTERM, then finish what runs.
+
+    models: `FOLDER` or `NAME=FOLDER`; max_concurrency: continuations of one model at once; port 0 is a free one.
+    Raises UsageError for an address that is taken, or beyond loopback without keys.
+    """
+    limits = limits or Limits()
+    keys = None if api_key_file is None else Keys.read(api_key_file)
+    if keys is None and not is_loopback(host):
+        raise UsageError(
+            f"{host} can be reached from other machines, and there are no API keys",
+            repair="Give --api-key-file FILE, with one key a line, or leave --host out",
+        )
+    try:
+        import uvicorn
+
+        from headwater.serve.api import create_app
+    except ImportError as error:
+        raise ResourceError(
+            f"serving needs the package {error.name}", repair="pip install 'headwater[serve]'"
+        ) from None
+    from headwater.serve.served import open_models
+
+    with _bound(host, port) as listening:
+        progress.start("loading")
+        opened = open_models(models, precision=precision, slots=max_concurrency)
+        app = create_app(opened, limits, keys, local=is_loopback(host))
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=int(limits.seconds) + 1,
+            h11_max_incomplete_event_size=64 * 1024,
+        )
+        shown = f"[{host}]" if ":" in host else host
+        address = f"http://{shown}:{listening.getsockname()[1]}"
+        progress.finish(f"{', '.join(served.name for served in opened)} at {address}")
+        # uvicorn raises the signal that stopped it once more when it is done: a server that was told to stop, and
+        # did, has not failed.
+        before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            uvicorn.Server(config).run(sockets=[listening])
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket that listens; taken before anything is loaded."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise UsageError(f"the address {host} cannot be used: {error}", repair="Give another --host") from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(1_024)
+    except OSError as error:
+        listening.close()
+        raise UsageError(
+            f"{host} port {port} cannot be bound: {error.strerror}",
+            repair=f"Stop what listens there, or choose another: --port {port % 65_535 + 1}",
+        ) from None
+    return listening

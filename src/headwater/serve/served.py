@@ -1,0 +1,111 @@
+"""A model that is being served: what it is called, its engine's thread, and a second thread for everything else.
+
+Scoring, embedding, classifying and looking inside run in that second thread, one at a time, so that they neither
+stop the streams nor each other's memory adds up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from headwater.errors import UsageError
+from headwater.finetune.fine_tuned import TASK_FILE, FineTuned
+from headwater.language_model import LanguageModel, load
+from headwater.model.transformer import Transformer
+from headwater.serve.problems import Problem, too_busy
+from headwater.serve.worker import Worker
+
+T = TypeVar("T")
+
+
+@dataclass
+class Served:
+    """One model under its name; `fine_tuned` where its folder has a head."""
+
+    name: str
+    lm: LanguageModel
+    fine_tuned: FineTuned | None = None
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def start(self, queue: int) -> None:
+        """Begin its threads, in a running event loop."""
+        self.worker = Worker(self.lm.engine, queue, self.name)
+        self._queue, self._jobs = max(1, queue), 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"beside {self.name}")
+
+    async def beside(self, job: Callable[[], T]) -> T:
+        """What a job returns, computed in the second thread; raises Problem 429 where too many wait."""
+        if self._jobs >= self._queue:
+            raise too_busy(1)
+        self._jobs += 1
+        future = asyncio.wrap_future(self._thread.submit(job))
+        future.add_done_callback(self._done)
+        return await future
+
+    def _done(self, _: object) -> None:
+        self._jobs -= 1
+
+    def stop(self) -> None:
+        """End both threads."""
+        self.worker.stop()
+        self._thread.shutdown(cancel_futures=True)
+
+    @property
+    def model(self) -> Transformer:
+        """The Transformer itself."""
+        assert isinstance(self.lm.model, Transformer)
+        return self.lm.model
+
+    def require_head(self) -> FineTuned:
+        """The fine-tuned model; raises Problem for a model without a head."""
+        if self.fine_tuned is None:
+            raise Problem(400, f"The model {self.name!r} was not fine-tuned: it has no classes.", param="model")
+        return self.fine_tuned
+
+
+def open_models(models: list[str], *, precision: str, slots: int) -> list[Served]:
+    """Open each of `FOLDER` or `NAME=FOLDER`; raises UsageError for two of one name, and what `load` raises."""
+    named: dict[str, str] = {}
+    for model in models:
+        name, separator, place = model.partition("=")
+        if not separator or Path(model).exists():
+            name, place = _usual_name(model), model
+        if not name or not place:
+            raise UsageError(f"--model {model!r} has no name or no folder", expected="FOLDER or NAME=FOLDER")
+        if name in named:
+            raise UsageError(
+                f"two models would be called {name!r}: {named[name]} and {place}",
+                repair=f"Name one: --model other={place}",
+            )
+        named[name] = place
+    return [_open(name, place, precision, slots) for name, place in named.items()]
+
+
+def _usual_name(model: str) -> str:
+    """The folder's name, or that of the run whose model it is; a hub name as it is."""
+    path = Path(model)
+    if not path.exists():
+        return model
+    path = path.resolve()
+    return path.parent.name if path.name == "model" and path.parent.name else path.name
+
+
+def _open(name: str, place: str, precision: str, slots: int) -> Served:
+    folder = Path(place)
+    if not (folder / TASK_FILE).is_file():
+        served = Served(name, load(place, precision=precision, slots=slots))
+    else:
+        fine_tuned = FineTuned.load(folder)
+        exact = "fp32" if precision == "auto" else precision
+        lm = LanguageModel(fine_tuned.model.model, fine_tuned.tokenizer, precision=exact, slots=slots)
+        served = Served(name, lm, fine_tuned)
+    if not isinstance(served.lm.model, Transformer):
+        raise UsageError(f"{place} is an LSTM, which cannot be served", expected="a Transformer")
+    _ = served.lm.engine  # its caches are made now, not at the first request
+    return served

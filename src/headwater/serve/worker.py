@@ -1,0 +1,185 @@
+"""One thread a model that drives the engine, and the bridge from it to the event loop.
+
+The thread alone touches the engine: requests and cancellations reach it through an inbox that it empties between
+steps, and the events of a step go back to the loop together. Nothing in the loop ever waits for a step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from headwater.inference.engine import Engine, Generation
+from headwater.inference.request import Event, Request
+from headwater.serve.problems import Problem, too_busy
+
+logger = logging.getLogger(__name__)
+
+
+class Run:
+    """The continuations of one API request: iterate over (number, event); `close` ends what still runs."""
+
+    def __init__(self, worker: Worker, count: int) -> None:
+        self.generations: list[Generation] = []  # the worker's
+        self.closed = False
+        self.running = set(range(count))
+        self._worker = worker
+        self._events: asyncio.Queue[tuple[int, Event | Problem]] = asyncio.Queue()
+
+    def __aiter__(self) -> Run:
+        return self
+
+    async def __anext__(self) -> tuple[int, Event]:
+        if not self.running and self._events.empty():
+            raise StopAsyncIteration
+        number, event = await self._events.get()
+        if isinstance(event, Problem):
+            raise event
+        return number, event
+
+    def close(self) -> None:
+        """Cancel what is not done; its slots are free at the next step."""
+        if not self.closed:
+            self.closed = True
+            if self.running:
+                self._worker.post(lambda: self._worker.cancel(self))
+
+    def deliver(self, number: int, event: Event | Problem) -> None:
+        """In the event loop: hand over one event."""
+        if number not in self.running:
+            return
+        if isinstance(event, Problem) or event.finished is not None:
+            self.running.discard(number)
+            self._worker.settle(self)
+        if not self.closed:
+            self._events.put_nowait((number, event))
+
+
+class Worker:
+    """Drives one engine. `open` and `settle` belong to the event loop, `cancel` and the steps to the thread."""
+
+    def __init__(self, engine: Engine, queue_length: int, name: str) -> None:
+        self.slots = engine.runner.slots
+        self.capacity = self.slots + queue_length
+        self.held = 0  # continuations accepted and not done
+        self.rejected = 0
+        self._engine, self._loop = engine, asyncio.get_running_loop()
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._outbox: list[tuple[Run, int, Event | Problem]] = []
+        self._runs: set[Run] = set()
+        self._stopping = False
+        self._started: dict[Run, float] = {}
+        self._seconds = 1.0  # what one continuation takes, a running mean
+        self._thread = threading.Thread(target=self._drive, name=f"engine {name}", daemon=True)
+        self._thread.start()
+
+    def open(self, requests: Sequence[Request]) -> Run:
+        """Begin continuations, checked before; raises Problem 429 where the queue has no room for them."""
+        if len(requests) > self.capacity:
+            raise Problem(
+                400, f"{len(requests)} continuations were asked for at once; the most is {self.capacity}."
+            )
+        if self._stopping:
+            raise Problem(503, "The server is stopping.", code="stopping")
+        if self.held + len(requests) > self.capacity:
+            self.rejected += 1
+            raise too_busy(max(1, min(60, math.ceil(self._seconds * (self.held - self.slots + 1) / self.slots))))
+        run = Run(self, len(requests))
+        self.held += len(requests)
+        self._started[run] = time.monotonic()
+        self.post(lambda: self._submit(run, requests))
+        return run
+
+    def settle(self, run: Run) -> None:
+        """One continuation of a run is done."""
+        self.held -= 1
+        if not run.running:
+            took = time.monotonic() - self._started.pop(run)
+            self._seconds += 0.1 * (took - self._seconds)
+
+    @property
+    def waiting(self) -> int:
+        """Continuations beyond the slots."""
+        return max(0, self.held - self.slots)
+
+    def post(self, command: Callable[[], None]) -> None:
+        """Have the thread call `command` between two steps."""
+        self._inbox.put(command)
+
+    def cancel(self, run: Run) -> None:
+        """End what is left of a run."""
+        for generation in run.generations:
+            self._engine.cancel(generation)
+
+    def stop(self) -> None:
+        """End the thread; what still runs is cancelled."""
+        self._stopping = True
+        self.post(lambda: None)
+        self._thread.join()
+
+    def _submit(self, run: Run, requests: Sequence[Request]) -> None:
+        if run.closed:
+            self._outbox += [(run, number, Event(None, "", None, "cancelled")) for number in range(len(requests))]
+            return
+        self._runs.add(run)
+        for number, request in enumerate(requests):
+            run.generations.append(self._engine.submit(request, self._listener(run, number)))
+
+    def _listener(self, run: Run, number: int) -> Callable[[Event], None]:
+        def listen(event: Event) -> None:
+            self._outbox.append((run, number, event))
+
+        return listen
+
+    def _drive(self) -> None:
+        more = False
+        while not self._stopping:
+            try:
+                self._empty_inbox(wait=not more)
+                more = self._engine.step()
+            except Exception:
+                logger.exception("a step of the engine failed")
+                self._fail()
+                more = False
+            self._flush()
+        self._fail()
+        self._flush()
+
+    def _empty_inbox(self, wait: bool) -> None:
+        if wait:
+            self._inbox.get()()
+        while True:
+            try:
+                command = self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            command()
+
+    def _fail(self) -> None:
+        """End everything under way with an error of its own; the engine goes on with what comes next."""
+        for run in list(self._runs):
+            for number, generation in enumerate(run.generations):
+                if generation.finished is None:
+                    problem = Problem(500, "The model failed on this request.", code="engine_fault")
+                    self._outbox.append((run, number, problem))
+                    self._engine.cancel(generation)
+
+    def _flush(self) -> None:
+        self._runs = {run for run in self._runs if any(g.finished is None for g in run.generations)}
+        if not self._outbox:
+            return
+        events, self._outbox = self._outbox, []
+        try:
+            self._loop.call_soon_threadsafe(_deliver, events)
+        except RuntimeError:  # the loop is closed: nobody listens any more
+            return
+
+
+def _deliver(events: list[tuple[Run, int, Event | Problem]]) -> None:
+    for run, number, event in events:
+        run.deliver(number, event)

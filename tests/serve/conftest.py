@@ -1,0 +1,107 @@
+"""Two small models and a server of them: a process of its own on loopback, as a user starts it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+
+import headwater as hw
+from headwater.finetune.examples import Columns, Labels
+from headwater.finetune.fine_tuned import FineTuned
+from headwater.finetune.head import TaskModel
+from headwater.model import build_model, preset
+from headwater.model.folder import save_model
+
+TEXTS = ["the river runs to the sea. ", "a stone lies in the river. "]
+
+
+@dataclass
+class Running:
+    """A server process and where it listens."""
+
+    process: subprocess.Popen[str]
+    url: str
+
+    def client(self, key: str | None = None) -> httpx.Client:
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=60, trust_env=False)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(60)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            if self.process.stderr:
+                self.process.stderr.close()
+
+
+def start(*arguments: str) -> Running:
+    """`headwater serve` on a free port, once it listens."""
+    command = [sys.executable, "-m", "headwater", "serve", "--port", "0", "--precision", "fp32", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stderr is not None
+    said = ""
+    for line in process.stderr:
+        said += line
+        found = re.search(r"at (http://\S+:\d+)", line)
+        if found:
+            return Running(process, found[1])
+    process.wait()
+    process.stderr.close()
+    raise AssertionError(said)
+
+
+@pytest.fixture(scope="session")
+def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tokenizer = hw.Tokenizer.train(TEXTS, kind="gpt2", vocab_size=280, special_tokens=["<|endoftext|>"])
+    config = preset("gpt2-pico", vocabulary=tokenizer.vocabulary_size, context=64, init_deviation=0.1)
+    folder = tmp_path_factory.mktemp("served")
+    save_model(build_model(config, seed=1), folder, tokenizer=tokenizer)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def classifier_folder(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tokenizer = hw.Tokenizer.load(base_folder).with_task_tokens()
+    config = preset("gpt2-pico", vocabulary=tokenizer.vocabulary_size, context=64, init_deviation=0.1)
+    labels = Labels(target="class", names=["sea", "stone"])
+    model = TaskModel(build_model(config, seed=2), "classify", labels.outputs, dropout=0.1)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.head.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    folder = tmp_path_factory.mktemp("classifier")
+    FineTuned(model.eval(), tokenizer, "classify", labels, Columns()).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(base_folder: Path, classifier_folder: Path) -> Iterator[Running]:
+    running = start("--model", f"base={base_folder}", "--model", f"classes={classifier_folder}")
+    yield running
+    assert running.stop() == 0
+
+
+@pytest.fixture(scope="session")
+def http(server: Running) -> Iterator[httpx.Client]:
+    with server.client() as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def start_server() -> Callable[..., Running]:
+    return start

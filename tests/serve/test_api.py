@@ -1,0 +1,237 @@
+"""The API as its clients see it: the openai package, and plain HTTP where that package is not in the way."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import torch
+
+import headwater as hw
+from headwater.finetune.fine_tuned import FineTuned
+from headwater.language_model import LanguageModel
+
+
+@pytest.fixture(scope="module")
+def client(server: Any) -> Iterator[openai.OpenAI]:
+    with (
+        httpx.Client(trust_env=False) as plain,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0, http_client=plain) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def lm(base_folder: Path) -> LanguageModel:
+    return hw.load(base_folder)
+
+
+def test_a_completion_is_what_the_model_generates(client: openai.OpenAI, lm: LanguageModel) -> None:
+    options: dict[str, Any] = {"max_tokens": 20, "temperature": 0.8, "top_p": 0.9, "seed": 5}
+    answer = client.completions.create(model="base", prompt=["the river", "a stone"], n=2, **options)
+    expected = [lm.generate(p, sample=s, **options) for p in ("the river", "a stone") for s in (0, 1)]
+    assert [choice.text for choice in answer.choices] == expected
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens == 2 * sum(len(lm.tokenizer.encode(t)) for t in ("the river", "a stone")) / 2
+
+
+def test_a_stream_joins_to_the_same_answer(client: openai.OpenAI) -> None:
+    options: dict[str, Any] = {"model": "base", "prompt": "the river", "max_tokens": 20, "seed": 5, "logprobs": 3}
+    options |= {"n": 2, "echo": True, "stop": ["zz", "e "]}
+    whole = client.completions.create(**options)
+    chunks = list(client.completions.create(**options, stream=True, stream_options={"include_usage": True}))
+    for choice in whole.choices:
+        mine = [c.choices[0] for c in chunks if c.choices and c.choices[0].index == choice.index]
+        assert "".join(c.text for c in mine) == choice.text
+        assert [c.finish_reason for c in mine if c.finish_reason] == [choice.finish_reason]
+        assert choice.logprobs is not None
+        assert [t for c in mine if c.logprobs for t in c.logprobs.tokens or []] == choice.logprobs.tokens
+    assert chunks[-1].usage == whole.usage
+
+
+def test_log_probabilities_of_prompt_and_text_are_the_models(client: openai.OpenAI, lm: LanguageModel) -> None:
+    text = "the river runs"
+    answer = client.completions.create(
+        model="base",
+        prompt=text,
+        max_tokens=4,
+        temperature=0,
+        logprobs=2,
+        echo=True,
+        extra_body={"return_token_ids": True},
+    )
+    choice = answer.choices[0]
+    assert choice.text.startswith(text)
+    assert choice.logprobs is not None
+    ids = choice.model_extra["token_ids"]  # type: ignore[index]
+    assert ids[:-4] == lm.tokenizer.encode(text)
+    rows = lm.logits(torch.tensor([ids]))[0].log_softmax(-1)
+    expected = [float(rows[place - 1, token]) for place, token in enumerate(ids)][1:]
+    assert choice.logprobs.token_logprobs is not None
+    assert choice.logprobs.token_logprobs[0] is None
+    assert choice.logprobs.token_logprobs[1:] == pytest.approx(expected, abs=1e-4)
+    for token, offset in zip(choice.logprobs.tokens or [], choice.logprobs.text_offset or [], strict=True):
+        assert token.startswith("bytes:") or choice.text[offset:].startswith(token)
+    for top in (choice.logprobs.top_logprobs or [])[1:]:
+        assert len(top) == 2
+
+
+def test_only_the_best_of_many_is_returned(client: openai.OpenAI) -> None:
+    options: dict[str, Any] = {"model": "base", "prompt": "the", "max_tokens": 5, "seed": 1, "logprobs": 0}
+    every = client.completions.create(**options, n=4).choices
+    best = client.completions.create(**options, n=1, best_of=4).choices
+
+    def mean(choice: Any) -> float:
+        return sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs)
+
+    assert [c.text for c in best] == [max(every, key=mean).text]
+
+
+def test_bias_and_penalties_change_the_text(client: openai.OpenAI, lm: LanguageModel) -> None:
+    options: dict[str, Any] = {"model": "base", "prompt": "the river", "max_tokens": 12, "temperature": 0}
+    token = lm.tokenizer.encode(" sea")[0]
+    forced = client.completions.create(**options, logit_bias={str(token): 100}).choices[0].text
+    assert forced == lm.tokenizer.decode([token]) * 12
+    spread = client.completions.create(
+        **options, logit_bias={str(token): 100}, frequency_penalty=2, extra_body={"return_token_ids": True}
+    )
+    assert spread.choices[0].model_extra["token_ids"][0] == token  # type: ignore[index]
+    plain = client.completions.create(**options, extra_body={"return_token_ids": True}).choices[0]
+    apart = client.completions.create(
+        **options, presence_penalty=2, frequency_penalty=2, extra_body={"return_token_ids": True}
+    ).choices[0]
+    repeated = [len(set(c.model_extra["token_ids"])) for c in (plain, apart)]  # type: ignore[index]
+    assert repeated[1] >= repeated[0]
+
+
+def test_the_prompt_alone_can_be_scored(client: openai.OpenAI, lm: LanguageModel) -> None:
+    context, continuation = lm.scorer.encode_pair("the river", " runs to")
+    answer = client.completions.create(
+        model="base", prompt=[*context, *continuation], max_tokens=0, echo=True, logprobs=1
+    )
+    assert answer.choices[0].logprobs is not None
+    scores = answer.choices[0].logprobs.token_logprobs or []
+    (expected, _) = lm.score([("the river", " runs to")])[0]
+    assert sum(scores[len(context) :]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_models_are_found_by_name(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == ["base", "classes"]
+    assert client.models.retrieve("classes").model_extra["task"] == "classify"  # type: ignore[index]
+    with pytest.raises(openai.NotFoundError, match="base, classes"):
+        client.completions.create(model="other", prompt="the")
+
+
+def test_embeddings_are_mean_final_states(client: openai.OpenAI, lm: LanguageModel, http: httpx.Client) -> None:
+    text = "the river runs"
+    expected = lm.model.hidden(torch.tensor([lm.tokenizer.encode(text)]))[0].mean(0).tolist()
+    found = client.embeddings.create(model="base", input=[text, "a"])  # asks for base64
+    assert found.data[0].embedding == pytest.approx(expected, abs=1e-5)
+    raw = http.post("/v1/embeddings", json={"input": text, "encoding_format": "base64"}).json()["data"][0]
+    decoded = struct.unpack(f"<{len(expected)}f", base64.b64decode(raw["embedding"]))
+    assert list(decoded) == pytest.approx(expected, abs=1e-5)
+
+
+def test_scores_and_classes_are_those_of_the_library(
+    http: httpx.Client, lm: LanguageModel, classifier_folder: Path
+) -> None:
+    found = http.post("/score", json={"model": "base", "text_1": "the river", "text_2": [" runs", " lies"]}).json()
+    expected = lm.score([("the river", " runs"), ("the river", " lies")])
+    assert [row["score"] for row in found["data"]] == pytest.approx([value for value, _ in expected], abs=1e-5)
+    rows = ["the river runs to the sea", "a stone"]
+    asked = {"model": "classes", "input": rows, "explain": True}
+    labels = http.post("/classify", json=asked).json()["data"]
+    from headwater.finetune.examples import Raw
+
+    predicted = FineTuned.load(classifier_folder).predict(Raw((row,), None, n) for n, row in enumerate(rows))
+    for label, prediction in zip(labels, predicted, strict=True):
+        assert label["label"] == prediction.label
+        assert label["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-5)
+    assert "".join(word["text"] for word in labels[0]["words"]) == rows[0]
+    assert http.post("/classify", json={"model": "base", "input": "the"}).status_code == 400
+
+
+def test_inspection_agrees_with_the_model(http: httpx.Client, lm: LanguageModel) -> None:
+    ids = lm.tokenizer.encode("the river runs")
+    found = http.post("/inspect", json={"prompt": ids}).json()
+    config = lm.model.config
+    weights = torch.tensor(found["attention"])
+    assert weights.shape == (config.layers, config.heads, len(ids))
+    assert torch.allclose(weights.sum(-1), torch.ones(config.layers, config.heads), atol=1e-3)
+    assert len(found["layers"]) == config.layers + 1
+    last = lm.logits(torch.tensor([ids]))[0, -1].softmax(-1)
+    top = found["layers"][-1][0]
+    assert top["token"] == int(last.argmax())
+    assert top["probability"] == pytest.approx(float(last.max()), abs=1e-5)
+
+
+BAD: list[tuple[str, Any]] = [
+    ("prompt", {"prompt": []}),
+    ("prompt", {"prompt": [1, "a"]}),
+    ("prompt", {"prompt": [99999]}),
+    ("prompt", {"prompt": "the river " * 100, "max_tokens": 1}),
+    ("prompt", {"prompt": "\ud800"}),
+    ("max_tokens", {"max_tokens": 5000}),
+    ("max_tokens", {"max_tokens": "5"}),
+    ("max_tokens", {"max_tokens": -1}),
+    ("temperature", {"temperature": -0.1}),
+    ("top_p", {"top_p": 0}),
+    ("n", {"n": 0}),
+    ("best_of", {"n": 3, "best_of": 2}),
+    ("best_of", {"n": 1, "best_of": 2, "stream": True}),
+    ("stop", {"stop": ""}),
+    ("suffix", {"suffix": "end"}),
+    ("logit_bias", {"logit_bias": {"100000": 1}}),
+    ("logit_bias", {"logit_bias": {"x": 1}}),
+    ("logprobs", {"logprobs": 1000}),
+    ("stream_options", {"stream_options": {"include_usage": True}}),
+    ("tempereture", {"tempereture": 1}),
+    ("model", {"model": "none"}),
+]
+
+
+@pytest.mark.parametrize(("param", "body"), BAD, ids=[f"{p}-{n}" for n, (p, _) in enumerate(BAD)])
+def test_a_wrong_value_is_named(http: httpx.Client, param: str, body: dict[str, Any]) -> None:
+    sent = json.dumps({"model": "base", "prompt": "the", **body}).encode()
+    answer = http.post("/v1/completions", content=sent, headers={"content-type": "application/json"})
+    assert answer.status_code == (404 if param == "model" else 400)
+    error = answer.json()["error"]
+    assert error["param"] == param, error
+    assert error["message"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"x"',
+        b"\xff\xfe",
+        b'{"prompt": "\xff"}',
+        b"[" * 100_000,
+        b'{"seed": ' + b"9" * 5000 + b"}",
+    ],
+    ids=["empty", "cut", "list", "null", "text", "binary", "not-utf-8", "deep", "huge-number"],
+)
+def test_a_body_that_is_no_request_is_refused_in_the_apis_format(http: httpx.Client, content: bytes) -> None:
+    answer = http.post("/v1/completions", content=content, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_other_paths_methods_and_hosts_are_refused(http: httpx.Client) -> None:
+    assert http.get("/nothing").json()["error"]["type"] == "not_found_error"
+    assert http.get("/v1/completions").status_code == 405
+    assert http.post("/v1/completions", content=b"{}", headers={"content-type": "text/plain"}).status_code == 400
+    assert http.get("/health", headers={"host": "example.org"}).status_code == 403
+    assert http.get("/page/..%2f__init__.py").status_code == 404

@@ -1,0 +1,174 @@
+"""Limits, keys, disconnections, and stopping."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from headwater.errors import UsageError
+from headwater.serve.limits import Keys, Limits
+from headwater.serve.run import serve
+
+LONG: dict[str, Any] = {"prompt": "the", "max_tokens": 60, "min_tokens": 60, "n": 20}
+
+
+@pytest.fixture(scope="module")
+def narrow(base_folder: Path, tmp_path_factory: pytest.TempPathFactory, start_server: Any) -> Iterator[Any]:
+    """One slot, a queue of twenty, a small body, two keys."""
+    keys = tmp_path_factory.mktemp("keys") / "keys.txt"
+    keys.write_text("# keys\nfirst\nsecond\n", encoding="utf-8")
+    options = ["--max-concurrency", "1", "--api-key-file", str(keys)]
+    settings = ["queue=20", "body_bytes=2000", "tokens=1500", "body_seconds=1"]
+    running = start_server("--model", str(base_folder), *options, *(x for s in settings for x in ("--set", s)))
+    yield running
+    assert running.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def keyed(narrow: Any) -> Iterator[httpx.Client]:
+    with narrow.client("second") as client:
+        yield client
+
+
+def value(client: httpx.Client, name: str) -> float:
+    lines = client.get("/metrics").text.splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not come about")
+
+
+def test_a_key_is_needed_but_for_health_and_the_page(narrow: Any, keyed: httpx.Client) -> None:
+    assert keyed.get("/v1/models").status_code == 200
+    for key in (None, "third", "firs", "second2"):
+        with narrow.client(key) as other:
+            answer = other.get("/v1/models")
+            assert answer.status_code == 401
+            assert other.get("/health").status_code == 200
+            assert other.get("/").status_code == 200
+
+
+def test_a_full_queue_says_when_to_come_again(keyed: httpx.Client, narrow: Any) -> None:
+    statuses: list[httpx.Response] = []
+
+    def ask() -> None:
+        with narrow.client("first") as client:
+            statuses.append(client.post("/v1/completions", json=LONG))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    codes = [answer.status_code for answer in statuses]
+    assert codes.count(200) >= 1
+    refused = [answer for answer in statuses if answer.status_code != 200]
+    assert refused
+    assert {answer.status_code for answer in refused} == {429}
+    assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
+    assert value(keyed, "headwater_rejected_total") == len(refused)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_frees_its_slots(keyed: httpx.Client, narrow: Any, stream: bool) -> None:
+    made = value(keyed, "headwater_generated_tokens_total")
+    gone = value(keyed, "headwater_disconnected_total")
+    host, port = narrow.url.removeprefix("http://").split(":")
+    body = f'{{"prompt": "the", "max_tokens": 60, "min_tokens": 60, "n": 20, "stream": {str(stream).lower()}}}'
+    with socket.create_connection((host, int(port))) as connection:
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer first\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall((head + body).encode())
+        if stream:
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        else:
+            until(lambda: value(keyed, "headwater_running") == 1)
+    until(lambda: value(keyed, "headwater_running") + value(keyed, "headwater_waiting") == 0)
+    assert value(keyed, "headwater_disconnected_total") == gone + 1
+    assert value(keyed, "headwater_generated_tokens_total") < made + 20 * 60
+
+
+def test_bounds_of_a_request(keyed: httpx.Client, narrow: Any) -> None:
+    assert keyed.post("/v1/completions", json={"prompt": "x" * 3000}).status_code == 413
+    many = keyed.post("/v1/completions", content=iter([b"x" * 1500, b"x" * 1500]))  # chunked, no length
+    assert many.status_code == 413
+    assert keyed.post("/v1/completions", json={"prompt": ["a"] * 30}).json()["error"]["param"] == "prompt"
+    beyond = keyed.post("/v1/completions", json={**LONG, "prompt": "the river " * 5, "n": 21, "max_tokens": 50})
+    assert beyond.status_code in {200, 400}
+    host, port = narrow.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as slow:
+        head = f"POST /score HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer first\r\nContent-Length: 9"
+        slow.sendall(f"{head}\r\n\r\n".encode())
+        assert slow.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_a_request_ends_when_its_time_is_over(base_folder: Path, start_server: Any) -> None:
+    running = start_server("--model", str(base_folder), "--set", "seconds=0.001")
+    try:
+        with running.client() as client:
+            answer = client.post("/v1/completions", json=LONG)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
+            streamed = client.post("/v1/completions", json={**LONG, "stream": True}).text
+            assert '"code":"timeout"' in streamed
+            until(lambda: value(client, "headwater_running") == 0)
+    finally:
+        assert running.stop() == 0
+
+
+def test_stopping_finishes_what_runs(base_folder: Path, start_server: Any) -> None:
+    running = start_server("--model", str(base_folder))
+    with running.client() as client:
+        body = {**LONG, "stream": True}
+        with client.stream("POST", "/v1/completions", json=body) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            stopper = threading.Thread(target=running.stop)
+            stopper.start()
+            assert [line for line in lines if line][-1] == "data: [DONE]"
+        stopper.join()
+    assert running.process.returncode == 0
+
+
+def test_an_address_that_cannot_be_served_is_one_line(base_folder: Path, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        command = [sys.executable, "-m", "headwater", "serve", "--model", str(base_folder)]
+        command += ["--port", str(taken.getsockname()[1])]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert "cannot be bound" in ran.stderr
+    assert len(ran.stderr.strip().splitlines()) == 1
+    with pytest.raises(UsageError, match="API keys"):
+        serve([str(base_folder)], host="0.0.0.0")
+    with pytest.raises(UsageError, match="cannot be used"):
+        serve([str(base_folder)], host="no such host", api_key_file=_keys(tmp_path))
+
+
+def _keys(folder: Path) -> Path:
+    (folder / "keys").write_text("secret\n", encoding="utf-8")
+    return folder / "keys"
+
+
+def test_only_whole_keys_are_accepted(tmp_path: Path) -> None:
+    keys = Keys.read(_keys(tmp_path))
+    assert keys.accept("Bearer secret")
+    assert not any(
+        keys.accept(given) for given in ("Bearer secre", "Bearer ", "", "Basic secret", "secret", "Bearer é")
+    )
+    with pytest.raises(UsageError, match="tokens"):
+        Limits.build({"token": 5})
