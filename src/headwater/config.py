@@ -117,11 +117,13 @@ def _known_keys(cls: type[BaseModel], parents: tuple[str, ...]) -> list[str]:
 def _usage_error(cls: type[BaseModel], error: ValidationError, source: str) -> UsageError:
     first = error.errors()[0]
     location = tuple(str(part) for part in first["loc"])
-    key = ".".join(location) or "the whole"
+    key = ".".join(location)
     if first["type"] == "extra_forbidden":
         hint = nearest(location[-1], _known_keys(cls, location[:-1]))
         return UsageError(f"{source} has the unknown key {key!r}", repair=hint[0].upper() + hint[1:])
     if first["type"] == "missing":
         return UsageError(f"{source} lacks the key {key!r}", repair=f"Give it, as --set {key}=VALUE")
     reason = first["msg"].removeprefix("Value error, ")
+    if not location:  # keys that do not go together: the reason names them
+        return UsageError(f"{source}: {reason}", repair="Correct one of them")
     return UsageError(f"{source} has {key} = {first['input']!r}: {reason}", repair=f"Correct {key}")
