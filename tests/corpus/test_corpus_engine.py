@@ -247,3 +247,25 @@ def test_an_unknown_language_is_named_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("A text.")
     with pytest.raises(UsageError, match="'xx'"):
         build([tmp_path / "a.txt"], tmp_path / "corpus", BuildConfig(language=True, languages=("xx",)))
+
+
+def test_documents_with_parts_of_an_evaluation_set_go(tmp_path: Path) -> None:
+    question = (
+        "Which of the four rivers that rise in these hills was crossed by the ferry before the bridge was built"
+    )
+    (tmp_path / "test.jsonl").write_text(json.dumps({"text": question}) + "\n" + json.dumps({"text": "Short."}))
+    texts = [
+        prose(1),
+        f"{prose(2)} {question.upper()}? {prose(3)}",
+        f"{prose(4)} Which of the four rivers that rise.",
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": t}) for t in texts))
+    config = BuildConfig(evaluation_sets=(str(tmp_path / "test.jsonl"),))
+    build([tmp_path / "a.jsonl"], tmp_path / "corpus", config)
+    assert [d.text for d in read_documents(tmp_path / "corpus")] == [texts[0], texts[2]]
+    assert read_funnel(tmp_path / "corpus")["removed"]["overlap"]["evaluation set"]["documents"] == 1
+    manifest = open_folder(tmp_path / "corpus")
+    assert [entry.role for entry in manifest.inputs] == ["source-0", "evaluation-set-0"]
+    with pytest.raises(DataError, match="30 words in a row"):
+        build([tmp_path / "a.jsonl"], tmp_path / "b", config.model_copy(update={"evaluation_words": 30}))
+    assert not list(tmp_path.glob(".b*"))

@@ -112,11 +112,15 @@ def _stage(sources: Sequence[str | Path], out: Path, config: BuildConfig) -> Sta
         _check(path)
     plan_tasks(sources)
     names = [str(s) if str(s) in BUILT_IN else Path(s).name for s in sources]
-    return Stage(out, kind="corpus", config={**config.to_dict(), "sources": names}, inputs=paths)
+    sets = {f"evaluation-set-{index}": Path(name) for index, name in enumerate(config.evaluation_sets)}
+    settings = {**config.to_dict(), "evaluation_sets": [path.name for path in sets.values()], "sources": names}
+    return Stage(out, kind="corpus", config=settings, inputs={**paths, **sets})
 
 
 def _plan(sources: Sequence[str | Path], stage: Stage, config: BuildConfig) -> Plan:
     """The plan of a build, the one that was made before where this build was begun before."""
+    places = [str(Path(name).absolute()) for name in config.evaluation_sets]  # for workers anywhere
+    config = config.model_copy(update={"evaluation_sets": tuple(places)})
     make_steps(config)  # what is wrong with the configuration shows before any work
     folder = _parts_folder(stage, sources)
     if Plan.is_saved(folder):

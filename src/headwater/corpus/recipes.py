@@ -30,7 +30,8 @@ class BuildConfig(Config):
 
     `any_encoding`: text files may be in any encoding, which is detected. `minimum_characters`: shorter documents
     go. `languages` and `minimum_score` belong to `language`, `clean_without` (rules left out) to `clean`,
-    `similarity` to `near_duplicates`.
+    `similarity` to `near_duplicates`. `evaluation_sets` are files: documents that share `evaluation_words` words
+    in a row with one go.
     """
 
     recipe: RecipeName = "plain"
@@ -44,6 +45,8 @@ class BuildConfig(Config):
     minimum_score: float = 0.65
     clean: bool = False
     clean_without: tuple[str, ...] = ()
+    evaluation_sets: tuple[str, ...] = ()
+    evaluation_words: int = 13
     near_duplicates: bool = False
     similarity: float = 0.8
 
@@ -99,6 +102,10 @@ def make_steps(config: BuildConfig) -> list[Step]:
         from headwater.corpus.clean import Clean
 
         steps.append(Clean(config.clean_without))
+    if config.evaluation_sets:
+        from headwater.corpus.decontaminate import Decontaminate
+
+        steps.append(Decontaminate(config.evaluation_sets, config.evaluation_words))
     return steps
 
 
