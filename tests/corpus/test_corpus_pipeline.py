@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -120,3 +121,17 @@ def test_a_misspelt_source_is_one_sentence_and_status_1(
     assert "python-docs" in message
     assert "Traceback" not in message
     assert not list(tmp_path.iterdir())
+
+
+def test_no_space_is_said_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*unused: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("headwater.corpus.engine.write_documents", full)
+    first, _ = write_sources(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    assert main(["corpus", "build", str(first), "--out", str(tmp_path / "corpus")]) == 1
+    assert "no space is left" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before

@@ -55,7 +55,8 @@ def test_pages_of_a_warc(tmp_path: Path) -> None:
         assert [page.url for page in pages] == ["http://a.org/1", "http://a.org/plain", "http://a.org/2"]
         assert [page.kind for page in pages] == ["html", "text", "html"]
         assert pages[0].date == "2017-05-06"
-        assert notes == []
+        assert len(notes) == 1
+        assert "http://a.org/large is larger" in notes[0]
 
 
 @pytest.mark.parametrize("kept", [0.999, 0.7, 0.5])

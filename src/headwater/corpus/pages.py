@@ -98,6 +98,9 @@ def _warc_pages(path: Path, notes: list[str]) -> Iterator[Page]:
                 if record.record_type not in (WarcRecordType.response, WarcRecordType.conversion):
                     continue
                 page = _page_of(record, record.record_type == WarcRecordType.conversion)
+                if page is not None and len(page.data) > PAGE_BYTES:
+                    notes.append(f"{path}: {page.url} is larger than {PAGE_BYTES:,} bytes and was left out")
+                    continue
                 if page is not None:
                     yield page
         except (OSError, ValueError, EOFError) as error:
@@ -109,7 +112,7 @@ def _warc_pages(path: Path, notes: list[str]) -> Iterator[Page]:
 
 
 def _page_of(record: Any, converted: bool) -> Page | None:
-    """A page of a WARC record, or None where it is no whole, successful text page."""
+    """A page of a WARC record, at most a byte more than allowed, or None where it is no whole, successful one."""
     http = record.http_headers
     if not converted:
         if not record.is_http or http is None or http.status_code != 200:
@@ -118,8 +121,8 @@ def _page_of(record: Any, converted: bool) -> Page | None:
         if kind and "html" not in kind and kind != "text/plain":
             return None
     data = record.reader.read(PAGE_BYTES + 1)
-    if len(data) > PAGE_BYTES or len(data) < record.content_length:
-        return None  # too large, or the file ends inside it
+    if len(data) < min(record.content_length, PAGE_BYTES):
+        return None  # the file ends inside it
     plain = converted or (record.http_content_type or "").lower() == "text/plain"
     date = record.record_date
     return Page(

@@ -76,7 +76,9 @@ def build(
         with stage.write() as work:
             kept = _assemble(plan, work, sources)
     except StorageError:
-        raise  # what is complete is kept for the next run
+        if len(plan.missing()) == len(plan.tasks):  # else what is complete is kept for the next run
+            shutil.rmtree(plan.folder, ignore_errors=True)
+        raise
     except HeadwaterError:
         shutil.rmtree(plan.folder, ignore_errors=True)
         raise

@@ -54,6 +54,17 @@ class _Robots:
     delay: float
 
 
+def require_packages() -> None:
+    """Raises ResourceError where the packages that visit pages are not installed."""
+    try:
+        import aiohttp  # noqa: F401
+        import protego  # noqa: F401
+    except ImportError as error:
+        raise ResourceError(
+            f"fetching needs the package {error.name or 'aiohttp'}", repair="pip install 'headwater[corpus]'"
+        ) from None
+
+
 class _Gate:
     """One visit at a time to a host, and none before `free_at`."""
 
@@ -66,13 +77,10 @@ class Visitor:
     """Visits pages for a fetch; an asynchronous context manager."""
 
     def __init__(self, config: FetchConfig) -> None:
-        try:
-            import aiohttp
-            import protego
-        except ImportError as error:
-            raise ResourceError(
-                f"fetching needs the package {error.name}", repair="pip install 'headwater[corpus]'"
-            ) from None
+        require_packages()
+        import aiohttp
+        import protego
+
         self._aiohttp: Any = aiohttp
         self._protego: Any = protego.Protego
         self._config = config
