@@ -40,6 +40,14 @@ def test_the_same_prompt_and_seed_give_the_same_text_however_it_is_asked_for(lm:
     assert lm.generate("the river", **options, sample=1) != text
 
 
+def test_the_model_is_there_again_after_generating_let_go_of_it(folder: Path) -> None:
+    lm = hw.load(folder)
+    ids = torch.tensor([[1, 2, 3]])
+    before = lm.logits(ids)
+    lm.generate("the river", max_tokens=3)
+    assert torch.equal(lm.logits(ids), before)
+
+
 def test_leaving_a_stream_frees_its_place(lm: LanguageModel) -> None:
     for _ in lm.stream("the river", max_tokens=40, min_tokens=40):
         break

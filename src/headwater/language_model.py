@@ -5,8 +5,9 @@ The work is `inference`'s; here it is joined: which folder, which precision, whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args, overload
 
@@ -20,7 +21,6 @@ from headwater.inference.runner import Runner, TorchRunner
 from headwater.inference.sampling import Sampling
 from headwater.inference.scorer import Scorer
 from headwater.model.folder import load_config, load_model
-from headwater.model.lstm import LSTM
 from headwater.model.transformer import Transformer
 from headwater.tokenizer import Tokenizer
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from headwater.model import Model
     from headwater.model.config import ModelConfig
 
 # Below this many weights a step is not bound by reading them, and float32 costs nothing.
@@ -59,16 +60,24 @@ class LanguageModel:
 
     def __init__(
         self,
-        model: Transformer | LSTM,
+        model: Model,
         tokenizer: Tokenizer,
         *,
         precision: Precision | str = "fp32",
         slots: int = 8,
+        reload: Callable[[], Model] | None = None,
     ) -> None:
+        """With `reload`, which makes the same model again, `model` is let go of when it is no longer needed."""
         if slots < 1:
             raise UsageError(f"{slots} slots", expected="at least 1")
-        self.model, self.tokenizer, self.slots = model.eval(), tokenizer, slots
+        self.config, self.tokenizer, self.slots = model.config, tokenizer, slots
         self.precision = _precision(precision, model.config)
+        self._model: Model | None = model.eval()
+        self._reload = reload
+        self._lock = threading.RLock()
+        self._network: Network | None = None
+        self._scorer: Scorer | None = None
+        self._engine: Engine | None = None
 
     @classmethod
     def open(
@@ -84,33 +93,63 @@ class LanguageModel:
 
         precision = _precision(precision, load_config(folder))
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-        model = load_model(folder, dtype=dtype, device=device)
-        return cls(model, Tokenizer.load(folder), precision=precision, slots=slots)
+        read = partial(load_model, folder, dtype=dtype, device=device)
+        return cls(read(), Tokenizer.load(folder), precision=precision, slots=slots, reload=read)
 
-    @cached_property
+    @property
+    def model(self) -> Model:
+        """The module itself; read again from its folder where generating or scoring has let go of it."""
+        with self._lock:
+            if self._model is None:
+                assert self._reload is not None
+                self._model = self._reload().eval()
+            return self._model
+
+    @property
     def network(self) -> Network:
         """The weights at `precision`, arranged for inference."""
-        if not isinstance(self.model, Transformer):
+        with self._lock:
+            if self._network is None:
+                self._network = Network(self._transformer(), self.precision)
+                self._let_go()
+            return self._network
+
+    @property
+    def scorer(self) -> Scorer:
+        """Log-probabilities: see `inference.scorer`."""
+        with self._lock:
+            if self._scorer is None:
+                plain = self.config.architecture != "transformer"
+                self._scorer = Scorer(self.model if plain else self.network, self.tokenizer)
+            return self._scorer
+
+    @property
+    def engine(self) -> Engine:
+        """Continuations: see `inference.engine`."""
+        with self._lock:
+            if self._engine is None:
+                self._engine = Engine(self._runner(), self.tokenizer)
+            return self._engine
+
+    def _runner(self) -> Runner:
+        model = self._transformer()
+        if not supported(model):
+            return TorchRunner(self.network, self.slots)
+        runner = CompiledRunner(model, self.precision, self.slots, consume=self._reload is not None)
+        self._let_go()
+        return runner
+
+    def _transformer(self) -> Transformer:
+        model = self.model
+        if not isinstance(model, Transformer):
             raise UsageError(
                 "this model is an LSTM, which has no cache to generate from", expected="a Transformer"
             )
-        return Network(self.model, self.precision)
+        return model
 
-    @cached_property
-    def scorer(self) -> Scorer:
-        """Log-probabilities: see `inference.scorer`."""
-        plain = not isinstance(self.model, Transformer)
-        return Scorer(self.model if plain else self.network, self.tokenizer)
-
-    @cached_property
-    def engine(self) -> Engine:
-        """Continuations: see `inference.engine`."""
-        return Engine(self._runner(), self.tokenizer)
-
-    def _runner(self) -> Runner:
-        if isinstance(self.model, Transformer) and supported(self.model):
-            return CompiledRunner(self.model, self.precision, self.slots)
-        return TorchRunner(self.network, self.slots)
+    def _let_go(self) -> None:
+        if self._reload is not None:
+            self._model = None
 
     @overload
     def generate(self, prompt: str, **options: Any) -> str: ...
@@ -175,12 +214,13 @@ class LanguageModel:
             raise UsageError(
                 f"ids have shape {tuple(ids.shape)} and dtype {ids.dtype}", expected="(batch, time) int64"
             )
-        require_ids(ids.flatten().tolist(), self.model.config.vocabulary)
+        require_ids(ids.flatten().tolist(), self.config.vocabulary)
+        model = self.model
         with torch.inference_mode():
-            return self.model(ids.to(next(self.model.parameters()).device))
+            return model(ids.to(next(model.parameters()).device))
 
     def __repr__(self) -> str:
-        config = self.model.config
+        config = self.config
         return (
             f"LanguageModel({config.layers} layers × {config.width}, vocabulary {config.vocabulary:,}, "
             f"context {config.context:,}, {self.precision})"

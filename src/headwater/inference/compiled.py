@@ -35,18 +35,21 @@ def supported(model: Transformer) -> bool:
 
 
 class CompiledRunner:
-    """Weights in the kernels' layout at one precision, caches, and the call. Needs `supported`."""
+    """Weights in the kernels' layout at one precision, caches, and the call. Needs `supported`.
+
+    With `consume` the model is taken apart on the way, so that its matrices are not in memory twice.
+    """
 
     exact = True
 
-    def __init__(self, model: Transformer, precision: Precision, slots: int) -> None:
+    def __init__(self, model: Transformer, precision: Precision, slots: int, *, consume: bool = False) -> None:
         loaded = kernels.library()
         assert loaded is not None
         config = model.config
         self.slots, self.context, self.vocabulary = slots, config.context, config.vocabulary
         self.name = f"compiled kernels, {torch.get_num_threads()} threads"
         self.lone_block, self.shared_block = min(_LONE_BLOCK, config.context), min(64, config.context)
-        self._library, self._kind = loaded, _KINDS[precision]
+        self._library, self._kind, self._consume = loaded, _KINDS[precision], consume
         self._kept: list[Tensor] = []  # what the structures below point into
         self._dtype = torch.float32 if precision == "fp32" else torch.bfloat16
         self._arena = _Arena(loaded, _arena_bytes(model, precision))
@@ -138,7 +141,10 @@ class CompiledRunner:
             )
 
     def _linear(self, linear: nn.Linear) -> kernels.Matrix:
-        return self._matrix(linear.weight.detach(), linear.bias.detach())
+        matrix = self._matrix(linear.weight.detach(), linear.bias.detach())
+        if self._consume:
+            linear.weight.data = linear.weight.new_empty(0)
+        return matrix
 
     def _matrix(self, weight: Tensor, bias: Tensor | None) -> kernels.Matrix:
         """(out, in) in panels of 64 outputs, the last one padded with zeros."""
