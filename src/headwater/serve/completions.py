@@ -142,7 +142,8 @@ class Answer:
         named = None if top is None else {token_name(self._tokenizer, other): value for other, value in top}
         to["top_logprobs"].append(named)
         if self._body.return_token_ids:
-            to["top_token_ids"].append(None if top is None else [other for other, _ in top])
+            ids = None if top is None else {token_name(self._tokenizer, other): other for other, _ in top}
+            to["top_token_ids"].append(ids)
 
 
 def token_name(tokenizer: Tokenizer, token: int) -> str:

@@ -107,7 +107,7 @@ class LogProbabilities(BaseModel):
     token_logprobs: list[float | None]
     top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
-    top_token_ids: list[list[int] | None] | None = None
+    top_token_ids: list[dict[str, int] | None] | None = None
 
 
 class Choice(BaseModel):
