@@ -79,7 +79,9 @@ def test_of_copies_the_first_stays(tmp_path: Path) -> None:
         (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps({"text": t}) for t in texts))
     build([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "corpus", NEAR)
     assert [d.text for d in read_documents(tmp_path / "corpus")] == [other, original, prose(3)]
-    assert read_funnel(tmp_path / "corpus")["duplicates"] == {"exact": 1, "near": 1}
+    funnel = read_funnel(tmp_path / "corpus")
+    assert funnel["duplicates"] == {"exact": 1, "near": 1}
+    assert funnel["clusters"] == {"near": 1, "largest": 2}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")

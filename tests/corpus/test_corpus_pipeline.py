@@ -109,7 +109,9 @@ def test_the_command_line_builds_and_counts(tmp_path: Path, capsys: pytest.Captu
     assert stats["characters_per_document"]["maximum"] == 14
     assert stats["counts"]["source"]["top"] == [["z.txt", 2], ["a.jsonl", 1]]
     assert main(["corpus", "stats", str(tmp_path / "corpus")]) == 0
-    assert "documents   3" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "documents   3" in text
+    assert "duplicates: exact" in text
 
 
 def test_a_misspelt_source_is_one_sentence_and_status_1(

@@ -123,11 +123,16 @@ def fetch(
 
 @app.command()
 def stats(corpus: Corpus, as_json: AsJson = False) -> None:
-    """Print what a corpus holds: documents, bytes, lengths, languages, sources, labels."""
+    """Print what a corpus holds (documents, lengths, languages, sources, labels) and what its build removed."""
+    from headwater.corpus.pipeline import FUNNEL, read_funnel
     from headwater.corpus.statistics import statistics
 
     found = statistics(corpus)
-    emit(found, as_json=as_json, text=_stats_text(corpus, found))
+    text = _stats_text(corpus, found)
+    if (corpus / FUNNEL).is_file():
+        found["funnel"] = read_funnel(corpus)
+        text += "\n" + _funnel_text("  how it was made:", found["funnel"])
+    emit(found, as_json=as_json, text=text)
 
 
 @app.command()
@@ -155,11 +160,11 @@ def labels(
     emit({"out": str(out), **found}, as_json=as_json, text=text)
 
 
-def _funnel_text(corpus: Path, funnel: dict[str, Any]) -> str:
+def _funnel_text(heading: Path | str, funnel: dict[str, Any]) -> str:
     def size(counted: dict[str, Any]) -> str:
         return f"{counted['documents']:>12,} documents {counted['bytes'] / 1e6:>12,.2f} MB"
 
-    lines = [f"{corpus}", f"  {'read':32}{size(funnel['read'])}"]
+    lines = [f"{heading}", f"  {'read':32}{size(funnel['read'])}"]
     for step, rules in funnel["removed"].items():
         ordered = sorted(rules.items(), key=lambda entry: -entry[1]["documents"])
         lines += [f"  {f'- {step}: {rule}':32}{size(removed)}" for rule, removed in ordered[:RULES_SHOWN]]

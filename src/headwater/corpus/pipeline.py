@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -138,7 +139,8 @@ def read_funnel(corpus: Path) -> dict[str, Any]:
     """What each source gave and each rule removed.
 
     Keys: sources [{source, documents, bytes, …}], read, removed {step: {rule: {documents, bytes, examples}}},
-    duplicates {exact, near}, examples {exact, near}, set_aside, notes, kept {documents, bytes}.
+    duplicates {exact, near}, examples {exact, near}, clusters {near, largest} (documents that stay for others,
+    and how many one stands for, itself included), set_aside, notes, kept {documents, bytes}.
     """
     funnel: dict[str, Any] = read_json(corpus / FUNNEL)
     return funnel
@@ -174,6 +176,7 @@ def _assemble(plan: Plan, work: Path, sources: Sequence[str | Path]) -> dict[str
             **funnel.to_dict(),
             "duplicates": duplicates.counts,
             "examples": duplicates.examples,
+            "clusters": duplicates.clusters,
             "set_aside": len(aside),
             "kept": kept,
         },
@@ -211,10 +214,14 @@ class _Duplicates:
                 self._exact,
             )
         self.counts = {"exact": int(self._exact.sum())}
+        self.clusters: dict[str, int] = {}
         self.examples: dict[str, list[dict[str, str]]] = {"exact": []}
         if plan.config.near_duplicates:
             self.counts["near"] = len(self._near)
             self.examples["near"] = []
+            stays = Counter(self._near.values())
+            largest = 1 + max(stays.values(), default=0)
+            self.clusters = {"near": len(stays), "largest": largest if stays else 0}
 
     def without(self, documents: Iterator[Document]) -> Iterator[Document]:
         """Stream the documents that stay."""
