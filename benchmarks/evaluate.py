@@ -8,7 +8,8 @@ requests   contexts and continuations of 20 to 600 tokens together, against lm_e
            batch size of `--peer-batches`
 choice     questions with four answers behind a shared context, as RACE, against the same
 stride     a text through windows of the model's context that advance by `--stride` tokens, against a plain sliding
-           window in transformers, one window a pass, with logits for the scored positions only
+           window in transformers: one window a pass, its loss from labels that hide what was scored before
+lean       the same against transformers with logits for the scored positions only
 
 Each side runs in a process of its own, so that its peak memory is its own; the sides take turns, and the median of
 the rounds' ratios is printed. The log-probabilities of the two sides are compared too.
@@ -29,7 +30,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-CASES = ("requests", "choice", "stride")
+CASES = ("requests", "choice", "stride", "lean")
+WINDOWED = {"stride", "lean"}
 
 
 def main() -> None:
@@ -74,7 +76,7 @@ def main() -> None:
 
 def compare(arguments: argparse.Namespace, case: str, work: Path) -> dict[str, Any]:
     """Both sides in turn; the peer's batch size is chosen before."""
-    batches = arguments.peer_batches if case != "stride" else [1]
+    batches = arguments.peer_batches if case not in WINDOWED else [1]
     trials = {batch: run(arguments, case, "peer", work, batch) for batch in batches} if len(batches) > 1 else {}
     batch = min(trials, key=lambda b: trials[b]["seconds"]) if trials else batches[0]
     rounds = [
@@ -97,7 +99,7 @@ def compare(arguments: argparse.Namespace, case: str, work: Path) -> dict[str, A
 
 def run(arguments: argparse.Namespace, case: str, side: str, work: Path, batch: int) -> dict[str, Any]:
     """One side in a fresh process."""
-    python = arguments.peer_python if side == "peer" and case != "stride" else sys.executable
+    python = arguments.peer_python if side == "peer" and case not in WINDOWED else sys.executable
     options = {"--cases": case, "--side": side, "--work": work, "--peer-batch": batch}
     options |= {"--precision": arguments.precision, "--threads": arguments.threads, "--stride": arguments.stride}
     command = [python, __file__, *(str(part) for pair in options.items() for part in pair)]
@@ -140,7 +142,9 @@ def prepare(arguments: argparse.Namespace, work: Path) -> None:
         choice += [(context, " " + piece(int(random.integers(2, 12)))) for _ in range(4)]
     text = " ".join(words[: 2_000 + arguments.windows * arguments.stride * 2])
     ids = tokenizer.encode(text)[: model.config.context + arguments.windows * arguments.stride]
-    (work / "asked.json").write_text(json.dumps({"requests": requests, "choice": choice, "stride": ids}))
+    (work / "asked.json").write_text(
+        json.dumps({"requests": requests, "choice": choice, "stride": ids, "lean": ids})
+    )
 
 
 def serve(arguments: argparse.Namespace) -> None:
@@ -150,7 +154,7 @@ def serve(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(arguments.threads)
     (case,) = arguments.cases
     asked = json.loads((arguments.work / "asked.json").read_text())[case]
-    name = f"{arguments.side}_{'stride' if case == 'stride' else 'pairs'}"
+    name = f"{arguments.side}_{'stride' if case in WINDOWED else 'pairs'}"
     seconds, scores = globals()[name](arguments, asked)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
     print(json.dumps({"seconds": seconds, "peak_mb": peak, "scores": scores}))
@@ -209,10 +213,18 @@ def peer_stride(arguments: argparse.Namespace, ids: list[int]) -> tuple[float, l
         while end < whole.shape[1]:
             start, end = end, min(whole.shape[1], end + (context if end == 1 else stride))
             window = whole[:, max(0, end - 1 - context) : end - 1]
-            logits = model(window, logits_to_keep=end - start).logits[0].float()
-            scores = logits.log_softmax(-1).gather(1, whole[0, start:end, None])
-            total += float(scores.double().sum())
-    return time.perf_counter() - started, [total]
+            if arguments.cases == ["lean"]:
+                logits = model(window, logits_to_keep=end - start).logits[0].float()
+                scores = logits.log_softmax(-1).gather(1, whole[0, start:end, None])
+                total += float(scores.double().sum())
+            else:
+                # The model shifts labels itself: the window with its last target, all but the new ones hidden.
+                window = whole[:, max(0, end - context) : end]
+                labels = window.clone()
+                labels[:, : start - end] = -100
+                total -= float(model(window, labels=labels).loss) * (end - start)
+    # A plain window holds its last target too, one token of context less: its score is another one.
+    return time.perf_counter() - started, [total if arguments.cases == ["lean"] else math.nan]
 
 
 if __name__ == "__main__":
