@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -162,7 +163,7 @@ def test_progress_tells_the_truth(path: str) -> None:
     rng = random.Random(3)
     text = " ".join("".join(rng.choices("abcdefgh", k=7)) for _ in range(3000))
     Tokenizer.train([text], vocab_size=1257, progress=recorder)
-    assert recorder.stages["count words"][-1] == len(text)
+    assert recorder.stages["count words"][-1] == len(text) == recorder.totals["count words"]
     assert recorder.totals["learn merges"] == 1000
     learned = recorder.stages["learn merges"]
     assert learned == sorted(learned)
@@ -214,3 +215,23 @@ def test_missing_and_empty_sources_are_named(tmp_path: Path) -> None:
     (tmp_path / "binary.txt").write_bytes(b"\x00\x01\x02")
     with pytest.raises(DataError, match="binary file"):
         Tokenizer.train(tmp_path / "binary.txt")
+
+
+def test_iterators_are_read_once_and_not_held(path: str) -> None:
+    alive = 0
+
+    class Text(str):
+        __slots__ = ()
+
+        def __del__(self) -> None:
+            nonlocal alive
+            alive -= 1
+
+    def texts() -> Iterator[str]:
+        nonlocal alive
+        for number in range(500):
+            alive += 1
+            yield Text(f"text number {number} of the iterator\n")
+            assert alive < 20
+
+    assert Tokenizer.train(texts(), vocab_size=270).vocabulary_size == 270

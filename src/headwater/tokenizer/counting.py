@@ -34,7 +34,7 @@ BLOCK_BYTES = 1 << 16
 _THREADS = 4
 # No letter, number or space lies beyond this code point.
 _LAST_LETTER = 0x32400
-_TEXT_SUFFIXES = {".txt", ".text", ".md", ".tokens", ".csv", ".tsv", ".json", ".jsonl", ".raw"}
+_TEXT_SUFFIXES = {".txt", ".text", ".md", ".rst", ".tokens", ".raw"}
 # The last place of a block where both kinds of pre-split have a border: between a visible character and a
 # space.
 _LAST_BORDER = re.compile(r".*\S(?=[ \n])", re.DOTALL)
@@ -42,29 +42,38 @@ _LAST_BORDER = re.compile(r".*\S(?=[ \n])", re.DOTALL)
 Sources = str | Path | Iterable[str | Path]
 
 
-def list_sources(sources: Sources) -> list[Path | str]:
-    """Each source as a path that exists or as a text.
+def as_source(given: str | Path) -> Path | str:
+    """A source as a path that exists or as a text: a string is a path when it names something that exists.
 
-    A string is a path when it names something that exists. Raises DataError for what looks like a path and is
-    none.
+    Raises DataError for what looks like a path and is none.
     """
-    given = [sources] if isinstance(sources, str | Path) else list(sources)
-    found: list[Path | str] = []
-    for source in given:
-        if isinstance(source, str) and (len(source) > 1000 or "\n" in source):
-            found.append(source)
-            continue
-        path = Path(source)
-        exists = bool(str(source)) and path.exists()
-        if exists:
-            found.append(path)
-        elif isinstance(source, Path) or (path.suffix in _TEXT_SUFFIXES and not re.search(r"\s", source)):
-            raise DataError(
-                f"{path} does not exist", expected="a corpus, a text file or a folder of text files"
-            )
+    if isinstance(given, str) and (len(given) > 1000 or "\n" in given):
+        return given
+    path = Path(given)
+    if str(given) and path.exists():
+        return path
+    if isinstance(given, str) and (path.suffix not in _TEXT_SUFFIXES or re.search(r"\s", given)):
+        return given
+    raise DataError(f"{path} does not exist", expected="a corpus, a text file or a folder of text files")
+
+
+def known_bytes(sources: Sources) -> int | None:
+    """How many bytes there are to read, where files tell it before they are read."""
+    if not isinstance(sources, str | Path | list | tuple):
+        return None
+    total = 0
+    for source in map(as_source, _each(sources)):
+        if isinstance(source, str):
+            total += len(source.encode("utf-8", "replace"))
+        elif (source / MANIFEST).is_file():
+            return None
         else:
-            found.append(source)
-    return found
+            total += sum(path.stat().st_size for path in source_files(source))
+    return total
+
+
+def _each(sources: Sources) -> Iterable[str | Path]:
+    return [sources] if isinstance(sources, str | Path) else sources
 
 
 def source_files(path: Path) -> list[Path]:
@@ -93,7 +102,7 @@ def read_blocks(sources: Sources, separators: Sequence[str] = ()) -> Iterator[st
 
 
 def _blocks(sources: Sources) -> Iterator[str]:
-    for source in list_sources(sources):
+    for source in map(as_source, _each(sources)):
         if isinstance(source, str):
             to_bytes([source])
             yield source
@@ -124,10 +133,11 @@ def _file_blocks(path: Path) -> Iterator[str]:
                     repair=f"Convert it, as with: iconv -f latin1 -t utf-8 {path} > converted.txt",
                 ) from None
             line += text.count("\n")
+            before = max(len(rest) - 1, 0)
             rest += text
             if not data:
                 break
-            border = _LAST_BORDER.match(rest)
+            border = _LAST_BORDER.match(rest, before)
             if border is not None:
                 yield rest[: border.end()].removeprefix("\ufeff")
                 rest = rest[border.end() :]

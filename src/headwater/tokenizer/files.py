@@ -94,14 +94,26 @@ def _assemble(
 def _added_tokens(folder: Path) -> dict[str, int]:
     """Special tokens that the other files of a Hugging Face folder name."""
     added: dict[str, int] = {}
-    if (folder / "tokenizer_config.json").is_file():
-        decoder = read_json(folder / "tokenizer_config.json").get("added_tokens_decoder", {})
-        added |= {entry["content"]: int(index) for index, entry in decoder.items()}
-    if (folder / "added_tokens.json").is_file():
-        added |= read_json(folder / "added_tokens.json")
-    if (folder / "tokenizer.json").is_file():
-        added |= _added(read_json(folder / "tokenizer.json"))
-    return added
+    config = _object(folder / "tokenizer_config.json")
+    for index, entry in _part(config, "added_tokens_decoder", folder / "tokenizer_config.json").items():
+        added[entry["content"] if isinstance(entry, dict) else entry] = int(index)
+    added |= _object(folder / "added_tokens.json")
+    return added | _added(_object(folder / "tokenizer.json"))
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """A JSON object; empty where there is no such file."""
+    content = read_json(path) if path.is_file() else {}
+    if not isinstance(content, dict):
+        raise DataError(f"{path} holds a JSON {type(content).__name__}", expected="an object")
+    return content
+
+
+def _part(content: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
+    part = content.get(key) or {}
+    if not isinstance(part, dict):
+        raise DataError(f"{path} has {key} as a JSON {type(part).__name__}", expected="an object")
+    return part
 
 
 def _added(content: Mapping[str, Any]) -> dict[str, int]:

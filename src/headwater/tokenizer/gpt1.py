@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -34,6 +34,7 @@ _PLAIN = re.compile(r"(')?([A-Za-z]*[a-z])(?:([.:])?(')?|('s))|([A-Za-z]+)")
 _ASCII_REPAIR = re.compile(r"[&\x00-\x08\x0b-\x1f\x7f]")
 # What makes ftfy's repair of a line depend on more than single characters.
 _CONTEXT = re.compile(r"[&\r\x1b\x0c\x85\u2028\u2029\ud800-\udfff]")
+_BLOCK = 1 << 15
 # ftfy cuts longer lines at this many characters.
 _LONGEST_LINE = 1_000_000
 
@@ -48,8 +49,8 @@ class WordCodec:
             self.token_bytes[index] = name.encode()
         self._newline = array("I", [vocabulary.ids[NEWLINE]]).tobytes()
         self._splitter: WordSplitter | None = None
-        # Ids as the bytes of an array; None for a chunk whose words may depend on its neighbours.
-        self._chunks: dict[str, bytes | None] = {}
+        # Ids as the bytes of an array; chunks whose words may depend on their neighbours are not among them.
+        self._chunks: dict[str, bytes] = {}
         self._words: dict[str, bytes] = {}
         self._model: Any = None
 
@@ -90,14 +91,16 @@ class WordCodec:
         if len(self._chunks) > REMEMBERED:
             self._chunks.clear()
             self._words.clear()
+        parts: list[bytes] = []
         for chunk in chunks:
-            if chunk not in self._chunks:
+            ids = self._chunks.get(chunk)
+            if ids is None:
                 words = self._splitter.split_chunk(chunk)
-                self._chunks[chunk] = None if words is None else self._merge(words)
-        parts = [self._chunks[chunk] for chunk in chunks]
-        if None in parts:
-            return self._merge(self._splitter.split_line(chunks))
-        return b"".join(parts)  # type: ignore[arg-type]
+                if words is None:
+                    return self._merge(self._splitter.split_line(chunks))
+                ids = self._chunks[chunk] = self._merge(words)
+            parts.append(ids)
+        return b"".join(parts)
 
     def _merge(self, words: list[str]) -> bytes:
         """Ids of lower-case words, each merged by itself."""
@@ -156,36 +159,52 @@ class WordSplitter:
         )
         self._cases = frozenset(rules)
 
-    def standard_lines(self, text: str) -> list[str]:
-        """The lines of the text repaired and standardised, but for the amount of white space."""
-        if not (text.isascii() and _ASCII_REPAIR.search(text) is None):
-            text = "".join(self._repaired_lines(text))
-            for character, plainer in _PLAINER.items():
-                text = text.replace(character, plainer)
-        for sign in _SIGNS:
-            if sign in text:
-                # A run stays together: its signs come to be exactly two spaces apart, as nothing else does.
-                text = text.replace(sign, f" {sign} ")
-                while (apart := f"{sign}  {sign}") in text:
-                    text = text.replace(apart, sign + sign)
-        return text.split("\n")
+    def standard_lines(self, text: str) -> Iterator[str]:
+        """The lines of the text repaired and standardised, but for the amount of white space and empty lines."""
+        for block in self._repaired_blocks(text):
+            if not block.isascii():
+                for character, plainer in _PLAINER.items():
+                    block = block.replace(character, plainer)
+            for sign in _SIGNS:
+                if sign in block:
+                    # A run stays together: its signs come to be exactly two spaces apart, as nothing else
+                    # does.
+                    block = block.replace(sign, f" {sign} ")
+                    while (apart := f"{sign}  {sign}") in block:
+                        block = block.replace(apart, sign + sign)
+            yield from block.split("\n")
 
-    def _repaired_lines(self, text: str) -> list[str]:
-        """The lines of the text, line breaks included, as ftfy repairs them."""
+    def _repaired_blocks(self, text: str) -> Iterator[str]:
+        """The text as ftfy repairs it, in blocks of whole lines that fit a processor's cache."""
+        if text.isascii() and _ASCII_REPAIR.search(text) is None:
+            start = 0
+            while start < len(text):
+                end = text.find("\n", start + _BLOCK) + 1 or len(text)
+                yield text[start:end]
+                start = end
+            return
         lines = text.split("\n")
         if max(map(len, lines)) >= _LONGEST_LINE:
-            return [str(self._ftfy.fix_text(text))]
-        repaired: list[str] = []
+            yield self._ftfy.fix_text(text)
+            return
+        plain: list[str] = []
+        size = 0
         markup = False
         for number, line in enumerate(lines, 1):
             # Once a "<" was seen, ftfy takes the text for markup and leaves entities alone.
             markup = markup or "<" in line
             segment = line + "\n" if number < len(lines) else line
-            if line.isascii() and _ASCII_REPAIR.search(line) is None:
-                repaired.append(segment)
-            else:
-                repaired.append(self._repair(segment, markup))
-        return repaired
+            clean = line.isascii() and _ASCII_REPAIR.search(line) is None
+            if clean:
+                plain.append(segment)
+                size += len(segment)
+                if size < _BLOCK:
+                    continue
+            yield "".join(plain)
+            if not clean:
+                yield self._repair(segment, markup)
+            plain, size = [], 0
+        yield "".join(plain)
 
     def _repair(self, segment: str, markup: bool) -> str:
         """A line as ftfy.fix_text gives it within its text; ftfy is asked only where a line may need it."""

@@ -48,7 +48,7 @@ class WordCounts:
 def learn_merges(
     words: WordCounts, alphabet_size: int, new_tokens: int, progress: Progress = SILENT
 ) -> npt.NDArray[np.int32]:
-    """Merges in order of rank, (merges, 3): ids of left, right and merged; `new_tokens` new ones, or all there are.
+    """Merges in order of rank, (merges, 3): ids of left, right and merged; as many as there are.
 
     New tokens are numbered from `alphabet_size`. Progress advances by the number of new tokens.
     `words.symbols` is overwritten, as a copy of it would be a good part of all memory.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
-from headwater.tokenizer.counting import list_sources
+from headwater.tokenizer.counting import as_source
 from headwater.tokenizer.files import write_files
 from headwater.tokenizer.tokenizer import Tokenizer
 from headwater.tokenizer.train import learn_vocabulary
@@ -28,7 +28,8 @@ def train_tokenizer(
     A folder that is already there, made from the same text with the same settings, is opened as it is. Raises
     UsageError when `vocab_size` is too small for the alphabet, DataError for text that cannot be read.
     """
-    list_sources(sources)  # a path that does not exist is named before anything else happens
+    for source in map(Path, sources):
+        as_source(source)  # one that does not exist is named before anything else happens
     names = ["source"] if len(sources) == 1 else [f"source {number + 1}" for number in range(len(sources))]
     config = {"kind": kind, "vocab_size": vocab_size, "special_tokens": list(special_tokens)}
     stage = Stage(
@@ -38,6 +39,8 @@ def train_tokenizer(
         progress.note(f"{out} is already there, complete")
         return Tokenizer.load(out)
     with stage.write() as work:
-        vocabulary = learn_vocabulary(sources, kind, vocab_size, special_tokens, progress=progress)
+        vocabulary = learn_vocabulary(
+            list(map(Path, sources)), kind, vocab_size, special_tokens, progress=progress
+        )
         write_files(vocabulary, work)
     return Tokenizer(vocabulary)

@@ -16,6 +16,7 @@ from headwater.tokenizer.counting import (
     Sources,
     count_byte_words,
     count_character_words,
+    known_bytes,
     read_blocks,
 )
 from headwater.tokenizer.merges import WordCounts, learn_merges
@@ -42,7 +43,7 @@ def learn_vocabulary(
     """The vocabulary that the text of `sources` gives; see `Tokenizer.train`."""
     specials = list(dict.fromkeys([*([END_OF_TEXT] if kind == "gpt2" else []), *special_tokens]))
     texts = read_blocks(sources, specials)
-    progress.start("count words", unit="bytes")
+    progress.start("count words", total=known_bytes(sources), unit="bytes")
     if kind == "gpt2":
         tokens = [BYTE_CHARACTERS[byte] for byte in BYTE_ORDER]
         room = _room(vocab_size, len(tokens) + len(specials), "256 bytes", len(specials))
