@@ -15,6 +15,7 @@ from headwater.errors import DataError, FolderError
 from headwater.storage import read_json, read_text, write_json, write_text
 from headwater.tokenizer.vocabulary import (
     END_OF_TEXT,
+    NEWLINE,
     TASK_TOKENS,
     UNKNOWN,
     WORD_END,
@@ -78,13 +79,16 @@ def _assemble(
     merges: str,
     first_line: int,
 ) -> Vocabulary:
-    kind: Kind = "gpt1" if any(right.endswith(WORD_END) for _, right in pairs) or UNKNOWN in ids else "gpt2"
-    specials = [END_OF_TEXT, *TASK_TOKENS, *added] if kind == "gpt2" else [*TASK_TOKENS, *added]
+    # The newline is the one token that no other tokenizer spells so.
+    kind: Kind = "gpt1" if NEWLINE in ids else "gpt2"
+    specials = {*TASK_TOKENS, *added} | ({END_OF_TEXT} if kind == "gpt2" else set())
+    if kind == "gpt1":
+        specials.discard(UNKNOWN)
     return check(
         kind,
         {**ids, **added},
         pairs,
-        sorted(set(specials) - {UNKNOWN}, key=lambda name: added.get(name, ids.get(name, -1))),
+        sorted(specials, key=lambda name: added.get(name, ids.get(name, -1))),
         vocabulary_name=vocabulary,
         merges_name=merges,
         first_line=first_line,
