@@ -91,6 +91,8 @@ class Funnel:
 def run_steps(documents: Iterable[Document], steps: Iterable[Step], funnel: Funnel) -> Iterator[Document]:
     """Stream the documents that all steps let pass."""
     steps = list(steps)
+    for step in steps:
+        funnel.removed.setdefault(step.name, {})  # so that steps stand in their order
     for document in documents:
         _count(funnel.read, document)
         for step in steps:
