@@ -46,6 +46,13 @@ def test_the_papers_bound_holds_on_a_million_strangers_in_little_memory() -> Non
     assert bloom.memory <= 1.2 * least
 
 
+@pytest.mark.parametrize("count", [1, 8, 100, 3000])
+def test_the_bound_holds_for_few_items_too(count: int) -> None:
+    bloom = BloomFilter(count, 1e-8)
+    bloom.add(hashes(5, count))
+    assert not bloom.contains(hashes(6, 1_000_000)).any()
+
+
 SPACELESS = (
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
     r"\uf900-\ufaff\U00020000-\U0003ffff]"

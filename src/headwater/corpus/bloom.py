@@ -17,6 +17,8 @@ Hashes = NDArray[np.uint64]
 
 MEMORY = 1.15
 _BLOCK = 512  # bits; a place is a block and a bit inside it, so that filters beyond 2^32 bits are reached
+# In fewer blocks the bits of two items coincide too often: double hashing has no more ways than places squared.
+_FEWEST_BLOCKS = 1024
 _TOGETHER = 1 << 15  # items whose cache lines fit a core's own cache
 _STEP = np.uint64(0xD6E8FEB86659FD93)
 
@@ -27,7 +29,7 @@ class BloomFilter:
     def __init__(self, capacity: int, bound: float) -> None:
         least = math.log(1 / bound) / math.log(2) ** 2  # bits an item
         self.capacity, self.bound, self.items = capacity, bound, 0
-        self._blocks = max(1, math.ceil(max(1, capacity) * least * MEMORY / _BLOCK))
+        self._blocks = max(_FEWEST_BLOCKS, math.ceil(max(1, capacity) * least * MEMORY / _BLOCK))
         an_item = self._blocks * _BLOCK / max(1, capacity)
         self.bits_an_item = next(k for k in range(1, 65) if (1 - math.exp(-k / an_item)) ** k <= bound)
         self._bytes = np.zeros(self._blocks * _BLOCK // 8, dtype=np.uint8)
