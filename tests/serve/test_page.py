@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -40,9 +41,11 @@ class Browser:
 
     def __init__(self, profile: Path) -> None:
         assert CHROMIUM is not None
-        read_theirs, self._write = os.pipe()
-        self._read, write_theirs = os.pipe()
-        # The protocol's pipe is descriptors 3 and 4 of the browser.
+        # The protocol's pipe is descriptors 3 and 4 of the browser; here its ends get numbers out of their way.
+        ends = [end for pipe in (os.pipe(), os.pipe()) for end in pipe]
+        read_theirs, self._write, self._read, write_theirs = (fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in ends)
+        for end in ends:
+            os.close(end)
         command = f'exec "$0" "$@" 3<&{read_theirs} 4>&{write_theirs} {read_theirs}<&- {write_theirs}>&-'
         self._process = subprocess.Popen(
             ["bash", "-c", command, CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "about:blank"],

@@ -2,7 +2,7 @@
 
 A text prompt is encoded as it stands, special tokens in it being plain text; no prompt at all is
 `<|endoftext|>`. `logprobs` are the model's own, before temperature, filters and bias. With `echo` they begin with
-the prompt's, its first token having none. `<|endoftext|>` ends a text and is no part of it.
+the prompt's, its first token having none. `<|endoftext|>` ends a text: one of the tokens, but no part of `text`.
 """
 
 from __future__ import annotations
@@ -89,12 +89,11 @@ class Answer:
         """One event as a chunk."""
         finished = None if event.finished is None else ("length" if event.finished == "length" else "stop")
         piece = self._piece(event.text, finished)
-        end = event.token is None or event.token == self._tokenizer.end_of_text
         if self._body.return_token_ids:
-            piece["token_ids"] = [] if end else [event.token]
+            piece["token_ids"] = [] if event.token is None else [event.token]
         if self._body.logprobs is not None:
             piece["logprobs"] = self._empty_logprobs()
-            if event.token is not None and not end:
+            if event.token is not None:
                 self._add(piece["logprobs"], event.token, event.alternatives, self._length)
         if event.token is not None:
             self.tokens.append(event.token)

@@ -1,0 +1,66 @@
+"""lm-evaluation-harness 0.4 reads the same log-likelihoods from the server as the library gives offline."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headwater as hw
+
+PROGRAM = """
+import json, sys
+from lm_eval.api.instance import Instance
+from lm_eval.models.openai_completions import LocalCompletionsAPI
+
+if __name__ == "__main__":
+    url, folder, pairs = sys.argv[1], sys.argv[2], json.load(open(sys.argv[3]))
+    lm = LocalCompletionsAPI(
+        model="base", base_url=url + "/v1/completions", tokenizer=folder, tokenizer_backend="huggingface",
+        max_length=65, num_concurrent=int(sys.argv[5]), batch_size=1,
+    )
+    asked = [Instance("loglikelihood", {}, tuple(pair), number) for number, pair in enumerate(pairs)]
+    written = [Instance("generate_until", {}, ("the river", {"until": ["z"], "max_gen_toks": 8}), 0)]
+    json.dump([lm.loglikelihood(asked), lm.generate_until(written)], open(sys.argv[4], "w"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("concurrent", [1, 4])
+def test_the_harness_reads_the_same_numbers(
+    server: Any, base_folder: Path, tmp_path: Path, concurrent: int
+) -> None:
+    python = os.environ.get("HEADWATER_LM_EVAL")
+    if python is None and importlib.util.find_spec("lm_eval") is None:
+        pytest.skip(
+            "needs lm_eval 0.4 with its extra `api`: install it, or set HEADWATER_LM_EVAL to a Python with it"
+        )
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    pairs = [("the river", " runs"), ("a stone lies", " in the river"), ("", "the sea"), ("the sea. ", "a stone")]
+    pairs += [("the river runs to the sea. " * 20, "a stone"), ("a", " river runs to the sea")]
+    (tmp_path / "pairs.json").write_text(json.dumps(pairs), encoding="utf-8")
+    command = [python or sys.executable, str(program), server.url, str(base_folder)]
+    command += [str(tmp_path / "pairs.json"), str(tmp_path / "found.json"), str(concurrent)]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if "ModuleNotFoundError" in ran.stderr:
+        pytest.skip(f"lm_eval lacks a package: {ran.stderr.strip().splitlines()[-1]}")
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    found, written = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    lm = hw.load(base_folder)
+    encoded = [lm.scorer.encode_pair(*pair) for pair in pairs]
+    # Through an API the harness keeps the last 64 tokens of a pair, where the model could read 64 and score a 65th.
+    kept = [([*context, *rest][-64 : -len(rest)], rest) for context, rest in encoded]
+    for (value, greedy), (expected, expected_greedy), pair in zip(
+        found, lm.scorer.score_ids(kept), pairs, strict=True
+    ):
+        assert value == pytest.approx(expected, abs=1e-4), pair
+        assert greedy == expected_greedy, pair
+    assert written == [lm.generate("the river", temperature=0, max_tokens=8, stop=["z", "<|endoftext|>"])]
