@@ -35,9 +35,7 @@ DOCUMENT_CHARACTERS = 2000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["encode", "gpt1", "train"])
     parser.add_argument("--text", type=Path, nargs="+", required=True)
     parser.add_argument("--megabytes", type=float, default=20)
@@ -66,9 +64,7 @@ def main() -> None:
 def write_text(options: argparse.Namespace) -> None:
     """Join the texts, cut at the size asked for; repeat them if they are too short."""
     wanted = int(options.megabytes * 1e6)
-    joined = "\n".join(path.read_text(encoding="utf-8") for path in options.text).replace(
-        "<|endoftext|>", "\n"
-    )
+    joined = "\n".join(path.read_text(encoding="utf-8") for path in options.text).replace("<|endoftext|>", "\n")
     data = joined.encode()
     if len(data) < wanted:
         print(f"{len(data) / 1e6:.1f} MB of distinct text, repeated to {options.megabytes:g} MB")

@@ -85,9 +85,7 @@ def test_plain_chunks_are_split_as_spacy_does(small: Tokenizer, english: Any, da
         st.text(st.sampled_from("aeimnstdlvrDSTM"), min_size=1, max_size=4),
         st.sampled_from([case for case in sorted(english.rules) if case.isalpha() and case.isascii()]),
     )
-    shape = st.sampled_from(
-        ["{}", "'{}", "{}.", "{}:", "{}'", "{}'s", "{}.'", "{}:'", "'{}.'", "'{}'s", "'{}:"]
-    )
+    shape = st.sampled_from(["{}", "'{}", "{}.", "{}:", "{}'", "{}'s", "{}.'", "{}:'", "'{}.'", "'{}'s", "'{}:"])
     text = " ".join(data.draw(st.lists(st.builds(str.format, shape, letters), min_size=1, max_size=4)))
     assert small.encode(text) == reference.encode_gpt1(text, small.vocabulary, english)
 
@@ -125,9 +123,7 @@ def test_fast_path_on_chosen_texts(small: Tokenizer, english: Any, text: str) ->
 @pytest.mark.slow
 def test_very_long_line_is_repaired_as_ftfy_does(small: Tokenizer, english: Any) -> None:
     text = "schÃ¶n “ok” " * 100_000 + "\nend"
-    assert small.encode(text[:1_000_050]) == reference.encode_gpt1(
-        text[:1_000_050], small.vocabulary, english
-    )
+    assert small.encode(text[:1_000_050]) == reference.encode_gpt1(text[:1_000_050], small.vocabulary, english)
 
 
 def test_what_was_remembered_changes_nothing(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:

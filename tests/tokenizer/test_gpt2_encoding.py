@@ -59,9 +59,7 @@ def tiktokens(original: Tokenizer) -> Any:
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    st.lists(st.one_of(PIECES, st.text(st.characters(exclude_categories=("Cs",)))), max_size=12).map("".join)
-)
+@given(st.lists(st.one_of(PIECES, st.text(st.characters(exclude_categories=("Cs",)))), max_size=12).map("".join))
 def test_original_ids_are_tiktokens(original: Tokenizer, tiktokens: Any, text: str) -> None:
     assert original.encode(text) == tiktokens.encode_ordinary(text)
     text = text.replace("!", "<|endoftext|>")

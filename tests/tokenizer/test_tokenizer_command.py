@@ -34,9 +34,7 @@ def test_encode_and_decode_are_inverse(folder: Path, capsys: pytest.CaptureFixtu
     assert [int(i) for i in ids.split()] == Tokenizer.load(folder).encode("the theme")
     assert main(["tokenizer", "decode", ids, "--tokenizer", str(folder)]) == 0
     assert capsys.readouterr().out == "the theme\n"
-    assert (
-        main(["tokenizer", "encode", "<pad>", "--tokenizer", str(folder), "--allow-special", "--json"]) == 0
-    )
+    assert main(["tokenizer", "encode", "<pad>", "--tokenizer", str(folder), "--allow-special", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["ids"] == [269]
 
 

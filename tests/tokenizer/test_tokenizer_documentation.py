@@ -37,9 +37,7 @@ def test_learned_korean_needs_at_most_half_of_gpt2s_tokens(data: Path) -> None:
     korean = data / "train-text" / "korean"
     with (korean / "nsmc_reviews.txt").open(encoding="utf-8") as handle:
         reviews = handle.read(500_000)
-    learned = Tokenizer.train(
-        [reviews, (korean / "kolaw_constitution.txt").read_text("utf-8")], vocab_size=8000
-    )
+    learned = Tokenizer.train([reviews, (korean / "kolaw_constitution.txt").read_text("utf-8")], vocab_size=8000)
     # Articles: another kind of text than the one learned from.
     held_out = (korean / "korquad_dev_wikipedia_ko.txt").read_text(encoding="utf-8")[:100_000]
     original = Tokenizer.load("gpt2")

@@ -115,9 +115,7 @@ def test_sources_of_every_form_give_the_same_vocabulary(tmp_path: Path, path: st
     assert Tokenizer.train(iter(reversed(documents)), vocab_size=300).identity == expected
 
 
-def test_blocks_of_a_file_count_as_the_whole(
-    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_of_a_file_count_as_the_whole(tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "It's   a\n\n tale 안녕 é of  spaces\r\n\tand 12 things!!\n" * 30
     (tmp_path / "text.txt").write_text(text, encoding="utf-8", newline="")
     whole = Tokenizer.train([text], vocab_size=330)
@@ -127,9 +125,7 @@ def test_blocks_of_a_file_count_as_the_whole(
 
 
 def test_special_tokens_come_last_and_are_never_learned(path: str) -> None:
-    tokenizer = Tokenizer.train(
-        ["<pad>abc<|endoftext|>abc<pad>"] * 9, vocab_size=262, special_tokens=["<pad>"]
-    )
+    tokenizer = Tokenizer.train(["<pad>abc<|endoftext|>abc<pad>"] * 9, vocab_size=262, special_tokens=["<pad>"])
     assert tokenizer.special_tokens == {END_OF_TEXT: 258, "<pad>": 259}
     assert list(tokenizer.vocabulary.merges) == [("a", "b"), ("ab", "c")]
 
@@ -186,18 +182,14 @@ def test_stage_writes_the_same_bytes_and_reopens(tmp_path: Path) -> None:
     ("kind", "vocab_size", "message"),
     [("gpt2", 200, "at least 257"), ("gpt1", 5, r"6 characters|at least")],
 )
-def test_vocabulary_too_small_for_its_alphabet(
-    kind: str, vocab_size: int, message: str, tmp_path: Path
-) -> None:
+def test_vocabulary_too_small_for_its_alphabet(kind: str, vocab_size: int, message: str, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("abc cab", encoding="utf-8")
     with pytest.raises(UsageError, match=message):
         train_tokenizer([tmp_path / "text.txt"], tmp_path / "out", kind=kind, vocab_size=vocab_size)  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()
 
 
-def test_text_that_is_not_utf8_is_named_with_its_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "BLOCK_BYTES", 10)
     (tmp_path / "bad.txt").write_bytes("één\n안녕 세계\n".encode() * 3 + b"caf\xe9 au lait\n")
     with pytest.raises(DataError, match=r"bad.txt is not UTF-8: byte 0xe9 in line 7"):

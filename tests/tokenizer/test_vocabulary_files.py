@@ -107,9 +107,7 @@ def test_merges_that_do_not_fit_the_vocabulary_are_named(small: Tokenizer, tmp_p
     small.save(tmp_path)
     merges = (tmp_path / "merges.txt").read_text(encoding="utf-8").split("\n")
     (tmp_path / "merges.txt").write_text("\n".join([*merges[:3], "q q", *merges[3:]]), encoding="utf-8")
-    with pytest.raises(
-        DataError, match=r"merges.txt line 4 merges 'q' and 'q', but 'qq' is not in .*vocab.json"
-    ):
+    with pytest.raises(DataError, match=r"merges.txt line 4 merges 'q' and 'q', but 'qq' is not in .*vocab.json"):
         Tokenizer.load(tmp_path)
 
 
@@ -244,6 +242,5 @@ def test_merges_with_other_line_ends_are_the_same(small: Tokenizer, tmp_path: Pa
     (tmp_path / "merges.txt").write_bytes(merges.replace(b"\n", b"\r\n"))
     assert Tokenizer.load(tmp_path).identity == small.identity
     assert (
-        json.loads((tmp_path / "vocab.json").read_text(encoding="utf-8"))[" ".join(["t"])]
-        == small.encode("t")[0]
+        json.loads((tmp_path / "vocab.json").read_text(encoding="utf-8"))[" ".join(["t"])] == small.encode("t")[0]
     )

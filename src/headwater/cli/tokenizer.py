@@ -14,14 +14,10 @@ from headwater.cli.console import AsJson, Out, emit, say, terminal_progress
 if TYPE_CHECKING:
     from headwater.tokenizer import Comparison, Tokenizer
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Train a tokenizer; encode, decode, compare."
-)
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Train a tokenizer; encode, decode, compare.")
 
 Named = Annotated[str, typer.Option("--tokenizer", help="gpt2, gpt1, or a folder that holds a tokenizer.")]
-Download = Annotated[
-    bool, typer.Option("--download", help="Fetch an original vocabulary that is not at hand.")
-]
+Download = Annotated[bool, typer.Option("--download", help="Fetch an original vocabulary that is not at hand.")]
 AllowSpecial = Annotated[
     bool, typer.Option("--allow-special", help="Read special tokens in the text as such, not as plain text.")
 ]
@@ -93,9 +89,7 @@ def encode(
 
 @app.command()
 def decode(
-    ids: Annotated[
-        str, typer.Argument(metavar="IDS", help="Token ids between spaces or commas; - reads stdin.")
-    ],
+    ids: Annotated[str, typer.Argument(metavar="IDS", help="Token ids between spaces or commas; - reads stdin.")],
     tokenizer: Named = "gpt2",
     download: Download = False,
     as_json: AsJson = False,
@@ -116,9 +110,7 @@ def decode(
 
 @app.command()
 def compare(
-    first: Annotated[
-        str, typer.Argument(metavar="A", help="gpt2, gpt1, or a folder that holds a tokenizer.")
-    ],
+    first: Annotated[str, typer.Argument(metavar="A", help="gpt2, gpt1, or a folder that holds a tokenizer.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="UTF-8 text to compare them on.")],
     download: Download = False,

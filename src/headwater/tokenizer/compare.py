@@ -117,9 +117,7 @@ def _by_script(tokenizer: Tokenizer, words: Counter[str]) -> dict[str, ScriptFig
     for word, tokens in zip(distinct, np.diff(offsets).tolist(), strict=True):
         count = words[word]
         figures = (len((space + word).encode()), tokens, 1, int(tokens > 1))
-        totals[script_of(word)] = [
-            t + count * f for t, f in zip(totals[script_of(word)], figures, strict=True)
-        ]
+        totals[script_of(word)] = [t + count * f for t, f in zip(totals[script_of(word)], figures, strict=True)]
     ordered = sorted(totals.items(), key=lambda item: (-item[1][0], item[0]))
     return {script: ScriptFigures(*figures) for script, figures in ordered}
 

@@ -129,9 +129,7 @@ def _read_tokenizer_json(folder: Path) -> Vocabulary:
     content = read_json(path)
     model = content.get("model") if isinstance(content, dict) else None
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict) or "merges" not in model:
-        raise DataError(
-            f"{path} holds no byte-pair encoding", expected="a tokenizer of GPT-1's or GPT-2's kind"
-        )
+        raise DataError(f"{path} holds no byte-pair encoding", expected="a tokenizer of GPT-1's or GPT-2's kind")
     pairs = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
     for number, pair in enumerate(pairs, 1):
         if len(pair) != 2:
@@ -174,11 +172,7 @@ def tokenizer_json(vocabulary: Vocabulary, *, specials: bool) -> str:
     """
     gpt2 = vocabulary.kind == "gpt2"
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    ids = {
-        token: index
-        for token, index in vocabulary.ids.items()
-        if specials or token not in vocabulary.specials
-    }
+    ids = {token: index for token, index in vocabulary.ids.items() if specials or token not in vocabulary.specials}
     added = _added_entries(vocabulary) if specials else {}
     content = {
         "version": "1.0",

@@ -32,9 +32,7 @@ def train_tokenizer(
         as_source(source)  # one that does not exist is named before anything else happens
     names = ["source"] if len(sources) == 1 else [f"source {number + 1}" for number in range(len(sources))]
     config = {"kind": kind, "vocab_size": vocab_size, "special_tokens": list(special_tokens)}
-    stage = Stage(
-        out, kind="tokenizer", config=config, inputs=dict(zip(names, map(Path, sources), strict=True))
-    )
+    stage = Stage(out, kind="tokenizer", config=config, inputs=dict(zip(names, map(Path, sources), strict=True)))
     if stage.is_complete():
         progress.note(f"{out} is already there, complete")
         return Tokenizer.load(out)

@@ -72,9 +72,7 @@ class Tokenizer:
         return cls(learn_vocabulary(files_or_texts, kind, vocab_size, special_tokens, progress=progress))
 
     @classmethod
-    def from_ranks(
-        cls, ranks: Mapping[bytes, int], special_tokens: Mapping[str, int] | None = None
-    ) -> Tokenizer:
+    def from_ranks(cls, ranks: Mapping[bytes, int], special_tokens: Mapping[str, int] | None = None) -> Tokenizer:
         """A tokenizer of kind gpt2 from tiktoken's form of one: the rank of each token's bytes.
 
         The encoding that the ranks come from must split text by GPT-2's pattern
@@ -214,9 +212,7 @@ class Tokenizer:
 
 def _as_texts(texts: Sequence[str]) -> list[str]:
     if isinstance(texts, str):
-        raise UsageError(
-            "a lone text was given where a list of texts belongs", repair="Use encode, or [text]"
-        )
+        raise UsageError("a lone text was given where a list of texts belongs", repair="Use encode, or [text]")
     return list(texts)
 
 
