@@ -48,9 +48,12 @@ def test_wrong_use_is_status_2_and_one_paragraph(capfd: pytest.CaptureFixture[st
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failure_is_status_1_and_names_the_repair(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["pack", str(tmp_path / "nowhere"), "--tokenizer", str(tmp_path), "--out", str(tmp_path / "k")]) == 1
-    assert "nowhere" in capfd.readouterr().err
+def test_a_failure_is_status_1_and_names_the_repair(
+    tokens: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    tokenizer, out = str(tokens / "tokenizer"), str(tmp_path / "out")
+    assert main(["pack", str(tmp_path / "nowhere"), "--tokenizer", tokenizer, "--out", out]) == 1
+    assert "nowhere does not exist" in capfd.readouterr().err
 
 
 def test_debug_shows_the_traceback_wherever_it_stands(tmp_path: Path) -> None:
