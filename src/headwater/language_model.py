@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args, overload
 
 from headwater.errors import ResourceError, UsageError
-from headwater.inference.compiled import CompiledRunner, supported
+from headwater.inference.compiled import CompiledRunner, CompiledWeights, supported
 from headwater.inference.engine import Engine, Generation
 from headwater.inference.matrices import Precision
 from headwater.inference.network import Network, require_ids
@@ -75,7 +75,7 @@ class LanguageModel:
         self._model: Model | None = model.eval()
         self._reload = reload
         self._lock = threading.RLock()
-        self._network: Network | None = None
+        self._arranged: Network | CompiledWeights | None = None
         self._scorer: Scorer | None = None
         self._engine: Engine | None = None
 
@@ -106,21 +106,12 @@ class LanguageModel:
             return self._model
 
     @property
-    def network(self) -> Network:
-        """The weights at `precision`, arranged for inference."""
-        with self._lock:
-            if self._network is None:
-                self._network = Network(self._transformer(), self.precision)
-                self._let_go()
-            return self._network
-
-    @property
     def scorer(self) -> Scorer:
         """Log-probabilities: see `inference.scorer`."""
         with self._lock:
             if self._scorer is None:
                 plain = self.config.architecture != "transformer"
-                self._scorer = Scorer(self.model if plain else self.network, self.tokenizer)
+                self._scorer = Scorer(self.model if plain else self.arranged, self.tokenizer)
             return self._scorer
 
     @property
@@ -131,13 +122,26 @@ class LanguageModel:
                 self._engine = Engine(self._runner(), self.tokenizer)
             return self._engine
 
+    @property
+    def arranged(self) -> Network | CompiledWeights:
+        """The weights at `precision`, arranged for the compiled kernels where those fit, else for torch."""
+        with self._lock:
+            if self._arranged is None:
+                model = self._transformer()
+                if supported(model):
+                    consume = self._reload is not None
+                    self._arranged = CompiledWeights(model, self.precision, consume=consume)
+                else:
+                    self._arranged = Network(model, self.precision)
+                if self._reload is not None:
+                    self._model = None
+            return self._arranged
+
     def _runner(self) -> Runner:
-        model = self._transformer()
-        if not supported(model):
-            return TorchRunner(self.network, self.slots)
-        runner = CompiledRunner(model, self.precision, self.slots, consume=self._reload is not None)
-        self._let_go()
-        return runner
+        weights = self.arranged
+        if isinstance(weights, CompiledWeights):
+            return CompiledRunner(weights, self.slots)
+        return TorchRunner(weights, self.slots)
 
     def _transformer(self) -> Transformer:
         model = self.model
@@ -146,10 +150,6 @@ class LanguageModel:
                 "this model is an LSTM, which has no cache to generate from", expected="a Transformer"
             )
         return model
-
-    def _let_go(self) -> None:
-        if self._reload is not None:
-            self._model = None
 
     @overload
     def generate(self, prompt: str, **options: Any) -> str: ...

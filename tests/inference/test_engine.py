@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headwater.errors import UsageError
-from headwater.inference.compiled import CompiledRunner, supported
+from headwater.inference.compiled import CompiledRunner, CompiledWeights, supported
 from headwater.inference.engine import Engine, Generation
 from headwater.inference.matrices import Precision
 from headwater.inference.network import Network
@@ -46,7 +46,7 @@ class Case(NamedTuple):
 
     def runner(self) -> Runner:
         if self.compiled:
-            return CompiledRunner(self.model, self.precision, 4)
+            return CompiledRunner(CompiledWeights(self.model, self.precision), 4)
         return TorchRunner(Network(self.model, self.precision), 4)
 
 

@@ -10,9 +10,10 @@
  *   bfloat16  [panel][input / 2][64][2]
  *   int8      [panel][input / 4][64][4], a byte w + 128, one scale an output
  * Inputs of a product ("operands") are float32, bfloat16, or int8 in groups of 64 with a scale each, which keeps
- * a few large values from coarsening the others. Keys and values are float32 or bfloat16:
- *   keys    [slot][head][position / 16][dimension (in pairs for bfloat16)][16]
- *   values  [slot][head][position][64]
+ * a few large values from coarsening the others. Keys and values are float32 or bfloat16, in pages of 16 positions:
+ *   keys    [page][head][dimension (in pairs for bfloat16)][16]
+ *   values  [page][head][16][64]
+ * A slot is one text: a table of its pages in order. Texts that begin alike may share pages.
  * A head has 64 dimensions, as in every GPT-1 and GPT-2, and so is one panel and one group.
  */
 #include <immintrin.h>
@@ -46,19 +47,20 @@ typedef struct {
 } Layer;
 
 typedef struct {
-    int64_t kind, layers, width, heads, positions, pre_norm, threads;
+    int64_t kind, layers, width, heads, pages, pre_norm, threads; /* pages: of a slot, at most */
     double epsilon;
     const void *token_table, *position_table; /* bfloat16 unless kind is FP32 */
     const float *final_weight, *final_bias;   /* or NULL */
     Matrix output;
     const Layer *layer;
+    const int32_t *tables; /* (slots, pages) */
     /* Workspace for as many rows as a call has. */
     float *residual;               /* (rows, width) */
     void *query;                   /* (rows, width), bfloat16 unless kind is FP32 */
     void *operand[2];              /* (rows, width), (rows, 4 width): as wide as the kind's operands */
     float *operand_scale[2];       /* int8: (rows, inputs / 64) */
     int32_t *operand_offset[2];    /* int8: −128 times each group's sum */
-    float *scores;                 /* (threads, 4, positions) */
+    float *scores;                 /* (threads, 4, 16 pages) */
     int32_t *blocks;               /* (rows + 1): where each block of rows for attention begins */
 } Model;
 
@@ -182,6 +184,13 @@ static void end_call(void) { pthread_mutex_unlock(&pool.call); }
 
 typedef struct { __m512 part[4]; } Row64; /* 64 columns of one row */
 
+enum { PAGE = 16 };
+
+/* Where the keys, or values, of one head on a page of a slot begin. */
+ALWAYS int64_t page_start(const Model *m, int64_t slot, int64_t page, int64_t head) {
+    return (m->tables[slot * m->pages + page] * m->heads + head) * PAGE * GROUP;
+}
+
 /* ---- small pieces ---- */
 
 ALWAYS __m512 from_bf16(const uint16_t *values) {
@@ -278,25 +287,24 @@ ALWAYS void deliver(const Target *to, int purpose, int kind, int64_t row, int64_
                 else to_bf16((uint16_t *)m->query + at + 16 * c, y.part[c]);
             return;
         }
-        const int64_t position = to->positions[row];
-        const int64_t base = (to->slots[row] * m->heads + head) * m->positions * GROUP;
+        const int64_t lane = to->positions[row] % PAGE;
+        const int64_t start = page_start(m, to->slots[row], to->positions[row] / PAGE, head);
         if (which == 2) {
-            const int64_t at = base + position * GROUP;
+            const int64_t at = start + lane * GROUP;
             for (int c = 0; c < 4; c++)
                 if (kind == FP32) _mm512_storeu_ps((float *)to->layer->values + at + 16 * c, y.part[c]);
                 else to_bf16((uint16_t *)to->layer->values + at + 16 * c, y.part[c]);
             return;
         }
-        const int64_t at = base + position / 16 * 16 * GROUP, lane = position % 16;
         if (kind == FP32) {
             float line[GROUP];
             for (int c = 0; c < 4; c++) _mm512_storeu_ps(line + 16 * c, y.part[c]);
-            for (int d = 0; d < GROUP; d++) ((float *)to->layer->keys)[at + d * 16 + lane] = line[d];
+            for (int d = 0; d < GROUP; d++) ((float *)to->layer->keys)[start + d * PAGE + lane] = line[d];
         } else {
             uint16_t line[GROUP];
             for (int c = 0; c < 4; c++) to_bf16(line + 16 * c, y.part[c]);
-            uint32_t *tile = (uint32_t *)((uint16_t *)to->layer->keys + at);
-            for (int d = 0; d < GROUP / 2; d++) memcpy(tile + d * 16 + lane, line + 2 * d, 4);
+            uint32_t *page = (uint32_t *)((uint16_t *)to->layer->keys + start);
+            for (int d = 0; d < GROUP / 2; d++) memcpy(page + d * PAGE + lane, line + 2 * d, 4);
         }
     }
 }
@@ -497,29 +505,30 @@ static void normalise(Target *to, const float *weight, const float *bias, int ke
 /* One head of R rows from `row`, all of one slot, at rising positions. */
 ALWAYS void attend(const Target *to, int kind, const int R, int64_t row, int64_t head, float *scores) {
     const Model *m = to->model;
-    const int64_t last = to->positions[row + R - 1], tiles = last / 16 + 1;
-    const int64_t base = (to->slots[row] * m->heads + head) * m->positions * GROUP;
+    const int64_t last = to->positions[row + R - 1], pages = last / PAGE + 1, slot = to->slots[row];
+    const int64_t stride = m->pages * PAGE; /* of the scores of a row */
     const __m512 scale = _mm512_set1_ps(0.125f); /* 1 / √64 */
     const __m512 never = _mm512_set1_ps(-INFINITY);
     const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     __m512 most[4], total[4];
     for (int r = 0; r < R; r++) most[r] = never, total[r] = _mm512_setzero_ps();
-    for (int64_t t = 0; t < tiles; t++) {
+    for (int64_t page = 0; page < pages; page++) {
+        const int64_t start = page_start(m, slot, page, head);
         __m512 s[4];
         for (int r = 0; r < R; r++) s[r] = _mm512_setzero_ps();
         if (kind == FP32) {
-            const float *key = (const float *)to->layer->keys + base + t * 16 * GROUP;
+            const float *key = (const float *)to->layer->keys + start;
             const float *query = (const float *)m->query + row * m->width + head * GROUP;
             for (int d = 0; d < GROUP; d++) {
-                const __m512 k = _mm512_loadu_ps(key + d * 16);
+                const __m512 k = _mm512_loadu_ps(key + d * PAGE);
                 for (int r = 0; r < R; r++)
                     s[r] = _mm512_fmadd_ps(k, _mm512_set1_ps(query[r * m->width + d]), s[r]);
             }
         } else {
-            const uint16_t *key = (const uint16_t *)to->layer->keys + base + t * 16 * GROUP;
+            const uint16_t *key = (const uint16_t *)to->layer->keys + start;
             const uint16_t *query = (const uint16_t *)m->query + row * m->width + head * GROUP;
             for (int d = 0; d < GROUP; d += 2) {
-                const __m512i k = _mm512_loadu_si512(key + d * 16);
+                const __m512i k = _mm512_loadu_si512(key + d * PAGE);
                 for (int r = 0; r < R; r++) {
                     int32_t pair;
                     memcpy(&pair, query + r * m->width + d, 4);
@@ -527,19 +536,19 @@ ALWAYS void attend(const Target *to, int kind, const int R, int64_t row, int64_t
                 }
             }
         }
-        const __m512i position = _mm512_add_epi32(lanes, _mm512_set1_epi32((int)(t * 16)));
+        const __m512i position = _mm512_add_epi32(lanes, _mm512_set1_epi32((int)(page * PAGE)));
         for (int r = 0; r < R; r++) {
             const __mmask16 seen =
                 _mm512_cmple_epi32_mask(position, _mm512_set1_epi32(to->positions[row + r]));
             s[r] = _mm512_mask_mul_ps(never, seen, s[r], scale);
             most[r] = _mm512_max_ps(most[r], s[r]);
-            _mm512_storeu_ps(scores + r * m->positions + t * 16, s[r]);
+            _mm512_storeu_ps(scores + r * stride + page * PAGE, s[r]);
         }
     }
     for (int r = 0; r < R; r++) {
         most[r] = _mm512_set1_ps(_mm512_reduce_max_ps(most[r]));
-        for (int64_t t = 0; t < tiles; t++) {
-            float *s = scores + r * m->positions + t * 16;
+        for (int64_t page = 0; page < pages; page++) {
+            float *s = scores + r * stride + page * PAGE;
             const __m512 e = exponential(_mm512_sub_ps(_mm512_loadu_ps(s), most[r]));
             total[r] = _mm512_add_ps(total[r], e);
             _mm512_storeu_ps(s, e);
@@ -548,13 +557,17 @@ ALWAYS void attend(const Target *to, int kind, const int R, int64_t row, int64_t
     __m512 sum[4][4];
     for (int r = 0; r < R; r++)
         for (int c = 0; c < 4; c++) sum[r][c] = _mm512_setzero_ps();
-    for (int64_t p = 0; p <= last; p++) {
-        __m512 v[4];
-        for (int c = 0; c < 4; c++)
-            v[c] = load_table(to->layer->values, kind == FP32 ? FP32 : BF16, base + p * GROUP + 16 * c);
-        for (int r = 0; r < R; r++) {
-            const __m512 e = _mm512_set1_ps(scores[r * m->positions + p]);
-            for (int c = 0; c < 4; c++) sum[r][c] = _mm512_fmadd_ps(e, v[c], sum[r][c]);
+    for (int64_t page = 0; page < pages; page++) {
+        const int64_t start = page_start(m, slot, page, head);
+        const int64_t count = page == pages - 1 ? last % PAGE + 1 : PAGE;
+        for (int64_t p = 0; p < count; p++) {
+            __m512 v[4];
+            for (int c = 0; c < 4; c++)
+                v[c] = load_table(to->layer->values, kind == FP32 ? FP32 : BF16, start + p * GROUP + 16 * c);
+            for (int r = 0; r < R; r++) {
+                const __m512 e = _mm512_set1_ps(scores[r * stride + page * PAGE + p]);
+                for (int c = 0; c < 4; c++) sum[r][c] = _mm512_fmadd_ps(e, v[c], sum[r][c]);
+            }
         }
     }
     for (int r = 0; r < R; r++) {
@@ -576,7 +589,7 @@ ALWAYS void attend_kind(const Target *to, int kind, int64_t rows, int64_t row, i
 
 static void attend_item(const Target *to, int64_t item, int thread) {
     const Model *m = to->model;
-    float *scores = m->scores + thread * 4 * m->positions;
+    float *scores = m->scores + thread * 4 * m->pages * PAGE;
     const int64_t block = item / m->heads, head = item % m->heads;
     const int64_t row = m->blocks[block], rows = m->blocks[block + 1] - row;
     switch (m->kind) {
@@ -602,8 +615,9 @@ static void attention(Target *to, int64_t rows) {
 
 /* ---- the whole ---- */
 
-/* Fill the caches at every row's position; of the first `wanted` rows give the logits, (wanted, padded outputs).
- * A slot's positions before those of its rows are filled. */
+/* Fill the caches at every row's position; of the first `wanted` rows give the logits, (wanted, padded outputs), or,
+ * where `logits` is NULL, leave the last hidden states in `residual`. A slot's positions before those of its rows are
+ * filled, if need be by other rows of the same call. */
 void headwater_forward(const Model *m, const int32_t *tokens, const int32_t *slots, const int32_t *positions,
                        int64_t rows, int64_t wanted, float *logits) {
     const Operand narrow = {m->operand[0], m->operand_scale[0], m->operand_offset[0], m->width};
@@ -631,9 +645,9 @@ void headwater_forward(const Model *m, const int32_t *tokens, const int32_t *slo
         if (!m->pre_norm) normalise(&to, l->norm_2_weight, l->norm_2_bias, 1, rows);
     }
     if (wanted > 0) {
-        if (m->pre_norm) normalise(&to, m->final_weight, m->final_bias, 0, wanted);
+        if (m->pre_norm) normalise(&to, m->final_weight, m->final_bias, logits == NULL, wanted);
         to.logits = logits;
-        multiply(to_logits, &to, &m->output, &narrow, wanted);
+        if (logits) multiply(to_logits, &to, &m->output, &narrow, wanted);
     }
     end_call();
 }
@@ -644,14 +658,18 @@ static void round_row(const Target *to, int64_t row, int thread) {
         Row64 x;
         for (int c = 0; c < 4; c++)
             x.part[c] = _mm512_loadu_ps(to->given + row * to->out.inputs + group * GROUP + 16 * c);
-        store_operand(&to->out, INT8, row, group, x);
+        switch (to->model->kind) {
+        case FP32: store_operand(&to->out, FP32, row, group, x); break;
+        case BF16: store_operand(&to->out, BF16, row, group, x); break;
+        case INT8: store_operand(&to->out, INT8, row, group, x); break;
+        }
     }
 }
 
-/* One int8 matrix by itself: y = x Wᵀ + b for (rows, inputs) float32 -> (rows, padded outputs). */
-void headwater_product(const Matrix *a, const float *x, int64_t rows, int8_t *values, float *scales, int32_t *offsets,
-                       float *y, int64_t threads) {
-    const Model m = {.kind = INT8, .threads = threads};
+/* One matrix by itself: y = x Wᵀ + b for (rows, inputs) float32 -> (rows, padded outputs). */
+void headwater_product(const Matrix *a, int64_t kind, const float *x, int64_t rows, void *values, float *scales,
+                       int32_t *offsets, float *y, int64_t threads) {
+    const Model m = {.kind = kind, .threads = threads};
     const Operand operand = {values, scales, offsets, a->inputs};
     Target to = {.model = &m, .out = operand, .given = x, .logits = y};
     begin_call(threads);

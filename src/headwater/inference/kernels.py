@@ -53,14 +53,12 @@ class Model(ctypes.Structure):
     """The whole model and its workspace."""
 
     _fields_ = (
-        *(
-            (name, ctypes.c_int64)
-            for name in ("kind", "layers", "width", "heads", "positions", "pre_norm", "threads")
-        ),
+        *((name, ctypes.c_int64) for name in ("kind", "layers", "width", "heads", "pages", "pre_norm", "threads")),
         ("epsilon", ctypes.c_double),
         *((name, ctypes.c_void_p) for name in ("token_table", "position_table", "final_weight", "final_bias")),
         ("output", Matrix),
         ("layer", ctypes.POINTER(Layer)),
+        ("tables", ctypes.c_void_p),
         ("residual", ctypes.c_void_p),
         ("query", ctypes.c_void_p),
         ("operand", ctypes.c_void_p * 2),
@@ -99,6 +97,7 @@ def library() -> ctypes.CDLL | None:
     loaded.headwater_product.restype = None
     loaded.headwater_product.argtypes = [
         ctypes.POINTER(Matrix),
+        ctypes.c_int64,
         ctypes.c_void_p,
         ctypes.c_int64,
         *[ctypes.c_void_p] * 4,

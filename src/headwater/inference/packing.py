@@ -20,8 +20,9 @@ from headwater.model.attention import attend
 
 # Rows of one pack: enough for efficient matrix products, few enough for their results to stay small.
 PACK_ROWS = 2_048
-# A shared start shorter than this is cheaper computed again than kept apart.
-_SHARED_ROWS = 12
+# Shared starts are counted in whole steps of this: what is shorter is cheaper computed again than kept apart, and
+# keys and values lie in pages of as many positions.
+_STEP = 16
 
 
 @dataclass(slots=True)
@@ -51,6 +52,7 @@ class Pack:
     branches: list[Branch] = field(default_factory=list)
     members: list[int] = field(default_factory=list)
     paths: list[npt.NDArray[np.int64]] = field(default_factory=list)  # the rows of each member, in order
+    ends: list[Branch] = field(default_factory=list)  # the branch on which each member ends
 
     def add(self, ids: list[int], depth: int, parent: Branch | None) -> Branch:
         """New rows for `ids`, which stand at positions `depth` and on."""
@@ -78,6 +80,7 @@ def packs(inputs: Sequence[list[int]]) -> Iterator[Pack]:
 
 def _laid_out(members: list[int], inputs: list[list[int]]) -> Pack:
     pack = Pack(members=members, paths=[np.empty(len(ids), dtype=np.int64) for ids in inputs])
+    pack.ends = [Branch(0, 0, None)] * len(inputs)
     shared = [_shared(a, b) for a, b in itertools.pairwise(inputs)]
     # (first member, one past the last, how much of their start has rows already, the branch that has them)
     work: list[tuple[int, int, int, Branch | None]] = [(0, len(inputs), 0, None)]
@@ -86,10 +89,11 @@ def _laid_out(members: list[int], inputs: list[list[int]]) -> Pack:
         # What all of [low, high) share: sorted as they are, the least that two neighbours share.
         common = min([len(inputs[low]), *shared[low : high - 1]])
         alone = high - low == 1
-        if alone or common - depth >= _SHARED_ROWS:
+        if alone or common > depth:
             parent = pack.add(inputs[low][depth:common], depth, parent)
             for member in range(low, high):
                 pack.paths[member][depth:common] = np.arange(parent.first, parent.last)
+                pack.ends[member] = parent
             depth = common
         if not alone:
             cuts = [low, *(m + 1 for m in range(low, high - 1) if shared[m] <= common), high]
@@ -103,7 +107,7 @@ def _shared(a: list[int], b: list[int]) -> int:
     """How many tokens two windows have in common at their start; 0 where that is too few to keep apart."""
     limit = min(len(a), len(b))
     if a[:limit] == b[:limit]:
-        return limit if limit >= _SHARED_ROWS else 0
+        return limit // _STEP * _STEP
     low, high = 0, limit  # a[:low] == b[:low], a[:high] != b[:high]
     while high - low > 1:
         middle = (low + high) // 2
@@ -111,7 +115,7 @@ def _shared(a: list[int], b: list[int]) -> int:
             low = middle
         else:
             high = middle
-    return low if low >= _SHARED_ROWS else 0
+    return low // _STEP * _STEP
 
 
 class BranchAttention:

@@ -13,15 +13,19 @@ papers leave window and stride open (GPT-2 section 3.1; `rolling` takes both).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from headwater.errors import DataError, MismatchError, UsageError
+from headwater.inference.compiled import CompiledPacks, CompiledWeights, supported
+from headwater.inference.matrices import Precision
 from headwater.inference.network import Network, require_ids
 from headwater.inference.packing import PACK_ROWS, BranchAttention, Pack, packs
+from headwater.model.config import ModelConfig
 from headwater.model.loss import score_tokens
 from headwater.model.transformer import Transformer
 from headwater.tokenizer import Tokenizer
@@ -44,11 +48,46 @@ class Window(NamedTuple):
     targets: list[int]  # at least one, at most as many as inputs
 
 
+class PackNetwork(Protocol):
+    """What computes packs: the compiled kernels, or torch."""
+
+    config: ModelConfig
+
+    def hidden(self, pack: Pack, kept: npt.NDArray[np.int64]) -> Tensor:
+        """The last hidden states of the rows `kept`, (kept, width) float32, valid until the next call."""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(rows, width) float32 -> (rows, rows of the output matrix) float32."""
+        ...
+
+
+class TorchPacks:
+    """Packs in torch: any device."""
+
+    def __init__(self, network: Network) -> None:
+        self.network, self.config = network, network.config
+
+    def hidden(self, pack: Pack, kept: npt.NDArray[np.int64]) -> Tensor:
+        """See PackNetwork."""
+        device = self.network.device
+        return self.network.hidden(
+            torch.tensor(pack.ids, device=device),
+            torch.tensor(pack.positions, device=device),
+            BranchAttention(pack.branches),
+            keep=torch.from_numpy(kept).to(device),
+        )
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """See PackNetwork."""
+        return self.network.logits(hidden)
+
+
 class Scorer:
     """Scores text with one model and its tokenizer.
 
-    model: a Transformer, whose dtype decides the precision, a `Network`, which has its own, or any module with
-    `hidden`, `output_matrix` and `config`.
+    model: a Transformer, whose dtype decides the precision, a `Network` or `CompiledWeights`, which have their
+    own, or any module with `hidden`, `output_matrix` and `config`.
     """
 
     def __init__(self, model: Any, tokenizer: Tokenizer) -> None:
@@ -60,9 +99,14 @@ class Scorer:
                 f"the tokenizer has {tokenizer.vocabulary_size:,} tokens, the model {self.vocabulary:,} rows",
                 repair="Use the tokenizer that the model was trained with",
             )
+        self._network: PackNetwork | None = None
         if isinstance(model, Transformer):
-            model = Network(model)
-        self._network = model if isinstance(model, Network) else None
+            precision: Precision = "bf16" if model.tokens.weight.dtype == torch.bfloat16 else "fp32"
+            model = CompiledWeights(model, precision) if supported(model) else Network(model, precision)
+        if isinstance(model, CompiledWeights):
+            self._network = CompiledPacks(model)
+        elif isinstance(model, Network):
+            self._network = TorchPacks(model)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """For each (context, continuation): log P(continuation | context), and whether greedy decoding gives it.
@@ -194,17 +238,12 @@ class Scorer:
         return TokenScores(scores.log_probability.cpu().numpy(), scores.is_greedy.cpu().numpy())
 
 
-def _score_pack(network: Network, pack: Pack, wanted: Sequence[list[int]]) -> TokenScores:
+def _score_pack(network: PackNetwork, pack: Pack, wanted: Sequence[list[int]]) -> TokenScores:
     """Scores of all `wanted`, one list a member of the pack, one behind the other."""
     rows = np.concatenate([path[-len(mine) :] for path, mine in zip(pack.paths, wanted, strict=True)])
     targets = np.concatenate([np.asarray(mine) for mine in wanted])
     kept, place = np.unique(rows, return_inverse=True)  # a row that several members read is projected once
-    hidden = network.hidden(
-        torch.tensor(pack.ids, device=network.device),
-        torch.tensor(pack.positions, device=network.device),
-        BranchAttention(pack.branches),
-        keep=torch.from_numpy(kept).to(network.device),
-    )
+    hidden = network.hidden(pack, kept)
     log_probability = np.empty(len(targets), dtype=np.float32)
     is_greedy = np.empty(len(targets), dtype=np.bool_)
     order = np.argsort(place, kind="stable")
