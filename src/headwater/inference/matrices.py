@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from headwater.errors import UsageError
 from headwater.inference import kernels
 from headwater.inference.panels import PANEL, PanelInt8
 from headwater.inference.rounding import to_int8
@@ -33,7 +34,9 @@ class Matrix(Protocol):
 def arrange(weight: Tensor, bias: Tensor | None, precision: Precision) -> Matrix:
     """The matrix (out, in) and its bias (out,) at a precision."""
     if precision == "int8":
-        library = kernels.library() if weight.device.type == "cpu" else None
+        if weight.device.type != "cpu":
+            raise UsageError(f"int8 on {weight.device.type}", expected="a CPU", repair="Use precision bf16 there")
+        library = kernels.library()
         if library is not None and weight.shape[1] % PANEL == 0:
             return PanelInt8(library, weight, bias)
         return Int8(weight, bias)

@@ -12,6 +12,7 @@ papers leave window and stride open (GPT-2 section 3.1; `rolling` takes both).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -84,7 +85,7 @@ class TorchPacks:
 
 
 class Scorer:
-    """Scores text with one model and its tokenizer.
+    """Scores text with one model and its tokenizer. Calls are safe from several threads.
 
     model: a Transformer, whose dtype decides the precision, a `Network` or `CompiledWeights`, which have their
     own, or any module with `hidden`, `output_matrix` and `config`.
@@ -100,6 +101,7 @@ class Scorer:
                 repair="Use the tokenizer that the model was trained with",
             )
         self._network: PackNetwork | None = None
+        self._lock = threading.Lock()  # a network has one workspace
         if isinstance(model, Transformer):
             precision: Precision = "bf16" if model.tokens.weight.dtype == torch.bfloat16 else "fp32"
             model = CompiledWeights(model, precision) if supported(model) else Network(model, precision)
@@ -207,6 +209,10 @@ class Scorer:
 
     @torch.inference_mode()
     def _run(self, parts: Sequence[Window]) -> list[TokenScores]:
+        with self._lock:
+            return self._run_alone(parts)
+
+    def _run_alone(self, parts: Sequence[Window]) -> list[TokenScores]:
         results: dict[int, TokenScores] = {}
         if self._network is None:
             groups = [(group, self._score_padded([parts[i] for i in group])) for group in _by_length(parts)]
