@@ -93,6 +93,8 @@ def classifier_folder(base_folder: Path, tmp_path_factory: pytest.TempPathFactor
 def server(base_folder: Path, classifier_folder: Path) -> Iterator[Running]:
     running = start("--model", f"base={base_folder}", "--model", f"classes={classifier_folder}")
     yield running
+    said = running.process.poll()
+    assert said is None, running.process.stderr.read() if running.process.stderr else said
     assert running.stop() == 0
 
 

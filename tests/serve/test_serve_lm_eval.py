@@ -56,7 +56,7 @@ def test_the_harness_reads_the_same_numbers(
     found, written = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
     lm = hw.load(base_folder)
     encoded = [lm.scorer.encode_pair(*pair) for pair in pairs]
-    # Through an API the harness keeps the last 64 tokens of a pair, where the model could read 64 and score a 65th.
+    # Through an API the harness keeps the last 64 tokens of a pair; the model could read 64 and score a 65th.
     kept = [([*context, *rest][-64 : -len(rest)], rest) for context, rest in encoded]
     for (value, greedy), (expected, expected_greedy), pair in zip(
         found, lm.scorer.score_ids(kept), pairs, strict=True

@@ -256,7 +256,7 @@ def read_prompts(served: Served, given: Any, param: str) -> list[Prompt]:
 
 
 def _check_ids(served: Served, ids: list[int], param: str, context: bool = True) -> None:
-    vocabulary, longest = served.lm.engine.vocabulary, served.model.config.context
+    vocabulary, longest = served.lm.engine.vocabulary, served.lm.config.context
     if not ids:
         raise Problem(400, f"{param} has no tokens; expected at least one.", param=param)
     wrong = next((token for token in ids if token >= vocabulary), None)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import signal
 import socket
+import sys
 from pathlib import Path
 
 from headwater.errors import ResourceError, UsageError
 from headwater.progress import SILENT, Progress
 from headwater.serve.limits import Keys, Limits, is_loopback
+
+# How long the event loop may keep the interpreter while the engine's thread waits for it: a step is not to begin
+# late because sixteen answers are being written.
+_SWITCH_SECONDS = 0.0005
 
 
 def serve(
@@ -61,6 +66,7 @@ def serve(
         progress.finish(f"{', '.join(served.name for served in opened)} at {address}")
         # uvicorn raises the signal that stopped it once more when it is done: a server that was told to stop, and
         # did, has not failed.
+        sys.setswitchinterval(_SWITCH_SECONDS)
         before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             uvicorn.Server(config).run(sockets=[listening])

@@ -58,9 +58,10 @@ class Served:
 
     @property
     def model(self) -> Transformer:
-        """The Transformer itself."""
-        assert isinstance(self.lm.model, Transformer)
-        return self.lm.model
+        """The Transformer itself, which generating alone does not keep in memory: only the second thread asks."""
+        model = self.lm.model
+        assert isinstance(model, Transformer)
+        return model
 
     def require_head(self) -> FineTuned:
         """The fine-tuned model; raises Problem for a model without a head."""
@@ -105,7 +106,7 @@ def _open(name: str, place: str, precision: str, slots: int) -> Served:
         exact = "fp32" if precision == "auto" else precision
         lm = LanguageModel(fine_tuned.model.model, fine_tuned.tokenizer, precision=exact, slots=slots)
         served = Served(name, lm, fine_tuned)
-    if not isinstance(served.lm.model, Transformer):
+    if served.lm.config.architecture != "transformer":
         raise UsageError(f"{place} is an LSTM, which cannot be served", expected="a Transformer")
     _ = served.lm.engine  # its caches are made now, not at the first request
     return served

@@ -23,7 +23,7 @@ _PARTS = {"entail": "[premise, hypothesis]", "similarity": "[first, second]"}
 
 def card(served: Served) -> dict[str, Any]:
     """A model as /v1/models shows it."""
-    config, head = served.model.config, served.fine_tuned
+    config, head = served.lm.config, served.fine_tuned
     return {
         "id": served.name,
         "object": "model",
@@ -40,8 +40,8 @@ def card(served: Served) -> dict[str, Any]:
 
 async def embed(served: Served, body: EmbeddingRequest, limits: Limits) -> dict[str, Any]:
     """/v1/embeddings."""
-    if body.dimensions is not None and body.dimensions != served.model.config.width:
-        width = served.model.config.width
+    if body.dimensions is not None and body.dimensions != served.lm.config.width:
+        width = served.lm.config.width
         raise Problem(400, f"dimensions is not supported; this model's vectors have {width}.", param="dimensions")
     prompts = await asyncio.to_thread(read_prompts, served, body.input, "input")
     total = _count(served, prompts, "input", limits)
@@ -59,7 +59,7 @@ async def embed(served: Served, body: EmbeddingRequest, limits: Limits) -> dict[
 
 
 def _count(served: Served, prompts: list[Prompt], param: str, limits: Limits) -> int:
-    context = served.model.config.context
+    context = served.lm.config.context
     longest = max(len(prompt.ids) for prompt in prompts)
     if longest > context:
         raise Problem(

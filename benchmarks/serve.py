@@ -1,0 +1,293 @@
+"""The server beside its own engine, and under a crowd whose connections break.
+
+    python benchmarks/serve.py                                    # speed
+    python benchmarks/serve.py --load --seconds 300 --clients 200 # holding up
+
+Speed: --clients stream --tokens each from a server, and the engine alone continues as many in a process of its
+own; the two take turns, and the ratio is of medians over --rounds. The time between tokens is what a client sees.
+`start` is from the command to the first answer; idle memory is the resident set of each after its first text.
+
+Load: --clients ask again and again for --seconds, streamed or not, and --drop of them leave under way. Every
+answer must be whole, or an error with a name; 429 counts as one, and its client waits as it is told. Memory is
+read every second; `growth` is the mean of its last fifth over that of its second fifth.
+
+Without --model, a model of --preset with random weights. Prints one JSON object with --json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+PROMPT = "the river runs to the sea. "
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--preset", default="gpt2-small")
+    parser.add_argument("--precision", default="auto")
+    parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--load", action="store_true")
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--drop", type=float, default=0.1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--engine", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.engine:
+        engine_alone(options)
+        return
+    with tempfile.TemporaryDirectory() as work:
+        options.model = options.model or make_model(options.preset, Path(work) / "model")
+        result = asyncio.run(load(options) if options.load else speed(options))
+    if options.json:
+        print(json.dumps(result))
+    else:
+        for name, value in result.items():
+            print(f"{name:28} {value:,.3f}" if isinstance(value, float) else f"{name:28} {value}")
+
+
+def make_model(name: str, folder: Path) -> Path:
+    import headwater as hw
+    from headwater.model import build_model, preset
+    from headwater.model.folder import save_model
+
+    folder.mkdir()
+    tokenizer = hw.Tokenizer.train([PROMPT], kind="gpt2", vocab_size=270, special_tokens=["<|endoftext|>"])
+    save_model(build_model(preset(name), seed=1), folder, tokenizer=tokenizer)
+    return folder
+
+
+class Server:
+    """A process of `headwater serve`, and the seconds until it answered its first request."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        command = [sys.executable, "-m", "headwater", "serve", "--model", str(options.model), "--port", "0"]
+        slots = 8 if options.load else options.clients
+        command += ["--precision", options.precision, "--max-concurrency", str(slots)]
+        environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
+        self.began = time.monotonic()
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if found := re.search(r"http://([\d.]+):(\d+)", line):
+                self.host, self.port = found[1], int(found[2])
+                return
+        raise SystemExit("the server did not start")
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+    async def post(self, body: dict[str, Any]) -> AsyncIterator[bytes]:
+        """The lines of an answer, its status line first. Leaving early closes the connection."""
+        reader, writer = await asyncio.open_connection(self.host, self.port)
+        data = json.dumps(body).encode()
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: {self.host}\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Connection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+        try:
+            while line := await reader.readline():
+                yield line
+        finally:
+            writer.close()
+
+
+def resident(process: int) -> float:
+    """Mebibytes of a process in memory."""
+    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+    found = re.search(r"VmRSS:\s+(\d+)", status)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def body_of(tokens: int, seed: int, stream: bool = True) -> dict[str, Any]:
+    return {"prompt": PROMPT, "max_tokens": tokens, "min_tokens": tokens, "seed": seed, "stream": stream}
+
+
+async def speed(options: argparse.Namespace) -> dict[str, Any]:
+    server = Server(options)
+    try:
+        async for _ in server.post(body_of(1, 0)):
+            pass
+        start = time.monotonic() - server.began
+        server_memory = resident(server.process.pid)
+        command = [sys.executable, __file__, "--engine", "--model", str(options.model), "--precision"]
+        command += [options.precision, "--clients", str(options.clients), "--tokens", str(options.tokens)]
+        environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
+        alone = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        assert alone.stdin is not None
+        assert alone.stdout is not None
+        engine_memory = float(alone.stdout.readline())
+        engine, served, gaps = [], [], []
+        for number in range(options.rounds + 1):  # the first warms up
+            print(number, file=alone.stdin, flush=True)
+            rate = float(alone.stdout.readline())
+            found, between = await stream_all(server, options, number)
+            if number:
+                engine.append(rate)
+                served.append(found)
+                gaps += between
+        alone.stdin.close()
+        alone.wait(60)
+    finally:
+        status = server.stop()
+    gaps.sort()
+    median = statistics.median(gaps)
+    late = gaps[int(0.99 * len(gaps))]
+    return {
+        "clients": options.clients,
+        "engine tokens/s": statistics.median(engine),
+        "server tokens/s": statistics.median(served),
+        "server / engine": statistics.median(served) / statistics.median(engine),
+        "between tokens, median ms": 1000 * median,
+        "between tokens, p99 ms": 1000 * late,
+        "p99 / median": late / median,
+        "start to first answer s": start,
+        "idle memory, server MiB": server_memory,
+        "idle memory, engine MiB": engine_memory,
+        "server / engine memory": server_memory / engine_memory,
+        "exit status": status,
+    }
+
+
+async def stream_all(server: Server, options: argparse.Namespace, number: int) -> tuple[float, list[float]]:
+    """Tokens a second of all clients together, and the times between the tokens of each."""
+    gaps: list[float] = []
+
+    async def one(client: int) -> int:
+        times = [
+            time.monotonic()
+            async for line in server.post({**body_of(options.tokens, number * 1000 + client), "logprobs": 0})
+            if line.startswith(b"data: {")
+        ]
+        gaps.extend(b - a for a, b in pairwise(times))
+        return len(times)
+
+    began = time.monotonic()
+    counts = await asyncio.gather(*(one(client) for client in range(options.clients)))
+    return sum(counts) / (time.monotonic() - began), gaps
+
+
+def engine_alone(options: argparse.Namespace) -> None:
+    import headwater as hw
+
+    lm = hw.load(options.model, precision=options.precision, slots=options.clients)
+    lm.generate(PROMPT, max_tokens=1)
+    print(resident(os.getpid()), flush=True)
+    for line in sys.stdin:
+        began = time.monotonic()
+        running = [
+            lm.submit(
+                PROMPT,
+                max_tokens=options.tokens,
+                min_tokens=options.tokens,
+                seed=int(line) * 1000 + client,
+                alternatives=0,
+            )
+            for client in range(options.clients)
+        ]
+        for generation in running:
+            generation.wait()
+        print(options.clients * options.tokens / (time.monotonic() - began), flush=True)
+
+
+async def load(options: argparse.Namespace) -> dict[str, Any]:
+    server = Server(options)
+    outcomes: Counter[str] = Counter()
+    memory: list[float] = []
+    until = time.monotonic() + options.seconds
+
+    async def client(number: int) -> None:
+        chance = random.Random(options.seed * 1_000_003 + number)
+        while time.monotonic() < until:
+            tokens = chance.randint(1, options.tokens)
+            leaves = chance.random() < options.drop
+            after = chance.randint(0, 12)
+            stream = chance.random() < 0.7
+            outcome, wait = await ask(
+                server, body_of(tokens, chance.getrandbits(30), stream), after if leaves else None
+            )
+            outcomes[outcome] += 1
+            await asyncio.sleep(wait * chance.uniform(0.8, 1.2))
+
+    async def watch() -> None:
+        while time.monotonic() < until:
+            await asyncio.sleep(1)
+            memory.append(resident(server.process.pid))
+
+    try:
+        await asyncio.gather(watch(), *(client(number) for number in range(options.clients)))
+        left = [1]
+        for _ in range(100):
+            left = await running(server)
+            if not any(left):
+                break
+            await asyncio.sleep(0.1)
+    finally:
+        status = server.stop()
+    fifth = max(1, len(memory) // 5)
+    return {
+        "seconds": options.seconds,
+        "clients": options.clients,
+        **{f"outcome {name}": count for name, count in sorted(outcomes.items())},
+        "wrong": sum(count for name, count in outcomes.items() if name.startswith("wrong")),
+        "memory MiB": statistics.mean(memory[-fifth:]),
+        "growth": statistics.mean(memory[-fifth:]) / statistics.mean(memory[fifth : 2 * fifth] or memory[:1]),
+        "left behind": sum(left),
+        "exit status": status,
+    }
+
+
+async def ask(server: Server, body: dict[str, Any], leave_after: int | None) -> tuple[str, float]:
+    """What came of one request, and the seconds to wait before the next."""
+    lines: list[bytes] = []
+    try:
+        answer = server.post(body)
+        async for line in answer:
+            lines.append(line)
+            if leave_after is not None and len(lines) > leave_after:
+                await answer.aclose()  # type: ignore[attr-defined]
+                return "left", 0.0
+    except OSError as error:
+        return f"wrong: {type(error).__name__}", 0.0
+    text = b"".join(lines).decode()
+    if text.startswith("HTTP/1.1 200"):
+        done = "data: [DONE]" in text if body["stream"] else '"finish_reason":"length"' in text
+        return ("answered" if done else "wrong: cut short"), 0.0
+    if text.startswith("HTTP/1.1 429") and (found := re.search(r"retry-after: (\d+)", text)):
+        return "told to wait", float(found[1])
+    return f"wrong: {text[:40]!r}", 0.0
+
+
+async def running(server: Server) -> list[int]:
+    """Continuations that still run or wait."""
+    reader, writer = await asyncio.open_connection(server.host, server.port)
+    writer.write(f"GET /metrics HTTP/1.1\r\nHost: {server.host}\r\nConnection: close\r\n\r\n".encode())
+    text = (await reader.read()).decode()
+    writer.close()
+    return [int(count) for count in re.findall(r"headwater_(?:running|waiting)\{.*\} (\d+)", text)]
+
+
+if __name__ == "__main__":
+    main()
