@@ -22,6 +22,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -100,19 +101,19 @@ def candidate_pairs(
     Documents that are `gone` already, (documents,) bool, take no part. Of a group with one key each document is
     paired with the first and with the one before it.
     """
-    arrays = [np.load(path, mmap_mode="r", allow_pickle=False) for path in signatures]
-    arrays = [array for array in arrays if len(array)]
-    total = sum(map(len, arrays))
+    lengths = [len(np.load(path, mmap_mode="r", allow_pickle=False)) for path in signatures]
+    total = sum(lengths)
     if not total:
         return
-    starts = np.cumsum([0, *map(len, arrays)])
+    starts = np.cumsum([0, *lengths]).tolist()
     partitions = -(-total // PARTITION_KEYS)
     edges = [int(2**64 * part / partitions) for part in range(partitions + 1)]
-    for band in range(arrays[0].shape[1]):
+    bands = np.load(signatures[0], mmap_mode="r", allow_pickle=False).shape[1]
+    for band in range(bands):
         for low, high in pairwise(edges):
             chosen = [
-                _in_range(array, band, int(start), low, high)
-                for array, start in zip(arrays, starts[:-1], strict=True)
+                _in_range(path, band, start, low, high)
+                for path, start in zip(signatures, starts[:-1], strict=True)
             ]
             keys = np.concatenate([keys for keys, _ in chosen])
             numbers = np.concatenate([numbers for _, numbers in chosen])
@@ -135,20 +136,27 @@ def find_duplicates(
     `read_texts` gives (number, text) of the documents asked for, in ascending order; `scratch` is a file to use;
     documents that are `gone` already, (documents,) bool, take no part.
     """
-    found = list(candidate_pairs(signatures, gone))
-    if not found:
+    # A pair as one number, the smaller document above: half the memory of two, and one sort finds repetitions.
+    found = np.empty(0, np.uint64)
+    for pairs in candidate_pairs(signatures, gone):
+        coded = pairs[:, 0].astype(np.uint64) << np.uint64(32) | pairs[:, 1].astype(np.uint64)
+        found = np.union1d(found, coded)
+    if not len(found):
         return {}
-    pairs = np.unique(np.concatenate(found), axis=0)
-    wanted = np.unique(pairs)
+    firsts, seconds = found >> np.uint64(32), found & np.uint64(0xFFFFFFFF)
+    wanted = np.union1d(firsts, seconds)
     sets = _ShingleFile(scratch, len(wanted))
     maker = MinHash()
     for _, text in read_texts(wanted.tolist()):
         sets.append(maker.shingles(text))
-    sets.close()
-    places = np.searchsorted(wanted, pairs).tolist()
-    similar = [(a, b) for a, b in places if jaccard(sets[a], sets[b]) >= similarity]
+    sets.finish()
+    similar = (
+        (a, b)
+        for a, b in zip(np.searchsorted(wanted, firsts), np.searchsorted(wanted, seconds), strict=True)
+        if jaccard(sets[a], sets[b]) >= similarity
+    )
     groups: dict[int, list[int]] = {}
-    for place, first in clusters(similar).items():
+    for place, first in clusters((int(a), int(b)) for a, b in similar).items():
         groups.setdefault(first, [first]).append(place)
     duplicates: dict[int, int] = {}
     for group in groups.values():
@@ -191,7 +199,7 @@ class _ShingleFile:
 
     def __init__(self, path: Path, count: int) -> None:
         self._path = path
-        self._handle = path.open("wb")
+        self._handle: IO[bytes] = path.open("wb")
         self._ends = np.zeros(count + 1, np.int64)
         self._count = 0
 
@@ -200,21 +208,23 @@ class _ShingleFile:
         self._count += 1
         self._ends[self._count] = self._ends[self._count - 1] + len(shingles)
 
-    def close(self) -> None:
+    def finish(self) -> None:
         self._handle.close()
-        size = self._ends[-1]
-        self._array = np.memmap(self._path, np.uint64, "r", shape=(int(size),)) if size else np.empty(0, np.uint64)
+        self._handle = self._path.open("rb")
 
     def remove(self) -> None:
-        del self._array  # a mapped file cannot be removed everywhere
+        self._handle.close()
         self._path.unlink()
 
     def __getitem__(self, number: int) -> Keys:
-        return self._array[self._ends[number] : self._ends[number + 1]]
+        begin, end = self._ends[number], self._ends[number + 1]
+        self._handle.seek(int(begin) * 8)
+        return np.frombuffer(self._handle.read(int(end - begin) * 8), np.uint64)
 
 
-def _in_range(array: Keys, band: int, start: int, low: int, high: int) -> tuple[Keys, npt.NDArray[np.int64]]:
-    keys = np.asarray(array[:, band])
+def _in_range(path: Path, band: int, start: int, low: int, high: int) -> tuple[Keys, npt.NDArray[np.int64]]:
+    # Opened anew each time: pages of a mapped file count as memory until it is closed.
+    keys = np.array(np.load(path, mmap_mode="r", allow_pickle=False)[:, band])
     chosen = (keys >= np.uint64(max(low, 1))) & (keys <= np.uint64(high - 1))
     return keys[chosen], np.flatnonzero(chosen) + start
 
