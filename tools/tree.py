@@ -1,7 +1,7 @@
 """The tree in the README: every module of the package with the first phrase of its docstring.
 
-    python tools/tree.py --check README.md …    fails when a README shows another tree than the real one
-    python tools/tree.py --write README.md …    puts the real one in
+python tools/tree.py --check README.md …    fails when a README shows another tree than the real one
+python tools/tree.py --write README.md …    puts the real one in
 """
 
 from __future__ import annotations
@@ -11,14 +11,20 @@ import sys
 from pathlib import Path
 
 START, END = "<!-- tree -->", "<!-- /tree -->"
+LONGEST, SHORTEST = 84, 24  # characters of a phrase
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "headwater"
 
 
 def phrase(path: Path) -> str:
-    """The first line of a module's docstring, up to its first full stop."""
+    """The first line of a module's docstring up to its first full stop; of a long one, its first clause."""
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return docstring.split("\n")[0].split(". ")[0].rstrip(".")
+    text = docstring.split("\n")[0].split(". ")[0].rstrip(".")
+    for border in (": ", "; ", ", "):
+        head, _, _ = text.partition(border)
+        if len(text) > LONGEST and len(head) > SHORTEST:
+            text = head
+    return text.rstrip(",:")
 
 
 def tree() -> str:
