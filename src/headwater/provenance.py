@@ -101,9 +101,7 @@ class Stage:
         if not self.out.exists():
             return None
         if not self.out.is_dir():
-            raise FolderError(
-                f"{self.out} is a file", expected="a folder to write", repair="Choose another --out"
-            )
+            raise FolderError(f"{self.out} is a file", expected="a folder to write", repair="Choose another --out")
         if not (self.out / MANIFEST).exists():
             if any(self.out.iterdir()):
                 raise FolderError(

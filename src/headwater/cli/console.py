@@ -25,9 +25,7 @@ Out = Annotated[Path, typer.Option("--out", help="Folder to write.", show_defaul
 Seed = Annotated[int, typer.Option("--seed", help="Every random choice comes from it.", min=0)]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", help="Set any configuration key, as --set key=value. Repeatable.", metavar="KEY=VALUE"
-    ),
+    typer.Option("--set", help="Set any configuration key, as --set key=value. Repeatable.", metavar="KEY=VALUE"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on stdout.")]
 Limit = Annotated[int | None, typer.Option("--limit", help="Use only the first N items.", min=1)]
