@@ -19,6 +19,7 @@ import headwater as hw
 from headwater.finetune.examples import Columns, Labels
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.head import TaskModel
+from headwater.finetune.inputs import Task
 from headwater.model import build_model, preset
 from headwater.model.folder import save_model
 
@@ -75,23 +76,34 @@ def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def classifier_folder(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def task_folders(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A fine-tuned folder of each kind, its weights random, by task."""
     tokenizer = hw.Tokenizer.load(base_folder).with_task_tokens()
     config = preset("gpt2-pico", vocabulary=tokenizer.vocabulary_size, context=64, init_deviation=0.1)
-    labels = Labels(target="class", names=["sea", "stone"])
-    model = TaskModel(build_model(config, seed=2), "classify", labels.outputs, dropout=0.1)
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.head.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator))
-    folder = tmp_path_factory.mktemp("classifier")
-    FineTuned(model.eval(), tokenizer, "classify", labels, Columns()).save(folder)
-    return folder
+    meanings: dict[Task, Labels] = {
+        "classify": Labels(target="class", names=["sea", "stone"]),
+        "entail": Labels(target="class", names=["no", "yes"]),
+        "similarity": Labels(target="score", levels=[0.0, 1.0, 2.0]),
+        "choice": Labels(target="answer", first_answer=1),
+    }
+    folders = {}
+    for task, labels in meanings.items():
+        model = TaskModel(build_model(config, seed=2), task, labels.outputs, dropout=0.1)
+        generator = torch.Generator().manual_seed(3)
+        with torch.no_grad():
+            for parameter in model.head.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
+        folders[task] = tmp_path_factory.mktemp(task)
+        FineTuned(model.eval(), tokenizer, task, labels, Columns()).save(folders[task])
+    return {**folders}
 
 
 @pytest.fixture(scope="session")
-def server(base_folder: Path, classifier_folder: Path) -> Iterator[Running]:
-    running = start("--model", f"base={base_folder}", "--model", f"classes={classifier_folder}")
+def server(base_folder: Path, task_folders: dict[str, Path]) -> Iterator[Running]:
+    """The base model as `base`, the classifier as `classes`, the others by their task."""
+    named = {"base": base_folder, "classes": task_folders["classify"], **task_folders}
+    del named["classify"]
+    running = start(*(part for name, folder in named.items() for part in ("--model", f"{name}={folder}")))
     yield running
     said = running.process.poll()
     assert said is None, running.process.stderr.read() if running.process.stderr else said

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import headwater as hw
+from headwater.finetune.examples import Raw
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.language_model import LanguageModel
 
@@ -124,9 +125,9 @@ def test_the_prompt_alone_can_be_scored(client: openai.OpenAI, lm: LanguageModel
 
 
 def test_models_are_found_by_name(client: openai.OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == ["base", "classes"]
+    assert [model.id for model in client.models.list()] == ["base", "classes", "entail", "similarity", "choice"]
     assert client.models.retrieve("classes").model_extra["task"] == "classify"  # type: ignore[index]
-    with pytest.raises(openai.NotFoundError, match="base, classes"):
+    with pytest.raises(openai.NotFoundError, match="base, classes, entail"):
         client.completions.create(model="other", prompt="the")
 
 
@@ -141,7 +142,7 @@ def test_embeddings_are_mean_final_states(client: openai.OpenAI, lm: LanguageMod
 
 
 def test_scores_and_classes_are_those_of_the_library(
-    http: httpx.Client, lm: LanguageModel, classifier_folder: Path
+    http: httpx.Client, lm: LanguageModel, task_folders: dict[str, Path]
 ) -> None:
     found = http.post("/score", json={"model": "base", "text_1": "the river", "text_2": [" runs", " lies"]}).json()
     expected = lm.score([("the river", " runs"), ("the river", " lies")])
@@ -149,14 +150,41 @@ def test_scores_and_classes_are_those_of_the_library(
     rows = ["the river runs to the sea", "a stone"]
     asked = {"model": "classes", "input": rows, "explain": True}
     labels = http.post("/classify", json=asked).json()["data"]
-    from headwater.finetune.examples import Raw
-
-    predicted = FineTuned.load(classifier_folder).predict(Raw((row,), None, n) for n, row in enumerate(rows))
+    predicted = FineTuned.load(task_folders["classify"]).predict(
+        Raw((row,), None, n) for n, row in enumerate(rows)
+    )
     for label, prediction in zip(labels, predicted, strict=True):
         assert label["label"] == prediction.label
         assert label["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-5)
     assert "".join(word["text"] for word in labels[0]["words"]) == rows[0]
     assert http.post("/classify", json={"model": "base", "input": "the"}).status_code == 400
+
+
+PARTS = {
+    "entail": ["the river runs", "a stone lies"],
+    "similarity": ["the river runs", "a stone lies"],
+    "choice": ["the river runs", "to what?", "the sea", "a stone"],
+}
+
+
+@pytest.mark.parametrize("task", list(PARTS))
+def test_every_task_is_answered(http: httpx.Client, task_folders: dict[str, Path], task: str) -> None:
+    parts = PARTS[task]
+    found = http.post("/classify", json={"model": task, "input": [parts, parts[::-1]], "explain": True}).json()
+    predicted = list(
+        FineTuned.load(task_folders[task]).predict([Raw(tuple(p), None, 0) for p in (parts, parts[::-1])])
+    )
+    assert [row["label"] for row in found["data"]] == [p.label for p in predicted]
+    assert {word["segment"] for word in found["data"][0]["words"]} >= {0, 1}
+    alone = http.post("/classify", json={"model": task, "input": parts}).json()
+    assert alone["data"][0]["probabilities"] == pytest.approx(predicted[0].probabilities, abs=1e-5)
+    assert http.post("/classify", json={"model": task, "input": "the river"}).status_code == 400
+    scored = http.post("/score", json={"model": task, "text_1": parts[0], "text_2": parts[1]})
+    if task == "similarity":
+        assert scored.json()["meaning"] == "similarity"
+        assert scored.json()["data"][0]["score"] == predicted[0].label
+    else:
+        assert scored.status_code == 400
 
 
 def test_inspection_agrees_with_the_model(http: httpx.Client, lm: LanguageModel) -> None:

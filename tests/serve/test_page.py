@@ -263,6 +263,23 @@ def test_an_error_of_the_server_is_told(browser: Browser, server: Any) -> None:
     browser.until("document.getElementById('problem').textContent.includes('context')")
 
 
+def test_a_key_is_asked_for_where_one_is_needed(
+    browser: Browser, base_folder: Path, tmp_path: Path, start_server: Any
+) -> None:
+    (tmp_path / "keys").write_text("open sesame\n".replace(" ", "-"), encoding="utf-8")
+    running = start_server("--model", str(base_folder), "--api-key-file", str(tmp_path / "keys"))
+    try:
+        browser.call("Page.navigate", url=running.url)
+        browser.until("document.getElementById('key-dialog')?.open")
+        browser.type("open-sesame")
+        browser.key("Enter")
+        browser.until("document.body.dataset.ready === 'true'")
+        assert write(browser, "the river") > 0
+    finally:
+        browser.call("Page.navigate", url="about:blank")
+        running.stop()
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_is_wider_than_the_screen(page: Browser, width: int) -> None:
     page.call(

@@ -33,6 +33,7 @@ from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Json, Problem, invalid, refused
 from headwater.serve.served import Served
 
+_LAST_SECONDS = 5.0  # for the last word of a stream
 PAGE = Path(__file__).parent / "page"
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _PAGE_HEADERS = {
@@ -127,7 +128,11 @@ class EventStream(Response):
                 return
             if not started:
                 raise problem
-            await put(b"data: " + problem.response.body + b"\n\n", more=False)
+            try:  # the time may be over because the client does not read
+                async with asyncio.timeout(_LAST_SECONDS):
+                    await put(b"data: " + problem.response.body + b"\n\n", more=False)
+            except TimeoutError:
+                raise ConnectionAbortedError from None
 
         if not await unless_gone(receive, work):
             self._server.metrics.disconnected += 1

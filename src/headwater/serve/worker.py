@@ -14,9 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from headwater.errors import HeadwaterError
 from headwater.inference.engine import Engine, Generation
 from headwater.inference.request import Event, Request
-from headwater.serve.problems import Problem, too_busy
+from headwater.serve.problems import Problem, refused, too_busy
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +129,11 @@ class Worker:
             return
         self._runs.add(run)
         for number, request in enumerate(requests):
-            run.generations.append(self._engine.submit(request, self._listener(run, number)))
+            try:
+                run.generations.append(self._engine.submit(request, self._listener(run, number)))
+            except HeadwaterError as error:
+                self._outbox += [(run, rest, refused(error)) for rest in range(number, len(requests))]
+                return
 
     def _listener(self, run: Run, number: int) -> Callable[[Event], None]:
         def listen(event: Event) -> None:

@@ -1,0 +1,69 @@
+"""The engine's thread: a step that fails ends what runs, by name, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headwater as hw
+from headwater.inference.runner import Block, Step
+from headwater.serve.problems import Problem
+from headwater.serve.worker import Run, Worker
+
+
+class Failing:
+    """A runner whose next step fails when asked to."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner, self.fails = runner, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    def step(self, steps: Sequence[Step], block: Block | None) -> Any:
+        if self.fails:
+            self.fails = False
+            raise MemoryError("no memory for this step")
+        return self._runner.step(steps, block)
+
+
+async def tokens_of(run: Run) -> list[int]:
+    return [event.token async for _, event in run if event.token is not None]
+
+
+def test_a_step_that_fails_ends_what_runs_and_the_worker_goes_on(
+    base_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        lm = hw.load(base_folder, slots=2)
+        expected = lm.submit("the river", max_tokens=20, seed=3).wait().tokens
+        runner = Failing(lm.engine.runner)
+        lm.engine.runner = runner  # type: ignore[assignment]
+        worker = Worker(lm.engine, 4, "test")
+        requests = [lm.request("the river", max_tokens=20, min_tokens=20, seed=3, sample=s) for s in range(4)]
+        runner.fails = True
+        with pytest.raises(Problem) as raised:
+            await tokens_of(worker.open(requests))
+        assert raised.value.status == 500
+        while worker.held:
+            await asyncio.sleep(0.01)
+        assert await tokens_of(worker.open([lm.request("the river", max_tokens=20, seed=3)])) == expected
+        left = worker.open(requests)
+        left.close()
+        while worker.held:
+            await asyncio.sleep(0.01)
+        with pytest.raises(Problem, match="at once"):
+            worker.open(requests * 2)
+        worker.open(requests[:3])
+        with pytest.raises(Problem) as full:
+            worker.open(requests)
+        assert full.value.status == 429
+        await asyncio.to_thread(worker.stop)
+        assert lm.engine.load == (0, 0)
+
+    asyncio.run(scenario())
+    assert "a step of the engine failed" in caplog.text
