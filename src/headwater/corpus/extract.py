@@ -27,6 +27,7 @@ from headwater.errors import ResourceError, UsageError
 
 EXTRACTORS = ("resiliparse", "trafilatura")
 SECONDS = 20.0  # for one page: a usual one takes some milliseconds
+_START_SECONDS = 120.0
 MEMORY_BYTES = 4 * 1024**3  # address space of the extracting process
 _AHEAD = 16  # pages sent before their texts are awaited
 _FRAME = struct.Struct("<BI")
@@ -84,7 +85,7 @@ class Extractor:
         return page, "", payload
 
 
-_TEXT, _REASON, _LOST = range(3)
+_TEXT, _REASON, _READY, _LOST = range(4)
 
 
 class _Child:
@@ -98,6 +99,7 @@ class _Child:
         )
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._replies: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+        self._ready = False
         self._threads = [
             threading.Thread(target=target, args=(pipe,), daemon=True)
             for target, pipe in ((self._write, self._process.stdin), (self._read, self._process.stdout))
@@ -113,6 +115,13 @@ class _Child:
 
     def receive(self, seconds: float) -> tuple[int, str]:
         try:
+            if not self._ready:  # starting is not the page's time
+                if self._replies.get(timeout=_START_SECONDS)[0] != _READY:
+                    raise ResourceError(
+                        "the extracting process ended before its first page",
+                        repair="See its own message above, and whether memory ran out",
+                    )
+                self._ready = True
             return self._replies.get(timeout=seconds)
         except queue.Empty:
             return _LOST, f"the extractor took longer than {seconds:g} s"
@@ -257,6 +266,9 @@ def _serve(name: str) -> None:
     """The extracting process: pages from stdin, texts to stdout, until stdin ends."""
     _limit_memory()
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    extract(Page(name="", data=b"<p>all that is needed is loaded</p>"), name)
+    stdout.write(_FRAME.pack(_READY, 0))
+    stdout.flush()
     while len(header := stdin.read(_FRAME.size + 1)) == _FRAME.size + 1:
         kind_size, size = _FRAME.unpack(header[:-1])
         kind: Any = stdin.read(kind_size).decode()
