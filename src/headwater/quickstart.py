@@ -46,8 +46,8 @@ FINETUNE_SHARE = 1 / 12
 # Both fine-tuned models and the ones from scratch: small models learn faster than the paper's 6.25e-5.
 FINETUNE_RATE = 1e-3
 BATCH = 16  # sequences an update
-# Between the two best of a short search: held-out loss of gpt2-nano after 250 updates on python-docs 5.35 with 1e-3,
-# 5.39 with 2e-3, 5.80 with 3e-3.
+# Between the two best of a short search: held-out loss of gpt2-nano after 250 updates on python-docs was 5.35 with
+# 1e-3, 5.39 with 2e-3, 5.80 with 3e-3.
 LEARNING_RATE = 1.5e-3
 ZERO_SHOT = {"signature": "signature.docstring", "continuation": "continuation.four"}
 SAMPLE_PROMPTS = 4
