@@ -101,9 +101,7 @@ class Web:
                 writer.write(b"<p>more</p>" * 5000)
                 await writer.drain()
         if path == "/bomb":
-            return await self._send(
-                writer, 200, gzip.compress(b"\0" * 50_000_000), extra="Content-Encoding: gzip\r\n"
-            )
+            return await self._send(writer, 200, BOMB, extra="Content-Encoding: gzip\r\n")
         if path == "/packed":
             return await self._send(
                 writer, 200, gzip.compress(b"<p>packed</p>"), extra="Content-Encoding: gzip\r\n"
@@ -137,6 +135,7 @@ class Web:
         await writer.drain()
 
 
+BOMB = gzip.compress(b"\0" * 50_000_000, 1)
 ROBOTS = {
     "fenced": (200, "User-agent: *\nDisallow: /private\n\nUser-agent: headwater\nDisallow: /ours\n"),
     "broken": (500, "oops"),

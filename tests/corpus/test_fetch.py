@@ -31,7 +31,7 @@ from headwater.provenance import open_folder
 
 QUICK = {
     "delay": 0.0,
-    "seconds": 1.0,
+    "seconds": 20.0,
     "page_bytes": 1_000_000,
     "back_off": 0.01,
     "retries": 1,
@@ -90,7 +90,8 @@ def test_what_comes_of_a_link(tmp_path: Path, web: Any, host: str, path: str, ou
         outcome = "page"
     if path == "/sideways":
         outcome = "page"
-    found = fetch(make_links(tmp_path, [web.url(host, path)]), tmp_path / "pages")
+    patience = {"seconds": 0.5} if path == "/slow" else {}
+    found = fetch(make_links(tmp_path, [web.url(host, path)]), tmp_path / "pages", **patience)
     assert found["outcomes"] == {outcome: 1}
     assert len(pages_of(tmp_path / "pages")) == (outcome == "page")
 
