@@ -213,6 +213,29 @@ def test_a_token_shows_its_alternatives_and_branches_by_keyboard(page: Browser) 
     assert page.evaluate(TEXT) == before
 
 
+def tap(page: Browser, element: str) -> None:
+    box = page.evaluate(f"(b => [b.x + b.width / 2, b.y + b.height / 2])({element}.getBoundingClientRect())")
+    page.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": box[0], "y": box[1]}])
+    page.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
+
+def test_a_finger_opens_a_token_and_branches(page: Browser) -> None:
+    page.call("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)
+    page.call("Emulation.setTouchEmulationEnabled", enabled=True)
+    write(page, "the river")
+    before = page.evaluate(TEXT)
+    token = "document.querySelectorAll('.token:not(.given)')[2]"
+    page.evaluate(f"{token}.scrollIntoView({{block: 'center'}})")
+    tap(page, token)
+    page.until("!document.getElementById('card').hidden")
+    tap(page, "document.querySelector('#card button:not([aria-current])')")
+    page.until(f"{WRITTEN} && {TEXT} !== {json.dumps(before)}")
+    tap(page, "document.querySelector('.pane header button')")
+    page.until(f"{TEXT} === {json.dumps(before)}")
+    page.call("Emulation.setTouchEmulationEnabled", enabled=False)
+    page.call("Emulation.clearDeviceMetricsOverride")
+
+
 def test_two_models_write_side_by_side_and_can_be_stopped(page: Browser) -> None:
     write(page, "the river", **{"model-b": "classes"})
     assert page.evaluate("document.querySelectorAll('.pane').length") == 2
