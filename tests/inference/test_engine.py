@@ -203,6 +203,25 @@ def test_a_listener_gets_every_event(engine: Engine) -> None:
     assert events[-1].finished == "length"
 
 
+def test_a_fault_on_the_way_changes_no_text(engine: Engine) -> None:
+    request = Request(prompt=prompt(80, 6), max_tokens=12, min_tokens=12, seed=1)
+    expected = engine.submit(request).wait().tokens
+    again = engine.submit(request)
+
+    def faulty(event: Event) -> None:
+        if event.token is not None and len(again.tokens) == 5:
+            raise KeyboardInterrupt
+
+    other = engine.submit(Request(prompt=prompt(90, 7), max_tokens=20, min_tokens=20), faulty)
+    with pytest.raises(KeyboardInterrupt):
+        while engine.step():
+            pass
+    while engine.step():
+        pass
+    assert again.tokens == expected
+    assert len(other.tokens) == 20
+
+
 def test_minimum_length_bars_the_end_of_text(engine: Engine, tokenizer: Tokenizer) -> None:
     end = tokenizer.end_of_text
     assert end is not None
@@ -274,3 +293,25 @@ def test_what_a_row_gives_does_not_depend_on_its_neighbours(precision: Precision
         x = torch.from_numpy(rng.standard_normal((8, width), dtype=np.float32))
         other = torch.cat([x[:1], 100 * x[1:]])
         assert torch.equal(matrix(x)[0], matrix(other)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("runner", ["torch", "compiled"])
+def test_texts_are_equal_at_full_width_and_on_two_threads(precision: Precision, runner: str) -> None:
+    tokenizer = Tokenizer.train(["a river "], vocab_size=280, special_tokens=["<|endoftext|>"])
+    model = build_model(preset("gpt2-small", layers=1, vocabulary=4_096, init_deviation=0.08), seed=1).eval()
+    case = Case(model, precision, runner == "compiled")
+    if case.compiled and not supported(model):
+        pytest.skip("no compiler, or a processor without AVX-512: everything runs in torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        alone = [list(Engine(case.runner(), tokenizer).submit(request)) for request in requests(5)]
+        crowd = Engine(case.runner(), tokenizer)
+        running = [crowd.submit(request) for request in requests(5)]
+        while crowd.step():
+            pass
+        assert [list(generation) for generation in running] == alone
+    finally:
+        torch.set_num_threads(before)

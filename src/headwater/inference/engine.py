@@ -136,24 +136,35 @@ class Engine:
         return sum(slot.generation is not None for slot in self._slots), len(self._waiting)
 
     def step(self) -> bool:
-        """Advance everything by one step; returns whether there is more to do."""
+        """Advance everything by one step; returns whether there is more to do.
+
+        An exception on the way (a listener's, Ctrl-C) costs time only: what is under way is computed again.
+        """
         with self._lock:
-            self._end_cancelled()
-            self._admit()
-            decoding = any(self._is_ready(slot) for slot in self._slots)
-            block = self._next_block(self.runner.shared_block if decoding else self.runner.lone_block)
-            ready = [(slot, slot.generation) for slot in self._slots if slot.generation and self._is_ready(slot)]
-            steps = [Step(slot.number, slot.length, owner._visible[-1]) for slot, owner in ready]
-            if steps or block is not None:
-                logits = self.runner.step(steps, block)[:, : self.vocabulary].cpu().numpy()
-                for (slot, owner), last, row in zip(ready, steps, logits, strict=True):
-                    slot.length += 1
-                    if self.runner.exact:
-                        slot.filled.append(last.token)
-                    if owner.finished is None:  # a listener may have cancelled it just now
-                        self._choose(slot, owner, row)
-            self._end_cancelled()
-            return bool(self._waiting) or any(slot.generation for slot in self._slots)
+            try:
+                return self._step()
+            except BaseException:
+                for slot in self._slots:
+                    slot.filled, slot.length = [], 0
+                raise
+
+    def _step(self) -> bool:
+        self._end_cancelled()
+        self._admit()
+        decoding = any(self._is_ready(slot) for slot in self._slots)
+        block = self._next_block(self.runner.shared_block if decoding else self.runner.lone_block)
+        ready = [(slot, slot.generation) for slot in self._slots if slot.generation and self._is_ready(slot)]
+        steps = [Step(slot.number, slot.length, owner._visible[-1]) for slot, owner in ready]
+        if steps or block is not None:
+            logits = self.runner.step(steps, block)[:, : self.vocabulary].cpu().numpy()
+            for (slot, owner), last, row in zip(ready, steps, logits, strict=True):
+                slot.length += 1
+                if self.runner.exact:
+                    slot.filled.append(last.token)
+                if owner.finished is None:  # a listener may have cancelled it just now
+                    self._choose(slot, owner, row)
+        self._end_cancelled()
+        return bool(self._waiting) or any(slot.generation for slot in self._slots)
 
     def _end_cancelled(self) -> None:
         running = [slot.generation for slot in self._slots if slot.generation]

@@ -160,6 +160,7 @@ static void in_parallel(Work work, const Target *to, int64_t items) {
 
 static void after_fork(void) { /* a child has none of its parent's threads */
     pool.helpers = pool.limit = 0;
+    atomic_store(&pool.state, 0);
     atomic_store(&pool.sleeping, 0);
     pthread_mutex_init(&pool.call, NULL);
     pthread_mutex_init(&pool.sleep, NULL);
