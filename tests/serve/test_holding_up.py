@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from headwater.errors import UsageError
+from headwater.errors import FolderError, UsageError
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.run import serve
 
@@ -155,6 +155,10 @@ def test_an_address_that_cannot_be_served_is_one_line(base_folder: Path, tmp_pat
     assert len(ran.stderr.strip().splitlines()) == 1
     with pytest.raises(UsageError, match="API keys"):
         serve([str(base_folder)], host="0.0.0.0")
+    with pytest.raises(FolderError, match="a model folder"):
+        serve([str(tmp_path)], port=0)
+    with pytest.raises(UsageError, match="two models"):
+        serve([str(base_folder), str(base_folder)], port=0)
     with pytest.raises(UsageError, match="cannot be used"):
         serve([str(base_folder)], host="no such host", api_key_file=_keys(tmp_path))
 

@@ -286,6 +286,16 @@ def test_an_error_of_the_server_is_told(browser: Browser, server: Any) -> None:
     browser.until("document.getElementById('problem').textContent.includes('context')")
 
 
+def test_the_address_can_carry_a_prompt(page: Browser, server: Any) -> None:
+    page.open(f"{server.url}/#prompt=a%20stone&seed=9&b=classes")
+    fields = ["prompt", "seed", "model-b"]
+    assert [page.evaluate(f"document.getElementById('{name}').value") for name in fields] == [
+        "a stone",
+        "9",
+        "classes",
+    ]
+
+
 def test_a_key_is_asked_for_where_one_is_needed(
     browser: Browser, base_folder: Path, tmp_path: Path, start_server: Any
 ) -> None:

@@ -37,7 +37,7 @@ _LAST_SECONDS = 5.0  # for the last word of a stream
 PAGE = Path(__file__).parent / "page"
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; form-action 'none'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
@@ -195,7 +195,9 @@ def _answer_errors(app: FastAPI) -> None:
 
 
 def _add_openai(app: FastAPI, server: Server) -> None:
-    events = {"text/event-stream": {"schema": {"type": "string"}}}
+    # Each event's data is a Completion with the new part of a choice, an ErrorBody, or [DONE].
+    event = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
+    events = {"text/event-stream": {"schema": event}}
 
     @app.post(
         "/v1/completions", response_model=schema.Completion, responses={200: {"content": events}}, tags=["OpenAI"]
@@ -236,13 +238,13 @@ def _add_own(app: FastAPI, server: Server) -> None:
     async def classify(body: schema.ClassifyRequest) -> Any:
         """Label texts with a fine-tuned model."""
         served = server.find(body.model)
-        return Work(server, lambda: tasks.classify(served, body, server.limits))
+        return Work(server, lambda: tasks.classify(served, body))
 
     @app.post("/inspect", response_model=schema.Inspection, tags=["Headwater"])
     async def inspect(body: schema.InspectRequest) -> Any:
         """Attention and every layer's prediction at one position."""
         served = server.find(body.model)
-        return Work(server, lambda: tasks.inspect(served, body))
+        return Work(server, lambda: tasks.inspect(served, body, server.limits))
 
     @app.get("/health", response_model=schema.Health, tags=["Operation"])
     async def health() -> Any:

@@ -61,14 +61,13 @@ class Answer:
 
     def __init__(self, plan: Plan, tokenizer: Tokenizer, number: int) -> None:
         self.prompt = plan.prompts[number // plan.best_of]
-        self._tokenizer, self._body, self._plan = tokenizer, plan.body, plan
+        self._tokenizer, self._body = tokenizer, plan.body
         self.index = number
-        self.text, self.tokens, self.finished = "", [], None  # type: tuple[str, list[int], str | None]
+        self.tokens: list[int] = []
+        self.finished: str | None = None
         self.total, self.scored = 0.0, 0  # log-probability of the generated tokens, and their number
-        self._length = 0
+        self._length = len(self.prompt.text) if plan.body.echo else 0
         self.pieces: list[dict[str, Any]] = []
-        if plan.body.echo:
-            self._length = len(self.prompt.text)
 
     def opening(self) -> dict[str, Any]:
         """The prompt as a chunk, where `echo` asks for it."""
@@ -100,7 +99,6 @@ class Answer:
             if event.alternatives is not None:
                 self.total += event.alternatives.log_probability
                 self.scored += 1
-        self.text += event.text
         self._length += len(event.text)
         self.finished = finished
         self.pieces.append(piece)

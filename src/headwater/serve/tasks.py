@@ -6,11 +6,13 @@ import asyncio
 import base64
 from typing import Any
 
+import numpy as np
+
 from headwater.errors import HeadwaterError
 from headwater.finetune.examples import Raw
 from headwater.finetune.explain import explain
 from headwater.serve.completions import Prompt, read_prompts, token_name
-from headwater.serve.inspection import look_inside, mean_state
+from headwater.serve.inspection import Inside, look_inside, mean_state
 from headwater.serve.limits import Limits
 from headwater.serve.problems import Problem, refused
 from headwater.serve.schema import ClassifyRequest, EmbeddingRequest, InspectRequest, ScoreRequest
@@ -108,7 +110,7 @@ async def score(served: Served, body: ScoreRequest, limits: Limits) -> dict[str,
     return {"object": "list", "model": served.name, "meaning": "similarity", "data": data}
 
 
-async def classify(served: Served, body: ClassifyRequest, limits: Limits) -> dict[str, Any]:
+async def classify(served: Served, body: ClassifyRequest) -> dict[str, Any]:
     """/classify: labels, probabilities, and where asked for the words that moved them."""
     head = served.require_head()
     given = [body.input] if isinstance(body.input, str) else body.input
@@ -141,11 +143,10 @@ async def classify(served: Served, body: ClassifyRequest, limits: Limits) -> dic
 
 
 def _segments(task: str, row: Any) -> tuple[str, ...]:
+    parts = [row] if isinstance(row, str) else row
     if task == "classify":
-        parts = [row] if isinstance(row, str) else row
         right, expected = len(parts) == 1, "one text a row"
     else:
-        parts = [row] if isinstance(row, str) else row
         right = len(parts) == 2 if task in _PARTS else len(parts) >= 4
         expected = f"{_PARTS.get(task, '[context, question, answer, answer, …]')} a row"
     if not right or (task == "choice" and not all(part.strip() for part in parts[2:])):
@@ -158,21 +159,26 @@ def _require_rows(count: int, most: int, param: str) -> None:
         raise Problem(400, f"{param} has {count:,} rows; the most is {most:,}.", param=param)
 
 
-async def inspect(served: Served, body: InspectRequest) -> dict[str, Any]:
+async def inspect(served: Served, body: InspectRequest, limits: Limits) -> dict[str, Any]:
     """/inspect."""
     prompts = await asyncio.to_thread(read_prompts, served, body.prompt, "prompt")
     ids = prompts[0].ids
-    _count(served, prompts, "prompt", Limits())
+    _count(served, prompts, "prompt", limits)
     position = len(ids) - 1 if body.position is None else body.position
     if position >= len(ids):
         raise Problem(400, f"position is {position}; expected 0 to {len(ids) - 1}.", param="position")
     vocabulary, tokenizer = served.lm.engine.vocabulary, served.lm.tokenizer
-    inside = await served.beside(lambda: look_inside(served.model, ids[: position + 1], vocabulary))
+
+    def look() -> tuple[Inside, Any]:
+        inside = look_inside(served.model, ids[: position + 1], vocabulary)
+        return inside, inside.attention.astype(np.float64).round(5).tolist()
+
+    inside, attention = await served.beside(look)
     return {
         "model": served.name,
         "position": position,
         "tokens": [token_name(tokenizer, token) for token in ids],
-        "attention": [[[round(float(w), 5) for w in head] for head in layer] for layer in inside.attention],
+        "attention": attention,
         "layers": [
             [
                 {"token": token, "text": token_name(tokenizer, token), "probability": round(float(p), 6)}
