@@ -118,7 +118,7 @@ def main(arguments: list[str] | None = None) -> int:
         return leave.exit_code
     except WrongUse as error:
         where = error.ctx.command_path if error.ctx else "headwater"
-        return _fail(f"Error: {error.format_message()} See: {where} --help", 2)
+        return _fail(f"Error: {error.format_message().rstrip('.')}. See: {where} --help", 2)
     except (KeyboardInterrupt, typer.Abort):
         return _fail(_INTERRUPTED, 130)
     except BrokenPipeError:
