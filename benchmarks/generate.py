@@ -10,8 +10,8 @@ bandwidth is what both threads read, measured in every round; the limit of a dec
 the bytes of weights that a step reads. Peers that are not installed are skipped with a line. transformers runs
 in this interpreter, the other peers in --peer-python.
 
-What bounds a row of ours: `decode-1` the weights read from memory; `decode-8` the products themselves and, as texts
-grow, attention; `prefill` the processor's bf16 or int8 dot products.
+What bounds a row of ours: `decode-1` the weights read from memory; `decode-8` the products themselves and, as
+texts grow, attention; `prefill` the processor's bf16 or int8 dot products.
 """
 
 from __future__ import annotations
