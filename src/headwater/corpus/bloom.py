@@ -18,7 +18,7 @@ Hashes = NDArray[np.uint64]
 MEMORY = 1.15
 _BLOCK = 512  # bits; a place is a block and a bit inside it, so that filters beyond 2^32 bits are reached
 # In fewer blocks the bits of two items coincide too often: double hashing has no more ways than places squared.
-_FEWEST_BLOCKS = 1024
+_FEWEST_BLOCKS = 8192
 _TOGETHER = 1 << 15  # items whose cache lines fit a core's own cache
 _STEP = np.uint64(0xD6E8FEB86659FD93)
 
