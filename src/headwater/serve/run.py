@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from headwater.errors import ResourceError, UsageError
@@ -39,19 +40,21 @@ def serve(
             f"{host} can be reached from other machines, and there are no API keys",
             repair="Give --api-key-file FILE, with one key a line, or leave --host out",
         )
-    try:
-        import uvicorn
-
-        from headwater.serve.api import create_app
-    except ImportError as error:
-        raise ResourceError(
-            f"serving needs the package {error.name}", repair="pip install 'headwater[serve]'"
-        ) from None
-    from headwater.serve.served import open_models
-
-    with _bound(host, port) as listening:
+    with _bound(host, port) as listening, ThreadPoolExecutor(1) as beside:
         progress.start("loading")
-        opened = open_models(models, precision=precision, slots=max_concurrency)
+        try:
+            from headwater.serve.served import open_models
+
+            opening = beside.submit(open_models, models, precision=precision, slots=max_concurrency)
+            # Meanwhile: it takes as long as opening a small model.
+            import uvicorn
+
+            from headwater.serve.api import create_app
+        except ImportError as error:
+            raise ResourceError(
+                f"serving needs the package {error.name}", repair="pip install 'headwater[serve]'"
+            ) from None
+        opened = opening.result()
         app = create_app(opened, limits, keys, local=is_loopback(host))
         config = uvicorn.Config(
             app,
