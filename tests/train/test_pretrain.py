@@ -221,6 +221,18 @@ def test_a_full_disk_during_a_checkpoint_is_a_warning(tokens: Path, tmp_path: Pa
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
+def test_bfloat16_and_float32_learn_along_the_same_curve(tokens: Path, tmp_path: Path) -> None:
+    settings = TINY | {"model": {}, "steps": 200, "batch_size": 8, "learning_rate": 1e-3, "warmup_steps": 20}
+    curves = []
+    for precision in ("fp32", "bf16"):
+        out = tmp_path / precision
+        pretrain(PretrainConfig.build(settings, {"precision": precision, "validate_every": 200}), tokens, out)
+        curves.append([line["loss"] for line in read_journal(out / "metrics.jsonl")])
+    assert curves[0][-1] < curves[0][0] - 1
+    assert max(abs(a - b) for a, b in zip(*curves, strict=True)) < 0.005
+
+
 def test_bad_input_is_named(tokens: Path, tmp_path: Path) -> None:
     def attempt(**changes: Any) -> None:
         pretrain(PretrainConfig.build(TINY, changes), tokens, tmp_path / "run")
