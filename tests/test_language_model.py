@@ -40,6 +40,18 @@ def test_the_same_prompt_and_seed_give_the_same_text_however_it_is_asked_for(lm:
     assert lm.generate("the river", **options, sample=1) != text
 
 
+def test_what_is_saved_is_what_is_loaded_and_nothing_is_written_over(
+    lm: LanguageModel, folder: Path, tmp_path: Path
+) -> None:
+    lm.save(tmp_path / "copy")
+    ids = torch.tensor([[1, 2, 3]])
+    assert torch.equal(hw.load(tmp_path / "copy").logits(ids), lm.logits(ids))
+    with pytest.raises(FolderError, match="already holds a model"):
+        lm.save(tmp_path / "copy")
+    with pytest.raises(FolderError, match="already holds files"):
+        lm.save(folder)
+
+
 def test_the_model_is_there_again_after_generating_let_go_of_it(folder: Path) -> None:
     lm = hw.load(folder)
     ids = torch.tensor([[1, 2, 3]])

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args, overload
 
-from headwater.errors import ResourceError, UsageError
+from headwater.errors import FolderError, ResourceError, UsageError
 from headwater.inference.compiled import CompiledRunner, CompiledWeights, supported
 from headwater.inference.engine import Engine, Generation
 from headwater.inference.matrices import Precision
@@ -20,8 +20,9 @@ from headwater.inference.request import Request
 from headwater.inference.runner import Runner, TorchRunner
 from headwater.inference.sampling import Sampling
 from headwater.inference.scorer import Scorer
-from headwater.model.folder import load_config, load_model
+from headwater.model.folder import load_config, load_model, save_model
 from headwater.model.transformer import Transformer
+from headwater.provenance import Stage
 from headwater.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -218,6 +219,17 @@ class LanguageModel:
         model = self.model
         with torch.inference_mode():
             return model(ids.to(next(model.parameters()).device))
+
+    def save(self, folder: str | Path) -> None:
+        """Write model and tokenizer as a new model folder, which transformers opens too.
+
+        Raises FolderError for a folder that holds anything already.
+        """
+        stage = Stage(Path(folder), kind="model", config=self.config.to_dict(), inputs={})
+        if stage.find() is not None:
+            raise FolderError(f"{folder} already holds a model", repair="Choose another folder")
+        with stage.write() as work:
+            save_model(self.model, work, tokenizer=self.tokenizer)
 
     def __repr__(self) -> str:
         config = self.config
