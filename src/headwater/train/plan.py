@@ -19,9 +19,9 @@ from torch import Tensor
 from headwater.model.config import ModelConfig
 from headwater.train.loop import Trainer
 
-# A few updates settle the clock: the first ones pay for choosing kernels and for fresh memory.
-_WARMUP_UPDATES = 2
-_TIMED_UPDATES = 5
+# The first updates pay for choosing kernels and for fresh memory; a short update needs many of them to be known.
+_WARMUP = (2, 1.0)  # at least so many updates and seconds
+_TIMED = (5, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,17 @@ def estimate_memory(trainer: Trainer, batch: Any, sequences: int) -> Memory:
 
 def time_updates(trainer: Trainer, read: Callable[[int], Sequence[Any]]) -> float:
     """Median seconds of an update, over a few real ones; the trainer is changed by them."""
-    seconds = []
-    for step in range(_WARMUP_UPDATES + _TIMED_UPDATES):
-        batches = read(step)
-        started = time.perf_counter()
-        trainer.update(batches)
-        seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds[_WARMUP_UPDATES:])
+    step = 0
+    seconds: list[float] = []
+    for updates, least in (_WARMUP, _TIMED):
+        seconds = []
+        while len(seconds) < updates or sum(seconds) < least:
+            batches = read(step)
+            started = time.perf_counter()
+            trainer.update(batches)
+            seconds.append(time.perf_counter() - started)
+            step += 1
+    return statistics.median(seconds)
 
 
 def _bytes(tensors: Sequence[Tensor]) -> int:
