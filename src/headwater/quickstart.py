@@ -40,7 +40,7 @@ VALIDATION = 0.05
 LADDER = ("gpt2-pico", "gpt2-nano", "gpt2-micro", "gpt2-mini", "gpt2-midi")
 TOKENS_A_WEIGHT = 10.0
 # Bytes of text for each vocabulary entry: a small text does not fill a large vocabulary.
-BYTES_AN_ENTRY = 1_500
+BYTES_AN_ENTRY = 500
 VOCABULARY = (512, 4_096)
 # Each fine-tuning may take this share of the minutes; four answers to read need more time to learn from than one
 # text (with a third of this share the choice stays at chance).
