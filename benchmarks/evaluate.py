@@ -12,7 +12,8 @@ stride     a text through windows of the model's context that advance by `--stri
 lean       the same against transformers with logits for the scored positions only
 
 Each side runs in a process of its own, so that its peak memory is its own; the sides take turns, and the median of
-the rounds' ratios is printed. The log-probabilities of the two sides are compared too.
+the rounds' ratios is printed. With one thread a second is one of the processor's, so that a busy machine does not
+count. The log-probabilities of the two sides are compared too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import resource
 import statistics
 import subprocess
 import sys
@@ -156,8 +156,24 @@ def serve(arguments: argparse.Namespace) -> None:
     asked = json.loads((arguments.work / "asked.json").read_text())[case]
     name = f"{arguments.side}_{'stride' if case in WINDOWED else 'pairs'}"
     seconds, scores = globals()[name](arguments, asked)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
-    print(json.dumps({"seconds": seconds, "peak_mb": peak, "scores": scores}))
+    print(json.dumps({"seconds": seconds, "peak_mb": peak_memory(), "scores": scores}))
+
+
+def clock(arguments: argparse.Namespace) -> float:
+    """Seconds since some moment: the processor's where there is one thread."""
+    return time.process_time() if arguments.threads == 1 else time.perf_counter()
+
+
+def peak_memory() -> float:
+    """The most memory this process held, in MB."""
+    status = Path("/proc/self/status")  # rusage counts what the parent held before the child began, too
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1024 * 1024 if sys.platform == "darwin" else 1024)
 
 
 def headwater_pairs(arguments: argparse.Namespace, asked: Sequence[Sequence[str]]) -> tuple[float, list[float]]:
@@ -166,9 +182,9 @@ def headwater_pairs(arguments: argparse.Namespace, asked: Sequence[Sequence[str]
     lm = load(arguments.work / "model", precision=arguments.precision)
     pairs = [(context, continuation) for context, continuation in asked]
     lm.score(pairs[:2])
-    started = time.perf_counter()
+    started = clock(arguments)
     scores = lm.score(pairs)
-    return time.perf_counter() - started, [value for value, _ in scores]
+    return clock(arguments) - started, [value for value, _ in scores]
 
 
 def peer_pairs(arguments: argparse.Namespace, asked: Sequence[Sequence[str]]) -> tuple[float, list[float]]:
@@ -181,9 +197,9 @@ def peer_pairs(arguments: argparse.Namespace, asked: Sequence[Sequence[str]]) ->
     )
     instances = [Instance("loglikelihood", {}, tuple(pair), number) for number, pair in enumerate(asked)]
     model.loglikelihood(instances[:2], disable_tqdm=True)
-    started = time.perf_counter()
+    started = clock(arguments)
     scores = model.loglikelihood(instances, disable_tqdm=True)
-    return time.perf_counter() - started, [value for value, _ in scores]
+    return clock(arguments) - started, [value for value, _ in scores]
 
 
 def headwater_stride(arguments: argparse.Namespace, ids: list[int]) -> tuple[float, list[float]]:
@@ -192,9 +208,9 @@ def headwater_stride(arguments: argparse.Namespace, ids: list[int]) -> tuple[flo
     lm = load(arguments.work / "model", precision=arguments.precision)
     lm.scorer.rolling(ids[:64])
     context = lm.model.config.context
-    started = time.perf_counter()
+    started = clock(arguments)
     scores = lm.scorer.rolling(ids, context, arguments.stride)
-    return time.perf_counter() - started, [math.fsum(scores.tolist())]
+    return clock(arguments) - started, [math.fsum(scores.tolist())]
 
 
 def peer_stride(arguments: argparse.Namespace, ids: list[int]) -> tuple[float, list[float]]:
@@ -208,7 +224,7 @@ def peer_stride(arguments: argparse.Namespace, ids: list[int]) -> tuple[float, l
     total = 0.0
     with torch.inference_mode():
         model(whole[:, :64])
-        started = time.perf_counter()
+        started = clock(arguments)
         end = 1
         while end < whole.shape[1]:
             start, end = end, min(whole.shape[1], end + (context if end == 1 else stride))
@@ -224,7 +240,7 @@ def peer_stride(arguments: argparse.Namespace, ids: list[int]) -> tuple[float, l
                 labels[:, : start - end] = -100
                 total -= float(model(window, labels=labels).loss) * (end - start)
     # A plain window holds its last target too, one token of context less: its score is another one.
-    return time.perf_counter() - started, [total if arguments.cases == ["lean"] else math.nan]
+    return clock(arguments) - started, [total if arguments.cases == ["lean"] else math.nan]
 
 
 if __name__ == "__main__":
