@@ -25,7 +25,14 @@ from pydantic import ValidationError
 
 from headwater.config import Config
 from headwater.errors import FolderError
-from headwater.storage import flush_folder, read_json, sha256_of, storage_errors, write_json
+from headwater.storage import (
+    flush_folder,
+    read_json,
+    remove_abandoned,
+    sha256_of,
+    storage_errors,
+    write_json,
+)
 
 MANIFEST = "headwater.json"
 FORMAT_VERSION = 1
@@ -133,7 +140,7 @@ class Stage:
         self.find()
         with storage_errors(self.out):
             self.out.parent.mkdir(parents=True, exist_ok=True)
-            _remove_abandoned(self.out)
+            remove_abandoned(self.out)
             work = self.out.with_name(f".{self.out.name}.{os.getpid()}.part")
             work.mkdir()
         try:
@@ -347,23 +354,3 @@ def _checksum(manifest: Manifest) -> str:
 def _command() -> str:
     arguments = sys.argv[1:] if sys.argv[0].endswith(("headwater", "__main__.py", "main.py")) else []
     return shlex.join(["headwater", *arguments]) if arguments else "headwater (called from Python)"
-
-
-def _remove_abandoned(out: Path) -> None:
-    """Remove what killed processes left beside `out`; a living process keeps its own."""
-    for leftover in out.parent.glob(f".{out.name}.*.part"):
-        owner = leftover.name.rsplit(".", 2)[1]
-        if owner.isdigit() and int(owner) != os.getpid() and not _alive(int(owner)):
-            shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    if os.name != "posix":
-        return True  # signal 0 is no question on Windows
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

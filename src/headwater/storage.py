@@ -7,10 +7,12 @@ operating system become StorageError, bad content becomes DataError.
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +60,7 @@ def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """Open a file that appears at `path`, whole and flushed, only if the block ends well."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     with storage_errors(path):
+        remove_abandoned(path)
         try:
             with temporary.open(mode, encoding=None if "b" in mode else "utf-8") as handle:
                 yield handle
@@ -67,6 +70,34 @@ def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
         finally:
             temporary.unlink(missing_ok=True)
     flush_folder(path.parent)
+
+
+def remove_abandoned(path: Path) -> None:
+    """Remove what killed processes left beside `path`, `.NAME.PROCESS.part`; a living process keeps its own.
+
+    One with this process's number is left over too: numbers come again, in a container at every start.
+    """
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        owner = leftover.name.rsplit(".", 2)[1]
+        if leftover.name != f".{path.name}.{owner}.part":
+            continue  # of something else, whose name begins as this one does
+        if owner.isdigit() and (int(owner) == os.getpid() or not _alive(int(owner))):
+            if leftover.is_dir():
+                shutil.rmtree(leftover, ignore_errors=True)
+            else:
+                leftover.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    if os.name != "posix":
+        return True  # signal 0 is no question on Windows
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def write_text(path: Path, text: str) -> None:
@@ -118,12 +149,24 @@ def decode_text(data: bytes, path: Path) -> str:
 def read_json(path: Path) -> Any:
     """Read a JSON file; raises FolderError when it was cut short or altered."""
     try:
-        return json.loads(read_text(path))
+        return parse_json(read_text(path))
     except json.JSONDecodeError as error:
         raise FolderError(
             f"{path} is damaged: {error.msg} in line {error.lineno}",
             repair="Make the folder again with the command that wrote it",
         ) from None
+
+
+def parse_json(text: str | bytes) -> Any:
+    """`json.loads`, each of whose refusals is a JSONDecodeError: deep nesting, endless numbers, bytes too."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError:
+        raise json.JSONDecodeError("it is nested too deep", "", 0) from None
+    except ValueError as error:  # bytes that are no text, a number of thousands of digits
+        raise json.JSONDecodeError(str(error).partition(";")[0], "", 0) from None
 
 
 def sha256_of(path: Path) -> str:

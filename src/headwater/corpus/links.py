@@ -26,7 +26,7 @@ from headwater.corpus.urls import canonical_url, host_of, page_key
 from headwater.errors import DataError
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
-from headwater.storage import write_json
+from headwater.storage import parse_json, read_json, write_json
 
 COLUMNS = ("url", "score", "total_score", "submissions", "date", "subreddit")
 FUNNEL = "funnel.json"
@@ -80,7 +80,7 @@ def gather_links(
     )
     if stage.is_complete():
         progress.note(f"{out} is complete already")
-        found: dict[str, Any] = json.loads((out / FUNNEL).read_text(encoding="utf-8"))
+        found: dict[str, Any] = read_json(out / FUNNEL)
         return found
     with stage.write() as work:
         progress.start("links", unit="submissions")
@@ -168,8 +168,8 @@ def _submissions(dump: Path, funnel: _Funnel) -> Iterator[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            submission = json.loads(line)
-        except (ValueError, RecursionError):
+            submission = parse_json(line)
+        except json.JSONDecodeError:
             submission = None
         if isinstance(submission, dict) and ("url" in submission or "is_self" in submission):
             yield submission

@@ -20,7 +20,7 @@ from typing import Any
 
 from headwater.corpus.folder import Document, make_id
 from headwater.errors import DataError
-from headwater.storage import decode_text
+from headwater.storage import decode_text, parse_json
 
 SEPARATOR = "<|endoftext|>"
 TEXT_SUFFIXES = (".txt", ".md")
@@ -69,11 +69,10 @@ def _jsonl_rows(path: Path) -> Iterator[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deep"
+            row = parse_json(line)
+        except json.JSONDecodeError as error:
             raise DataError(
-                f"{path} has a line that is not JSON, line {number}: {reason}",
+                f"{path} has a line that is not JSON, line {number}: {error.msg}",
                 expected='one object a line, as {"text": "…"}',
                 repair="Correct or remove that line",
             ) from None
@@ -105,7 +104,7 @@ def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
                 for row in batch.to_pylist():
                     if row["text"] is not None:
                         yield row
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).partition("\n")[0]
         raise DataError(f"{path} cannot be read as Parquet: {reason}", repair="Make the file again") from None
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from headwater.errors import FolderError
 from headwater.provenance import open_folder
-from headwater.storage import read_json, storage_errors, write_json
+from headwater.storage import parse_json, read_json, storage_errors, write_json
 
 KIND = "results"
 FILE = "results.json"
@@ -100,7 +100,7 @@ def read_examples(folder: Path, protocol: str) -> Iterator[dict[str, Any]]:
     if path.exists():
         with path.open(encoding="utf-8") as lines:
             for line in lines:
-                yield json.loads(line)
+                yield parse_json(line)
 
 
 def examples_path(folder: Path, protocol: str) -> Path:

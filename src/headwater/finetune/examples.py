@@ -22,6 +22,7 @@ from headwater.config import Config, nearest
 from headwater.errors import DataError
 from headwater.finetune.inputs import Encoded, Example, Task
 from headwater.finetune.table import Row, Table, open_table
+from headwater.storage import parse_json
 
 Target = Literal["class", "score", "answer"]
 
@@ -199,7 +200,7 @@ def _answers(row: Row, found: Sequence[str], where: str) -> list[str]:
         answers = row.get(found[0])
         if isinstance(answers, str):
             try:
-                answers = json.loads(answers)
+                answers = parse_json(answers)
             except json.JSONDecodeError:
                 answers = None
     if not isinstance(answers, list) or len(answers) < 2:

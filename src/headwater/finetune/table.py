@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headwater.errors import DataError
+from headwater.storage import parse_json
 
 Row = Mapping[str, Any]
 FORMATS = ".csv, .tsv, .jsonl (or .ndjson) or .parquet"
@@ -131,7 +132,7 @@ def _json_lines(path: Path) -> Table:
                 continue
             number += 1
             try:
-                row = json.loads(line)
+                row = parse_json(line)
             except json.JSONDecodeError as error:
                 raise DataError(
                     f"{path} line {line_number:,} is not JSON: {error.msg}", expected="one JSON object a line"
@@ -158,15 +159,18 @@ def _parquet(path: Path) -> Table:
         raise DataError(f"{path} does not exist", repair="Check the path")
     try:
         file = pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from None
 
     def rows() -> Iterator[tuple[int, Row]]:
         number = 0
-        for batch in file.iter_batches(batch_size=1_024):
-            for row in batch.to_pylist():
-                number += 1
-                yield number, row
+        try:
+            for batch in file.iter_batches(batch_size=1_024):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{path} cannot be read as Parquet behind row {number:,}: {error}") from None
 
     return Table(list(file.schema_arrow.names), rows())
 

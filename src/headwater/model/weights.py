@@ -1,17 +1,17 @@
 """The bytes of safetensors files: where each tensor lies, and how it comes into memory.
 
 Files are mapped. A tensor that is used as it is stored stays in the mapping (private, so that training may write
-to it), and its pages come when they are used; one that must be transposed or converted is copied, strip by strip,
-and its pages are given back. Here is every way in which files can be wrong: none there, a pickle, one cut short
+to it), and its pages come when they are used; one that must be transposed or converted is copied, and its pages
+are given back. Here is every way in which files can be wrong: none there, a pickle, one cut short
 or altered, a tensor that is not a number.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import mmap
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from headwater.errors import DataError, FolderError
-from headwater.storage import flush_folder, read_json, storage_errors
+from headwater.storage import flush_folder, parse_json, read_json, storage_errors
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -29,8 +29,6 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.h5", "*.msgpack")
 _PICKLE_MAGIC = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _HEADER_LIMIT = 100_000_000  # the format's own
-# A matrix is turned over in strips of this many bytes: small beside the matrices, large beside the call.
-_STRIP_BYTES = 4 * 1024**2
 
 
 class Place(NamedTuple):
@@ -53,7 +51,7 @@ def find_tensors(folder: Path) -> dict[str, Place]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch compute on one thread: reading is many short passes, which threads would spend waiting."""
+    """Let each of torch's passes run on one thread: they are many and short, and threads would spend them waiting."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -63,10 +61,11 @@ def one_thread() -> Iterator[None]:
 
 
 class TensorReader:
-    """Reads tensors out of files, each file mapped once."""
+    """Reads tensors out of files, each file mapped once. Several threads may read at once."""
 
     def __init__(self) -> None:
         self._maps: dict[Path, mmap.mmap] = {}
+        self._lock = threading.Lock()
 
     def read(self, name: str, place: Place, *, dtype: torch.dtype, transposed: bool = False) -> Tensor:
         """One tensor, or the transpose of a matrix, contiguous, as `dtype`.
@@ -77,27 +76,19 @@ class TensorReader:
             expected = "one of " + ", ".join(_DTYPES)
             raise DataError(f"{name} in {place.path} has dtype {place.dtype}", expected=expected)
         stored = self._stored(place)
-        if not transposed:
-            check_finite(name, place.path, stored)
-            tensor = stored.to(dtype)
-            self._give_back(place.path)
-            return tensor
-        tensor = torch.empty(place.shape[::-1], dtype=dtype)
-        total = torch.zeros(())
-        rows = max(1, _STRIP_BYTES * place.shape[0] // (place.end - place.begin))
-        for start in range(0, place.shape[0], rows):
-            strip = stored[start : start + rows]
-            total += strip.sum(dtype=torch.float32)
-            tensor[:, start : start + rows].copy_(strip.t())
-            self._give_back(place.path)
-        if not total.isfinite():
-            check_finite(name, place.path, stored)
+        check_finite(name, place.path, stored)
+        tensor = stored.to(dtype)
+        if transposed:
+            # In one call for a whole matrix of one dtype, which torch has fast code for.
+            tensor = torch.empty(place.shape[::-1], dtype=dtype).copy_(tensor.t())
+        self._give_back(place.path)
         return tensor
 
     def _stored(self, place: Place) -> Tensor:
-        if place.path not in self._maps:
-            with place.path.open("rb") as handle:
-                self._maps[place.path] = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
+        with self._lock:
+            if place.path not in self._maps:
+                with place.path.open("rb") as handle:
+                    self._maps[place.path] = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
         buffer, dtype = self._maps[place.path], _DTYPES[place.dtype]
         if place.begin % dtype.itemsize:  # allowed, and written by nobody
             return torch.frombuffer(bytearray(buffer[place.begin : place.end]), dtype=dtype).view(place.shape)
@@ -175,11 +166,11 @@ def _read_header(path: Path) -> dict[str, Place]:
         if len(start) < 8 or length > min(size - 8, _HEADER_LIMIT):
             raise _damaged(path, f"it has {size:,} bytes and its header claims {length:,}")
         try:
-            table = json.loads(handle.read(length))
+            table = parse_json(handle.read(length))
             places = {
                 name: _place(path, entry, 8 + length) for name, entry in table.items() if name != "__metadata__"
             }
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
             raise _damaged(path, "its header cannot be read") from None
     reached = 8 + length
     for place in sorted(places.values(), key=lambda place: place.begin):

@@ -18,7 +18,7 @@ from headwater.config import read_toml
 from headwater.errors import FolderError
 from headwater.provenance import MANIFEST, Manifest, lineage, open_folder, read_manifest
 from headwater.report.plots import Point
-from headwater.storage import read_json, read_text
+from headwater.storage import parse_json, read_json, read_text
 
 SHOWN = ("run", "results", "samples", "model")  # kinds that have something to show
 _NORMAL_95 = 1.96
@@ -350,7 +350,7 @@ def _json_lines(path: Path) -> Iterable[dict[str, Any]]:
     """The lines of a journal; one that was cut short ends it."""
     for line in read_text(path).splitlines():
         try:
-            yield json.loads(line)
+            yield parse_json(line)
         except json.JSONDecodeError:
             return
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import IO, Any
 
-from headwater.storage import storage_error, write_text
+from headwater.storage import parse_json, storage_error, write_text
 
 
 class Journal:
@@ -43,7 +43,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     lines = []
     for raw in path.read_text(encoding="utf-8").splitlines():
         try:
-            lines.append(json.loads(raw))
+            lines.append(parse_json(raw))
         except json.JSONDecodeError:
             break
     return lines

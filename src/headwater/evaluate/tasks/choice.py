@@ -17,7 +17,7 @@ from headwater.errors import DataError
 from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task
 from headwater.evaluate.reader import Continuation, Reader
-from headwater.storage import read_text
+from headwater.storage import parse_json, read_text
 
 CHOICES = 4
 
@@ -48,7 +48,7 @@ class Choice(Task):
         examples = []
         for number, line in enumerate(read_text(path).splitlines(), start=1):
             try:
-                row = json.loads(line)
+                row = parse_json(line)
                 prompt = str(row["context"]) + str(row["question"])
                 answers, label = list(map(str, row["answers"])), int(row["label"])
                 if len(answers) != CHOICES or not 0 <= label < CHOICES:

@@ -36,7 +36,7 @@ from headwater.evaluate.protocols import (
     mean_figure,
 )
 from headwater.evaluate.reader import Reader
-from headwater.storage import read_text
+from headwater.storage import parse_json, read_text
 
 Text = Literal["openai", "original", "original.detokenized"]
 Reading = Literal["last-token", "whole-word", "whole-word.stop-words"]
@@ -140,7 +140,7 @@ def _read(path: Path, text: Text) -> list[str]:
     if text == "original.detokenized":
         return [_detokenized(line.strip()) for line in lines]
     try:
-        return [str(json.loads(line)["text"]) for line in lines]
+        return [str(parse_json(line)["text"]) for line in lines]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise DataError(f"{path} has another format: {error!r}", expected='lines of {"text": …}') from None
 

@@ -20,7 +20,7 @@ from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Generated, Generation, Metric, Task
 from headwater.evaluate.reader import Reader
 from headwater.evaluate.tasks.written import fitted
-from headwater.storage import read_text
+from headwater.storage import parse_json, read_text
 
 Reading = Literal["tldr", "no-hint", "lead-3", "random-3"]
 _TOKENS, _TOP_K, _SENTENCES = 100, 2, 3
@@ -56,7 +56,7 @@ class Summaries(Task):
         examples = []
         for number, line in enumerate(read_text(path).splitlines(), start=1):
             try:
-                row = json.loads(line)
+                row = parse_json(line)
                 article, highlights = str(row["article"]).strip(), row["highlights"]
             except (json.JSONDecodeError, KeyError, TypeError) as error:
                 raise DataError(f"{path} line {number} has another format: {error!r}") from None

@@ -22,7 +22,7 @@ from headwater.evaluate.agreement import bleu, exact_match, f1_against_people
 from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Figure, Generated, Generation, Metric, Task, mean_figure
 from headwater.evaluate.reader import Reader
-from headwater.storage import read_text
+from headwater.storage import parse_json, read_text
 
 SHOTS = 5
 _ANSWER_TOKENS = 32
@@ -44,7 +44,7 @@ class Conversations(Task):
         path = places["dev"]
         examples = []
         try:
-            for story in json.loads(read_text(path))["data"]:
+            for story in parse_json(read_text(path))["data"]:
                 history = ""
                 more = list(story.get("additional_answers", {}).values())
                 for turn, (question, answer) in enumerate(zip(story["questions"], story["answers"], strict=True)):
@@ -88,7 +88,7 @@ class NaturalQuestions(Task):
         """All questions but the last SHOTS, which stand before each."""
         path = places["dev"]
         try:
-            rows = [json.loads(line) for line in read_text(path).splitlines()]
+            rows = [parse_json(line) for line in read_text(path).splitlines()]
             pairs = [(str(row["question"]), [str(answer) for answer in row["answer"]]) for row in rows]
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             raise DataError(

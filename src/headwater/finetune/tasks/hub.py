@@ -17,7 +17,7 @@ from typing import Any
 from headwater.errors import DataError, HeadwaterError, ResourceError
 from headwater.finetune.examples import Raw
 from headwater.progress import SILENT, Progress
-from headwater.storage import atomic_write, storage_errors
+from headwater.storage import atomic_write, parse_json, storage_errors
 
 _NLI = {0: "entailment", 1: "neutral", 2: "contradiction"}
 _TWO_WAY = {0: "entailment", 1: "not_entailment"}
@@ -92,7 +92,7 @@ def read(path: Path) -> Iterator[Raw]:
     """Rows of a fetched part."""
     with path.open(encoding="utf-8") as handle:
         for number, line in enumerate(handle, 1):
-            row = json.loads(line)
+            row = parse_json(line)
             yield Raw(tuple(row["segments"]), row["label"], number)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from headwater.errors import DataError
 from headwater.finetune.examples import Raw
+from headwater.storage import parse_json
 
 Reader = Callable[[Path], Iterator[Raw]]
 _LETTERS = "ABCDEFGH"
@@ -113,7 +114,7 @@ def race_folder(path: Path) -> Iterator[Raw]:
     """The official RACE: one JSON file an article, with several questions."""
     number = 0
     for file in sorted(path.glob("*.txt")):
-        article = json.loads(file.read_text(encoding="utf-8"))
+        article = parse_json(file.read_text(encoding="utf-8"))
         questions = zip(article["questions"], article["options"], article["answers"], strict=True)
         for question, options, answer in questions:
             number += 1
@@ -176,6 +177,6 @@ def _objects(path: Path) -> Iterator[tuple[int, Any]]:
     lines = (line for line in _text_lines(path) if line.strip())
     for number, line in enumerate(lines, 1):
         try:
-            yield number, json.loads(line)
+            yield number, parse_json(line)
         except json.JSONDecodeError as error:
             raise DataError(f"{path} row {number:,} is not JSON: {error.msg}") from None

@@ -7,6 +7,7 @@ table row says that it is not comparable with the paper's.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -392,10 +393,14 @@ def _first(sources: tuple[Source, ...], folder: Path) -> Source | None:
     return None
 
 
+# What a reader meets in a file that is not as its authors released it.
+_MALFORMED = (LookupError, ValueError, TypeError, AttributeError, SyntaxError, csv.Error, OSError)
+
+
 def _readable(source: Source, path: Path) -> bool:
     try:
         next(source.read(path), None)
-    except DataError:
+    except (DataError, *_MALFORMED):
         return False
     return True
 
@@ -406,9 +411,15 @@ def _rows(part: str, source: Source, folder: Path, paths: dict[str, Path], remar
     number = 0
     for name in source.files:
         paths[part if len(source.files) == 1 else f"{part} {name}"] = folder / name
-        for row in source.read(folder / name):
-            number += 1
-            yield Raw(row.segments, row.label, number)
+        try:
+            for row in source.read(folder / name):
+                number += 1
+                yield Raw(row.segments, row.label, number)
+        except _MALFORMED as error:
+            raise DataError(
+                f"{folder / name} cannot be read behind row {number:,}: {type(error).__name__}: {error}",
+                repair="Get the set again",
+            ) from None
 
 
 __all__ = ["BY_NAME", "SETS", "Benchmark", "Found", "choose", "find"]
