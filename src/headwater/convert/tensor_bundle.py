@@ -8,6 +8,7 @@ themselves lie in `NAME.data-SSSSS-of-NNNNN`.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +52,7 @@ class TensorBundle:
         self.shards = _number(header, 1)
         if not self.shards or _number(header, 2):
             raise _damaged(self._index, "it is no index of a little-endian checkpoint")
-        self.entries = {key.decode("utf-8"): self._entry(value) for key, value in table.items()}
+        self.entries = {key.decode("utf-8", "replace"): self._entry(value) for key, value in table.items()}
 
     def read(self, name: str) -> npt.NDArray[np.float32]:
         """One tensor as float32, its checksum verified; raises FolderError or DataError naming it."""
@@ -61,12 +62,13 @@ class TensorBundle:
         path = self.prefix.with_name(f"{self.prefix.name}.data-{entry.shard:05d}-of-{self.shards:05d}")
         if not path.is_file():
             raise FolderError(f"{path} is missing", repair="Copy the whole release")
+        count = math.prod(entry.shape)
+        whole = entry.offset + entry.size <= path.stat().st_size  # asked before so much memory is
+        if not whole or entry.size != count * np.dtype(_TYPES[entry.type]).itemsize:
+            raise _damaged(path, f"{name} is not whole")
         with path.open("rb") as handle:
             handle.seek(entry.offset)
             content = handle.read(entry.size)
-        count = int(np.prod(entry.shape, dtype=np.int64))
-        if len(content) != entry.size or entry.size != count * np.dtype(_TYPES[entry.type]).itemsize:
-            raise _damaged(path, f"{name} is not whole")
         if crc32c(content) != unmask(entry.checksum):
             raise _damaged(path, f"the checksum of {name} differs")
         stored = np.frombuffer(content, _TYPES[entry.type])
@@ -91,8 +93,13 @@ class TensorBundle:
             raise _damaged(self._index, "it does not end as an index does")
         try:
             _, index = _handles(content[-_FOOTER:-8], 2)  # the first is of a block of no use here
+            read = 0
             for _, handle in _block_entries(self._block(content, *index)):
-                yield from _block_entries(self._block(content, *_handles(handle, 1)[0]))
+                offset, size = _handles(handle, 1)[0]
+                read += size
+                if read > len(content):
+                    raise IndexError  # the same block again and again would be read for ever
+                yield from _block_entries(self._block(content, offset, size))
         except (IndexError, struct.error):
             raise _damaged(self._index, "its table cannot be read") from None
 
@@ -172,10 +179,14 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         shift += 7
         if byte < 0x80:
             return value, position
+        if shift > 63:
+            raise IndexError
 
 
-def _fields(message: bytes, path: Path) -> dict[int, list[Any]]:
+def _fields(message: Any, path: Path) -> dict[int, list[Any]]:
     """The fields of a protocol buffer: number -> values, integers or bytes."""
+    if not isinstance(message, bytes):
+        raise _damaged(path, "an entry is a number where it should be a message")
     fields: dict[int, list[Any]] = {}
     position = 0
     try:
