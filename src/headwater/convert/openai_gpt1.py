@@ -75,10 +75,11 @@ def _read_shapes(folder: Path) -> list[tuple[int, ...]]:
     path = folder / SHAPES
     try:
         shapes = [tuple(int(size) for size in shape) for shape in read_json(path)]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         shapes = []
     blocks, rest = divmod(len(shapes) - 2, len(_BLOCK))
-    if blocks < 1 or rest or len(shapes[0]) != 2 or len(shapes[1]) != 2:
+    positive = all(size > 0 for shape in shapes for size in shape)
+    if blocks < 1 or rest or len(shapes[0]) != 2 or len(shapes[1]) != 2 or not positive:
         raise DataError(
             f"{path} lists {len(shapes)} shapes", expected=f"two embeddings and {len(_BLOCK)} a block, as GPT-1's"
         )
@@ -104,8 +105,9 @@ def _read_flat(folder: Path, expected: int) -> np.ndarray[tuple[int], np.dtype[n
     parts: list[np.ndarray[Any, Any]] = []
     while (path := folder / f"params_{len(parts)}.npy").is_file():
         try:
-            part = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError, OSError) as error:
+            # Mapped, so that a header that claims a terabyte takes none.
+            part = np.lib.format.open_memmap(path, mode="r")
+        except Exception as error:  # the header is a Python literal, which may fail in a dozen ways
             raise FolderError(
                 f"{path} is cut short or damaged: {error}", repair="Copy or download it again"
             ) from None
