@@ -20,13 +20,14 @@ class ModelConfig(Config):
     """Shape and variant of one model. Sizes count rows, positions, blocks, dimensions."""
 
     architecture: Literal["transformer", "lstm"] = "transformer"
-    vocabulary: int = Field(default=50_257, ge=2)
-    context: int = Field(default=1_024, ge=1)
-    layers: int = Field(default=12, ge=1)
-    width: int = Field(default=768, ge=1)
+    # The upper bounds are far beyond any model, and keep a stranger's file from asking for endless work.
+    vocabulary: int = Field(default=50_257, ge=2, le=1 << 31)
+    context: int = Field(default=1_024, ge=1, le=1 << 31)
+    layers: int = Field(default=12, ge=1, le=4_096)
+    width: int = Field(default=768, ge=1, le=1 << 24)
     heads: int = Field(default=12, ge=1)
     # The LSTM's hidden units a layer (GPT-1 section 5: one layer of 2,048); the Transformer has none.
-    units: int | None = Field(default=None, ge=1)
+    units: int | None = Field(default=None, ge=1, le=1 << 24)
     # Where LayerNorm stands: on a sub-block's input (GPT-2) or on its sum with the residual (GPT-1).
     norm: Literal["pre", "post"] = "pre"
     final_norm: bool = True

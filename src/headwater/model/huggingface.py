@@ -122,10 +122,12 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
     """
     kind = content.get("model_type")
     table = content.get(TABLE, {})
+    if not isinstance(table, dict):
+        raise DataError(f"{path} has {TABLE} as a JSON {type(table).__name__}", expected="an object")
     try:
         if isinstance(kind, str) and kind.startswith(_OWN):
             return kind, ModelConfig.build(table, source=path)
-        if kind not in _CLASSES:
+        if not isinstance(kind, str) or kind not in _CLASSES:
             seen = f"describes a {kind!r}, which Headwater does not have" if kind else "names no model_type"
             raise DataError(
                 f"{path} {seen}",
@@ -155,11 +157,12 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
 def _refuse_variants(kind: str, content: Mapping[str, Any], path: str) -> None:
     key = "activation_function" if kind == "gpt2" else "afn"
     activation = content.get(key)
-    if activation is not None and activation not in _TANH_GELU[kind]:
+    if activation is not None and str(activation) not in _TANH_GELU[kind]:
         raise DataError(f"{path} has {key} = {activation!r}", expected="GELU in its tanh form, as GPT-1 and GPT-2")
     for name, plain in _PLAIN.items():
         if content.get(name, plain) != plain:
             raise DataError(f"{path} has {name} = {content[name]!r}", expected=f"{plain!r}, as GPT-1 and GPT-2")
     inner = content.get("n_inner")
-    if inner is not None and inner != 4 * content["n_embd"]:
-        raise DataError(f"{path} has n_inner = {inner}", expected=f"4 · n_embd = {4 * content['n_embd']}")
+    width = content["n_embd"]
+    if inner is not None and isinstance(width, int) and inner != 4 * width:
+        raise DataError(f"{path} has n_inner = {inner}", expected=f"4 · n_embd = {4 * width}")
