@@ -88,21 +88,31 @@ def _assemble(
         kind,
         {**ids, **added},
         pairs,
-        sorted(specials, key=lambda name: added.get(name, ids.get(name, -1))),
+        sorted(specials, key=lambda name: _place(added.get(name, ids.get(name)))),
         vocabulary_name=vocabulary,
         merges_name=merges,
         first_line=first_line,
     )
 
 
+def _place(index: Any) -> int:
+    return index if isinstance(index, int) else -1
+
+
 def _added_tokens(folder: Path) -> dict[str, int]:
     """Special tokens that the other files of a Hugging Face folder name."""
     added: dict[str, int] = {}
     config = _object(folder / "tokenizer_config.json")
-    for index, entry in _part(config, "added_tokens_decoder", folder / "tokenizer_config.json").items():
-        added[entry["content"] if isinstance(entry, dict) else entry] = int(index)
+    path = folder / "tokenizer_config.json"
+    for index, entry in _part(config, "added_tokens_decoder", path).items():
+        added |= _added(entry if isinstance(entry, dict) else {"content": entry}, index, path)
     added |= _object(folder / "added_tokens.json")
-    return added | _added(_object(folder / "tokenizer.json"))
+    path = folder / "tokenizer.json"
+    entries = _object(path).get("added_tokens") or []
+    for entry in entries if isinstance(entries, list) else [entries]:
+        known = entry if isinstance(entry, dict) else {}
+        added |= _added(known, known.get("id"), path)
+    return added
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -120,8 +130,14 @@ def _part(content: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
     return part
 
 
-def _added(content: Mapping[str, Any]) -> dict[str, int]:
-    return {entry["content"]: int(entry["id"]) for entry in content.get("added_tokens") or []}
+def _added(entry: Mapping[str, Any], index: Any, path: Path) -> dict[str, int]:
+    content = entry.get("content")
+    try:
+        if isinstance(content, str):
+            return {content: int(index)}
+    except (TypeError, ValueError, OverflowError):
+        content = None
+    raise DataError(f"{path} names an added token without text and id: {str(entry)[:100]}")
 
 
 def _read_tokenizer_json(folder: Path) -> Vocabulary:
@@ -130,13 +146,16 @@ def _read_tokenizer_json(folder: Path) -> Vocabulary:
     model = content.get("model") if isinstance(content, dict) else None
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict) or "merges" not in model:
         raise DataError(f"{path} holds no byte-pair encoding", expected="a tokenizer of GPT-1's or GPT-2's kind")
-    pairs = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
-    for number, pair in enumerate(pairs, 1):
-        if len(pair) != 2:
-            raise DataError(f"merge {number} of {path} is {' '.join(pair)!r}", expected="two tokens")
-    vocabulary = _assemble(
-        model["vocab"], [(p[0], p[1]) for p in pairs], _added_tokens(folder), str(path), f"{path}: merges,", 1
-    )
+    merges = model["merges"]
+    if not isinstance(merges, list):
+        raise DataError(f"{path} has merges as a JSON {type(merges).__name__}", expected="a list")
+    pairs: list[tuple[str, str]] = []
+    for number, merge in enumerate(merges, 1):
+        pair = merge.split(" ") if isinstance(merge, str) else merge
+        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
+            raise DataError(f"merge {number} of {path} is {str(merge)[:100]!r}", expected="two tokens")
+        pairs.append((pair[0], pair[1]))
+    vocabulary = _assemble(model["vocab"], pairs, _added_tokens(folder), str(path), f"{path}: merges,", 1)
     if vocabulary.kind == "gpt2" and not _splits_as_gpt2(content):
         raise DataError(
             f"{path} splits text in another way than GPT-2", expected="a ByteLevel pre-tokenizer alone"
@@ -146,9 +165,10 @@ def _read_tokenizer_json(folder: Path) -> Vocabulary:
 
 def _splits_as_gpt2(content: Mapping[str, Any]) -> bool:
     """Whether the pre-tokenizer is GPT-2's: byte level, its own pattern, no space added in front."""
-    step = content.get("pre_tokenizer") or {}
+    step = content.get("pre_tokenizer")
     return (
-        not content.get("normalizer")
+        isinstance(step, dict)
+        and not content.get("normalizer")
         and step.get("type") == "ByteLevel"
         and not step.get("add_prefix_space", True)
         and step.get("use_regex", True) is True
