@@ -19,7 +19,10 @@ from headwater.errors import DataError, ResourceError
 _BLOCK_BYTES = 1 << 20
 # The window of Reddit's dumps is 2 GiB (`zstd --long=31`), above what decoders allow unasked.
 _ZSTANDARD_WINDOW = 1 << 31
-_ZSTANDARD_INPUT_BYTES = 1 << 16  # taken at a time: a block of zeros grows a thousandfold
+# Given to the decoder at a time: a block of equal bytes grows from 4 bytes to 131,072.
+_ZSTANDARD_INPUT_BYTES = 1 << 11
+# A longer line is none of a dump's; of one that never ends, as a bomb's, no more than this is held.
+LINE_BYTES = 64 * 1024**2
 
 
 class CompressedFile:
@@ -47,14 +50,17 @@ class CompressedFile:
                 ) from None
 
     def lines(self) -> Iterator[bytes]:
-        """The lines without their ends; a last line cut short is not given."""
+        """The lines without their ends; one longer than LINE_BYTES is given cut, a last one cut short is not."""
         pending: list[bytes] = []
+        size = 0
         for block in self.blocks():
             *whole, rest = block.split(b"\n")
             for line in whole:
                 yield b"".join(pending) + line
-                pending = []
-            pending.append(rest)
+                pending, size = [], 0
+            if size <= LINE_BYTES:
+                pending.append(rest)
+                size += len(rest)
         last = b"".join(pending)
         if last and not self.cut:
             yield last

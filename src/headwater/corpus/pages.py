@@ -20,6 +20,7 @@ from headwater.corpus.compressed import CompressedFile
 from headwater.errors import DataError, ResourceError
 
 PAGE_BYTES = 8 * 1024**2  # of a web page
+WIKI_BYTES = 64 * 1024**2  # of one article with its history, as XML
 BOOK_BYTES = 256 * 1024**2  # of all chapters of a book, unpacked
 SUFFIXES = (
     ".warc",
@@ -145,10 +146,10 @@ def _ends_whole(path: Path, position: int) -> bool:
         while block := handle.read(1 << 20):
             while block:
                 try:
-                    decoder.decompress(block)
+                    decoder.decompress(block, PAGE_BYTES)  # a megabyte may stand for a gigabyte
                 except zlib.error:
                     return False
-                block = decoder.unused_data
+                block = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
                 if decoder.eof and block:
                     decoder = zlib.decompressobj(31)
         return decoder.eof
@@ -158,11 +159,11 @@ def _book(path: Path) -> Page:
     """The chapters of an EPUB in reading order."""
     try:
         with zipfile.ZipFile(path) as archive:
-            container = _xml(archive.read("META-INF/container.xml"))
+            container = _xml(archive, "META-INF/container.xml")
             package_path = next(
                 element.attrib["full-path"] for element in container.iter() if element.tag.endswith("}rootfile")
             )
-            package = _xml(archive.read(package_path))
+            package = _xml(archive, package_path)
             folder = PurePosixPath(package_path).parent
             items = {e.attrib["id"]: e.attrib["href"] for e in package.iter() if e.tag.endswith("}item")}
             order = [e.attrib["idref"] for e in package.iter() if e.tag.endswith("}itemref")]
@@ -174,7 +175,9 @@ def _book(path: Path) -> Page:
                 size += len(chapters[-1])
                 if size > BOOK_BYTES:
                     raise DataError(f"{path} unpacks to more than {BOOK_BYTES:,} bytes")
-    except (zipfile.BadZipFile, KeyError, StopIteration, ElementTree.ParseError, zlib.error, OSError) as error:
+    except DataError:
+        raise
+    except Exception as error:  # an archive can be wrong in more ways than `zipfile` has exceptions for
         raise DataError(f"{path} is no readable EPUB: {error or 'no contents'}", repair="Check the file") from None
     return Page(name=path.name, data=CHAPTER.join(chapters), kind="book", charset="utf-8")
 
@@ -184,10 +187,13 @@ def _wiki_pages(path: Path, notes: list[str]) -> Iterator[Page]:
     parser: Any = ElementTree.XMLPullParser(events=("start", "end"))
     file = CompressedFile(path)
     root: Any = None
-    count = 0
+    count = pending = 0  # bytes fed since an article ended
     try:
         for block in file.blocks():
             parser.feed(block)
+            pending += len(block)
+            if pending > WIKI_BYTES:
+                raise ElementTree.ParseError(f"an article is longer than {WIKI_BYTES:,} bytes")
             for event, element in parser.read_events():
                 if root is None:
                     root = element
@@ -204,6 +210,7 @@ def _wiki_pages(path: Path, notes: list[str]) -> Iterator[Page]:
                             charset="utf-8",
                         )
                     root.clear()
+                    pending = 0
     except ElementTree.ParseError as error:
         if not count:
             raise DataError(f"{path} is no MediaWiki export: {error}", repair="Check the file") from None
@@ -216,8 +223,12 @@ def _text_of(fields: dict[str, Any], name: str) -> str:
     return (fields[name].text or "") if name in fields else ""
 
 
-def _xml(data: bytes) -> ElementTree.Element:
+def _xml(archive: zipfile.ZipFile, member: str) -> ElementTree.Element:
     """Parse a small file of a book; a document type may define entities that grow without end: none is read."""
-    if b"<!ENTITY" in data:
+    with archive.open(member) as handle:
+        data = handle.read(PAGE_BYTES + 1)
+    if len(data) > PAGE_BYTES:
+        raise ElementTree.ParseError(f"{member} unpacks to more than {PAGE_BYTES:,} bytes")
+    if b"<!ENTITY" in data.replace(b"\0", b""):  # in UTF-16 as well
         raise ElementTree.ParseError("it defines entities")
     return ElementTree.fromstring(data)
