@@ -10,8 +10,8 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src" / "headwater"
 FLOORS = [
     {"errors"},
-    {"storage", "config", "progress"},
-    {"provenance", "resources"},
+    {"storage", "config", "progress", "lock"},
+    {"provenance", "resources", "shipped"},
     {"model", "tokenizer", "corpus", "report"},
     {"train", "tokens", "inference", "convert"},
     {"language_model", "pretrain", "finetune"},
@@ -21,7 +21,7 @@ FLOORS = [
     {"cli"},
 ]
 # Rooms of one floor of which the first uses the second: a tokenizer is trained on a corpus folder.
-BESIDE = {("config", "storage"), ("tokenizer", "corpus")}
+BESIDE = {("config", "storage"), ("lock", "storage"), ("tokenizer", "corpus")}
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:

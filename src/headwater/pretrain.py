@@ -19,6 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from headwater.errors import MismatchError, UsageError
+from headwater.lock import folder_lock
 from headwater.model import build_model, preset
 from headwater.model.attention import document_mask
 from headwater.model.config import ModelConfig
@@ -28,7 +29,6 @@ from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage, check_files, open_folder, record_files
 from headwater.tokenizer import Tokenizer
 from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream
-from headwater.train.lock import folder_lock
 from headwater.train.loop import Objective, RunConfig, Trainer, choose_kernels, choose_precision
 from headwater.train.machine import use_all_cores
 from headwater.train.parallel import Ranks, join, leave

@@ -19,12 +19,12 @@ import torch
 
 from headwater.errors import FolderError, MismatchError, UsageError
 from headwater.language_model import load
+from headwater.lock import folder_lock
 from headwater.model.folder import load_model
 from headwater.pretrain import PretrainConfig, pretrain
 from headwater.progress import Progress
 from headwater.provenance import open_folder
 from headwater.train.journal import read_journal
-from headwater.train.lock import folder_lock
 
 TINY: dict[str, Any] = {
     "preset": "gpt2-pico",

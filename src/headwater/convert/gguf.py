@@ -8,6 +8,7 @@ scale; a matrix whose rows are no multiple of 32 stays in f16.
 from __future__ import annotations
 
 import filecmp
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
 from headwater.model.huggingface import model_type
-from headwater.storage import storage_errors
+from headwater.storage import remove_abandoned, storage_errors
 from headwater.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -62,9 +63,10 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
             f"the tokenizer has {tokenizer.vocabulary_size:,} ids and the model {config.vocabulary:,} rows",
             expected="a row for every id",
         )
-    temporary = path.with_name(f".{path.name}.part")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(path)
         try:
             writer = gguf.GGUFWriter(temporary, "gpt2")
             writer.add_context_length(config.context)

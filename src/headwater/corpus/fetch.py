@@ -31,10 +31,11 @@ from headwater.config import Config
 from headwater.corpus.links import read_links
 from headwater.corpus.urls import canonical_url, host_of
 from headwater.corpus.visit import Refused, Visitor, require_packages
-from headwater.errors import DataError
+from headwater.errors import DataError, FolderError
+from headwater.lock import folder_lock
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage, check_files, record_files
-from headwater.storage import read_json, storage_errors, write_json
+from headwater.storage import parse_json, read_json, storage_errors, write_json
 
 FUNNEL = "funnel.json"
 JOURNAL = ".journal.jsonl"
@@ -93,6 +94,7 @@ def fetch_links(
         return found
     with storage_errors(out):
         stage.begin()
+    with storage_errors(out), folder_lock(out):
         book = _Book(out)
         try:
             progress.start("fetch", unit="links")
@@ -281,23 +283,35 @@ class _Book:
         whole = 0
         if journal.exists():
             with journal.open("rb") as handle:
-                for line in handle:
+                for number, line in enumerate(handle, 1):
                     if not line.endswith(b"\n"):
                         break
-                    entry = json.loads(line)
                     whole += len(line)
-                    self._count(entry)
-                    if entry["outcome"] == "page":
-                        self._number, self._end = entry["file"], entry["end"]
+                    try:
+                        entry = parse_json(line)
+                        self._count(entry)
+                        if entry["outcome"] == "page":
+                            self._number, self._end = int(entry["file"]), int(entry["end"])
+                    except (json.JSONDecodeError, LookupError, TypeError, ValueError, AttributeError):
+                        raise self._damaged(journal, f"line {number} cannot be read") from None
             with journal.open("r+b") as handle:
                 handle.truncate(whole)
         for path in sorted(self._out.glob("pages-*.warc.gz")):
             if not self.pages or path.name > _warc_name(self._number):
                 path.unlink()
         if self.pages:
+            for number in range(self._number + 1):
+                path = self._out / _warc_name(number)
+                if not path.is_file() or (number == self._number and path.stat().st_size < self._end):
+                    raise self._damaged(
+                        path, "it ends before its journal does" if path.is_file() else "it is gone"
+                    )
             self._warc = (self._out / _warc_name(self._number)).open("r+b")
             self._warc.truncate(self._end)
             self._warc.seek(self._end)
+
+    def _damaged(self, path: Path, how: str) -> FolderError:
+        return FolderError(f"{path} was cut short or altered: {how}", repair=f"Remove {self._out} to fetch anew")
 
     def _next_file(self) -> None:
         if self._warc is not None:

@@ -1,4 +1,4 @@
-"""One living process a run folder."""
+"""One living process in a folder that grows: a run, a fetch."""
 
 from __future__ import annotations
 
