@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args, overload
 
+from headwater import shipped
 from headwater.errors import FolderError, ResourceError, UsageError
 from headwater.inference.compiled import CompiledRunner, CompiledWeights, supported
 from headwater.inference.engine import Engine, Generation
@@ -44,13 +45,13 @@ def load(
     slots: int = 8,
     allow_network: bool = False,
 ) -> LanguageModel:
-    """Open a model folder, Headwater's or Hugging Face's, or a hub name that was downloaded before.
+    """Open a model folder, Headwater's or Hugging Face's, a model that ships, or a hub name downloaded before.
 
     precision: "fp32", "bf16", "int8" (weights and products), or "auto" (`automatic_precision`). slots: how many
     continuations run at once; each holds a context of keys and values. Raises FolderError or DataError for a
     folder that is no model, ResourceError for a hub name that is not at hand (`allow_network` fetches it).
     """
-    folder = Path(model)
+    folder = shipped.resolve(model)
     if not folder.exists() and isinstance(model, str):
         folder = _from_hub(model, allow_network)
     return LanguageModel.open(folder, precision=precision, device=device, slots=slots)
@@ -270,10 +271,12 @@ def _pieces(generation: Generation) -> Iterator[str]:
 
 def _from_hub(name: str, allow_network: bool) -> Path:
     """The folder of a hub model: in the local cache, or fetched where the network is allowed."""
-    repair = "Check the path, or download it with: huggingface-cli download " + name
+    repair = f"Check the path, or download it with: huggingface-cli download {name}{shipped.alternative()}"
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ResourceError(
-            f"{name} does not exist", expected="a model folder or a hub name", repair="Check the path"
+            f"{name} does not exist",
+            expected="a model folder or a hub name",
+            repair=f"Check the path{shipped.alternative()}",
         )
     try:
         from huggingface_hub import snapshot_download
@@ -281,7 +284,7 @@ def _from_hub(name: str, allow_network: bool) -> Path:
     except ImportError:
         raise ResourceError(
             f"{name} is no folder, and hub names need the package huggingface_hub",
-            repair="Check the path, or: pip install 'headwater[hub]'",
+            repair=f"Check the path, or: pip install 'headwater[hub]'{shipped.alternative()}",
         ) from None
     try:
         wanted = ["*.json", "*.safetensors", "merges.txt"]

@@ -41,6 +41,14 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def tell_apart(model: str | Path) -> None:
+    """Say so where a folder here has the name of a model that ships: it is the folder that is taken."""
+    from headwater import shipped
+
+    if shipped.is_shadowed(model):
+        say(f"{model} is the folder here, not the model that ships under this name.")
+
+
 def terminal_progress() -> Progress:
     """A live display on a terminal, plain lines elsewhere."""
     return LiveProgress() if sys.stderr.isatty() else PlainProgress()

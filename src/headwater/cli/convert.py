@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from headwater.cli.console import AsJson, emit, terminal_progress
+from headwater.cli.console import AsJson, emit, tell_apart, terminal_progress
 
 app = typer.Typer(add_completion=False)
 
@@ -15,7 +15,10 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def convert(
     source: Annotated[
-        Path, typer.Argument(help="OpenAI's GPT-1 or GPT-2 release, or a model folder.", show_default=False)
+        Path,
+        typer.Argument(
+            help="OpenAI's GPT-1 or GPT-2 release, a model folder, or a model that ships.", show_default=False
+        ),
     ],
     destination: Annotated[
         Path, typer.Argument(help="A folder to write, or a file that ends in .gguf.", show_default=False)
@@ -34,6 +37,7 @@ def convert(
     as_json: AsJson = False,
 ) -> None:
     """Convert a model; what the source is, its files say."""
+    tell_apart(source)
     from headwater.convert import convert as convert_model
 
     result = convert_model(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, emit
+from headwater.cli.console import AsJson, emit, tell_apart
 
 if TYPE_CHECKING:
     from headwater.model.config import ModelConfig
@@ -33,7 +33,10 @@ _EXTRAS = {
 @app.command()
 def doctor(
     model: Annotated[
-        Path | None, typer.Option("--model", help="Describe this model folder instead.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--model", help="Describe this model folder, or model that ships, instead.", show_default=False
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -42,6 +45,7 @@ def doctor(
         machine = describe_machine()
         emit(machine, as_json=as_json, text=_machine_text(machine))
     else:
+        tell_apart(model)
         described = describe_model(model)
         emit(described, as_json=as_json, text=_model_text(described))
 
@@ -50,7 +54,7 @@ def describe_machine() -> dict[str, Any]:
     """Cores, memory and disk that this process may use, torch, measured rates, extras, files at hand."""
     import torch
 
-    from headwater import resources
+    from headwater import resources, shipped
     from headwater.train.machine import available_cores, available_memory, matmul_rate, use_all_cores
 
     cpu = torch.device("cpu")
@@ -82,6 +86,7 @@ def describe_machine() -> dict[str, Any]:
         "extras": {extra: all(map(_installed, packages)) for extra, packages in _EXTRAS.items()},
         "data": os.environ.get("HEADWATER_DATA"),
         "cache": str(resources.cache_folder()),
+        "models": shipped.names(),
         "resources": {name: _at_hand(name) for name in resources.RESOURCES},
     }
 
@@ -91,11 +96,13 @@ def describe_model(folder: Path) -> dict[str, Any]:
 
     No weights are read: their names, shapes and places are.
     """
+    from headwater import shipped
     from headwater.model import build_model
     from headwater.model.folder import load_config
     from headwater.model.weights import find_tensors
     from headwater.provenance import MANIFEST, lineage
 
+    named, folder = str(folder), shipped.resolve(folder)
     config = load_config(folder)
     parameters = dict(build_model(config, device="meta").named_parameters())
     total = sum(p.numel() for p in parameters.values())
@@ -104,7 +111,7 @@ def describe_model(folder: Path) -> dict[str, Any]:
     for place in find_tensors(folder).values():
         stored[place.dtype] = stored.get(place.dtype, 0) + place.end - place.begin
     return {
-        "model": str(folder),
+        "model": named,
         "config": config.to_dict(),
         "parameters": total,
         "parts": _parts({name: p.numel() for name, p in parameters.items()}),
@@ -205,6 +212,7 @@ def _machine_text(machine: dict[str, Any]) -> str:
     rows.append(("extras", ", ".join(present) or "none"))
     if absent:
         rows.append(("missing", f"{', '.join(absent)}: pip install 'headwater[{','.join(absent)}]'"))
+    rows.append(("models that ship", ", ".join(machine["models"]) or "none"))
     rows.append(("HEADWATER_DATA", machine["data"] or "not set"))
     rows.append(("cache", machine["cache"]))
     missing = [name for name, there in machine["resources"].items() if not there]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, Limit, Settings, emit, terminal_progress
+from headwater.cli.console import AsJson, Limit, Settings, emit, tell_apart, terminal_progress
 from headwater.errors import UsageError
 
 app = typer.Typer(add_completion=False)
@@ -15,7 +15,9 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def evaluate(
-    model: Annotated[Path | None, typer.Option("--model", help="Model folder.", show_default=False)] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", help="Model folder, or a model that ships.", show_default=False)
+    ] = None,
     tasks: Annotated[
         str,
         typer.Option("--tasks", help="Protocols, comma-separated; the beginning of a name is all that begin so."),
@@ -60,6 +62,7 @@ def evaluate(
     from headwater.evaluate.run import EvaluateConfig
     from headwater.evaluate.run import evaluate as run
 
+    tell_apart(model)
     names = [name.strip() for name in tasks.split(",") if name.strip()]
     config = EvaluateConfig.build(parse_settings(settings or []), source="--set")
     results = run(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, Limit, Seed, Settings, emit, terminal_progress
+from headwater.cli.console import AsJson, Limit, Seed, Settings, emit, tell_apart, terminal_progress
 
 if TYPE_CHECKING:
     from headwater.finetune.training import FinetuneConfig
@@ -24,7 +24,10 @@ def _column(name: str, what: str) -> Any:
 
 @app.command()
 def finetune(
-    model: Annotated[Path, typer.Option("--model", help="Model folder to start from.", show_default=False)],
+    model: Annotated[
+        Path,
+        typer.Option("--model", help="Model folder to start from, or a model that ships.", show_default=False),
+    ],
     out: Annotated[Path | None, typer.Option("--out", help="Folder to write.", show_default=False)] = None,
     train: Annotated[
         Path | None,
@@ -119,6 +122,7 @@ def finetune(
         raise UsageError("--out is missing", expected="the folder to write")
     if task is not None and task not in TASKS:
         raise UsageError(f"--task {task!r} is no task", expected=", ".join(TASKS))
+    tell_apart(model)
     columns = {
         "text": text,
         "premise": premise,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, Seed, emit, say
+from headwater.cli.console import AsJson, Seed, emit, say, tell_apart
+from headwater.shipped import DEFAULT
 
 if TYPE_CHECKING:
     from headwater.inference.engine import Generation
@@ -27,7 +28,9 @@ _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if code n
 
 @app.command()
 def generate(
-    model: Annotated[str, typer.Option("--model", help="Model folder, or a hub name that was downloaded.")],
+    model: Annotated[
+        str, typer.Option("--model", help="Model folder, a model that ships, or a hub name that was downloaded.")
+    ] = DEFAULT,
     prompt: Annotated[
         str,
         typer.Option("--prompt", help="Text to continue; - reads it from stdin; none begins a new text."),
@@ -87,6 +90,7 @@ def generate(
         raise UsageError("--color does not go together with --json", repair="Leave one of them out")
     if prompt == "-":
         prompt = _standard_input()
+    tell_apart(model)
     import headwater
 
     lm = headwater.load(model, precision=precision)
@@ -108,7 +112,7 @@ def generate(
         return
     requests = [lm.request(prompt, **options, sample=sample) for sample in range(samples)]
     running = [lm.engine.submit(request) for request in requests]
-    say(f"{lm!r}, {lm.engine.runner.name}, seed {seed}")
+    say(f"{model}: {lm!r}, {lm.engine.runner.name}, seed {seed}")
     if not prompt:
         say("The prompt is empty: a new text begins, after <|endoftext|>.")
     if as_json:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.console import AsJson, Limit, emit, terminal_progress
+from headwater.cli.console import AsJson, Limit, emit, tell_apart, terminal_progress
 
 app = typer.Typer(add_completion=False)
 
@@ -30,6 +30,7 @@ def predict(
 
     headwater predict --model sentiment new.csv --out predictions.jsonl
     """
+    tell_apart(model)
     from headwater.config import parse_settings
     from headwater.finetune.predict import predict_file
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.console import Settings, terminal_progress
+from headwater.cli.console import Settings, tell_apart, terminal_progress
+from headwater.shipped import DEFAULT
 
 app = typer.Typer(add_completion=False)
 
@@ -15,9 +16,13 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def serve(
     model: Annotated[
-        list[str],
-        typer.Option("--model", help="Model folder, fine-tuned or not, or NAME=FOLDER. Repeatable."),
-    ],
+        list[str] | None,
+        typer.Option(
+            "--model",
+            help=f"Model folder, fine-tuned or not, a model that ships, or NAME=either. Repeatable.  "
+            f"[default: {DEFAULT}]",
+        ),
+    ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to bind; beyond loopback keys are needed.")] = (
         "127.0.0.1"
     ),
@@ -42,8 +47,11 @@ def serve(
     from headwater.serve.limits import Limits
     from headwater.serve.run import serve as run
 
+    models = model or [DEFAULT]
+    for named in models:
+        tell_apart(named)
     run(
-        model,
+        models,
         host=host,
         port=port,
         api_key_file=api_key_file,

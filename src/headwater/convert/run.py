@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 
+from headwater import shipped
 from headwater.convert import openai_gpt1, openai_gpt2
 from headwater.errors import FolderError, ResourceError, UsageError
 from headwater.model.folder import CONFIG, load_model, save_model
@@ -51,6 +52,7 @@ def convert(
         raise UsageError(
             f"{'GGUF' if gguf else 'a folder'} is not written in {precision}", expected=", ".join(allowed)
         )
+    source = shipped.resolve(source)
     kind, place = _recognise(source)
     if heads is not None and kind != "openai-gpt1":
         raise UsageError(f"{source} says itself how many heads it has", expected="no --heads")
@@ -89,7 +91,7 @@ def convert(
 def _recognise(source: Path) -> tuple[str, Path]:
     """(what the source is, the folder that holds its weights)."""
     if not source.exists():
-        raise FolderError(f"{source} does not exist", repair="Check the path")
+        raise FolderError(f"{source} does not exist", repair=f"Check the path{shipped.alternative()}")
     if source.is_file():
         source = source.parent if source.suffix == ".index" else source
     for place in (source, source / "model"):  # the repository of GPT-1 keeps its release in a folder "model"

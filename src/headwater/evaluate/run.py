@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from headwater import shipped
 from headwater.config import Config, nearest
 from headwater.corpus.overlap import TrainingGrams, training_grams
 from headwater.errors import DataError, HeadwaterError, ResourceError, UsageError
@@ -142,7 +143,7 @@ def evaluate(
     limit: int | None = None,
     progress: Progress = SILENT,
 ) -> Results:
-    """Evaluate a model folder and write the results folder `out`, or find it there complete.
+    """Evaluate a model, a folder or one that ships, and write the results folder `out`, or find it there complete.
 
     `tasks` are protocol names or beginnings of them, `data` the folders that hold the official files, or
     Headwater's tokens and labels folders; `limit` takes the first examples of each only. Interrupted, the same
@@ -150,6 +151,7 @@ def evaluate(
     whose text shares 8-grams with that corpus (GPT-2 section 4).
     """
     config = config or EvaluateConfig()
+    named, model = str(model), shipped.resolve(model)
     chosen = select(tasks)
     folders = [data] if isinstance(data, Path) else list(data)
     skipped: list[Skipped] = []
@@ -191,7 +193,7 @@ def evaluate(
             results += outcome.results
             skipped += [outcome.left_out] if outcome.left_out else []
             write_examples(outcome.records, task.protocol, work)
-        summary = Results(str(model), results, skipped)
+        summary = Results(named, results, skipped)
         write_results(summary, work)
     cache.remove()
     return summary

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from headwater import shipped
 from headwater.config import nearest
 from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetune import check
@@ -40,8 +41,8 @@ ESTIMATOR_FILE = "estimator.json"
 class Estimator:
     """What the four have in common. Use one of them.
 
-    base: a model folder, or what `hw.load` returned. The other parameters are those of `headwater finetune`, with
-    the paper's defaults; `validation_share` of the rows choose the best epoch.
+    base: a model folder, a model that ships, or what `hw.load` returned. The other parameters are those of
+    `headwater finetune`, with the paper's defaults; `validation_share` of the rows choose the best epoch.
     """
 
     task: ClassVar[Task]
@@ -235,7 +236,7 @@ class Estimator:
                 repair=f'Give a model folder: {type(self).__name__}(base="runs/small/model")',
             )
         if isinstance(self.base, str | Path):
-            folder = Path(self.base)
+            folder = shipped.resolve(self.base)
             return load_model(folder, device=choose_device("auto")), load_tokenizer(folder)
         return self.base.model, self.base.tokenizer
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from headwater import provenance
+from headwater import provenance, shipped
 from headwater.errors import FolderError
 from headwater.finetune.batches import inference_batches
 from headwater.finetune.examples import Columns, Labels, Raw
@@ -119,7 +119,8 @@ class FineTuned:
         from safetensors.torch import load_file
 
         if not (folder / TASK_FILE).is_file():
-            seen = "is no fine-tuned model: it has no task.json" if folder.is_dir() else "does not exist"
+            there = shipped.resolve(folder).is_dir()
+            seen = "is no fine-tuned model: it has no task.json" if there else "does not exist"
             raise FolderError(
                 f"{folder} {seen}",
                 expected="a folder that fine-tuning wrote",

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from headwater import shipped
 from headwater.errors import DataError, MismatchError
 from headwater.finetune import check
 from headwater.finetune.examples import Labels, Raw, learn_labels, read_rows, to_examples
@@ -63,7 +64,7 @@ def finetune(
     tokenizer: Path | None = None,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
-    """Fine-tune the model in folder `model` and write folder `out`; returns what its metrics.json holds.
+    """Fine-tune the model in folder `model`, or one that ships, and write `out`; returns its metrics.json.
 
     With `config.from_scratch` only the model's shape and tokenizer are used. Without `validation` a part of
     `train` is split off. `test` is measured once, at the end. `tokenizer` is a folder, where the model's has none.
@@ -93,6 +94,7 @@ def run_stage(
     progress: Progress,
 ) -> dict[str, Any]:
     """`finetune` on rows that `read` gives when they are needed; `inputs` are the files that they come from."""
+    model = shipped.resolve(model)
     folders = {"model": model} | ({"tokenizer": tokenizer} if tokenizer is not None else {})
     stage = Stage(out, kind="model", config=config.to_dict(), inputs=folders | dict(inputs), seed=config.seed)
     if stage.is_complete():

@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from headwater import shipped
 from headwater.finetune.examples import read_rows
 from headwater.finetune.inputs import Example, encode
 from headwater.finetune.run import load_tokenizer
@@ -17,6 +18,7 @@ def show_examples(
     config: FinetuneConfig, *, model: Path, train: Path, tokenizer: Path | None = None, count: int
 ) -> list[dict[str, Any]]:
     """The first `count` rows as sequences: [{row, label, cut, sequences: [{text, tokens, ids}]}]."""
+    model = shipped.resolve(model)
     extended = load_tokenizer(tokenizer or model).with_task_tokens()
     context = load_config(model).context
     names = {index: name for name, index in extended.special_tokens.items()}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from headwater import provenance
+from headwater import provenance, shipped
 from headwater.errors import DataError, FolderError, MismatchError
 from headwater.model import build_model, huggingface
 from headwater.model.config import ModelConfig
@@ -97,7 +97,8 @@ def _read_config(folder: Path) -> tuple[str, ModelConfig]:
 def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
         seen = "is a file" if folder.is_file() else "does not exist"
-        raise FolderError(f"{folder} {seen}", expected="a model folder", repair="Check the path")
+        repair = f"Check the path{shipped.alternative()}"
+        raise FolderError(f"{folder} {seen}", expected="a model folder", repair=repair)
     if (folder / CONFIG).is_file():
         return
     if (folder / "params_shapes.json").is_file() or (folder / "hparams.json").is_file():

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from headwater import shipped
 from headwater.errors import UsageError
 from headwater.finetune.fine_tuned import TASK_FILE, FineTuned
 from headwater.language_model import LanguageModel, load
@@ -71,7 +72,7 @@ class Served:
 
 
 def open_models(models: list[str], *, precision: str, slots: int) -> list[Served]:
-    """Open each of `FOLDER` or `NAME=FOLDER`; raises UsageError for two of one name, and what `load` raises."""
+    """Open each of `MODEL` or `NAME=MODEL`; raises UsageError for two of one name, and what `load` raises."""
     named: dict[str, str] = {}
     for model in models:
         name, separator, place = model.partition("=")
@@ -98,7 +99,7 @@ def _usual_name(model: str) -> str:
 
 
 def _open(name: str, place: str, precision: str, slots: int) -> Served:
-    folder = Path(place)
+    folder = shipped.resolve(place)
     if not (folder / TASK_FILE).is_file():
         served = Served(name, load(place, precision=precision, slots=slots))
     else:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from headwater import provenance, resources
+from headwater import provenance, resources, shipped
 from headwater.errors import UsageError
 from headwater.progress import SILENT, Progress
 from headwater.tokenizer.files import read_folder, read_pair, write_files
@@ -39,7 +39,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, name_or_folder: str | Path, *, allow_network: bool = False) -> Tokenizer:
-        """The original "gpt2" or "gpt1", or the tokenizer that lies in a folder.
+        """The original "gpt2" or "gpt1", or the tokenizer in a folder or of a model that ships.
 
         Raises ResourceError when an original is nowhere at hand (`allow_network` fetches it), FolderError or
         DataError when a folder holds no tokenizer or a damaged one.
@@ -49,7 +49,7 @@ class Tokenizer:
                 resources.find(name, allow_network=allow_network) for name in _ORIGINALS[name_or_folder]
             )
             return cls(read_pair(vocabulary, merges))
-        folder = Path(name_or_folder)
+        folder = shipped.resolve(name_or_folder)
         if (folder / provenance.MANIFEST).is_file() and provenance.read_manifest(folder).kind == "tokenizer":
             provenance.open_folder(folder, "tokenizer")
         return cls(read_folder(folder))

@@ -1,0 +1,67 @@
+"""Models that ship: found by name wherever a model is named, told apart from folders, listed when none fits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import headwater
+from headwater import shipped
+from headwater.cli.main import main
+from headwater.errors import FolderError, ResourceError
+from headwater.language_model import LanguageModel
+from headwater.model import build_model, preset
+from headwater.tokenizer import Tokenizer
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of shipped models with one of some thousand weights on it; the working directory is another."""
+    tokenizer = Tokenizer.load(tokens / "tokenizer")
+    config = preset("gpt2-pico", layers=1, width=16, heads=2, context=64, vocabulary=tokenizer.vocabulary_size)
+    LanguageModel(build_model(config, seed=1), tokenizer).save(tmp_path / "shelf" / "gpt2-mini")
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "shelf")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "shelf"
+
+
+def test_a_name_is_a_model_for_every_command(shelf: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    rows = [{"text": f"{word} {n}", "label": word} for n in range(20) for word in ("good", "bad")]
+    Path("rows.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    for command in (
+        "generate --prompt one --max-tokens 3",
+        "doctor --model gpt2-mini",
+        "finetune --model gpt2-mini --task classify --train rows.jsonl --out tuned --epochs 1",
+        "convert gpt2-mini copied",
+    ):
+        assert main([*command.split(), "--json"]) == 0, command
+    assert headwater.Tokenizer.load("gpt2-mini").vocabulary_size == 300
+    assert '"model": "gpt2-mini"' in capfd.readouterr().out
+    clf = headwater.Classifier(base="gpt2-mini", epochs=1).fit(*zip(*[r.values() for r in rows], strict=True))
+    assert len(clf.predict(["good 1"])) == 1
+
+
+def test_scores_are_told_under_its_name(shelf: Path, tokens: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--model", "gpt2-mini", "--tasks", "heldout", "--data", str(tokens), "--out", "results", "--json"]
+    assert main(["evaluate", *arguments]) == 0
+    assert json.loads(capfd.readouterr().out)["model"] == "gpt2-mini"
+
+
+def test_a_folder_here_wins_and_is_told_apart(shelf: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    headwater.load("gpt2-mini").save("gpt2-mini")
+    (shelf / "gpt2-mini" / "model.safetensors").unlink()  # who reads the shipped one now, fails
+    assert main(["generate", "--model", "gpt2-mini", "--prompt", "one", "--max-tokens", "3"]) == 0
+    assert "gpt2-mini is the folder here, not the model that ships" in capfd.readouterr().err
+    assert not shipped.is_shadowed("gpt2-nano")
+
+
+def test_an_unknown_name_lists_what_ships(shelf: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ResourceError, match=r"ships with Headwater: gpt2-mini"):
+        headwater.load("gpt2-min")
+    with pytest.raises(FolderError, match=r"ships with Headwater: gpt2-mini"):
+        headwater.Classifier(base="gpt2-min").fit([f"text {n}" for n in range(40)], [0, 1] * 20)
+    assert main(["predict", "rows.jsonl", "--model", "gpt2-mini", "--out", "labels.jsonl"]) == 1
+    assert "headwater finetune --model gpt2-mini" in capfd.readouterr().err
