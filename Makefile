@@ -1,6 +1,7 @@
 # make quickstart    a model and a report from scratch, in minutes
 # make test          the tests, in minutes; make test-all: with those that take longer
-# make check         format, lint, types, the tree in the README
+# make check         format, lint, types, the tree in the README, the code in the pages
+# make docs          the pages as a site: build/site/index.html
 # Each sets up what it needs in .venv, once.
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ BIN := .venv/bin
 DATA := $(abspath $(wildcard ../shared/data))
 export HEADWATER_DATA ?= $(DATA)
 
-.PHONY: quickstart test test-all check format clean
+.PHONY: quickstart test test-all check format docs clean
 
 quickstart: .venv/.ready-quickstart
 	$(BIN)/headwater quickstart $(ARGS)
@@ -25,11 +26,18 @@ check: .venv/.ready-dev
 	$(BIN)/ruff check src tests benchmarks examples tools
 	$(BIN)/mypy
 	$(BIN)/python tools/tree.py --check README.md README.ko.md
+	$(BIN)/python tools/examples.py --check
 
 format: .venv/.ready-dev
 	$(BIN)/ruff format src tests benchmarks examples tools
 	$(BIN)/ruff check --fix src tests benchmarks examples tools
 	$(BIN)/python tools/tree.py --write README.md README.ko.md
+	$(BIN)/python tools/examples.py --write
+
+docs: .venv/.ready-docs
+	$(BIN)/python tools/pages.py build/pages
+	$(BIN)/python -m sphinx -W --keep-going -q build/pages build/site
+	@echo "The site: build/site/index.html"
 
 clean:
 	rm -rf .venv build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -41,6 +49,10 @@ clean:
 
 .venv/.ready-quickstart: .venv/.created pyproject.toml constraints.txt
 	test -f .venv/.ready-dev || $(BIN)/python -m pip install -q -c constraints.txt -e '.[report]'
+	touch $@
+
+.venv/.ready-docs: .venv/.created pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
 	touch $@
 
 .venv/.ready-dev: .venv/.created pyproject.toml constraints.txt

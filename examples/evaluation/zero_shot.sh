@@ -6,5 +6,6 @@ headwater evaluate --model runs/small/model --tasks lambada,dprd --data "$HEADWA
 headwater evaluate --model runs/small/model --tasks wikitext-2 --data "$HEADWATER_DATA" \
     --set stride=32 --overlap corpus --out wikitext-small
 # Two models on the same examples: differences with intervals.
+headwater evaluate --model runs/other/model --tasks lambada,dprd --data "$HEADWATER_DATA" --out zero-shot-other
 headwater evaluate --compare zero-shot-small zero-shot-other
 headwater report runs/small zero-shot-small wikitext-small --out report.html

@@ -1,0 +1,1 @@
+headwater corpus build pages/ --recipe webtext --out corpus --workers 16

@@ -1,0 +1,2 @@
+patch -p1 < examples/extending/preset.patch
+cp examples/extending/gpt2-atto.toml recipes/

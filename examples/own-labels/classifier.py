@@ -1,0 +1,15 @@
+import json
+from pathlib import Path
+
+import headwater as hw
+
+rows = [json.loads(line) for line in Path("quickstart/labels/package/train.jsonl").open(encoding="utf-8")]
+texts, labels = [row["text"] for row in rows], [row["label"] for row in rows]
+
+classifier = hw.Classifier(base="quickstart/run/model", learning_rate=1e-3).fit(texts, labels)
+print(classifier.predict(texts[:3]), labels[:3])
+print(dict(zip(classifier.classes_, classifier.predict_proba(texts[:1])[0].round(3), strict=True)))
+classifier.save("package-classifier")
+
+again = hw.Classifier.load("package-classifier")
+assert list(again.predict(texts[:3])) == list(classifier.predict(texts[:3]))

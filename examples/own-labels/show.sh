@@ -1,0 +1,2 @@
+headwater finetune --model quickstart/run/model --task classify \
+    --train quickstart/labels/package/train.jsonl --show 2

@@ -1,0 +1,2 @@
+headwater corpus build my_texts/ --out corpus
+headwater corpus stats corpus

@@ -1,0 +1,1 @@
+headwater pack corpus --tokenizer tokenizer --out tokens

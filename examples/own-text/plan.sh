@@ -1,0 +1,1 @@
+headwater pretrain --preset gpt2-micro --tokens tokens --out run --set epochs=4 --dry-run

@@ -1,0 +1,3 @@
+headwater convert downloads/gpt-2/124M gpt2-small
+headwater convert downloads/finetune-transformer-lm/model gpt1
+headwater doctor --model gpt2-small

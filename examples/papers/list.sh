@@ -1,0 +1,1 @@
+headwater evaluate --list --data "$HEADWATER_DATA"

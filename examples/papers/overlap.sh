@@ -1,0 +1,1 @@
+headwater corpus overlap --train corpus --test "$HEADWATER_DATA/eval-zeroshot/wikitext2/wiki.test.tokens"

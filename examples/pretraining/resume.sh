@@ -1,0 +1,1 @@
+headwater pretrain --out run --resume

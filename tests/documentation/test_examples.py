@@ -1,0 +1,381 @@
+"""Every example runs: each page's files in their order in one folder, as a reader runs them, at small sizes.
+
+`sizes` are replaced in the text before it runs, each must occur, and nothing else is changed. What needs another
+machine, a network or a cluster is named where it is replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from headwater.cli.main import LazyGroup, main
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+SCRIPTS = sorted(path for path in EXAMPLES.rglob("*") if path.suffix in {".sh", ".slurm"})
+
+# Every pre-training of an example, made small.
+TINY = "headwater pretrain " + " ".join(
+    f"--set {key}={value}"
+    for key, value in {
+        "epochs": 0.02,
+        "batch_size": 4,
+        "micro_batch": 2,
+        "context": 32,
+        "precision": "fp32",
+        "validate_every": 4,
+        "checkpoint_every": 4,
+        "model.width": 32,
+        "model.heads": 2,
+        "model.layers": 2,
+    }.items()
+)
+RATE = {"--learning-rate 1e-3": "--learning-rate 1e-3 --set steps=3"}
+SOURCE = {"labels/package": "labels/source"}  # what a short text gives in place of package names
+
+
+@dataclass
+class Journey:
+    """Files in order; one that ends in "&" runs until the others are done, one in "×2" on two machines at once."""
+
+    files: tuple[str, ...]
+    sizes: dict[str, str] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()  # packages and programs
+    needs_data: bool = False
+    in_repository: bool = False
+    tools: dict[str, str] = field(default_factory=dict)  # stand-ins for a cluster's programs
+
+
+STAND_INS = {
+    "srun": 'export SLURM_NNODES=1; exec "$@"',
+    "scontrol": "echo 127.0.0.1",
+    # Does what sbatch would, at once.
+    "sbatch": r"""script="${@: -1}"
+last=$(sed -n 's/^#SBATCH --array=0-\([0-9]*\)%.*/\1/p' "$script")
+for index in $(seq 0 "${last:-0}"); do SLURM_ARRAY_TASK_ID=$index bash "$script" >&2 || exit 1; done
+echo 4711""",
+}
+
+JOURNEYS = {
+    "own-text": Journey(
+        (
+            *(
+                f"own-text/{name}.sh"
+                for name in ("gather", "tokenizer", "pack", "plan", "train", "generate", "score")
+            ),
+            "own-text/use.py",
+            "own-text/quickstart.sh",
+        ),
+        {"--vocab-size 4096": "--vocab-size 400", " --set epochs=4": "", "--minutes 20": "--minutes 0.02"},
+    ),
+    "own-labels": Journey(
+        (
+            *(f"own-labels/{name}.sh" for name in ("show", "finetune", "scratch", "predict", "table")),
+            *(f"own-labels/{name}.py" for name in ("classifier", "scikit", "other_inputs")),
+        ),
+        {**RATE, **SOURCE, "learning_rate=1e-3": "learning_rate=1e-3, batch_size=64"},
+        needs=("sklearn",),
+    ),
+    "papers": Journey(
+        tuple(
+            f"papers/{name}.sh"
+            for name in ("list", "convert", "zero_shot", "sets", "recipe", "ablations", "follow", "overlap")
+        ),
+        {
+            "downloads/gpt-2/124M": "$HEADWATER_DATA/golden/gpt2-release-toy",
+            "downloads/finetune-transformer-lm/model": "--heads 3 $HEADWATER_DATA/golden/gpt1-release-toy",
+            "--model gpt2-small --tasks": "--model quickstart/run/model --limit 2 --tasks",
+            "--model gpt1 --task-set": "--model quickstart/run/model --limit 12 --set steps=2 --task-set",
+            "--test test.tsv": "--test test.tsv --set steps=2",
+            "--evaluate-every 200": "--evaluate-every 40",
+        },
+        needs_data=True,
+    ),
+    "serve": Journey(
+        ("serve/serve.sh&", "serve/ask.sh", "serve/client.py"),
+        {"fine-tuned/package": "fine-tuned/source"},
+        needs=("fastapi", "openai", "curl"),
+    ),
+    "serve-keys": Journey(("serve/keys.sh&", "serve/with_key.sh"), needs=("fastapi", "curl")),
+    "serving": Journey(("serving/serve.sh&",), needs=("fastapi",)),
+    "cluster": Journey(
+        ("cluster/try.sh", "pretraining/one_machine.sh"),
+        {" --set steps=50": "", "--nproc-per-node=4": "--nproc-per-node=2"},
+    ),
+    "machines": Journey(
+        ("pretraining/two_machines.sh×2",), {"--nproc-per-node=8": "--nproc-per-node=1", "node0": "127.0.0.1"}
+    ),
+    "slurm": Journey(("pretraining/job.slurm",), {"--nproc-per-node=8": "--nproc-per-node=2"}, tools=STAND_INS),
+    "shard": Journey(("pretraining/shard.sh",), {"--nproc-per-node=8": "--nproc-per-node=2"}),
+    "corpora": Journey(("cluster/corpus.sh",), {"--workers 16": "--workers 2"}, needs=("resiliparse",)),
+    "slurm-corpora": Journey(("cluster/slurm_corpus.sh",), needs=("resiliparse",), tools=STAND_INS),
+    "ray": Journey(("cluster/ray_corpus.sh",), {" --address node0:6379": ""}, needs=("resiliparse", "ray")),
+    "pretraining": Journey(("pretraining/run.sh", "pretraining/resume.sh")),
+    "corpus": Journey(
+        ("corpus/own_text.py", "corpus/webtext.sh"),
+        {
+            "RS_2017-*.zst": "$HEADWATER_DATA/webtext-pipeline/reddit/RS_v2_2005-06.xz",
+            # The network: pages/ is there already. Fetching has tests of its own with a site on this machine.
+            "headwater corpus fetch": "true",
+            "--workers 8": "--workers 2",
+            "--vocab-size 50257": "--vocab-size 300",
+        },
+        needs=("resiliparse",),
+        needs_data=True,
+    ),
+    "evaluation": Journey(
+        ("evaluation/zero_shot.sh",),
+        {"headwater evaluate --model": "headwater evaluate --limit 2 --model"},
+        needs_data=True,
+    ),
+    "tokenizers": Journey(
+        ("tokenizers/train.sh", "tokenizers/korean.sh"),
+        {"SOURCE": "corpus", "--vocab-size 32000": "--vocab-size 2000"},
+        needs_data=True,
+    ),
+    "readme": Journey(("readme/flow.sh", "readme/use.py"), {"--vocab-size 4096": "--vocab-size 400"}),
+    "readme-make": Journey(
+        ("readme/make.sh", "readme/own_text.sh", "readme/ko_make.sh", "readme/ko_text.sh"),
+        {"make": "make --dry-run"},  # continuous integration runs them
+        in_repository=True,
+        needs=("make",),
+    ),
+    "readme-korean": Journey(
+        ("readme/ko_tokenizer.sh", "readme/ko_flow.sh", "readme/ko_classifier.py", "readme/ko_finetune.sh"),
+        {
+            **RATE,
+            "learning_rate=1e-3": "learning_rate=1e-3, epochs=0.2",
+            "--vocab-size 16000": "--vocab-size 800",
+            "--vocab-size 8192": "--vocab-size 800",
+        },
+        needs_data=True,
+    ),
+    "add-a-task": Journey(
+        ("extending/task.sh", "extending/task_data.py", "extending/task_try.sh"),
+        in_repository=True,
+        needs=("patch",),
+    ),
+    "add-a-step": Journey(("extending/step.sh", "extending/step_try.sh"), in_repository=True, needs=("patch",)),
+    "add-a-preset": Journey(
+        ("extending/preset.sh", "extending/preset_try.sh"), in_repository=True, needs=("patch",)
+    ),
+}
+# A fresh installation has a job of its own in continuous integration, and the README's is the Makefile's.
+ELSEWHERE = {
+    "install/install.sh",
+    "serving/serve_two.sh",  # both halves stand in other journeys
+    "serving/client.py",  # tests/serve
+    "serving/curl.sh",
+    "tokenizers/encode.py",  # tests/tokenizer
+    "tokenizers/other_libraries.py",
+}
+
+
+def test_every_example_that_runs_has_its_journey() -> None:
+    running = {
+        str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.suffix in {".sh", ".py", ".slurm"}
+    }
+    given = {name.rstrip("&").removesuffix("×2") for journey in JOURNEYS.values() for name in journey.files}
+    copied = {"extending/verbs.py", "extending/shouting.py"}
+    assert running == given | ELSEWHERE | copied
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(EXAMPLES)))
+def test_commands_exist_with_their_options(path: Path) -> None:
+    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    for call in re.findall(r"(?:^|-m )headwater (.*)$", text, re.M):
+        words = shlex.split(call.split("|")[0], comments=True)
+        command = LazyGroup(name="headwater").get_command(None, words[0])
+        assert command is not None, call
+        if hasattr(command, "commands"):
+            command = command.commands[words[1]]
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known, call
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
+    """What the pages take as given: a text, a quickstart of it, tables, and pages of the web."""
+    folder = tmp_path_factory.mktemp("home")
+    texts = folder / "my_texts"
+    texts.mkdir()
+    for number in range(2):
+        (texts / f"{number}.txt").write_text((sample_text[number::2] if number else sample_text) * 3, "utf-8")
+    out = folder / "quickstart"
+    assert main(["quickstart", "--minutes", "0.03", "--text", str(texts), "--out", str(out)]) == 0
+    rows = [
+        f"{sentence},{'good' if number % 2 else 'bad'}"
+        for number, sentence in enumerate(sample_text.split(".")[:80])
+    ]
+    (folder / "reviews.csv").write_text("review,stars\n" + "\n".join(row.strip() for row in rows) + "\n", "utf-8")
+    (folder / "new-reviews.csv").write_text("review\nA new one\nAnd another\n", "utf-8")
+    for name in ("train", "test"):
+        table = "\n".join(row.replace(",", "\t").strip() for row in rows)
+        (folder / f"{name}.tsv").write_text(f"text\tlabel\n{table}\n", "utf-8")
+    (folder / "pages").mkdir()
+    for number in range(4):
+        (folder / "pages" / f"{number}.html").write_text(page(number), encoding="utf-8")
+    for name in ("corpus", "tokenizer", "tokens"):
+        shutil.copytree(out / name, folder / "made" / name)
+    for name in ("small", "other"):
+        shutil.copytree(out / "run", folder / "runs" / name)
+    shutil.copytree(out / "fine-tuned" / "source", folder / "fine-tuned")
+    return folder
+
+
+def page(number: int) -> str:
+    """A page of plain English that the rules for prose keep."""
+    sentences = [
+        f"The river that runs past house {number} has its own weather, and the people who live by it know it.",
+        "In the spring it rises over the meadow, and the boats are tied to the trees that stand there.",
+        f"When the water went down in the year {1900 + number}, they found a bell in the mud and hung it up.",
+        "Nobody could say where it had come from, but it was rung every evening until the war came.",
+        "The children of the village still tell each other that it will ring when the river rises again.",
+    ]
+    paragraphs = "".join(f"<p>{' '.join(sentences[turn % 5 :] + sentences[: turn % 5])}</p>" for turn in range(4))
+    return f"<html><body><article><h1>The river {number}</h1>{paragraphs}</article></body></html>"
+
+
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="the examples are for a POSIX shell")
+@pytest.mark.parametrize("name", sorted(JOURNEYS))
+def test_the_examples_run(name: str, home: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    journey = JOURNEYS[name]
+    for need in journey.needs:
+        if shutil.which(need) is None:
+            pytest.importorskip(need)
+    if journey.needs_data:
+        request.getfixturevalue("data")
+    folder = tmp_path / "here"
+    furnish(folder, home, name, journey)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for program, script in journey.tools.items():
+        (tools / program).write_text(f"#!/bin/bash\n{script}\n")
+        (tools / program).chmod(0o755)
+    path = os.pathsep.join([str(tools), str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = os.environ | {"PATH": path, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", "COLUMNS": "100"}
+    if journey.in_repository:
+        environment["PYTHONPATH"] = str(folder / "src")
+    port = free_port()
+    sizes = {
+        **journey.sizes,
+        "headwater pretrain": TINY,
+        "headwater serve": f"exec headwater serve --port {port}",
+        "127.0.0.1:8000": f"127.0.0.1:{port}",
+        "127.0.0.1:29500": f"127.0.0.1:{port}",
+    }
+    used: set[str] = set()
+    try:
+        with servers(journey, folder, sizes, used, environment, port):
+            for file in journey.files:
+                if file.endswith("&"):
+                    continue
+                copies = 2 if file.endswith("×2") else 1
+                command = prepared(file.removesuffix("×2"), folder, sizes, used)
+                running = [start(command, folder, environment) for _ in range(copies)]
+                for process in running:
+                    output, _ = process.communicate(timeout=300)
+                    assert process.returncode == 0, f"{file}:\n{output}"
+                    assert "Traceback" not in output, f"{file}:\n{output}"
+    finally:
+        missing = journey.sizes.keys() - used
+    assert not missing, f"no example of {name} says {missing}"
+
+
+def furnish(folder: Path, home: Path, name: str, journey: Journey) -> None:
+    """The folder in which a reader of that page stands."""
+    if journey.in_repository:
+        left_out = shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "*.egg-info", "quickstart", "runs")
+        shutil.copytree(ROOT, folder, ignore=left_out)
+        (folder / "quickstart").symlink_to(home / "quickstart")
+        return
+    folder.mkdir()
+    given = ["my_texts", "quickstart", "reviews.csv", "new-reviews.csv", "train.tsv", "test.tsv", "pages", "runs"]
+    for entry in (*given, "fine-tuned"):
+        (folder / entry).symlink_to(home / entry)
+    (folder / "recipes").symlink_to(ROOT / "recipes")
+    if journey.needs_data:
+        furnish_with_korean(folder, home)
+    written = "\n".join((EXAMPLES / file.rstrip("&×2")).read_text(encoding="utf-8") for file in journey.files)
+    for entry in ("corpus", "tokenizer", "tokens"):
+        if f"--out {entry}\n" not in written:
+            (folder / entry).symlink_to(home / "made" / entry)
+
+
+def furnish_with_korean(folder: Path, home: Path) -> None:
+    """The Korean README's folders: a text, a part of it to compare on, a model, and a table of sentences."""
+    korean = Path(os.environ["HEADWATER_DATA"]) / "train-text" / "korean"
+    text = (korean / "kolaw_constitution.txt").read_text(encoding="utf-8")
+    (folder / "내_글").mkdir()
+    (folder / "내_글" / "헌법.txt").write_text(text[2_000:], encoding="utf-8")
+    (folder / "내_글" / "검증.txt").write_text(text[:2_000], encoding="utf-8")
+    (folder / "내_모델").symlink_to(home / "quickstart")
+    lines = (korean / "ChatbotData.csv").read_text(encoding="utf-8").splitlines()
+    (folder / "ChatbotData.csv").write_text("\n".join(lines[:1] + lines[1::40]) + "\n", encoding="utf-8")
+
+
+def prepared(file: str, folder: Path, sizes: dict[str, str], used: set[str]) -> list[str]:
+    """The example at its small size, in a file of its own, and the command that runs it."""
+    text = (EXAMPLES / file).read_text(encoding="utf-8")
+    for large, small in sizes.items():
+        if large in text:
+            used.add(large)
+            text = text.replace(large, small)
+    script = folder / f".{file.replace('/', '-')}"
+    script.write_text(text, encoding="utf-8")
+    return [sys.executable, str(script)] if file.endswith(".py") else ["bash", "-euo", "pipefail", str(script)]
+
+
+def start(command: list[str], folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+@contextmanager
+def servers(
+    journey: Journey, folder: Path, sizes: dict[str, str], used: set[str], environment: dict[str, str], port: str
+) -> Iterator[None]:
+    """What runs until the others are done: started, waited for, interrupted, and ended with status 0."""
+    files = [file.removesuffix("&") for file in journey.files if file.endswith("&")]
+    running = [start(prepared(file, folder, sizes, used), folder, environment) for file in files]
+    try:
+        for process in running:
+            await_port(process, int(port))
+        yield
+    finally:
+        for process in running:
+            process.send_signal(signal.SIGINT)
+            output, _ = process.communicate(timeout=60)
+            assert process.returncode == 0, output
+
+
+def await_port(process: subprocess.Popen[str], port: int) -> None:
+    for _ in range(600):
+        assert process.poll() is None, process.communicate()[0]
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise AssertionError("the server does not answer")

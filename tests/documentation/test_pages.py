@@ -1,0 +1,104 @@
+"""The pages of docs/ and the READMEs: their code is examples/, what they name exists, the site builds offline."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import headwater
+from headwater.cli.main import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+
+
+def tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"tools_{name}", ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+examples, pages = tool("examples"), tool("pages")
+
+
+@pytest.mark.parametrize("path", examples.pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_block_is_an_example_or_marked_as_output(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text == examples.filled(text), "make format puts the examples in"
+    assert list(examples.strangers(text)) == []
+
+
+def test_every_example_stands_on_a_page() -> None:
+    shown = {name for path in examples.pages() for name in examples.shown(path.read_text(encoding="utf-8"))}
+    files = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "examples").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert files == shown
+
+
+def test_code_that_is_no_example_is_found() -> None:
+    assert list(examples.strangers("text\n\n```sh\nls\n```\n")) == [3]
+    assert list(examples.strangers("text\n\n    ls\n")) == [3]
+    assert list(examples.strangers("<!-- output -->\n```text\nfile\n```\n")) == []
+
+
+def test_excerpts_are_of_objects_that_exist() -> None:
+    wanted = [
+        excerpt
+        for path in (ROOT / "docs").rglob("*.md")
+        for excerpt in pages.sources(path.read_text(encoding="utf-8"))
+    ]
+    assert len(wanted) > 50
+    for file, name in wanted:
+        assert pages.source_lines(file, name)
+
+
+def test_every_test_that_holds_a_guarantee_exists() -> None:
+    text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
+    assert text.count("\n## ") == 9
+    for section in text.split("\n## ")[1:]:
+        assert "`tests/" in section, section
+    for file, name in named:
+        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, f"{file}::{name}"
+
+
+def test_every_command_option_and_public_name_has_its_place() -> None:
+    commands, calls = pages.command_pages(), pages.call_pages()
+    assert set(commands) == {"index", *COMMANDS}
+    assert set(calls) == {"index", *headwater.__all__}
+    assert "`--dry-run`" in commands["pretrain"]
+    assert "## headwater corpus build" in commands["corpus"]
+    assert "## Classifier.predict_proba" in calls["Classifier"]
+
+
+def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx")
+    pytest.importorskip("myst_parser")
+    pytest.importorskip("furo")
+    source, site = tmp_path / "pages", tmp_path / "site"
+    subprocess.run([sys.executable, str(ROOT / "tools" / "pages.py"), str(source)], check=True)
+    built = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", str(source), str(site)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    loaded = re.compile(r"<(?:script|img|iframe|source)[^>]+src=\"(?:https?:)?//|<link[^>]+href=\"(?:https?:)?//")
+    for page in site.rglob("*.html"):
+        assert not loaded.search(page.read_text(encoding="utf-8")), page
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"(?:url\(|@import)\W*(?:https?:)?//", sheet.read_text(encoding="utf-8")), sheet

@@ -1,0 +1,235 @@
+"""The documentation's pages as Sphinx reads them: those of `docs/`, and those that come from the code.
+
+python tools/pages.py FOLDER    writes them there; `make docs` then builds build/site
+
+A page for each command comes from the command's own help, a page for each public name from its docstrings, and
+`<!-- source FILE OBJECT … -->` becomes these objects' lines, so that nothing of it is ever copied by hand. The
+folder `docs/results/`, which experiments write, has its place once it is there.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import headwater
+from headwater.cli.main import COMMANDS, LazyGroup
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS, PACKAGE = ROOT / "docs", ROOT / "src" / "headwater"
+# The order of pages in the site; a page that stands nowhere here fails the build.
+NAVIGATION = {
+    "Begin": ("install",),
+    "Tutorials": tuple(f"tutorials/{name}" for name in ("own-text", "own-labels", "papers", "serve", "cluster")),
+    "The papers in code": ("reading/gpt1", "reading/gpt2"),
+    "Guides": (
+        *("corpus", "tokenizers", "pretraining", "evaluation", "serving", "scaling", "troubleshooting"),
+        "results/index",
+    ),
+    "Reference": ("commands/index", "calls/index", "formats", "guarantees"),
+    "Extending": ("extending/task", "extending/step", "extending/preset"),
+}
+SOURCE = re.compile(r"^<!-- source (\S+)((?: \S+)+) -->$", re.M)
+
+
+def main() -> int:
+    """Write every page below the folder named on the command line."""
+    out = Path(sys.argv[1])
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(DOCS, out)
+    with (out / "index.md").open("a", encoding="utf-8") as index:
+        for caption, names in NAVIGATION.items():
+            listed = "\n".join(names)
+            index.write(f"\n```{{toctree}}\n:caption: {caption}\n:hidden:\n\n{listed}\n```\n")
+    for path in out.rglob("*.md"):
+        path.write_text(with_sources(path.read_text(encoding="utf-8")), encoding="utf-8")
+    lists = {"commands": command_pages(), "calls": call_pages()}
+    for folder, pages in lists.items():
+        (out / folder).mkdir()
+        for name, text in pages.items():
+            (out / folder / f"{name}.md").write_text(text, encoding="utf-8")
+    if not (out / "results" / "index.md").is_file():
+        names = sorted(path.stem for path in (out / "results").glob("*.md"))
+        (out / "results").mkdir(exist_ok=True)
+        intro = "What `headwater reproduce` wrote." if names else "None are here yet: `docs/results/` is empty."
+        (out / "results" / "index.md").write_text(_index("Results", intro, names), encoding="utf-8")
+    return 0
+
+
+def _index(title: str, intro: str, names: list[str]) -> str:
+    listed = "\n".join(names)
+    return f"# {title}\n\n{intro}\n\n```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n"
+
+
+def with_sources(markdown: str) -> str:
+    """The page with the lines that its source comments name."""
+
+    def block(match: re.Match[str]) -> str:
+        code = "\n\n\n".join(source_lines(match[1], wanted) for wanted in match[2].split())
+        return f"```{{code-block}} python\n:caption: src/headwater/{match[1]}\n\n{code}\n```"
+
+    return SOURCE.sub(block, markdown)
+
+
+def sources(markdown: str) -> Iterator[tuple[str, str]]:
+    """(file, object) of each excerpt that a page asks for."""
+    for match in SOURCE.finditer(markdown):
+        for wanted in match[2].split():
+            yield match[1], wanted
+
+
+def source_lines(name: str, wanted: str) -> str:
+    """The lines of a file's object (`Class.method`, a constant), docstring and all.
+
+    Raises KeyError where the file has no such object.
+    """
+    text = (PACKAGE / name).read_text(encoding="utf-8")
+    nodes: list[ast.stmt] = ast.parse(text).body
+    found: ast.stmt | None = None
+    for part in wanted.split("."):
+        found = next((node for node in nodes if part in _names(node)), None)
+        if found is None:
+            raise KeyError(f"{name} has no {wanted}")
+        nodes = found.body if isinstance(found, ast.ClassDef) else []
+    assert found is not None
+    first = min([found.lineno, *(d.lineno for d in getattr(found, "decorator_list", []))])
+    lines = text.splitlines()[first - 1 : found.end_lineno]
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    return "\n".join(line[indent:] for line in lines)
+
+
+def _names(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def command_pages() -> dict[str, str]:
+    """Markdown by name: a page a command, and the list of them."""
+    names = list(COMMANDS)
+    pages = {"index": _index("Commands", "Each page is what `--help` prints.", names)}
+    for name in names:
+        command: Any = LazyGroup(name="headwater").get_command(None, name)
+        parts = [f"# headwater {name}\n"]
+        if hasattr(command, "commands"):
+            parts.append(f"{command.help or COMMANDS[name][1]}\n")
+            for inner in command.commands.values():
+                parts += [f"## headwater {name} {inner.name}\n", *_manual(inner)]
+        else:
+            parts += _manual(command)
+        pages[name] = "\n".join(parts)
+    return pages
+
+
+def _manual(command: Any) -> Iterator[str]:
+    yield f"{_prose(command.help)}\n"
+    for title, kind in (("Argument", "argument"), ("Option", "option")):
+        rows = [p for p in command.params if p.param_type_name == kind and not getattr(p, "hidden", False)]
+        if rows:
+            yield f"| {title} | | |\n|---|---|---|"
+            yield from map(_row, rows)
+            yield ""
+
+
+def _row(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        name, kind = parameter.metavar or parameter.name, ""
+    else:
+        name, kind = ", ".join([*parameter.opts, *parameter.secondary_opts]), parameter.metavar or _kind(parameter)
+    default = getattr(parameter.default, "value", parameter.default)
+    notes = [_prose(getattr(parameter, "help", "")).strip()]
+    if parameter.required:
+        notes.append("Required.")
+    elif isinstance(default, str | int | float | Path) and default not in (False, ""):
+        notes.append(f"Default: `{default}`.")
+    return f"| `{name}` | {kind} | {' '.join(filter(None, notes))} |"
+
+
+def _kind(parameter: Any) -> str:
+    """What a value of it is, as a person says it; nothing for a switch."""
+    annotation = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
+    choices = getattr(annotation, "__members__", None)
+    if choices:
+        return " ".join(f"`{choice.value}`" for choice in choices.values())
+    words = str(annotation or getattr(parameter, "type", "")).lower()
+    kinds = {"path": "path", "int": "number", "float": "number", "bool": ""}
+    return next((kind for word, kind in kinds.items() if word in words), "text")
+
+
+def _prose(text: str | None) -> str:
+    return (text or "").replace("\b\n", "").replace("|", "\\|").replace("<", "&lt;")
+
+
+def call_pages() -> dict[str, str]:
+    """Markdown by name: a page a public name of `headwater`, and the list of them."""
+    names = list(headwater.__all__)
+    pages = {"index": _index("Calls", "What `import headwater as hw` gives, from the docstrings.", names)}
+    for name in names:
+        public = getattr(headwater, name)
+        where = f"`src/{public.__module__.replace('.', '/')}.py`"
+        parts = [
+            f"# hw.{name}\n",
+            _signature(f"hw.{name}", public),
+            inspect.getdoc(public) or "",
+            f"\nIn {where}.",
+        ]
+        if inspect.isclass(public):
+            tree = inspect.getdoc(importlib.import_module(public.__module__)) or ""
+            parts += [f"\n{tree}"] if issubclass(public, Exception) else _members(public)
+        pages[name] = "\n".join(parts) + "\n"
+    return pages
+
+
+def _members(public: type) -> Iterator[str]:
+    """Every public method and property, its own first, then those of its bases."""
+    seen: set[str] = set()
+    for owner in public.__mro__[:-1]:
+        for name, member in vars(owner).items():
+            if name.startswith("_") or name in seen:
+                continue
+            seen.add(name)
+            plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+            if inspect.isfunction(plain):
+                title = f"{public.__name__}.{name}"
+                yield f"\n## {title}\n\n{_signature(name, plain)}{inspect.getdoc(plain) or ''}"
+            elif isinstance(member, property):
+                yield f"\n## {public.__name__}.{name}\n\nA property. {inspect.getdoc(member) or ''}"
+
+
+def _signature(name: str, called: Any) -> str:
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):
+        return ""
+    parts, starred = [], False
+    for parameter in signature.parameters.values():
+        if parameter.name in {"self", "cls"}:
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            parts.append("*")
+        starred = starred or parameter.kind in {parameter.VAR_POSITIONAL, parameter.KEYWORD_ONLY}
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        text = f"{stars}{parameter.name}: {_annotation(parameter.annotation)}"
+        parts.append(text if parameter.default is parameter.empty else f"{text} = {parameter.default!r}")
+    flat = f"{name}({', '.join(parts)})"
+    if len(flat) > 88:
+        flat = f"{name}(\n    " + ",\n    ".join(parts) + ",\n)"
+    if signature.return_annotation not in (signature.empty, None, "None") and not inspect.isclass(called):
+        flat += f" -> {_annotation(signature.return_annotation)}"
+    return f"```python\n{flat}\n```\n\n"
+
+
+def _annotation(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
