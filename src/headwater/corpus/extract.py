@@ -1,8 +1,8 @@
 """From a raw page to its text.
 
-HTML goes through resiliparse, which keeps the main content (GPT-2, section 2.1, used Dragnet and Newspaper, both
-unmaintained since), or through trafilatura on request. The encoding is what the server said, else what the page
-says, else what its bytes look like. Wiki markup becomes prose.
+HTML goes through resiliparse and `main_text`, which keep the main content (GPT-2, section 2.1, used Dragnet and
+Newspaper, both unmaintained since), or through trafilatura on request. The encoding is what the server said, else
+what the page says, else what its bytes look like. Wiki markup becomes prose.
 
 Extractors are C code fed with whatever the web holds: a page of 100,000 nested tags keeps one busy for minutes,
 another ends the process. `Extractor` therefore works in a process of its own, which may die or be stopped when a
@@ -246,13 +246,13 @@ def _load(name: str) -> Any:
             import trafilatura
 
             return lambda page: trafilatura.extract(page, include_comments=False) or ""
-        from resiliparse.extract.html2text import extract_plain_text
+        import resiliparse.extract.html2text  # noqa: F401
     except ImportError:
         extra = "trafilatura" if name == "trafilatura" else "'headwater[corpus]'"
         raise ResourceError(f"the package {name} is not installed", repair=f"pip install {extra}") from None
-    return lambda page: extract_plain_text(
-        page, main_content=True, alt_texts=False, preserve_formatting=True, list_bullets=False
-    )
+    from headwater.corpus.main_text import main_text
+
+    return main_text
 
 
 def _whole_text(chapter: str) -> str:
