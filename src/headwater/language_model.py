@@ -271,7 +271,7 @@ def _pieces(generation: Generation) -> Iterator[str]:
 
 def _from_hub(name: str, allow_network: bool) -> Path:
     """The folder of a hub model: in the local cache, or fetched where the network is allowed."""
-    repair = f"Check the path, or download it with: huggingface-cli download {name}{shipped.alternative()}"
+    fetch = f"fetch it with: hf download {name} (in Python: allow_network=True)"
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ResourceError(
             f"{name} does not exist",
@@ -289,5 +289,16 @@ def _from_hub(name: str, allow_network: bool) -> Path:
     try:
         wanted = ["*.json", "*.safetensors", "merges.txt"]
         return Path(snapshot_download(name, allow_patterns=wanted, local_files_only=not allow_network))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError):
-        raise ResourceError(f"{name} is neither a folder nor a hub model at hand", repair=repair) from None
+    except HFValidationError:
+        raise ResourceError(
+            f"{name} is neither a folder nor a name that the hub could have",
+            repair=f"Check the path{shipped.alternative()}",
+        ) from None
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        if allow_network:
+            reason = str(error).strip().partition("\n")[0]
+            raise ResourceError(f"{name} could not be fetched from the hub: {reason}") from error
+        raise ResourceError(
+            f"{name} is neither a folder nor a hub model at hand",
+            repair=f"Check the path, or {fetch}{shipped.alternative()}",
+        ) from None
