@@ -101,7 +101,8 @@ def hub(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 def _load(endpoint: str, home: Path, call: str) -> subprocess.CompletedProcess[str]:
     """The call in a process of its own: the library reads its settings when it is imported."""
-    program = f"import torch, headwater as hw\nlm = hw.load({call})\nprint(lm.logits(torch.tensor([[1, 2, 3]])).double().sum().item())"
+    logits = "lm.logits(torch.tensor([[1, 2, 3]]))"
+    program = f"import torch, headwater as hw\nlm = hw.load({call})\nprint({logits}.double().sum().item())"
     environment = os.environ | {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     environment.pop("HF_HUB_OFFLINE", None)
     return subprocess.run(
