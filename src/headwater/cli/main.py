@@ -35,6 +35,7 @@ COMMANDS = {
     "finetune": ("finetune", "Fine-tune a model on labelled data."),
     "predict": ("predict", "Label new rows with a fine-tuned model."),
     "convert": ("convert", "Convert between OpenAI's, Hugging Face's and other model files."),
+    "reproduce": ("reproduce", "Run the papers' experiments again, at the scale of this machine."),
     "report": ("report", "Join runs and results into one HTML page."),
     "lineage": ("lineage", "Print what a folder was made from, back to its sources."),
     "doctor": ("doctor", "Describe this machine, or a model."),

@@ -1,0 +1,65 @@
+"""`headwater reproduce`: run the papers' experiments again at a scale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.cli.console import AsJson, Settings, emit, terminal_progress
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def reproduce(
+    experiments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="EXPERIMENT…", help="By name, or gpt1, gpt2, all.", show_default=False),
+    ] = None,
+    scale: Annotated[str, typer.Option("--scale", help="mini, small, paper, or a TOML file.")] = "mini",
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Folder of training texts and official sets.", show_default=False)
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for everything.")] = Path("reproduction"),
+    list_: Annotated[bool, typer.Option("--list", help="Name the experiments, and stop.")] = False,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run experiments of the two papers and say which claims hold at this scale.
+
+    Each ends in OUT/EXPERIMENT with results.json, figures and a page; what they share is made once. Interrupted,
+    the same command goes on.
+    """
+    from headwater.config import parse_settings
+    from headwater.errors import UsageError
+    from headwater.reproduce.experiments import EXPERIMENTS
+    from headwater.reproduce.scale import load_scale
+    from headwater.resources import data_folder
+
+    if list_:
+        found = [
+            {"experiment": e.name, "paper": e.paper, "section": e.section, "title": e.title, "claim": e.claim}
+            for e in EXPERIMENTS.values()
+        ]
+        width = max(map(len, EXPERIMENTS))
+        lines = [f"{e.name.ljust(width)}  {e.paper}, section {e.section}: {e.title}" for e in EXPERIMENTS.values()]
+        emit({"experiments": found}, as_json=as_json, text="\n".join(lines))
+        return
+    if not experiments:
+        raise UsageError("no experiment is named", expected="some, or all", repair="headwater reproduce --list")
+    folder = data or data_folder()
+    if folder is None or not folder.is_dir():
+        raise UsageError("reproduce needs the folder of texts and sets", repair="Give it with --data DIR")
+    from headwater.reproduce import reproduce as run
+
+    outcome = run(
+        experiments, load_scale(scale, parse_settings(settings or [])), folder, out, progress=terminal_progress()
+    )
+    lines = [f"{name} is left out: it {why}" for name, why in outcome.left_out.items()]
+    for result in outcome.results.values():
+        lines += [f"{f['claim']} Paper {f['paper']}; here {f['here']}: {f['verdict']}" for f in result["findings"]]
+    lines.append(f"All of it: {out / 'report.html'}")
+    plain = {"out": str(out), "results": outcome.results, "left_out": outcome.left_out}
+    emit(plain, as_json=as_json, text="\n".join(lines))

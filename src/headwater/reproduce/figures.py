@@ -1,0 +1,118 @@
+"""Figures as the papers arrange them, by matplotlib: each as PNG for pages and SVG for print.
+
+An experiment gives a function that draws into an empty figure; here are the two forms that come back often. The
+same numbers give the same files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import ResourceError
+from headwater.reproduce.experiment import Draw
+from headwater.reproduce.statistics import Estimate, over_seeds
+
+Curve = Sequence[tuple[float, float]]
+# Colours that stay apart in print and for colour-blind readers (Okabe and Ito 2008).
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+_SIZE = (6.4, 4.0)
+_DOTS = 150
+_FADED = 0.2
+
+
+def save_figures(figures: Mapping[str, Draw], folder: Path) -> list[str]:
+    """Draw each figure into `folder` as NAME.png and NAME.svg; returns the names.
+
+    Raises ResourceError where matplotlib is not installed.
+    """
+    if not figures:
+        return []
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ResourceError(
+            "figures need matplotlib, which is not installed", repair="pip install 'headwater[plots]'"
+        ) from None
+    style: Any = {"svg.hashsalt": "headwater", "svg.fonttype": "none", "axes.spines.top": False}
+    with matplotlib.rc_context(style | {"axes.spines.right": False, "legend.frameon": False}):
+        for name, draw in figures.items():
+            figure = Figure(figsize=_SIZE, layout="constrained")
+            draw(figure)
+            figure.savefig(folder / f"{name}.png", dpi=_DOTS, metadata={"Software": None})
+            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    return list(figures)
+
+
+def bands(
+    figure: Any,
+    curves: Mapping[str, Sequence[Curve]],
+    x_label: str,
+    y_label: str,
+    *,
+    log_x: bool = False,
+    log_y: bool = False,
+    dashed: Sequence[str] = (),
+    colours: Mapping[str, str] | None = None,
+    references: Mapping[str, float] | None = None,
+    axes: Any = None,
+    legend: bool = True,
+) -> Any:
+    """Curves over x, one line a name: the mean over seeds, with the 95 % interval as a band; returns the axes.
+
+    `curves` gives each name one curve a seed, with the same x in each. Names in `dashed` are drawn dashed, and
+    `references` are horizontal lines.
+    """
+    axes = axes or figure.subplots()
+    for number, (name, seeds) in enumerate(curves.items()):
+        xs = [x for x, _ in seeds[0]]
+        points = [over_seeds([curve[index][1] for curve in seeds]) for index in range(len(xs))]
+        colour = (colours or {}).get(name, COLOURS[number % len(COLOURS)])
+        style = "--" if name in dashed else "-"
+        axes.plot(xs, [p.value for p in points], style, color=colour, marker="o", markersize=3.5, label=name)
+        if all(p.low is not None for p in points):
+            axes.fill_between(
+                xs, [p.low for p in points], [p.high for p in points], color=colour, alpha=_FADED, linewidth=0
+            )
+    for number, (name, value) in enumerate((references or {}).items()):
+        axes.axhline(value, color="0.45", linewidth=1, linestyle=(":", "-.")[number % 2], label=name)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    if log_x:
+        axes.set_xscale("log")
+    if log_y:
+        axes.set_yscale("log")
+    if legend:
+        axes.legend(fontsize="small")
+    return axes
+
+
+def grouped_bars(
+    figure: Any,
+    groups: Sequence[str],
+    bars: Mapping[str, Sequence[Estimate | None]],
+    y_label: str,
+    *,
+    published: Mapping[str, Sequence[float | None]] | None = None,
+) -> Any:
+    """Bars side by side in each group, with their intervals; the paper's values as ticks; returns the axes."""
+    axes = figure.subplots()
+    width = 0.8 / len(bars)
+    for number, (name, estimates) in enumerate(bars.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        for group, estimate in enumerate(estimates):
+            if estimate is None:
+                continue
+            x = group - 0.4 + (number + 0.5) * width
+            axes.bar(x, estimate.value, width * 0.92, color=colour, label=name if group == 0 else None)
+            if estimate.low is not None and estimate.high is not None:
+                axes.plot([x, x], [estimate.low, estimate.high], color="0.2", linewidth=1)
+        for group, value in enumerate((published or {}).get(name, ())):
+            if value is not None:
+                x = group - 0.4 + (number + 0.5) * width
+                axes.plot([x - width * 0.45, x + width * 0.45], [value, value], color="black", linewidth=1.5)
+    axes.set_xticks(range(len(groups)), groups, rotation=30, ha="right", fontsize="small")
+    axes.set_ylabel(y_label)
+    axes.legend(fontsize="x-small")
+    return axes

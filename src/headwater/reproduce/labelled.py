@@ -1,0 +1,192 @@
+"""The twelve sets of GPT-1 at a scale: so many rows of each, and the four variants of table 5 fine-tuned on
+them.
+
+Rows are taken evenly over a part, since some files are sorted by their source. What was taken is a stage of its
+own, so that a fine-tuned model names the very rows that it saw.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import DataError
+from headwater.finetune.examples import Raw
+from headwater.finetune.run import Parts, arrange_parts, run_stage
+from headwater.finetune.tasks.run import table_rows
+from headwater.finetune.tasks.sets import BY_NAME, Found, find
+from headwater.finetune.training import FinetuneConfig
+from headwater.provenance import Stage, open_folder
+from headwater.reproduce.laboratory import Laboratory
+from headwater.reproduce.scale import Rows
+from headwater.storage import read_text, write_text
+
+FOLDER = "finetune"  # below the data folder
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row of table 5: which model of the scale, and what fine-tuning does otherwise."""
+
+    name: str
+    title: str
+    model: str = "gpt1"
+    changes: Mapping[str, Any] | None = None
+
+
+# GPT-1, table 5. "Without pre-training" changes that alone: the auxiliary objective stays.
+FULL = Variant("full", "Transformer with auxiliary objective (full)")
+NO_PRETRAINING = Variant("no-pretraining", "Transformer without pre-training", changes={"from_scratch": True})
+NO_AUXILIARY = Variant("no-auxiliary", "Transformer without auxiliary objective", changes={"lambda_lm": 0.0})
+LSTM = Variant("lstm", "LSTM with auxiliary objective", model="lstm")
+VARIANTS = (FULL, NO_PRETRAINING, NO_AUXILIARY, LSTM)
+
+
+@dataclass(frozen=True)
+class Score:
+    """One figure of one fine-tuned model on one test part; `training` the same metric on its training curve."""
+
+    task: str
+    metric: str
+    value: float
+    published: float | None
+    examples: int
+    trained_on: int
+    remarks: Sequence[str]
+
+
+def sets_there(laboratory: Laboratory) -> tuple[list[str], list[str]]:
+    """The sets of the scale whose files are there, and those that are missing."""
+    there: list[str] = []
+    missing: list[str] = []
+    for name in laboratory.scale.labelled.sets:
+        found = find(BY_NAME[name], laboratory.data / FOLDER)
+        (missing if found is None else there).append(name)
+    return there, missing
+
+
+def piece_names(sets: Sequence[str], variants: Sequence[Variant], seeds: Sequence[int]) -> set[tuple[str, str]]:
+    """The work that `fine_tune` does, as the laboratory counts it, with the pre-training before it."""
+    names = {("pre-training", f"{variant.model}, seed {seed}") for variant in variants for seed in seeds}
+    for one in sets:
+        names |= {
+            (f"fine-tuning on {one}", f"{variant.name}, seed {seed}") for variant in variants for seed in seeds
+        }
+    return names
+
+
+def fine_tune(
+    laboratory: Laboratory, benchmark: str, variant: Variant, seed: int, *, layers: int | None = None
+) -> list[Score]:
+    """Fine-tune one variant on one set; with `layers`, only so many blocks come from pre-training.
+
+    Returns the metrics of each test part, or of validation where there is no test part with labels.
+    """
+    rows = sample_set(laboratory, benchmark)
+    task = BY_NAME[benchmark]
+    model = laboratory.model(variant.model, seed)
+    config = FinetuneConfig.build(
+        laboratory.scale.labelled.recipe,
+        {
+            "task": task.task,
+            "target": task.target,
+            "metric": task.metric,
+            "validation_share": task.validation_share,
+            "seed": seed,
+        },
+        variant.changes or {},
+        {} if layers is None else {"transfer_layers": layers},
+        source="labelled.recipe",
+    )
+    label = variant.name if layers is None else f"{layers} layers"
+    name = f"tuned-{benchmark}-{label.replace(' ', '-')}-{seed}"
+    out = laboratory.place(name, config.to_dict(), {"model": model, "rows": rows})
+    with laboratory.piece(f"fine-tuning on {benchmark}", f"{label}, seed {seed}", out):
+        metrics = run_stage(
+            config,
+            out,
+            lambda: _parts(config, rows),
+            model=model,
+            tokenizer=None,
+            inputs={"rows": rows},
+            progress=laboratory.progress,
+        )
+    remarks = open_folder(rows).config["remarks"]
+    return [
+        Score(
+            task=row["task"],
+            metric=row["metric"],
+            value=row["value"],
+            published=row["published"],
+            examples=row["count"],
+            trained_on=row["train"],
+            remarks=row["remarks"],
+        )
+        for row in table_rows(Found(task, [], None, {}, {}, list(remarks)), metrics)
+    ]
+
+
+def learning_curve(laboratory: Laboratory, benchmark: str, model_folder: Path) -> list[dict[str, Any]]:
+    """The curve of a fine-tuned model: step, training and validation figures."""
+    from headwater.storage import read_json
+
+    return list(read_json(model_folder / "metrics.json")["curve"])
+
+
+def sample_set(laboratory: Laboratory, benchmark: str) -> Path:
+    """The rows of a set that the scale takes, as a folder of JSON Lines, one file a part."""
+    taken = laboratory.scale.labelled.sets[benchmark]
+    found = find(BY_NAME[benchmark], laboratory.data / FOLDER)
+    if found is None:
+        raise DataError(
+            f"{laboratory.data / FOLDER} does not hold {benchmark}", repair="headwater finetune --download"
+        )
+    config = {"set": benchmark, "rows": taken.to_dict(), "remarks": found.remarks}
+    out = laboratory.place(f"rows-{benchmark}", config, found.paths)
+    stage = Stage(out, kind="labelled rows", config=config, inputs=found.paths)
+    if not stage.is_complete():
+        with stage.write() as work:
+            _write(work / "train.jsonl", evenly(found.train, taken.train))
+            if found.validation is not None:
+                _write(work / "validation.jsonl", evenly(found.validation, taken.validation))
+            for name, rows in found.tests.items():
+                _write(work / f"test-{name}.jsonl", evenly(rows, taken.test))
+    return out
+
+
+def evenly(rows: Sequence[Raw], count: int | None) -> Sequence[Raw]:
+    """`count` of the rows, evenly over all of them, in their order."""
+    if count is None or count >= len(rows):
+        return rows
+    return [rows[index * len(rows) // count] for index in range(count)]
+
+
+def describe_rows(taken: Rows) -> str:
+    """`1,000 to train, 500 to choose the epoch, 1,000 to test`."""
+    parts = ((taken.train, "to train"), (taken.validation, "to choose the epoch"), (taken.test, "to test"))
+    return ", ".join(f"{f'at most {count:,}' if count else 'all'} {what}" for count, what in parts)
+
+
+def _parts(config: FinetuneConfig, rows: Path) -> Parts:
+    validation = rows / "validation.jsonl"
+    tests = {path.stem.removeprefix("test-"): _read(path) for path in sorted(rows.glob("test-*.jsonl"))}
+    benchmark = open_folder(rows).config["set"]
+    names = {part: f"{benchmark} {part}" for part in ("train", "validation", *tests)}
+    held = _read(validation) if validation.exists() else None
+    return arrange_parts(config, _read(rows / "train.jsonl"), held, tests, names)
+
+
+def _write(path: Path, rows: Sequence[Raw]) -> None:
+    lines = [
+        json.dumps({"segments": row.segments, "label": row.label, "row": row.row}, ensure_ascii=False)
+        for row in rows
+    ]
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def _read(path: Path) -> list[Raw]:
+    rows = [json.loads(line) for line in read_text(path).split("\n") if line]
+    return [Raw(tuple(row["segments"]), row["label"], row["row"]) for row in rows]

@@ -1,0 +1,290 @@
+"""Where experiments get what they share: corpora, tokenizers, tokens, models, fine-tuned models, scores.
+
+Everything lies in one folder, `OUT/shared`, under a name that ends in a hash of its configuration and of what
+it is made from. So two experiments that ask for the same thing get the same folder, a scale that changes a
+number makes only what hangs on it anew, and a run that was killed at any point goes on: each folder is a stage
+of its own, which is complete or is completed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from headwater.config import Config
+from headwater.corpus.folder import Document, read_documents, write_documents
+from headwater.corpus.pipeline import build
+from headwater.corpus.recipes import load_recipe
+from headwater.errors import DataError
+from headwater.evaluate import evaluate
+from headwater.evaluate.results import Results
+from headwater.model.folder import save_model
+from headwater.pretrain import PretrainConfig, pretrain
+from headwater.progress import SILENT, Progress
+from headwater.provenance import Stage, identity_of
+from headwater.reproduce.scale import ModelPlan, Scale, TextPlan
+from headwater.storage import read_json, write_json
+from headwater.tokenizer import Tokenizer, train_tokenizer
+from headwater.tokens.pack import pack
+
+Settings = TypeVar("Settings", bound=Config)
+Made = TypeVar("Made")
+
+DIGITS = 10  # of the hash in a folder's name
+# What there is less of in a corpus than this cannot be held out by document.
+_FEWEST_DOCUMENTS = 2
+
+
+class Laboratory:
+    """Makes or finds what an experiment asks for, and tells how much is left.
+
+    `pieces` names all the work that is to be done, as (kind, name); the time left is told from how long pieces of
+    the same kind took.
+    """
+
+    def __init__(
+        self,
+        scale: Scale,
+        data: Path,
+        shared: Path,
+        pieces: set[tuple[str, str]] | None = None,
+        progress: Progress = SILENT,
+    ) -> None:
+        self.scale, self.data, self.shared, self.progress = scale, data, shared, progress
+        self.used: dict[str, Path] = {}
+        self._left = set(pieces or ())
+        self._all = len(self._left)
+        self._took: dict[str, list[float]] = defaultdict(list)
+        self._identities: dict[Path, str] = {}
+        self._made: dict[tuple[str, ...], tuple[Any, dict[str, Path]]] = {}
+        shared.mkdir(parents=True, exist_ok=True)
+
+    def settings(self, experiment: str, cls: type[Settings]) -> Settings:
+        """An experiment's own table of the scale."""
+        return cls.build(self.scale.experiments.get(experiment, {}), source=f"experiments.{experiment}")
+
+    def place(self, name: str, config: Mapping[str, Any], inputs: Mapping[str, Path]) -> Path:
+        """The folder for what is made with this configuration from these inputs; noted as used."""
+        what = {"config": dict(config), "inputs": {role: self._identity(path) for role, path in inputs.items()}}
+        digest = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
+        path = self.shared / f"{name}-{digest[:DIGITS]}"
+        self.used[path.name] = path
+        return path
+
+    @contextmanager
+    def piece(self, kind: str, name: str, place: Path) -> Iterator[None]:
+        """Do one piece of work at `place`; says afterwards what is left and about how long that takes."""
+        made = not (place / "headwater.json").exists()
+        started = time.monotonic()
+        yield
+        self._left.discard((kind, name))
+        if made:
+            took = time.monotonic() - started
+            self._took[kind].append(took)
+            self.progress.note(f"{kind} {name}: {_duration(took)}; {self._remaining()}")
+
+    # Text
+
+    def corpus(self, name: str) -> tuple[Path, Path]:
+        """The training corpus of a text, and the documents held out of it."""
+        return self._once(("corpus", name), lambda: self._corpus(name))
+
+    def tokens(self, name: str) -> tuple[Path, Path]:
+        """A text as tokens: what models train on, and the held-out documents packed with the same tokenizer.
+
+        Of the held-out documents a half is in each part of their folder; only "validation" is measured on.
+        """
+        return self._once(("tokens", name), lambda: self._tokens(name))
+
+    def _corpus(self, name: str) -> tuple[Path, Path]:
+        plan = self.scale.texts[name]
+        sources = {source: self.data / source for source in plan.sources}
+        recipe = load_recipe(plan.recipe)
+        whole = self.place(f"corpus-{name}", recipe.to_dict(), sources)
+        build(list(sources.values()), whole, recipe, progress=self.progress)
+        held_out = choose_held_out(whole, plan.held_out)
+        parts = []
+        for part in ("train", "held-out"):
+            out = self.place(f"corpus-{name}-{part}", {"held_out": plan.held_out}, {"corpus": whole})
+            stage = Stage(
+                out, kind="corpus", config={"part": part, "held_out": plan.held_out}, inputs={"corpus": whole}
+            )
+            if not stage.is_complete():
+                with stage.write() as work:
+                    write_documents(_part(whole, held_out, part == "held-out"), work)
+            parts.append(out)
+        return parts[0], parts[1]
+
+    def _tokens(self, name: str) -> tuple[Path, Path]:
+        plan = self.scale.texts[name]
+        train, held_out = self.corpus(name)
+        tokenizer = self._tokenizer(name, plan, train)
+        packed = []
+        for part, corpus, share in (("train", train, plan.validation), ("held-out", held_out, 0.5)):
+            out = self.place(f"tokens-{name}-{part}", {"share": share}, {"corpus": corpus, "tokenizer": tokenizer})
+            pack(corpus, tokenizer, out, share, progress=self.progress)
+            packed.append(out)
+        return packed[0], packed[1]
+
+    def _tokenizer(self, name: str, plan: TextPlan, corpus: Path) -> Path:
+        config = {"kind": plan.tokenizer, "vocab_size": plan.vocabulary}
+        out = self.place(f"tokenizer-{name}", config, {"corpus": corpus})
+        train_tokenizer([corpus], out, kind=plan.tokenizer, vocab_size=plan.vocabulary, progress=self.progress)
+        return out
+
+    # Models
+
+    def run(self, name: str, seed: int) -> Path:
+        """The pre-training run of a model of the scale, with its snapshots beside it."""
+        return self._once(("run", name, str(seed)), lambda: self._run(name, seed))
+
+    def _run(self, name: str, seed: int) -> Path:
+        plan = self.scale.models[name]
+        tokens, _ = self.tokens(plan.text)
+        config = PretrainConfig.build(plan.recipe, {"seed": seed}, source=f"models.{name}.recipe")
+        out = self.place(
+            f"run-{name}-{seed}", config.to_dict() | {"snapshots": plan.snapshots}, {"tokens": tokens}
+        )
+        with self.piece("pre-training", f"{name}, seed {seed}", out):
+            keep = _Snapshots(out, plan, tokens) if plan.snapshots else None
+            pretrain(config, tokens, out, follow=keep, progress=self.progress)
+        return out
+
+    def model(self, name: str, seed: int) -> Path:
+        """A pre-trained model."""
+        return self.run(name, seed) / "model"
+
+    def snapshots(self, name: str, seed: int) -> dict[int, Path]:
+        """The model after each of its plan's updates, by update."""
+        run = self.run(name, seed)
+        return {step: snapshot_folder(run, step) for step in self.scale.models[name].snapshots}
+
+    def curve(self, name: str, seed: int) -> list[dict[str, Any]]:
+        """The lines of a run's journal: step, tokens, loss, …, validation_loss where it was measured."""
+        lines = (self.run(name, seed) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+
+    # Scores
+
+    def evaluate(
+        self, name: str, model: Path, tasks: Sequence[str], *, limit: int | None = None, data: Sequence[Path] = ()
+    ) -> Results:
+        """Zero-shot scores of a model on protocols; `data` adds folders to the scale's own."""
+        config = {"tasks": list(tasks), "limit": limit}
+        out = self.place(
+            f"scores-{_file_name(name)}", config, {"model": model} | {f"data {i}": d for i, d in enumerate(data)}
+        )
+        with self.piece("scores", name, out):
+            return evaluate(model, tasks, [self.data, *data], out, limit=limit, progress=self.progress)
+
+    def perplexity(self, name: str, model: Path, tokens: Path, part: str, windows: int) -> dict[str, float]:
+        """Loss a token (nats) and perplexity of a model on windows spread evenly over a part of a tokens folder.
+
+        Each window is one context of the model, and every token of it but the first is scored.
+        """
+        config = {"part": part, "windows": windows}
+        inputs = {"model": model, "tokens": tokens}
+        out = self.place(f"perplexity-{_file_name(name)}", config, inputs)
+        stage = Stage(out, kind="perplexity", config=config, inputs=inputs)
+        with self.piece("perplexity", name, out):
+            if not stage.is_complete():
+                with stage.write() as work:
+                    write_json(work / "perplexity.json", _perplexity(model, tokens, part, windows))
+        found: dict[str, float] = read_json(out / "perplexity.json")
+        return found
+
+    def _once(self, key: tuple[str, ...], make: Callable[[], Made]) -> Made:
+        """What `make` gives, asked for once; what it used counts as used each time."""
+        if key not in self._made:
+            before, self.used = self.used, {}
+            made = make()
+            self._made[key] = made, self.used
+            self.used = before
+        result, used = self._made[key]
+        self.used.update(used)
+        return cast(Made, result)
+
+    def _identity(self, path: Path) -> str:
+        if path not in self._identities:
+            self._identities[path] = identity_of(path)[1]
+        return self._identities[path]
+
+    def _remaining(self) -> str:
+        if not self._left:
+            return "nothing is left"
+        known = [self._took[kind] for kind, _ in self._left if self._took[kind]]
+        seconds = sum(sum(took) / len(took) for took in known)
+        more = "at least " if len(known) < len(self._left) else "about "
+        return f"{len(self._left)} of {self._all} pieces left, {more}{_duration(seconds)}"
+
+
+def choose_held_out(corpus: Path, share: float) -> frozenset[str]:
+    """The ids of the documents that are held out: the `share` with the smallest hashes, at least one."""
+    ids = [document.id for document in read_documents(corpus)]
+    if len(ids) < _FEWEST_DOCUMENTS:
+        raise DataError(f"{corpus} has {len(ids)} documents", expected="two at least, to hold one out")
+    ordered = sorted(ids, key=lambda one: hashlib.sha256(one.encode()).digest())
+    return frozenset(ordered[: max(1, round(share * len(ids)))])
+
+
+def snapshot_folder(run: Path, step: int) -> Path:
+    """Where the model after update `step` lies."""
+    return run.with_name(f"{run.name}-snapshots") / f"{step:07d}"
+
+
+class _Snapshots:
+    """Handed to pre-training: writes the model as a folder of its own after some updates, beside the run."""
+
+    def __init__(self, run: Path, plan: ModelPlan, tokens: Path) -> None:
+        self._run, self._steps, self._tokens = run, set(plan.snapshots), tokens
+        self._tokenizer = Tokenizer.load(tokens / "tokenizer")
+
+    def __call__(self, model: Any, step: int) -> dict[str, float]:
+        if step in self._steps:
+            config = model.config.to_dict() | {"step": step, "run": self._run.name}
+            stage = Stage(
+                snapshot_folder(self._run, step), kind="model", config=config, inputs={"tokens": self._tokens}
+            )
+            if not stage.is_complete():
+                with stage.write() as work:
+                    save_model(model, work, tokenizer=self._tokenizer)
+        return {}
+
+
+def _part(corpus: Path, held_out: frozenset[str], wanted: bool) -> Iterator[Document]:
+    return (document for document in read_documents(corpus) if (document.id in held_out) == wanted)
+
+
+def _perplexity(model: Path, tokens: Path, part: str, windows: int) -> dict[str, float]:
+    import math
+
+    import numpy as np
+
+    from headwater.language_model import LanguageModel
+    from headwater.tokens.sampler import TokenStream
+
+    lm = LanguageModel.open(model, precision="fp32")
+    stream = TokenStream(tokens, part, lm.model.config.context)
+    chosen = np.unique(np.linspace(0, stream.windows - 1, min(windows, stream.windows)).round().astype(int))
+    asked = [stream.window(int(index))[0].tolist() for index in chosen]
+    scores = lm.scorer.token_scores([(ids[:1], ids[1:]) for ids in asked])
+    count = sum(len(score.log_probability) for score in scores)
+    loss = -math.fsum(float(value) for score in scores for value in score.log_probability) / count
+    return {"loss": loss, "perplexity": math.exp(loss), "tokens": count}
+
+
+def _file_name(name: str) -> str:
+    return name.replace(",", "").replace(" ", "-")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,0 +1,176 @@
+"""What an experiment leaves: `results.json`, figures, and a page in Markdown and in HTML.
+
+`results.json` holds numbers alone: made again from the same folders it is the same file. The commit, the
+commands and the machine stand beside it in `made.json` and on the page.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import FolderError
+from headwater.provenance import MANIFEST, Stage, package_versions, read_manifest
+from headwater.report import report
+from headwater.reproduce.experiment import Experiment, Findings
+from headwater.reproduce.figures import save_figures
+from headwater.reproduce.laboratory import Laboratory
+from headwater.reproduce.statistics import RULE
+from headwater.storage import read_json, write_json, write_text
+
+KIND = "reproduction"
+RESULTS = "results.json"
+MADE = "made.json"
+PAGE = "README.md"
+HTML = "report.html"
+_SMALL = 10
+
+
+def write_experiment(
+    experiment: Experiment, findings: Findings, laboratory: Laboratory, out: Path
+) -> dict[str, Any]:
+    """Write the folder of one experiment, in place of what it wrote before; returns its results."""
+    scale = laboratory.scale
+    config = {
+        "experiment": experiment.name,
+        "scale": scale.name,
+        "seeds": list(scale.seeds),
+        "settings": laboratory.settings(experiment.name, experiment.settings).to_dict(),
+    }
+    results = {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "paper": experiment.paper,
+        "section": experiment.section,
+        "claim": experiment.claim,
+        "scale": scale.name,
+        "seeds": list(scale.seeds),
+        "rule": RULE,
+        "findings": [finding.to_dict() for finding in findings.findings],
+        "rows": [row.to_dict() for row in findings.rows],
+        "setup": [list(line) for line in findings.setup],
+        "notes": list(findings.notes),
+        "figures": list(findings.figures),
+    }
+    _remove_earlier(out)
+    inputs = {name: path for name, path in laboratory.used.items() if (path / MANIFEST).exists()}
+    stage = Stage(out, kind=KIND, config=config, inputs=inputs)
+    with stage.write() as work:
+        save_figures(findings.figures, work)
+        write_json(work / RESULTS, results)
+        made = {"commit": commit(), "machine": machine(), "versions": package_versions()}
+        write_json(work / MADE, made | {"command": f"headwater reproduce {experiment.name} --scale {scale.name}"})
+        write_text(work / PAGE, page(results, read_json(work / MADE)))
+    report([out], out.with_name(f"{out.name}.html"), title=f"{experiment.paper}: {experiment.title}")
+    return results
+
+
+def page(results: Mapping[str, Any], made: Mapping[str, Any]) -> str:
+    """The page of one experiment as Markdown."""
+    lines = [f"# {results['paper']}, section {results['section']}: {results['title']}", "", results["claim"], ""]
+    lines += claims_table([results], linked=False)
+    for finding in results["findings"]:
+        lines += ["", f"**{finding['verdict'].capitalize()}.** {finding['claim']} {finding['sentence']}".rstrip()]
+    for name in results["figures"]:
+        lines += ["", f"![{name.replace('-', ' ')}]({name}.png)"]
+    lines += ["", "## Numbers", "", *rows_table(results["rows"])]
+    lines += ["", "## Set-up here", "", *(f"- **{name}**: {value}" for name, value in results["setup"])]
+    lines += ["", *(f"- {note}" for note in results["notes"])] if results["notes"] else []
+    lines += ["", f"The rule: {results['rule']}", "", "## Made with", "", "```sh", made["command"], "```", ""]
+    lines += [f"Commit {made['commit']}; {made['machine']}; "]
+    lines[-1] += ", ".join(f"{name} {version}" for name, version in made["versions"].items()) + "."
+    return "\n".join(lines) + "\n"
+
+
+def claims_table(results: Sequence[Mapping[str, Any]], *, linked: bool) -> list[str]:
+    """All claims of some results as Markdown: claim, the paper's number, the number here, verdict."""
+    lines = ["| claim | paper | here | verdict |", "|---|---|---|---|"]
+    for one in results:
+        for finding in one["findings"]:
+            claim = _cell(finding["claim"])
+            if linked:
+                claim = f"[{claim}]({one['experiment']}/{PAGE})"
+            lines.append(
+                f"| {claim} | {_cell(finding['paper'])} | {_cell(finding['here'])} | {finding['verdict']} |"
+            )
+    return lines
+
+
+def rows_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """All numbers as Markdown, each with its interval over seeds beside the paper's."""
+    lines = ["| setting | measure | here | 95 % interval | seeds | paper | examples | note |", "|---" * 8 + "|"]
+    for row in rows:
+        interval = "–" if row["low"] is None else f"{_number(row['low'])} to {_number(row['high'])}"
+        paper = "" if row["published"] is None else _number(row["published"])
+        examples = "" if row["examples"] is None else f"{row['examples']:,}"
+        lines.append(
+            f"| {_cell(row['setting'])} | {_cell(row['measure'])} | {_number(row['value'])} | {interval} "
+            f"| {row['seeds']} | {paper} | {examples} | {_cell(row['note'])} |"
+        )
+    return lines
+
+
+def write_index(out: Path) -> None:
+    """The claims of every experiment in `out` on one page, as README.md and report.html."""
+    found = [read_json(path) for path in sorted(out.glob(f"*/{RESULTS}"))]
+    found = [one for one in found if "experiment" in one]
+    if not found:
+        return
+    lines = ["# The papers, run again", "", *claims_table(found, linked=True), "", f"The rule: {RULE}", ""]
+    lines += [f"- [{one['paper']}: {one['title']}]({one['experiment']}/{PAGE})" for one in found]
+    write_text(out / PAGE, "\n".join(lines) + "\n")
+    folders = [out / one["experiment"] for one in found]
+    report(folders, out / HTML, title="The papers, run again")
+
+
+def commit() -> str:
+    """The commit of the source that runs, or `unknown` where it is installed without its history."""
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return found.stdout.strip()
+
+
+def machine() -> str:
+    """Processor, cores and accelerator in a few words, without the machine's name."""
+    import torch
+
+    name = platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                name = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    device = f", {torch.cuda.get_device_name(0)}" if torch.cuda.is_available() else ""
+    return f"{os.cpu_count()} cores of {name}{device}, {platform.system()}"
+
+
+def _remove_earlier(out: Path) -> None:
+    """An experiment's own earlier results go; anything else that lies there is kept and refused."""
+    if not out.exists() or not any(out.iterdir()):
+        return
+    if not (out / MANIFEST).exists() or read_manifest(out).kind != KIND:
+        raise FolderError(f"{out} holds something else than results", repair="Choose another --out")
+    shutil.rmtree(out)
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}" if abs(value) < _SMALL else f"{value:.2f}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

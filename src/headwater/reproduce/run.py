@@ -1,0 +1,95 @@
+"""`headwater reproduce`: the experiments one after the other, each to its own folder of results.
+
+`OUT/shared` is what they have in common, `OUT/EXPERIMENT` what each found, `OUT/report.html` all claims on one
+page. An experiment whose data is missing is named with what it needs, and the others go on. Killed at any
+point, the same command goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwater.config import nearest
+from headwater.errors import DataError, UsageError
+from headwater.lock import folder_lock
+from headwater.progress import SILENT, Progress
+from headwater.reproduce.experiment import Experiment
+from headwater.reproduce.experiments import EXPERIMENTS
+from headwater.reproduce.laboratory import Laboratory
+from headwater.reproduce.page import write_experiment, write_index
+from headwater.reproduce.scale import Scale, check_machine
+from headwater.storage import storage_errors
+from headwater.train.machine import use_all_cores
+
+SHARED = "shared"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a reproduction left: the results of each experiment, and why others were left out."""
+
+    out: Path
+    results: dict[str, dict[str, Any]]
+    left_out: dict[str, str]
+
+
+def reproduce(
+    names: Sequence[str], scale: Scale, data: Path, out: Path, *, progress: Progress = SILENT
+) -> Outcome:
+    """Run experiments by name, or `all`, at a scale, and write their results below `out`.
+
+    Raises UsageError for an unknown name, ResourceError where this machine cannot hold the scale, FolderError
+    where another run is in `out`, DataError where none of the experiments has its data.
+    """
+    chosen = choose(names)
+    left_out = {}
+    for experiment in chosen:
+        missing = experiment.missing(scale, data)
+        if missing:
+            left_out[experiment.name] = f"needs {', '.join(missing)} below {data}"
+            progress.note(f"{experiment.name} is left out: it {left_out[experiment.name]}")
+    ready = [experiment for experiment in chosen if experiment.name not in left_out]
+    if not ready:
+        raise DataError(
+            "none of these experiments has its data: " + "; ".join(f"{n} {why}" for n, why in left_out.items()),
+            repair="Give the folder that holds it with --data",
+        )
+    use_all_cores()
+    pieces = set[tuple[str, str]]().union(*(experiment.pieces(scale) for experiment in ready))
+    models = {name.partition(",")[0] for kind, name in pieces if kind == "pre-training"}
+    progress.note(check_machine(scale, sorted(models)))
+    with storage_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    results = {}
+    with folder_lock(out):
+        laboratory = Laboratory(scale, data, out / SHARED, pieces, progress)
+        for number, experiment in enumerate(ready, 1):
+            progress.note(f"{experiment.name}, experiment {number} of {len(ready)}: {experiment.title}")
+            laboratory.used.clear()
+            findings = experiment.run(laboratory)
+            results[experiment.name] = write_experiment(experiment, findings, laboratory, out / experiment.name)
+            for finding in findings.findings:
+                progress.note(f"{finding.claim}: {finding.verdict} ({finding.here})")
+        write_index(out)
+    return Outcome(out, results, left_out)
+
+
+def choose(names: Sequence[str]) -> list[Experiment]:
+    """Experiments by name; `all`, or the beginning of several names up to the underscore, as `gpt1`."""
+    chosen: dict[str, Experiment] = {}
+    for name in names:
+        found = {
+            key: experiment
+            for key, experiment in EXPERIMENTS.items()
+            if name in ("all", key) or key.startswith(f"{name}_")
+        }
+        if not found:
+            raise UsageError(
+                f"there is no experiment {name!r}",
+                repair=f"{nearest(name, EXPERIMENTS).capitalize()} All: headwater reproduce --list",
+            )
+        chosen |= found
+    return list(chosen.values())

@@ -1,0 +1,189 @@
+"""A scale: every number of every experiment in one TOML file, what it costs, and whether this machine can hold
+it.
+
+`mini` is for two cores, `small` for one GPU, `paper` is as published. Each lies in `scales/`; a path to a TOML
+file of one's own works as well. Training costs are counted before anything starts: floating-point operations as
+in `train/plan`, memory of weights and optimizer, and the time that this machine would take at the rate of its
+matrix products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from headwater.config import Config, merge, nearest, read_toml
+from headwater.errors import ResourceError, UsageError
+
+FOLDER = Path(__file__).parent / "scales"
+# Share of the rate of large matrix products that training of small and middle-sized models reaches.
+_REACHED = 0.4
+_SECONDS_A_DAY = 86_400
+# One GPU of today in bf16 at the same share, for "what would hold it".
+_GPU_RATE = 4e14
+
+
+class Rows(Config):
+    """How many rows of each part of a labelled set are used, evenly over the part; None: all."""
+
+    train: int | None = Field(default=None, ge=1)
+    validation: int | None = Field(default=None, ge=1)
+    test: int | None = Field(default=None, ge=1)
+
+
+class TextPlan(Config):
+    """A training text: files below the data folder, the recipe of `corpus build`, the tokenizer, what is held out.
+
+    held_out: share of the documents (by the hash of their ids) that no model trains on and perplexity is measured
+    on; validation: share of the rest that chooses the checkpoint.
+    """
+
+    sources: tuple[str, ...]
+    recipe: str = "plain"
+    tokenizer: Literal["gpt1", "gpt2"] = "gpt2"
+    vocabulary: int = Field(default=4_096, ge=2)
+    held_out: float = Field(default=0.05, gt=0, lt=1)
+    validation: float = Field(default=0.02, gt=0, le=0.5)
+
+
+class ModelPlan(Config):
+    """A model to pre-train, once a seed: its text, and the recipe as `headwater pretrain` takes it.
+
+    snapshots: updates after which the weights are kept, for scores over training.
+    """
+
+    text: str
+    recipe: dict[str, Any]
+    snapshots: tuple[int, ...] = ()
+
+
+class LabelledPlan(Config):
+    """Fine-tuning: the recipe as `headwater finetune --set` takes it, and how many rows of which sets."""
+
+    recipe: dict[str, Any] = Field(default_factory=dict)
+    sets: dict[str, Rows] = Field(default_factory=dict)
+
+
+class Scale(Config):
+    """A whole scale. run: False where it is described and not run; most_hours: more than this is refused."""
+
+    name: str
+    about: str
+    run: bool = True
+    most_hours: float = Field(default=24.0, gt=0)
+    seeds: tuple[int, ...] = (1, 2, 3)
+    texts: dict[str, TextPlan]
+    models: dict[str, ModelPlan]
+    labelled: LabelledPlan = LabelledPlan()
+    experiments: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the pre-training of a scale takes: floating-point operations, and the memory of its largest model."""
+
+    flops: float
+    tokens: int
+    largest: str
+    parameters: int
+    bytes: int
+
+    @property
+    def gpu_days(self) -> float:
+        """Days of one GPU at 4e14 operations a second."""
+        return self.flops / _GPU_RATE / _SECONDS_A_DAY
+
+    def text(self) -> str:
+        """`1.2e+19 floating-point operations (0.3 GPU-days at 4e14 a second), …`."""
+        days = self.gpu_days
+        amount = f"{days:,.1f} GPU-days" if days >= 1 else f"{days * 24 * 60:,.2g} GPU-minutes"
+        return (
+            f"{self.flops:.1e} floating-point operations over {self.tokens:,} tokens ({amount} at 4e14 a second); "
+            f"its largest model, {self.largest}, has {self.parameters:,} parameters and takes "
+            f"{self.bytes / 1e9:.2g} GB for weights and optimizer"
+        )
+
+
+def load_scale(name_or_file: str, overrides: Mapping[str, Any] | None = None) -> Scale:
+    """A scale by name or file, with `--set` over it; raises UsageError naming the nearest one."""
+    path = FOLDER / f"{name_or_file}.toml"
+    if not path.is_file():
+        path = Path(name_or_file)
+    if not path.is_file():
+        raise UsageError(
+            f"there is no scale {name_or_file!r}",
+            expected=f"{', '.join(scale_names())}, or a TOML file",
+            repair=nearest(name_or_file, scale_names()).capitalize(),
+        )
+    return Scale.build({"name": path.stem}, merge(read_toml(path), overrides or {}), source=str(path.name))
+
+
+def scale_names() -> list[str]:
+    """The scales that come with Headwater, smallest first."""
+    order = {"mini": 0, "small": 1, "paper": 2}
+    return sorted((path.stem for path in FOLDER.glob("*.toml")), key=lambda name: order.get(name, 9))
+
+
+def cost_of(scale: Scale, models: Sequence[str]) -> Cost:
+    """What pre-training `models` once a seed takes.
+
+    A recipe in epochs has no known number of tokens before its text is packed: a scale gives `steps`.
+    """
+    from headwater.model import build_model
+    from headwater.pretrain import PretrainConfig
+    from headwater.train.plan import training_flops_a_token
+
+    flops, tokens, largest = 0.0, 0, ("", 0)
+    for name in models:
+        plan = scale.models[name]
+        config = PretrainConfig.build(plan.recipe, source=f"models.{name}.recipe")
+        vocabulary = scale.texts[plan.text].vocabulary
+        shape = config.architecture.model_copy(update={"vocabulary": vocabulary})
+        read = config.steps * config.batch_size * config.window * len(scale.seeds)
+        tokens += read
+        flops += read * training_flops_a_token(shape, config.window)
+        parameters = sum(p.numel() for p in build_model(shape, device="meta").parameters())
+        if parameters > largest[1]:
+            largest = (name, parameters)
+    return Cost(flops, tokens, largest[0], largest[1], 16 * largest[1])
+
+
+def check_machine(scale: Scale, models: Sequence[str]) -> str:
+    """What the scale will cost here, in a sentence; raises ResourceError, before anything starts, where it cannot.
+
+    The sentence names the hours that pre-training takes on this machine; fine-tuning and scores come on top.
+    """
+    import torch
+
+    from headwater.train.machine import available_memory, matmul_rate
+    from headwater.train.parallel import choose_device
+
+    cost = cost_of(scale, models)
+    if not scale.run:
+        raise ResourceError(
+            f"the scale {scale.name} is described, not run: {cost.text()}",
+            expected="a scale that is run",
+            repair=f"Use --scale mini on two cores, --scale small on a GPU. {scale.about}",
+        )
+    device = choose_device("auto")
+    available = available_memory(device)
+    if cost.bytes > available:
+        raise ResourceError(
+            f"the scale {scale.name} does not fit this machine, where {available / 1e9:.2g} GB are free: "
+            f"{cost.text()}",
+            repair=f"Use a machine with {cost.bytes * 1.5 / 1e9:.2g} GB, or a smaller --scale",
+        )
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    hours = cost.flops / (matmul_rate(dtype, device) * _REACHED) / 3600
+    if hours > scale.most_hours:
+        raise ResourceError(
+            f"the scale {scale.name} would take about {hours:,.0f} hours of pre-training on this machine "
+            f"({device.type}): {cost.text()}",
+            expected=f"at most {scale.most_hours:g} hours",
+            repair="Use a GPU, or --scale mini; to insist, --set most_hours=HOURS",
+        )
+    return f"pre-training takes {cost.text()}; about {60 * hours:,.0f} minutes on this machine when it is quiet"

@@ -1,0 +1,135 @@
+"""Experiments at a tiny scale: kept when killed, missing data named, one run a folder, verdicts by the rule."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headwater.cli.main import main
+from headwater.errors import DataError, FolderError, ResourceError, UsageError
+from headwater.lock import folder_lock
+from headwater.provenance import lineage
+from headwater.reproduce import reproduce
+from headwater.reproduce import run as run_module
+from headwater.reproduce.laboratory import Laboratory
+from headwater.reproduce.scale import Scale, load_scale, scale_names
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, decide, over_seeds
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, scale: Scale, texts: Path) -> Path:
+    out = tmp_path_factory.mktemp("reproduction") / "out"
+    reproduce(["gpt1_perplexity"], scale, texts, out)
+    return out
+
+
+def test_an_experiment_leaves_numbers_figures_and_a_page(done: Path) -> None:
+    folder = done / "gpt1_perplexity"
+    results = json.loads((folder / "results.json").read_text())
+    assert all(row["seeds"] == 3 and row["low"] <= row["value"] <= row["high"] for row in results["rows"])
+    assert {finding["verdict"] for finding in results["findings"]} <= {HOLDS, FAILS, OPEN}
+    for name in ("held-out-loss.png", "held-out-loss.svg", "README.md", "made.json"):
+        assert (folder / name).stat().st_size > 0
+    page = (folder / "README.md").read_text()
+    assert "18.4" in page
+    assert "95 % interval" in page
+    chain = lineage(folder)
+    assert {entry["kind"] for entry in chain["inputs"]} >= {"corpus", "tokens", "run", "perplexity"}
+
+
+def test_killed_and_run_again_it_finds_the_same(
+    done: Path, tmp_path: Path, scale: Scale, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    perplexity = Laboratory.perplexity
+    calls = []
+
+    def killed(self: Laboratory, *arguments: object) -> dict[str, float]:
+        calls.append(arguments)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return perplexity(self, *arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Laboratory, "perplexity", killed)
+        with pytest.raises(KeyboardInterrupt):
+            reproduce(["gpt1_perplexity"], scale, texts, tmp_path / "out")
+    made = {path.name for path in (tmp_path / "out" / "shared").glob("run-*")}
+    assert 0 < len(made) < 12
+    reproduce(["gpt1_perplexity"], scale, texts, tmp_path / "out")
+    name = "gpt1_perplexity/results.json"
+    assert (tmp_path / "out" / name).read_bytes() == (done / name).read_bytes()
+
+
+def test_what_is_made_is_shared_and_found_again(done: Path, scale: Scale, texts: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (done / "shared").rglob("*") if path.is_file()}
+    reproduce(["gpt1_perplexity"], scale, texts, done)
+    after = {path: path.stat().st_mtime_ns for path in (done / "shared").rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_missing_data_is_named(tmp_path: Path, scale: Scale) -> None:
+    (tmp_path / "data").mkdir()
+    with pytest.raises(DataError, match=r"text\.txt"):
+        reproduce(["gpt1_perplexity"], scale, tmp_path / "data", tmp_path / "out")
+
+
+def test_two_runs_in_one_folder_are_refused(tmp_path: Path, scale: Scale, texts: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with folder_lock(tmp_path / "out"), pytest.raises(FolderError, match="in use"):
+        reproduce(["gpt1_perplexity"], scale, texts, tmp_path / "out")
+
+
+def test_an_unknown_experiment_is_answered_with_the_nearest(tmp_path: Path, scale: Scale, texts: Path) -> None:
+    with pytest.raises(UsageError, match="gpt1_perplexity"):
+        reproduce(["gpt1_perplexty"], scale, texts, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ([0.9, 1.0, 1.1], HOLDS),
+        ([-0.9, -1.0, -1.1], FAILS),
+        ([1.0, -1.0, 0.5], OPEN),
+        ([1.0, 1.0], OPEN),  # too few seeds
+    ],
+)
+def test_the_rule_decides_by_the_interval(values: list[float], verdict: str) -> None:
+    assert decide(values)[0] == verdict
+
+
+def test_the_interval_is_students() -> None:
+    # Mean 2, standard deviation 1, t(2) = 4.303 at 97.5 %.
+    value, low, high = over_seeds([1.0, 2.0, 3.0])
+    assert value == 2.0
+    assert low == pytest.approx(2 - 4.303 / 3**0.5)
+    assert high == pytest.approx(2 + 4.303 / 3**0.5)
+
+
+def test_every_scale_can_be_read() -> None:
+    assert {"mini"} <= set(scale_names())
+    for name in scale_names():
+        assert load_scale(name).name == name
+    with pytest.raises(UsageError, match="mini"):
+        load_scale("minii")
+
+
+def test_a_scale_that_does_not_fit_says_so_first(
+    tmp_path: Path, scale: Scale, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ResourceError, match="floating-point operations"):
+        reproduce(["gpt1_perplexity"], scale.model_copy(update={"run": False}), texts, tmp_path / "out")
+    with pytest.raises(ResourceError, match="hours"):
+        reproduce(["gpt1_perplexity"], scale.model_copy(update={"most_hours": 1e-12}), texts, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_lists_and_runs(
+    done: Path, tmp_path: Path, texts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "--list"]) == 0
+    assert "gpt1_perplexity" in capsys.readouterr().out
+    assert main(["reproduce"]) == 2
+    assert main(["reproduce", "gpt1_perplexity", "--data", str(tmp_path / "none")]) == 2
+    assert run_module.choose(["all"])
