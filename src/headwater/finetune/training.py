@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +66,9 @@ class FinetuneConfig(Config):
     epsilon: float = Field(default=1e-8, gt=0)
     clip: float = Field(default=1.0, ge=0)
     precision: Precision = "auto"
+    # What "auto" measures on this machine decides the bits; what is named gives the same ones again.
+    matmul: Literal["auto", "torch", "onednn"] = "auto"
+    attention: Literal["auto", "fused", "blocks"] = "auto"
     from_scratch: bool = False
     transfer_layers: int | None = Field(default=None, ge=0)
     validation_share: float = Field(default=0.1, gt=0, lt=1)
@@ -221,6 +224,8 @@ def train_config(config: FinetuneConfig, steps: int) -> TrainConfig:
         adam="original",
         clip=config.clip,
         precision=config.precision,
+        matmul=config.matmul,
+        attention=config.attention,
         seed=config.seed,
     )
 
