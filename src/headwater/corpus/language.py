@@ -23,7 +23,7 @@ from headwater.errors import ResourceError, UsageError
 
 LANGUAGES = ("en",)
 MINIMUM_SCORE = 0.65
-SAMPLE_CHARACTERS = 3000
+SAMPLE_CHARACTERS = 1500
 _ALL = 1000
 
 

@@ -14,6 +14,7 @@ sentence in a script of wide characters counts as one.
 | SENTENCE_BYTES | 40 | ours, as all here: chosen on the development pages of WCXB, a marked set of 2026 |
 | LONG_BYTES | 80 | |
 | LEAST_SHARE | 0.06 | of the page's prose, below which the main content is not believed |
+| BELIEVED | 1,500 | characters of prose, from which on it is believed without looking at the whole page |
 | SKIPPED | aside, button, footer, nav | elements that HTML itself says are beside the content |
 """
 
@@ -27,6 +28,7 @@ from headwater.corpus.wikipedia import MARKS
 SENTENCE_BYTES = 40
 LONG_BYTES = 80
 LEAST_SHARE = 0.06
+BELIEVED = 1500
 SKIPPED = ["aside", "button", "footer", "nav"]
 _MARKED = ("Wikipedia", "wikipedia", "Jump to")  # what a line has for MARKS to be looked for
 _SENTENCE_END = re.compile(r"""[.!?…:;。！？]["'”’»)\]]*$""")
@@ -45,9 +47,11 @@ def main_text(page: str) -> str:
         "skip_elements": SKIPPED,
     }
     lines = _lines(extract_plain_text(tree, main_content=True, comments=False, post_meta=False, **common))
-    everything = _lines(extract_plain_text(tree, main_content=False, **common))
-    if _prose_bytes(lines) < LEAST_SHARE * _prose_bytes(everything):
-        lines = everything
+    prose = _prose_characters(lines)
+    if prose < BELIEVED:
+        everything = _lines(extract_plain_text(tree, main_content=False, **common))
+        if prose < LEAST_SHARE * _prose_characters(everything):
+            lines = everything
     return "\n".join(_trimmed(_once(lines)))
 
 
@@ -62,7 +66,7 @@ def is_prose(line: str) -> bool:
     return size >= LONG_BYTES or (size >= SENTENCE_BYTES and _SENTENCE_END.search(line) is not None)
 
 
-def _prose_bytes(lines: list[str]) -> int:
+def _prose_characters(lines: list[str]) -> int:
     return sum(len(line) for line in lines if is_prose(line))
 
 
