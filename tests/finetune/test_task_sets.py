@@ -13,8 +13,9 @@ import pytest
 from headwater.errors import DataError, ResourceError, UsageError
 from headwater.finetune.examples import Raw
 from headwater.finetune.tasks import hub, readers
+from headwater.finetune.tasks.benchmarks import SETS
 from headwater.finetune.tasks.run import run_sets
-from headwater.finetune.tasks.sets import BY_NAME, SETS, choose, find
+from headwater.finetune.tasks.sets import BY_NAME, choose, find
 from headwater.finetune.training import FinetuneConfig
 
 # Set -> parts at hand: training, validation, tests (data/MANIFEST.md).
@@ -155,9 +156,8 @@ def test_official_race_snli_cloze_and_cola_files(tmp_path: Path) -> None:
     assert cola.train == [Raw(('A "quote.',), "1", 1), Raw(("Bad it.",), "0", 2)]
 
 
-def test_every_set_has_the_papers_number_for_every_test_part() -> None:
-    assert len(SETS) == 12
-    assert all(set(b.tests) == set(b.published) for b in SETS)
+def test_an_unknown_set_and_a_folder_without_sets_are_refused() -> None:
+    assert len(SETS) == len(BY_NAME) == 12
     with pytest.raises(UsageError, match="'cola'"):
         choose("colla")
     with pytest.raises(DataError, match="holds none"):

@@ -99,7 +99,7 @@ def table_rows(found: Found, metrics: Mapping[str, Any]) -> list[dict[str, Any]]
     if not parts:
         remarks.append("measured on validation, which chose the epoch too")
         best = next(point for point in metrics["curve"] if point["step"] == metrics["best_step"])
-        parts = {next(iter(benchmark.published)): {"count": metrics["count"], **best}}
+        parts = {next(iter(benchmark.tests)): {"count": metrics["count"], **best}}
     rows = []
     for name, measured in parts.items():
         for metric in (benchmark.metric, *benchmark.also):
@@ -112,7 +112,9 @@ def table_rows(found: Found, metrics: Mapping[str, Any]) -> list[dict[str, Any]]
                     "count": measured["count"],
                     "train": metrics["counts"]["train"],
                     "majority": metrics.get("majority") if metric == "accuracy" else None,
-                    "published": benchmark.published[name] / _PERCENT if metric == benchmark.metric else None,
+                    "published": benchmark.tests[name].published / _PERCENT
+                    if metric == benchmark.metric
+                    else None,
                     "remarks": remarks,
                 }
             )
@@ -121,10 +123,9 @@ def table_rows(found: Found, metrics: Mapping[str, Any]) -> list[dict[str, Any]]
 
 def write_glue_files(found: Found, folder: Path, out: Path, metrics: Mapping[str, Any]) -> None:
     """The GLUE server's files for test parts whose labels are hidden."""
-
-    for name, file in found.benchmark.glue_files.items():
-        test = metrics["tests"].get(name)
-        if test is None or test["labelled"]:
+    for name, test in found.benchmark.tests.items():
+        measured = metrics["tests"].get(name)
+        if not test.glue_file or measured is None or measured["labelled"]:
             continue
         predictions = [json.loads(line) for line in read_text(folder / f"predictions-{name}.jsonl").splitlines()]
         lines = ["index\tprediction"]
@@ -133,7 +134,7 @@ def write_glue_files(found: Found, folder: Path, out: Path, metrics: Mapping[str
             lines.append(f"{index}\t{label:.3f}" if isinstance(label, float) else f"{index}\t{label}")
         with storage_errors(out):
             out.mkdir(parents=True, exist_ok=True)
-        write_text(out / file, "\n".join(lines) + "\n")
+        write_text(out / test.glue_file, "\n".join(lines) + "\n")
 
 
 def table_text(table: Mapping[str, Any]) -> str:
