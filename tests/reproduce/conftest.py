@@ -42,7 +42,15 @@ def tiny_scale(**changes: object) -> Scale:
             "gpt1": plan | {"recipe": _RECIPE | transformer},
             "lstm": plan | {"recipe": _RECIPE | recurrent},
         },
-        "experiments": {"gpt1_perplexity": {"windows": 10}},
+        "labelled": {
+            "recipe": {"learning_rate": 1e-3, "batch_size": 8, "epochs": 1},
+            "sets": {"sst2": {"train": 24, "validation": 8, "test": 12}, "rte": {"train": 24}},
+        },
+        "experiments": {
+            "gpt1_perplexity": {"windows": 10},
+            "gpt1_layers": {"sets": ["sst2"]},
+            "gpt1_updates": {"tasks": {"sst-2.whole-word": 8}},
+        },
     }
     return Scale.build(content, changes)
 
@@ -50,6 +58,26 @@ def tiny_scale(**changes: object) -> Scale:
 @pytest.fixture(scope="session")
 def scale() -> Scale:
     return tiny_scale()
+
+
+@pytest.fixture(scope="session")
+def sets(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
+    """The same with two labelled sets in their official forms: a classification and an entailment."""
+    folder = tmp_path_factory.mktemp("sets")
+    (folder / "text.txt").write_text(sample_text, encoding="utf-8")
+    words = sample_text.replace("\n", " ").split()
+    sentences = [" ".join(words[start : start + 6]) for start in range(0, 900, 6)]
+    sst2, rte = folder / "finetune" / "sst2" / "glue", folder / "finetune" / "rte"
+    sst2.mkdir(parents=True)
+    rte.mkdir(parents=True)
+    for name, part in (("train", sentences[:40]), ("dev", sentences[40:60])):
+        rows = [f"{number % 2}\t{sentence}" for number, sentence in enumerate(part)]
+        (sst2 / f"{name}.tsv").write_text("\n".join(["label\ttext_a", *rows]) + "\n", encoding="utf-8")
+        pairs = zip(part, reversed(part), strict=True)
+        rows = [f"{a}\t{b}\t{number % 2}" for number, (a, b) in enumerate(pairs)]
+        text = "\n".join(["premise\thypothesis\tlabel", *rows]) + "\n"
+        (rte / f"{name}.tsv").write_text(text, encoding="utf-8")
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ own, so that a fine-tuned model names the very rows that it saw.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from headwater.errors import DataError
 from headwater.finetune.examples import Raw
 from headwater.finetune.run import Parts, arrange_parts, run_stage
 from headwater.finetune.tasks.run import table_rows
-from headwater.finetune.tasks.sets import BY_NAME, Found, find
+from headwater.finetune.tasks.sets import BY_NAME, SETS, Found, find
 from headwater.finetune.training import FinetuneConfig
 from headwater.provenance import Stage, open_folder
 from headwater.reproduce.laboratory import Laboratory
@@ -25,6 +26,8 @@ from headwater.reproduce.scale import Rows
 from headwater.storage import read_text, write_text
 
 FOLDER = "finetune"  # below the data folder
+# What an experiment on labelled sets cannot do without: the folder of one of them.
+ANY_SET = tuple(f"{FOLDER}/{folder}" for benchmark in SETS for folder in benchmark.folders)
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ VARIANTS = (FULL, NO_PRETRAINING, NO_AUXILIARY, LSTM)
 
 @dataclass(frozen=True)
 class Score:
-    """One figure of one fine-tuned model on one test part; `training` the same metric on its training curve."""
+    """One figure of one fine-tuned model on one test part; `baseline` is what the most frequent class gets."""
 
     task: str
     metric: str
@@ -55,6 +58,7 @@ class Score:
     published: float | None
     examples: int
     trained_on: int
+    baseline: float
     remarks: Sequence[str]
 
 
@@ -83,7 +87,7 @@ def fine_tune(
 ) -> list[Score]:
     """Fine-tune one variant on one set; with `layers`, only so many blocks come from pre-training.
 
-    Returns the metrics of each test part, or of validation where there is no test part with labels.
+    Returns the set's own metric for each test part, or for validation where there is no test part with labels.
     """
     rows = sample_set(laboratory, benchmark)
     task = BY_NAME[benchmark]
@@ -123,17 +127,12 @@ def fine_tune(
             published=row["published"],
             examples=row["count"],
             trained_on=row["train"],
+            baseline=_baseline(rows, row["task"], row["metric"], metrics.get("majority")),
             remarks=row["remarks"],
         )
         for row in table_rows(Found(task, [], None, {}, {}, list(remarks)), metrics)
+        if row["metric"] == task.metric
     ]
-
-
-def learning_curve(laboratory: Laboratory, benchmark: str, model_folder: Path) -> list[dict[str, Any]]:
-    """The curve of a fine-tuned model: step, training and validation figures."""
-    from headwater.storage import read_json
-
-    return list(read_json(model_folder / "metrics.json")["curve"])
 
 
 def sample_set(laboratory: Laboratory, benchmark: str) -> Path:
@@ -168,6 +167,29 @@ def describe_rows(taken: Rows) -> str:
     """`1,000 to train, 500 to choose the epoch, 1,000 to test`."""
     parts = ((taken.train, "to train"), (taken.validation, "to choose the epoch"), (taken.test, "to test"))
     return ", ".join(f"{f'at most {count:,}' if count else 'all'} {what}" for count, what in parts)
+
+
+def test_texts(rows: Path) -> list[str]:
+    """The texts that a set is tested on here, one a row: the test parts, else validation, else all rows."""
+    files = sorted(rows.glob("test-*.jsonl")) or [rows / "validation.jsonl"]
+    files = files if files[0].exists() else [rows / "train.jsonl"]
+    return [" ".join(raw.segments) for path in files for raw in _read(path)]
+
+
+def _baseline(rows: Path, task: str, metric: str, majority: float | None) -> float:
+    """What always saying the most frequent class of the training rows gets; a correlation gets 0."""
+    if metric in ("matthews", "pearson", "spearman"):
+        return 0.0
+    test = rows / f"test-{task}.jsonl"
+    if not test.exists():
+        return majority or 0.0
+    most = Counter(str(raw.label) for raw in _read(rows / "train.jsonl")).most_common(1)[0][0]
+    labels = [str(raw.label) for raw in _read(test)]
+    share = labels.count(most) / len(labels)
+    if metric == "accuracy":
+        return share
+    positive = labels.count("1") / len(labels)  # F1 of saying yes to everything, which is the best blind answer
+    return 2 * positive / (1 + positive)
 
 
 def _parts(config: FinetuneConfig, rows: Path) -> Parts:

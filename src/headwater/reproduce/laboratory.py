@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 
 from headwater.config import Config
 from headwater.corpus.folder import Document, read_documents, write_documents
+from headwater.corpus.overlap import training_grams
 from headwater.corpus.pipeline import build
 from headwater.corpus.recipes import load_recipe
 from headwater.errors import DataError
@@ -209,6 +210,29 @@ class Laboratory:
         result, used = self._made[key]
         self.used.update(used)
         return cast(Made, result)
+
+    def overlap(
+        self, text: str, rows: Mapping[str, Path], read: Callable[[Path], Sequence[str]]
+    ) -> dict[str, Any]:
+        """Per cent of the 8-grams of each set's test texts that stand in a training text (GPT-2, section 4).
+
+        `rows` are folders by the name of the set, and `read` gives the test texts of one.
+        """
+        corpus, _ = self.corpus(text)
+        inputs = {"corpus": corpus, **rows}
+        out = self.place(f"overlap-{text}", {"words": 8}, inputs)
+        stage = Stage(out, kind="overlap", config={"words": 8}, inputs=inputs)
+        if not stage.is_complete():
+            grams = training_grams(corpus)
+            found = {}
+            for name, folder in rows.items():
+                shares = grams.shares(read(folder))
+                there, total = (sum(pair[i] for pair in shares) for i in (0, 1))
+                found[name] = {"grams": total, "percent": 100 * there / total if total else 0.0}
+            with stage.write() as work:
+                write_json(work / "overlap.json", found)
+        plain: dict[str, Any] = read_json(out / "overlap.json")
+        return plain
 
     def _identity(self, path: Path) -> str:
         if path not in self._identities:

@@ -9,6 +9,7 @@ matrix products.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,7 +179,8 @@ def check_machine(scale: Scale, models: Sequence[str]) -> str:
             repair=f"Use a machine with {cost.bytes * 1.5 / 1e9:.2g} GB, or a smaller --scale",
         )
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    hours = cost.flops / (matmul_rate(dtype, device) * _REACHED) / 3600
+    rate = _rate_when_quiet() if device.type == "cpu" else matmul_rate(dtype, device)
+    hours = cost.flops / (rate * _REACHED) / 3600
     if hours > scale.most_hours:
         raise ResourceError(
             f"the scale {scale.name} would take about {hours:,.0f} hours of pre-training on this machine "
@@ -187,3 +189,18 @@ def check_machine(scale: Scale, models: Sequence[str]) -> str:
             repair="Use a GPU, or --scale mini; to insist, --set most_hours=HOURS",
         )
     return f"pre-training takes {cost.text()}; about {60 * hours:,.0f} minutes on this machine when it is quiet"
+
+
+def _rate_when_quiet(size: int = 1_024) -> float:
+    """Operations a second of matrix products on all cores, by the processor's own time.
+
+    So that a machine that is busy with something else just now is not taken for a slow one.
+    """
+    import torch
+
+    matrix = torch.randn(size, size)
+    torch.mm(matrix, matrix)  # the first product pays for choosing a kernel
+    started = time.process_time()
+    for _ in range(4):
+        torch.mm(matrix, matrix)
+    return 4 * 2 * size**3 / max(time.process_time() - started, 1e-6) * torch.get_num_threads()
