@@ -8,6 +8,7 @@ extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
 root_doc = "index"
 language = "en"
+smartquotes = False  # options begin with two dashes
 
 html_theme = "furo"
 html_title = "Headwater"

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import headwater as hw
 
-rows = [json.loads(line) for line in Path("quickstart/labels/package/train.jsonl").open(encoding="utf-8")]
+lines = Path("quickstart/labels/package/train.jsonl").read_text(encoding="utf-8").splitlines()
+rows = [json.loads(line) for line in lines]
 texts, labels = [row["text"] for row in rows], [row["label"] for row in rows]
 
 classifier = hw.Classifier(base="quickstart/run/model", learning_rate=1e-3).fit(texts, labels)

@@ -1,8 +1,9 @@
 import csv
+from pathlib import Path
 
 import headwater as hw
 
-with open("ChatbotData.csv", encoding="utf-8") as 파일:
+with Path("ChatbotData.csv").open(encoding="utf-8") as 파일:
     줄들 = list(csv.DictReader(파일))
 글, 주제 = [줄["Q"] for 줄 in 줄들], [{"0": "일상", "1": "이별", "2": "사랑"}[줄["label"]] for 줄 in 줄들]
 
