@@ -191,3 +191,31 @@ def test_a_chart_of_nothing_is_nothing_and_of_one_point_is_drawn() -> None:
     assert line_chart([Series("empty", [])], "x", "y") == ""
     assert line_chart([Series("nan", [(0.0, float("nan"))])], "x", "y") == ""
     assert "polyline" in line_chart([Series("one", [(0.0, 1.0)])], "x", "y")
+
+
+def test_claims_stand_beside_the_papers_numbers_and_lead_to_their_provenance(world: Path) -> None:
+    finding = {"claim": f"It helps {HOSTILE}", "paper": "74.7", "here": "61.2", "verdict": "does not hold"}
+    row = {"setting": "sst2", "measure": "accuracy", "value": 0.612, "low": 0.6, "high": 0.62, "seeds": 3}
+    results = {
+        "experiment": "gpt1_x",
+        "title": "Ablations",
+        "paper": "GPT-1",
+        "section": "5",
+        "scale": "mini",
+        "claim": "Everything helps.",
+        "rule": "By the interval.",
+        "findings": [finding | {"sentence": "It does not."}],
+        "rows": [row | {"published": 0.747, "examples": 100, "note": HOSTILE}],
+        "setup": [["text", "novels"]],
+        "notes": [],
+        "figures": ["table-5"],
+    }
+    made = {"commit": "abc", "machine": "2 cores", "command": "headwater reproduce gpt1_x"}
+    files = {"results.json": json.dumps(results), "made.json": json.dumps(made), "table-5.svg": "<svg/>"}
+    fill(world / "gpt1_x", "reproduction", files, {"run": world / "run"})
+    page = report([world / "gpt1_x"], world / "page.html").read_text()
+    assert HOSTILE not in page
+    for shown in ("74.7", "61.2", "does not hold", "0.747", "data:image/svg+xml;base64,"):
+        assert shown in page
+    (target,) = set(re.findall(r'href="#(step-[^"]+)"', page))
+    assert f'id="{target}"' in page

@@ -17,10 +17,11 @@ from typing import Any
 from headwater.config import read_toml
 from headwater.errors import FolderError
 from headwater.provenance import MANIFEST, Manifest, lineage, open_folder, read_manifest
+from headwater.report.claims import KIND, Reproduction, read_reproduction
 from headwater.report.plots import Point
 from headwater.storage import parse_json, read_json, read_text
 
-SHOWN = ("run", "results", "samples", "model")  # kinds that have something to show
+SHOWN = ("run", "results", "samples", "model", KIND)  # kinds that have something to show
 _NORMAL_95 = 1.96
 _BREAKS_IN_A_ROW = 2
 _SCRATCH = "from scratch"
@@ -115,6 +116,7 @@ class Content:
     fine_tuned: Sequence[tuple[str, Sequence[Score]]]
     steps: Sequence[Step]
     versions: Mapping[str, str]
+    reproductions: Sequence[Reproduction] = ()
 
 
 def read_content(folders: Sequence[Path]) -> Content:
@@ -129,8 +131,7 @@ def read_content(folders: Sequence[Path]) -> Content:
     for path, _ in kinds["results"]:
         _read_results(path, bars, scores, skipped)
     chain = _Chain(_common_parent(found))
-    for path, _ in found:
-        chain.add(lineage(path))
+    names = {path: chain.add(lineage(path)) for path, _ in found}
     models = [(path, manifest) for path, manifest in kinds["model"] if (path / "metrics.json").exists()]
     return Content(
         runs=[_read_run(path, manifest) for path, manifest in kinds["run"]],
@@ -141,6 +142,7 @@ def read_content(folders: Sequence[Path]) -> Content:
         fine_tuned=_read_fine_tuned(models),
         steps=chain.steps,
         versions=found[-1][1].versions if found else {},
+        reproductions=[read_reproduction(path, names[path]) for path, _ in kinds[KIND]],
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from headwater.errors import ResourceError
 from headwater.progress import SILENT, Progress
+from headwater.report.claims import anchor
 from headwater.report.content import Bar, Content, Run, Score, read_content
 from headwater.report.plots import Series, interval_mark, line_chart
 from headwater.storage import write_text
@@ -61,6 +62,7 @@ def render(content: Content, title: str) -> str:
     )
     environment.filters["number"] = number
     environment.filters["mark"] = _mark
+    environment.filters["anchor"] = anchor
     environment.filters["width"] = _width(content.bars)
     return environment.get_template(_TEMPLATE).render(
         title=title,
