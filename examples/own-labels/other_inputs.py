@@ -1,10 +1,11 @@
 import headwater as hw
 
 base = hw.load("quickstart/run/model")
+things = ["river", "road", "house", "stone", "tree", "boat", "field", "bell", "wall", "bridge"]
 
 # Two texts to a class: premise and hypothesis.
-pairs = [("A river runs.", "Water moves."), ("A river runs.", "Nothing moves.")] * 10
-entailment = hw.Entailment(base=base, epochs=1).fit(pairs, ["yes", "no"] * 10)
+pairs = [(f"The {thing} is old.", f"The {thing} is {age}.") for thing in things for age in ("not new", "new")]
+entailment = hw.Entailment(base=base, epochs=1).fit(pairs, ["entailment", "contradiction"] * 10)
 print(entailment.predict(pairs[:2]))
 
 # Two texts in no order to a score.
@@ -12,6 +13,6 @@ similarity = hw.Similarity(base=base, epochs=1).fit(pairs, [4.5, 0.5] * 10)
 print(similarity.predict(pairs[:2]))
 
 # A context, a question and answers to the number of the right one.
-choices = [("The sun rose.", "It grew", [" light.", " dark."]), ("The sun set.", "It grew", [" light.", " dark."])]
-choice = hw.MultipleChoice(base=base, epochs=1).fit(choices * 10, [0, 1] * 10)
-print(choice.predict(choices))
+choices = [(f"The {thing} is old.", "It is", [" old.", " new."]) for thing in things]
+choice = hw.MultipleChoice(base=base, epochs=1).fit(choices, [0] * 10)
+print(choice.predict(choices[:2]))

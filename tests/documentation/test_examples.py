@@ -93,7 +93,17 @@ JOURNEYS = {
     "papers": Journey(
         tuple(
             f"papers/{name}.sh"
-            for name in ("list", "convert", "zero_shot", "sets", "recipe", "ablations", "follow", "overlap")
+            for name in (
+                "list",
+                "convert",
+                "zero_shot",
+                "sets",
+                "recipe",
+                "ablations",
+                "follow",
+                "overlap",
+                "reproduce",
+            )
         ),
         {
             "downloads/gpt-2/124M": "$HEADWATER_DATA/golden/gpt2-release-toy",
@@ -102,6 +112,8 @@ JOURNEYS = {
             "--model gpt1 --task-set": "--model quickstart/run/model --limit 12 --set steps=2 --task-set",
             "--test test.tsv": "--test test.tsv --set steps=2",
             "--evaluate-every 200": "--evaluate-every 40",
+            # Experiments have tests of their own, in tests/reproduce.
+            "headwater reproduce gpt1_perplexity": "true",
         },
         needs_data=True,
     ),

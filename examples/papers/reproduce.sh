@@ -1,0 +1,2 @@
+headwater reproduce --list
+headwater reproduce gpt1_perplexity gpt2_zero_shot --scale mini --data "$HEADWATER_DATA" --out reproduction
