@@ -39,6 +39,8 @@ _NOTICE = re.compile(
     r"|(?:javascript|cookies) (?:is|are|must|has|need)",
     re.I,
 )
+# Runs of letters and of everything beyond Latin (its marks, signs and numbers too) but white space.
+_LETTERS = re.compile(r"(?:[^\W\d_²³¹¼½¾]|(?!\s)[\u0300-\U0010ffff])+")
 _PHRASE_WORDS = 20_000  # looked at: a novel that repeats itself does so in its first chapters
 
 Rule = Callable[["_Text"], bool]
@@ -71,9 +73,8 @@ class Clean(Step):
 
 
 def _few_letters(text: _Text) -> bool:
-    visible = "".join(text.words)
-    letters = sum(1 for character in visible if character.isalpha() or ord(character) > 0x2FF)
-    return letters < 0.6 * len(visible)
+    letters = sum(map(len, _LETTERS.findall(text.text)))
+    return letters < 0.6 * sum(map(len, text.words))
 
 
 def _repeated(parts: list[str]) -> bool:

@@ -190,7 +190,7 @@ def tidy(text: str) -> str:
     """
     for seen, meant in _PLAIN:
         text = text.replace(seen, meant)
-    text = re.sub(r"[^\S\n]+\n", "\n", text)
+    text = "\n".join([line.rstrip() for line in text.split("\n")])
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
