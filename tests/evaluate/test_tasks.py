@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from headwater.corpus.folder import Document, write_documents
 from headwater.errors import DataError
 from headwater.evaluate import evaluate
-from headwater.evaluate.agreement import exact_match, f1_against_people, word_f1
+from headwater.evaluate.agreement import Bleu, exact_match, f1_against_people, word_f1
 from headwater.evaluate.protocols import Scored, ratio_error
 from headwater.evaluate.published import PUBLISHED
 from headwater.evaluate.reader import Reader
@@ -25,6 +26,7 @@ from headwater.evaluate.tasks.sentences import best_threshold, matthews
 from headwater.evaluate.tasks.summaries import sentences
 from headwater.evaluate.tasks.written import first_sentence, fitted
 from headwater.model.folder import load_model
+from headwater.provenance import Stage
 from headwater.tokenizer import Tokenizer
 
 
@@ -345,6 +347,50 @@ def test_agreement_is_counted_as_the_official_scripts_do() -> None:
     assert word_f1("", "the") == 1
     assert f1_against_people("white", ["white", "white", "black"]) == pytest.approx(1)
     assert f1_against_people("black", ["white", "white", "black"]) == pytest.approx(2 / 3)
+
+
+def test_bleu_of_any_choice_of_pairs_is_sacrebleus() -> None:
+    sacrebleu = pytest.importorskip("sacrebleu")
+    texts = ["the river flows north to the lake", "a stream", "", "of the lake, very slowly"]
+    references = ["the river flows to the lake", "a stream flows", "nothing", "of the lake, slowly"]
+    bleu = Bleu(texts, references)
+    for chosen in ([0, 1, 2, 3], [3, 3, 0, 1], [2, 1]):
+        expected = sacrebleu.corpus_bleu([texts[i] for i in chosen], [[references[i] for i in chosen]]).score
+        assert bleu.score(np.array(chosen)) == pytest.approx(expected)
+
+
+def test_what_stands_in_the_training_corpus_is_left_out_beside(world: Any, tmp_path: Path) -> None:
+    passages = [
+        "the river flows north of the lake to a stream",
+        "a lake of the stream flows very slowly north to it",
+    ]
+    (tmp_path / "lambada_test.jsonl").write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in passages), encoding="utf-8"
+    )
+    (tmp_path / "dev.tsv").write_text(f"sentence\tlabel\n{passages[0]}\t1\n{passages[1]}\t0\n", encoding="utf-8")
+    (tmp_path / "SST-2").mkdir()
+    (tmp_path / "dev.tsv").rename(tmp_path / "SST-2" / "dev.tsv")
+    with Stage(tmp_path / "corpus", kind="corpus", config={}, inputs={}).write() as work:
+        write_documents([Document(id="0" * 32, text=f"It is said that {passages[0]}.")], work)
+    tasks = ["lambada.openai.whole-word", "sst-2.whole-word"]
+    results = evaluate(world.model, tasks, tmp_path, tmp_path / "out", overlap=tmp_path / "corpus")
+    for task, figure in zip(tasks, (results.results[0], results.results[-1]), strict=True):
+        first, second = read_examples(tmp_path / "out", task)
+        assert (first["overlap"], second["overlap"]) == (1.0, 0.0)
+        assert figure.details["overlap"] == {
+            "mean": 0.5,
+            "examples": 1,
+            "value without": second["accuracy"],
+            "stderr without": None,
+        }
+
+
+def test_an_empty_answer_is_left_out_and_counted(world: Any, tmp_path: Path) -> None:
+    article = {"article": "The river.", "questions": ["Where?"] * 2, "answers": ["A", "B"]}
+    article["options"] = [["north", " ", "a", "to"], ["north", "a", "the", "to"]]
+    results, _ = run(world, tmp_path, "race-high.mean", {"RACE/test/high/1.txt": json.dumps(article)})
+    assert results.results[0].count == 1
+    assert (results.skipped[0].examples, "answer is empty" in results.skipped[0].reason) == (1, True)
 
 
 def test_small_pieces() -> None:

@@ -58,13 +58,26 @@ def rouge(text: str, reference: str) -> dict[str, float]:
     return values | {"rouge average": sum(values.values()) / 3}
 
 
-def bleu(texts: Sequence[str], references: Sequence[str]) -> float:
-    """Corpus BLEU, 0 to 100, mixed case, sacrebleu's own tokenisation (13a)."""
-    try:
-        import sacrebleu
-    except ImportError:
-        raise ResourceError("BLEU needs sacrebleu, which is not installed", repair=_INSTALL) from None
-    return float(sacrebleu.corpus_bleu(list(texts), [list(references)]).score)
+class Bleu:
+    """Corpus BLEU, 0 to 100, mixed case, sacrebleu's own tokenisation (13a), of any choice of the pairs."""
+
+    def __init__(self, texts: Sequence[str], references: Sequence[str]) -> None:
+        try:
+            from sacrebleu.metrics.bleu import BLEU
+        except ImportError:
+            raise ResourceError("BLEU needs sacrebleu, which is not installed", repair=_INSTALL) from None
+        import numpy as np
+
+        self._compute, one = BLEU.compute_bleu, BLEU(effective_order=True)
+        found = [one.sentence_score(text, [reference]) for text, reference in zip(texts, references, strict=True)]
+        # (pairs, 10): n-grams that agree, n-grams, length of the text, length of the reference; they add up.
+        self._counts = np.array([[*pair.counts, *pair.totals, pair.sys_len, pair.ref_len] for pair in found])
+
+    def score(self, chosen: Any = slice(None)) -> float:
+        """BLEU of the pairs with these numbers; of all by default."""
+        counts = [int(count) for count in self._counts[chosen].sum(axis=0)]
+        found = self._compute(counts[:4], counts[4:8], counts[8], counts[9], smooth_method="exp")
+        return float(found.score)
 
 
 @lru_cache(maxsize=1)

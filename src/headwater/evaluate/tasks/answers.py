@@ -36,17 +36,19 @@ class Answers(Task):
         try:
             for row in _reader(path)(path):
                 document, question, *answers = row.segments
-                if row.label is None or not all(answers):
-                    continue
                 context = f"{document}{self._joined_by}{question}" if question else document
-                content = {"context": context, "answers": answers, "label": int(row.label)}
+                label = None if row.label is None else int(row.label)
+                content = {"context": context, "answers": answers, "label": label}
                 examples.append(Example(str(row.row), content, text=context))
         except (KeyError, ValueError, TypeError) as error:
             raise DataError(f"{path} has another format: {error!r}", repair="Take the official file") from None
         return examples
 
     def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
-        """Each answer behind document and question."""
+        """Each answer behind document and question; raises DataError for an empty answer or no label."""
+        if example.content["label"] is None or not all(answer.strip() for answer in example.content["answers"]):
+            what = "the right answer is not told" if example.content["label"] is None else "an answer is empty"
+            raise DataError(what, expected="answers and which of them is right")
         context = example.content["context"] + self._joined_by
         return [reader.pair(context, answer) for answer in example.content["answers"]]
 

@@ -48,7 +48,11 @@ class HeldOut(Task):
         # Kind gpt1 loses spaces and case: what is counted is the text that was packed.
         scale = counted_bytes(tokens, "validation") / sum(sizes)
         return [
-            Example(str(i), {"ids": d, "bytes": size * scale, "tokenizer": tokenizer.identity})
+            Example(
+                str(i),
+                {"ids": d, "bytes": size * scale, "tokenizer": tokenizer.identity},
+                text=alphabet.decode(d).decode("utf-8", errors="ignore"),  # without the 0xFF of an end of text
+            )
             for i, (d, size) in enumerate(zip(documents, sizes, strict=True))
         ]
 

@@ -52,7 +52,11 @@ class Sentiment(Task):
         named = {text, "label"} <= set(header)
         rows = tab_separated((text,), "label", header=None if named else ("sentence", "label"))
         return [
-            Example(str(row.row), {"sentence": row.segments[0].strip(), "label": _label(row.label, str(path))})
+            Example(
+                str(row.row),
+                {"sentence": row.segments[0].strip(), "label": _label(row.label, str(path))},
+                text=row.segments[0],
+            )
             for row in rows(path)
         ]
 
@@ -105,7 +109,7 @@ class Acceptability(Task):
                 rows = type(self)._rows(places[role])
                 for row in islice(rows, _TUNED_ON if role == "train" else None):
                     content = {"sentence": row.segments[0], "label": int(str(row.label)), "tuned": role == "train"}
-                    found.append(Example(f"{role} {row.row}", content))
+                    found.append(Example(f"{role} {row.row}", content, text=row.segments[0]))
         return found
 
     def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from headwater.errors import DataError
-from headwater.evaluate.agreement import bleu, exact_match, f1_against_people
+from headwater.evaluate.agreement import Bleu, exact_match, f1_against_people
 from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Figure, Generated, Generation, Metric, Task, mean_figure
 from headwater.evaluate.reader import Reader
@@ -175,9 +175,10 @@ class Translation(Task):
         drawn = [
             random.integers(0, len(records), len(records)) for _ in range(_RESAMPLES if len(records) > 1 else 0)
         ]
-        values = [bleu([texts[i] for i in some], [references[i] for i in some]) for some in drawn]
+        bleu = Bleu(texts, references)
+        values = [bleu.score(some) for some in drawn]
         error = float(np.std(values)) if values else None
-        return [Figure("bleu", bleu(texts, references), error, len(records))]
+        return [Figure("bleu", bleu.score(), error, len(records))]
 
 
 def fitted(before: Sequence[int], last: Sequence[int], more: int, reader: Reader) -> tuple[int, ...]:
