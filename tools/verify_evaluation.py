@@ -3,8 +3,8 @@
     python tools/verify_evaluation.py --model MODEL --data $HEADWATER_DATA [--data TOKENS --data LABELS]
     python tools/verify_evaluation.py --random gpt2-small --data $HEADWATER_DATA
 
-The official files are read here by other code, tokenised by transformers' tokenizer, and asked of its GPT-2 one text
-a pass. For sets that nobody may pass on, a few lines in the official format stand in. Taken from Headwater are the
+The official files are read here by other code, tokenised by transformers' tokenizer, and asked of its GPT-2 one
+text a pass. For sets that are not there, a few lines in the official format stand in. Taken from Headwater are the
 de-tokenizers, whose inverses have a test of their own, and the list of function words. What is drawn (top-k 2) is
 followed: each recorded log-probability has to be that of one of the two likeliest tokens, and the text has to be
 theirs. Prints a table in Markdown; the exit status is 1 where a log-probability differs by more than TOLERANCE.
@@ -16,11 +16,10 @@ import argparse
 import ast
 import csv
 import json
-import os.path
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,7 +65,7 @@ class Peer:
         """Log-probability of each token of `scored`, the start of `before` lost where it does not fit."""
         whole = torch.tensor([[*before, *scored][-self.context - 1 :]])
         with torch.no_grad():
-            rows = self.model(whole[:, :-1]).logits[0, -len(scored) :].log_softmax(-1)
+            rows = self.model(whole[:, :-1], logits_to_keep=len(scored)).logits[0].log_softmax(-1)
         return [float(x) for x in rows.gather(1, whole[0, -len(scored) :, None])[:, 0]]
 
     def alone(self, text: str) -> list[float]:
@@ -89,23 +88,31 @@ class Peer:
             found.append([self.after(whole[max(0, end - 1 - self.context) : start], whole[start:end])])
         return found
 
-    def step(self, ids: Sequence[int]) -> torch.Tensor:
-        """Log-probabilities of the token behind `ids`."""
-        with torch.no_grad():
-            return self.model(torch.tensor([list(ids)])).logits[0, -1].log_softmax(-1)
+    def likely(self, prompt: Sequence[int]) -> Generator[torch.Tensor, int, None]:
+        """Log-probabilities of the token behind `prompt`, then of the one behind each token sent in."""
+        ids, cache = torch.tensor([list(prompt)]), None
+        while True:
+            with torch.no_grad():
+                found = self.model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            cache = found.past_key_values
+            ids = torch.tensor([[(yield found.logits[0, -1].log_softmax(-1))]])
 
     def write(self, prompt: Sequence[int], most: int, stop: str = "\n") -> Written:
         """Greedy, up to the stop text, the end of text or `most` tokens."""
-        ids, scores = list(prompt), []
-        while len(scores) < most:
-            likely = self.step(ids)
-            ids.append(int(likely.argmax()))
+        tokens: list[int] = []
+        scores: list[float] = []
+        steps = self.likely(prompt)
+        likely = next(steps)
+        while True:
+            tokens.append(int(likely.argmax()))
             scores.append(float(likely.max()))
-            text = self.tokenizer.decode(ids[len(prompt) :])
-            if ids[-1] == self.end or stop in text:
-                break
-        new = [token for token in ids[len(prompt) :] if token != self.end]
-        return Written(self.tokenizer.decode(new).partition(stop)[0], scores)
+            if tokens[-1] == self.end or len(tokens) == most or stop in self.tokenizer.decode(tokens):
+                return Written(self.text(tokens).partition(stop)[0], scores)
+            likely = steps.send(tokens[-1])
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Tokens as text, without the end of text."""
+        return str(self.tokenizer.decode([token for token in tokens if token != self.end]))
 
 
 class Files:
@@ -115,6 +122,7 @@ class Files:
         self._paths = [path for folder in folders for path in sorted(folder.rglob("*"))]
 
     def __call__(self, name: str) -> Path:
+        """The file whose path ends so."""
         return next(path for path in self._paths if str(path).endswith(f"/{name}"))
 
     def lines(self, name: str) -> list[str]:
@@ -146,6 +154,7 @@ _STOP_WORDS = "whole-word.stop-words"
 
 @recounts(*(f"lambada.{text}.{reading}" for text in _TEXTS for reading in (*_READINGS, _STOP_WORDS)))
 def lambada(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """The last word, or its last token; behind it the likeliest token that is no function word."""
     from headwater.evaluate.detokenize import LAMBADA
     from headwater.evaluate.tasks.lambada import FUNCTION_WORDS
 
@@ -153,6 +162,8 @@ def lambada(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[lis
         texts = [json.loads(line)["text"] for line in files.lines("lambada_test_openai.jsonl")]
     else:
         texts = [line.strip() for line in files.lines("lambada_test_plain_text.txt")]
+    tokens = peer.tokenizer.batch_decode([[token] for token in range(len(peer.tokenizer))])
+    barred = [i for i, token in enumerate(tokens) if token.strip().lower() in FUNCTION_WORDS]
     for text in texts[:count]:
         context, word = text[: text.rindex(" ")], text[text.rindex(" ") :]
         context = LAMBADA.detokenize(context) if ".detokenized." in protocol else context
@@ -161,9 +172,7 @@ def lambada(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[lis
             scores = scores[-1:]
         answers: list[Answer] = [scores]
         if protocol.endswith(_STOP_WORDS):
-            likely = peer.step(peer.ids(context)[-peer.context :])
-            tokens = [peer.tokenizer.decode([token]) for token in range(len(peer.tokenizer))]
-            barred = [i for i, token in enumerate(tokens) if token.strip().lower() in FUNCTION_WORDS]
+            likely = next(peer.likely(peer.ids(context)[-peer.context :]))
             chosen = int(likely.index_fill(0, torch.tensor(barred), -torch.inf).argmax())
             answers.append(Written(peer.tokenizer.decode([chosen]), [float(likely[chosen])]))
         yield answers
@@ -200,6 +209,7 @@ recounts("text8.characters")(stream("text8.test.5mb", None))
     *(f"cbt.{kind}.{text}" for kind in ("common-nouns", "named-entities") for text in ("tokens", "detokenized"))
 )
 def cbt(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Each candidate with the rest of its sentence."""
     from headwater.evaluate.detokenize import CBT
 
     written: Callable[[str], str] = CBT.detokenize if protocol.endswith("detokenized") else str
@@ -208,12 +218,14 @@ def cbt(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[An
         *story, asked = (line.split(" ", 1)[1] for line in lines[start : start + 21])
         query, _, _, candidates = asked.split("\t")
         texts = ["\n".join(map(written, [*story, query.replace("XXXXX", c)])) for c in candidates.split("|")]
-        border = os.path.commonprefix(texts).rindex(" ")
+        alike = next(i for i, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1)
+        border = texts[0].rindex(" ", 0, alike)
         yield [peer.score(text[:border], text[border:]) for text in texts]
 
 
 @recounts("wsc273.full", "wsc273.partial", "pdp.full", "pdp.partial", "dprd.substitution")
 def pronouns(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Each candidate in the pronoun's place."""
     name = {"wsc": "wsc273.txt", "pdp": "PDP.txt", "dpr": "dprd/test.c.txt"}[protocol[:3]]
     blocks = "\n".join(files.lines(name)).split("\n\n")
     for block in blocks[:count]:
@@ -234,8 +246,9 @@ def pronouns(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[li
         yield answers
 
 
-@recounts("sst-2.very")
+@recounts("sst-2.very", "sst-2.whole-word")
 def sst2(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Two words behind *very*."""
     for line in files.lines("sst2/glue/dev.tsv")[1:]:
         text = line.split("\t")[1].strip()
         yield [peer.score(f"{text} very", f" {word}") for word in ("negative", "positive")]
@@ -243,6 +256,7 @@ def sst2(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[A
 
 @recounts("cola.mean-log-probability")
 def cola(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Whole sentences."""
     for line in files.lines("cola/in_domain_dev.tsv"):
         yield [peer.alone(line.split("\t")[3])]
 
@@ -255,6 +269,7 @@ def options_of(row: dict[str, Any]) -> list[str]:
 
 @recounts("race-middle.mean", "race-sample.mean")
 def race(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Each answer behind text and question."""
     if protocol == "race-sample.mean":
         rows = map(json.loads, files.lines("race_1000_m500_h500.jsonl"))
         questions = [(row["article"], row["question"], options_of(row)) for row in islice(rows, count)]
@@ -272,6 +287,7 @@ def race(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[A
 
 @recounts("race-high.mean")
 def race_high(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """The same from an article of the official distribution."""
     article = json.loads(files("RACE/test/high/1.txt").read_text(encoding="utf-8"))
     for question, options in zip(article["questions"], article["options"], strict=True):
         yield [peer.score(f"{article['article']}\n{question}\n", option) for option in options]
@@ -279,6 +295,7 @@ def race_high(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[l
 
 @recounts("story-cloze.mean")
 def story_cloze(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Each ending."""
     rows = [r for r in csv.reader(files.lines("cloze_test_test__spring2016.csv")) if r[0] != "InputStoryid"]
     for row in rows:
         yield [peer.score(" ".join(row[1:5]), f" {ending}") for ending in row[5:7]]
@@ -286,6 +303,7 @@ def story_cloze(protocol: str, files: Files, peer: Peer, count: int) -> Iterator
 
 @recounts("coqa.greedy")
 def coqa(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Answers behind the conversation so far."""
     for story in json.loads(files("coqa-dev-v1.0.json").read_text(encoding="utf-8"))["data"]:
         text = ""
         for question, answer in zip(story["questions"], story["answers"], strict=True):
@@ -298,6 +316,7 @@ def coqa(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[A
 
 @recounts("natural-questions.exact-match")
 def natural_questions(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Answers behind the last five pairs."""
     rows = [json.loads(line) for line in files.lines("NQ-open.dev.jsonl")]
     shown = "".join(f"Q: {row['question']}?\nA: {row['answer'][0]}\n\n" for row in rows[-5:])
     for row in rows[:-5]:
@@ -306,6 +325,7 @@ def natural_questions(protocol: str, files: Files, peer: Peer, count: int) -> It
 
 @recounts("wmt14.en-fr", "wmt14.fr-en")
 def translation(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Translations behind the last five pairs."""
     pairs = list(zip(*(files.lines(f"newstest2014.en-fr.{s}") for s in protocol[6:].split("-")), strict=True))
     shown = "".join(f"{source} = {target}\n" for source, target in pairs[-5:])
     for source, _ in pairs[:-5]:
@@ -314,6 +334,7 @@ def translation(protocol: str, files: Files, peer: Peer, count: int) -> Iterator
 
 @recounts("cnndm.tldr", "cnndm.no-hint", "cnndm.lead-3", "cnndm.random-3")
 def summaries(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """What is drawn behind the article, or nothing."""
     for line in files.lines("summeval_cnndm_test_100.jsonl"):
         article, hint = peer.ids(json.loads(line)["article"].strip()), "TL;DR:" if "tldr" in protocol else ""
         end = peer.ids(f"\n{hint}")
@@ -323,6 +344,7 @@ def summaries(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[l
 
 @recounts("heldout.bits-per-byte")
 def held_out(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """The windows of each document."""
     ids = np.load(files("validation-00000.npy"))
     starts = np.load(files("documents-validation-00000.npy"))
     for document in np.split(ids, starts[1:])[:count]:
@@ -332,6 +354,7 @@ def held_out(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[li
 
 @recounts(*(f"{name}.{how}" for name in ("signature.docstring", "continuation.four") for how in ("mean", "gain")))
 def choice(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Each continuation, for `.gain` by itself too."""
     task = "signature" if protocol.startswith("signature") else "continuation"
     for line in files.lines(f"labels-{task}/validation.jsonl"):
         row = json.loads(line)
@@ -396,18 +419,21 @@ def difference(expected: Answer, found: dict[str, Any], peer: Peer) -> float:
 
 def followed(prompt: Sequence[int], scores: Sequence[float], text: str, peer: Peer) -> float:
     """Which of the two likeliest tokens each log-probability belongs to, and whether they make the text."""
-    ids, largest = list(prompt), 0.0
+    tokens: list[int] = []
+    largest = 0.0
+    steps = peer.likely(prompt)
+    likely = next(steps)
     for score in scores:
-        likely = peer.step(ids)
         two = likely.topk(2)
         nearest = int((two.values - score).abs().argmin())
         largest = max(largest, abs(float(two.values[nearest]) - score))
-        ids.append(int(two.indices[nearest]))
-    written = peer.tokenizer.decode([token for token in ids[len(prompt) :] if token != peer.end])
-    return largest if written == text else float("inf")
+        tokens.append(int(two.indices[nearest]))
+        likely = steps.send(tokens[-1])
+    return largest if peer.text(tokens) == text else float("inf")
 
 
 def main() -> int:
+    """Compare; 1 where a protocol does not agree."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, help="model folder with a GPT-2")
     parser.add_argument("--random", metavar="PRESET", help="in its place: random weights of this size")
