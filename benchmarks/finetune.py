@@ -192,7 +192,7 @@ def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int
         return step
     lambda_lm = float(case.removeprefix("train-"))
     config = FinetuneConfig(precision=arguments.precision, lambda_lm=lambda_lm)
-    trainer = Trainer(model, l3(lambda_lm), train_config(config, 100_000))
+    trainer = Trainer(model, l3(lambda_lm), train_config(config, 100_000, arguments.width))
     stream: Iterator[Any] = updates(
         encoded, labels.probabilities(encoded), batch_size=arguments.batch, seed=1, most_tokens=CPU_TOKENS
     )

@@ -91,7 +91,9 @@ def test_six_updates_equal_the_original_program(data: Path, parts: int) -> None:
         lambda_lm=config["lm_coef"],
         precision="fp32",
     )
-    trainer = Trainer(model, l3(config["lm_coef"]), train_config(settings, config["n_updates_total"]))
+    trainer = Trainer(
+        model, l3(config["lm_coef"]), train_config(settings, config["n_updates_total"], config["n_embd"])
+    )
     labels = Labels(target="answer")
     for update in range(6):
         encoded = encoded_update(golden[f"x_{update}"][..., 0], golden[f"m_{update}"], golden[f"y_{update}"])

@@ -28,7 +28,7 @@ from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.inputs import Example, Task, encode
 from headwater.finetune.metrics import pearson
 from headwater.finetune.run import load_tokenizer
-from headwater.finetune.training import FinetuneConfig, prepare_base, train_task
+from headwater.finetune.training import FinetuneConfig, peak_rate, prepare_base, train_task
 from headwater.model.folder import load_model
 from headwater.provenance import Stage
 from headwater.storage import read_json, write_json
@@ -42,7 +42,8 @@ class Estimator:
     """What the four have in common. Use one of them.
 
     base: a model folder, a model that ships, or what `hw.load` returned. The other parameters are those of
-    `headwater finetune`, with the paper's defaults; `validation_share` of the rows choose the best epoch.
+    `headwater finetune`, with the paper's defaults; without a learning rate it goes by the model's width, as
+    `learning_rate_` then says. `validation_share` of the rows choose the best epoch.
     """
 
     task: ClassVar[Task]
@@ -52,7 +53,7 @@ class Estimator:
         base: Any = None,
         *,
         epochs: float = 3,
-        learning_rate: float = 6.25e-5,
+        learning_rate: float | None = None,
         batch_size: int = 32,
         lambda_lm: float = 0.5,
         dropout: float = 0.1,
@@ -95,6 +96,7 @@ class Estimator:
             encode(to_examples(part, labels, "X"), self.task, tokenizer, model.config.context)
             for part in (kept, held)
         ]
+        self.learning_rate_ = peak_rate(config, model.config.width)
         outcome = train_task(config, model, tokenizer, parts[0], parts[1], labels)
         outcome.settle()
         self.fine_tuned_ = outcome.fine_tuned
@@ -287,7 +289,7 @@ class Similarity(Estimator):
         *,
         target: Literal["score", "class"] = "score",
         epochs: float = 3,
-        learning_rate: float = 6.25e-5,
+        learning_rate: float | None = None,
         batch_size: int = 32,
         lambda_lm: float = 0.5,
         dropout: float = 0.1,

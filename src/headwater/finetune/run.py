@@ -27,10 +27,11 @@ from headwater.finetune.training import (
     FinetuneConfig,
     Outcome,
     measure_probabilities,
+    peak_rate,
     prepare_base,
     train_task,
 )
-from headwater.model.folder import load_model
+from headwater.model.folder import load_config, load_model
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
 from headwater.storage import read_json, write_json, write_text
@@ -95,6 +96,10 @@ def run_stage(
 ) -> dict[str, Any]:
     """`finetune` on rows that `read` gives when they are needed; `inputs` are the files that they come from."""
     model = shipped.resolve(model)
+    rate = peak_rate(config, load_config(model).width)
+    if config.learning_rate is None:
+        progress.note(f"learning rate {rate:g}, by the width of the model (--learning-rate for another)")
+        config = config.model_copy(update={"learning_rate": rate})
     folders = {"model": model} | ({"tokenizer": tokenizer} if tokenizer is not None else {})
     stage = Stage(out, kind="model", config=config.to_dict(), inputs=folders | dict(inputs), seed=config.seed)
     if stage.is_complete():

@@ -1,9 +1,9 @@
 """Fine-tuning itself: the base with three more rows and a head, trained by L3, its best state kept.
 
-GPT-1 (Radford et al. 2018), sections 3.2 and 4.1: λ 0.5, learning rate 6.25e-5, batch 32, 3 epochs, warm-up over
-0.2 % of the updates, then linear to 0; Adam, decay and clipping as in the authors' code (papers/gpt1.md, sections
-4 and 5). The ablations of section 5 are keys: `lambda_lm` 0, `from_scratch`, `transfer_layers`; the LSTM is
-another base. Files and folders are left to `run`.
+GPT-1 (Radford et al. 2018), sections 3.2 and 4.1: λ 0.5, learning rate 6.25e-5 (`peak_rate` for other widths),
+batch 32, 3 epochs, warm-up over 0.2 % of the updates, then linear to 0; Adam, decay and clipping as in the
+authors' code (papers/gpt1.md, sections 4 and 5). The ablations of section 5 are keys: `lambda_lm` 0,
+`from_scratch`, `transfer_layers`; the LSTM is another base. Files and folders are left to `run`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _FEWEST_MEASUREMENTS = 3
 # Tokens of a micro-batch: on a processor more gain no speed and cost memory, on a device they gain.
 CPU_TOKENS, DEVICE_TOKENS = 640, 16_384
+# The paper's rate, the width of its model, and how the rate rises for narrower ones.
+PAPER_RATE, PAPER_WIDTH, RATE_POWER = 6.25e-5, 768, 1.5
 
 
 class FinetuneConfig(Config):
@@ -53,7 +55,7 @@ class FinetuneConfig(Config):
     lambda_lm: float = Field(default=0.5, ge=0)
     dropout: float = Field(default=0.1, ge=0, lt=1)
     classifier_dropout: float = Field(default=0.1, ge=0, lt=1)
-    learning_rate: float = Field(default=6.25e-5, gt=0)
+    learning_rate: float | None = Field(default=None, gt=0)  # None: `peak_rate`
     schedule: Schedule = "gpt1-linear"
     warmup: float = Field(default=0.002, ge=0, le=1)  # share of all updates
     batch_size: int = Field(default=32, ge=1)
@@ -113,7 +115,9 @@ def train_task(
     )
     per_epoch = math.ceil(len(train) / config.batch_size)
     steps = config.steps or max(1, round(config.epochs * per_epoch))
-    trainer = Trainer(model, l3(config.lambda_lm), train_config(config, steps), ranks=Ranks(device=device))
+    trainer = Trainer(
+        model, l3(config.lambda_lm), train_config(config, steps, base.config.width), ranks=Ranks(device=device)
+    )
     metric = config.metric or default_metric(labels)
     fine_tuned = FineTuned(model, tokenizer, config.task, labels, config.columns)
     outcome = Outcome(fine_tuned, metric, 0, steps)
@@ -209,12 +213,23 @@ def default_metric(labels: Labels) -> Metric:
     return "pearson" if labels.target == "score" else "accuracy"
 
 
-def train_config(config: FinetuneConfig, steps: int) -> TrainConfig:
-    """The loop's configuration of a training of `steps` updates: Adam and schedule as GPT-1's code has them."""
+def peak_rate(config: FinetuneConfig, width: int) -> float:
+    """The learning rate for a model of this width: as given, else 6.25e-5 · (768 / width)^1.5.
+
+    At GPT-1's width that is the paper's, at which a narrow model hardly moves in three epochs. The rates of
+    pre-training (recipes) rise down the ladder in about the same way.
+    """
+    if config.learning_rate is not None:
+        return config.learning_rate
+    return float(f"{PAPER_RATE * (PAPER_WIDTH / width) ** RATE_POWER:.3g}")
+
+
+def train_config(config: FinetuneConfig, steps: int, width: int) -> TrainConfig:
+    """The loop's configuration of `steps` updates of a model this wide: Adam and schedule as in GPT-1's code."""
     return TrainConfig(
         steps=steps,
         batch_size=config.batch_size,
-        learning_rate=config.learning_rate,
+        learning_rate=peak_rate(config, width),
         warmup_steps=config.warmup * steps,
         schedule=config.schedule,
         weight_decay=config.weight_decay,
