@@ -54,7 +54,14 @@ def finetune(
     ] = None,
     label: Annotated[str | None, _column("label", "Class, score, or number of the right answer.")] = None,
     epochs: Annotated[float | None, typer.Option("--epochs", rich_help_panel=_TRAINING)] = None,
-    learning_rate: Annotated[float | None, typer.Option("--learning-rate", rich_help_panel=_TRAINING)] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            "--learning-rate",
+            help="Its peak; where not given 6.25e-5 for a model as wide as GPT-1, more for narrower ones.",
+            rich_help_panel=_TRAINING,
+        ),
+    ] = None,
     no_auxiliary: Annotated[
         bool, typer.Option("--no-auxiliary", help="Leave the language-model loss out.", rich_help_panel=_TRAINING)
     ] = False,
