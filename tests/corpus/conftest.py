@@ -114,6 +114,18 @@ class Web:
             return await writer.drain()
         if path == "/flaky" and sum(h == host and p == path for h, p, *_ in self.visits) == 0:
             return await self._send(writer, 503, b"later")
+        if path == "/later" and sum(h == host and p == path for h, p, *_ in self.visits) == 0:
+            return await self._send(writer, 503, b"later", extra="Retry-After: 1\r\n")
+        if path == "/tomorrow":
+            return await self._send(writer, 429, b"tomorrow", extra="Retry-After: 86400\r\n")
+        if path.startswith("/overlong"):  # more comes than the length says
+            story = page_of(host, path).encode()
+            head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(story) - 20}\r\n"
+            writer.write(f"{head}Connection: close\r\n\r\n".encode() + story)
+            return await writer.drain()
+        if path.startswith("/mislabelled"):
+            page = page_of(host, path).replace("the old mill", "the old caf\u00e9").encode("latin-1")
+            return await self._send(writer, 200, page, kind="text/html; charset=utf-8")
         if path in REDIRECTS:
             target = REDIRECTS[path].replace("PORT", str(self.port))
             return await self._send(writer, 302, b"", extra=f"Location: {target}\r\n")

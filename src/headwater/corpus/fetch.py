@@ -1,9 +1,10 @@
 """From links to pages: `headwater corpus fetch`, polite, and robust against whatever answers.
 
 Polite: robots.txt is asked first and kept to (RFC 9309: unreachable means no, missing means yes), one visit at a
-time to a host and a delay between two, a name and a contact in every request. Robust: every page has a limit in
-seconds and in bytes, unpacked; redirects are followed by hand, so that each hop is checked like a link; addresses
-that are not public are refused, in the URL, in a redirect and in what DNS answers, at the moment of connecting.
+time to a host and a delay between two, Retry-After heeded, a name and a contact in every request. Robust: every
+page has a limit in seconds and in bytes, unpacked; redirects are followed by hand, each hop checked like a link;
+addresses that are not public are refused, in the URL, in a redirect and in what DNS answers, at the moment
+of connecting.
 
 What comes back is written as WARC, one gzip member a page, its body unpacked. A journal takes one line for each
 link that is done, with how far the WARC file reached: killed at any moment, the same command goes on at the next
@@ -57,6 +58,7 @@ class FetchConfig(Config):
     | redirects | 5 | |
     | retries | 2 | after a failure that may pass: no connection, a cut answer, 429, 5xx |
     | back_off | 5.0 | seconds before the first retry, four times as long before each further one |
+    | longest_wait | 120.0 | Retry-After is kept up to so many seconds; for a longer one the link is given up |
     | failures | 3 | links in a row without any answer, after which a host is given up |
     | contact | none | an address or page for those who run the hosts, part of the user agent |
     | allow_private | false | visit addresses that are not public: for a web of your own |
@@ -70,6 +72,7 @@ class FetchConfig(Config):
     redirects: int = 5
     retries: int = 2
     back_off: float = 5.0
+    longest_wait: float = 120.0
     failures: int = 3
     contact: str = ""
     allow_private: bool = False
@@ -85,7 +88,7 @@ def fetch_links(
     config = config or FetchConfig()
     require_packages()
     # What only says how fast or on whose behalf may change between two runs of one fetch.
-    free = {"hosts", "contact", "back_off", "retries", "failures"}
+    free = {"hosts", "contact", "back_off", "longest_wait", "retries", "failures"}
     decisive = {key: value for key, value in config.to_dict().items() if key not in free}
     stage = Stage(out, kind="pages", config=decisive, inputs={"links": links})
     if stage.find() is not None and stage.is_complete():
@@ -117,7 +120,7 @@ class _Host:
     """What is known of a host while links to it are waiting."""
 
     def __init__(self) -> None:
-        self.waiting: deque[str] = deque()
+        self.waiting: deque[tuple[str, int]] = deque()  # (link, attempts made)
         self.failures = 0
         self.scheduled = False
 
@@ -173,7 +176,7 @@ class _Fetch:
     async def _visit(self, visitor: Visitor, name: str) -> None:
         """Visit the next link of a host, write down what came of it, and put the host back in line."""
         host = self._hosts[name]
-        url = host.waiting.popleft()
+        url, attempts = host.waiting.popleft()
         self._waiting -= 1
         if host.failures >= self._config.failures:
             self._book.refuse(url, "host gave no answer")
@@ -183,8 +186,14 @@ class _Fetch:
                 host.failures = 0
                 self._book.add(url, page.url, page.status_line, page.headers, page.body)
             except Refused as refusal:
-                host.failures = host.failures + 1 if refusal.no_answer else 0
-                self._book.refuse(url, refusal.outcome)
+                if refusal.passing and attempts < self._config.retries:
+                    # Back in line, so that nobody stands idle meanwhile.
+                    visitor.hold(name, self._config.back_off * 4**attempts)
+                    host.waiting.appendleft((url, attempts + 1))
+                    self._waiting += 1
+                else:
+                    host.failures = host.failures + 1 if refusal.no_answer else 0
+                    self._book.refuse(url, refusal.outcome)
         self._progress.advance(self._book.links, pages=self._book.pages, hosts=len(self._visits))
         host.scheduled = False
         self._schedule(name, host, visitor)
@@ -206,7 +215,7 @@ class _Fetch:
                 continue
             name = host_of(url)
             host = self._hosts.setdefault(name, _Host())
-            host.waiting.append(url)
+            host.waiting.append((url, 0))
             self._waiting += 1
             self._schedule(name, host, visitor)
             if self._waiting >= _AHEAD:

@@ -9,6 +9,8 @@ import time
 import zlib
 from collections import OrderedDict
 from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
@@ -30,11 +32,9 @@ _REDIRECTS = {301, 302, 303, 307, 308}
 class Refused(Exception):
     """No page came; `outcome` says why. `no_answer`: nobody was there. `passing`: it may do later."""
 
-    def __init__(
-        self, outcome: str, *, visited: bool = True, no_answer: bool = False, passing: bool = False
-    ) -> None:
+    def __init__(self, outcome: str, *, no_answer: bool = False, passing: bool = False) -> None:
         super().__init__(outcome)
-        self.outcome, self.visited, self.no_answer, self.passing = outcome, visited, no_answer, passing
+        self.outcome, self.no_answer, self.passing = outcome, no_answer, passing
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +114,13 @@ class Visitor:
         gate = self._gates.get(host)
         return gate.free_at if gate else 0.0
 
+    def hold(self, host: str, seconds: float) -> None:
+        """Leave a host alone for some seconds from now on, or longer where it is left alone already."""
+        gate = self._gates.setdefault(host, _Gate())
+        gate.free_at = max(gate.free_at, time.monotonic() + seconds)
+
     async def visit(self, url: str) -> Fetched:
         """The page behind a link; raises Refused with the outcome when there is none to be had."""
-        wait = self._config.back_off
-        for attempt in range(self._config.retries + 1):
-            try:
-                return await self._follow(url)
-            except Refused as refusal:
-                if not refusal.passing or attempt == self._config.retries:
-                    raise
-            await asyncio.sleep(wait)
-            wait *= 4
-        raise AssertionError("unreachable")
-
-    async def _follow(self, url: str) -> Fetched:
         seen = set()
         for _ in range(self._config.redirects + 1):
             if url in seen:
@@ -137,7 +130,8 @@ class Visitor:
             answer = await self._get(url, self._config.page_bytes, pages_only=True)
             if answer.status not in _REDIRECTS:
                 if answer.status != 200:
-                    raise Refused(f"status {answer.status}", passing=answer.status in _PASSING)
+                    patient = answer.wait <= self._config.longest_wait
+                    raise Refused(f"status {answer.status}", passing=patient and answer.status in _PASSING)
                 return Fetched(url, answer.status_line, answer.headers, answer.body)
             url = canonical_url(urljoin(url, answer.location))
             if not url:
@@ -195,14 +189,17 @@ class Visitor:
         gate = self._gates.setdefault(host, _Gate())
         async with gate.lock:
             await asyncio.sleep(max(0.0, gate.free_at - time.monotonic()))
+            wait = 0.0
             try:
                 async with asyncio.timeout(self._config.seconds):
-                    return await self._ask(url, limit, pages_only=pages_only)
+                    answer = await self._ask(url, limit, pages_only=pages_only)
+                wait = min(answer.wait, self._config.longest_wait)
+                return answer
             except TimeoutError:
                 raise Refused("too slow", no_answer=True) from None
             finally:
                 robots = self._robots.get(_origin(url))
-                delay = max(self._config.delay, robots.delay if robots else 0.0)
+                delay = max(self._config.delay, robots.delay if robots else 0.0, wait)
                 gate.free_at = time.monotonic() + delay
 
     async def _ask(self, url: str, limit: int, *, pages_only: bool) -> _Answer:
@@ -214,7 +211,8 @@ class Visitor:
                 line = f"HTTP/1.1 {response.status} {response.reason or ''}".rstrip()
                 if response.status != 200:
                     response.close()  # its body is of no use
-                    return _Answer(response.status, line, headers, b"", location)
+                    asked = response.headers.get("Retry-After", "") if response.status in _PASSING else ""
+                    return _Answer(response.status, line, headers, b"", location, retry_after(asked))
                 kind = response.headers.get("Content-Type", "text/html").partition(";")[0].strip().lower()
                 if pages_only and kind not in _TEXT_TYPES:
                     response.close()
@@ -242,10 +240,23 @@ class _Answer:
     headers: list[tuple[str, str]]
     body: bytes
     location: str
+    wait: float = 0.0  # seconds that the host asks for before the next visit
 
 
 class _PrivateAddress(OSError):
     """DNS answered with an address that is not public."""
+
+
+def retry_after(value: str) -> float:
+    """Seconds from now that a Retry-After header asks for (RFC 9110, 10.2.3: a number or a date); 0 for others."""
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        return float(value)
+    try:
+        asked = parsedate_to_datetime(value)
+    except (ValueError, TypeError):
+        return 0.0
+    return max(0.0, (asked - datetime.now(asked.tzinfo)).total_seconds())
 
 
 async def _read(response: Any, limit: int, *, cut: bool) -> bytes:
