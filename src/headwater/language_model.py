@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args, overload
@@ -96,7 +97,10 @@ class LanguageModel:
         precision = _precision(precision, load_config(folder))
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         read = partial(load_model, folder, dtype=dtype, device=device)
-        return cls(read(), Tokenizer.load(folder), precision=precision, slots=slots, reload=read)
+        with ThreadPoolExecutor(1) as pool:
+            tokenizer = pool.submit(Tokenizer.load, folder)
+            model = read()
+        return cls(model, tokenizer.result(), precision=precision, slots=slots, reload=read)
 
     @property
     def model(self) -> Model:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headwater.model import Model
 
 CONFIG = "config.json"
+_READERS = 2  # threads: memory gives little more to a third
 
 
 def load_config(folder: Path) -> ModelConfig:
@@ -49,7 +50,7 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torc
         for name, parameter in model.named_parameters()
     }
     with _checked_meanwhile(folder), one_thread():
-        loaded = {name: tensor.to(device) for name, tensor in _read_weights(folder, kind, config, parameters)}
+        loaded = _read_weights(folder, kind, config, parameters, device)
     model.load_state_dict(loaded, assign=True)
     return model.eval()
 
@@ -130,8 +131,12 @@ def _checked_meanwhile(folder: Path) -> Iterator[None]:
 
 
 def _read_weights(
-    folder: Path, kind: str, config: ModelConfig, parameters: dict[str, tuple[tuple[int, ...], torch.dtype]]
-) -> Iterator[tuple[str, Tensor]]:
+    folder: Path,
+    kind: str,
+    config: ModelConfig,
+    parameters: dict[str, tuple[tuple[int, ...], torch.dtype]],
+    device: torch.device | str,
+) -> dict[str, Tensor]:
     """Every parameter under our name and in our orientation, checked; `parameters`: name -> shape and dtype."""
     places = find_tensors(folder)
     names = list(huggingface.tensor_names(kind, config, list(parameters)))
@@ -146,12 +151,17 @@ def _read_weights(
                 expected=f"{expected}, as {CONFIG} says",
             )
     reader = TensorReader()
-    for name in names:
-        theirs = stored[name.ours]
-        dtype = parameters[name.ours][1]
-        yield name.ours, reader.read(theirs, places[theirs], dtype=dtype, transposed=name.transposed)
+
+    def read(name: huggingface.Name) -> tuple[str, Tensor]:
+        theirs, dtype = stored[name.ours], parameters[name.ours][1]
+        tensor = reader.read(theirs, places[theirs], dtype=dtype, transposed=name.transposed)
+        return name.ours, tensor.to(device)
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        loaded = dict(pool.map(read, names))
     if huggingface.HEAD in places and huggingface.HEAD not in stored.values():
         _check_tied(places[huggingface.HEAD], stored["tokens.weight"], places[stored["tokens.weight"]])
+    return loaded
 
 
 def _stored_names(names: list[huggingface.Name], found: set[str], folder: Path) -> dict[str, str]:

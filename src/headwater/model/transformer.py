@@ -40,7 +40,10 @@ class Embedding(nn.Embedding):
 
 
 class Linear(nn.Linear):
-    """y = x Wᵀ + b, computed in the dtype of W."""
+    """y = x Wᵀ + b, computed in the dtype of W. Unset when built, as `Embedding`."""
+
+    def reset_parameters(self) -> None:
+        """Leave the weights alone."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, in) -> (…, out)."""

@@ -51,7 +51,7 @@ def find_tensors(folder: Path) -> dict[str, Place]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let each of torch's passes run on one thread: they are many and short, and threads would spend them waiting."""
+    """Let each pass of torch run on one thread: they are many and short, and threads would spend them waiting."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -56,7 +56,7 @@ def bytes_to_characters(data: bytes) -> str:
 
 def characters_to_bytes(text: str) -> bytes:
     """The inverse of `bytes_to_characters`; raises KeyError for a character that stands for no byte."""
-    return bytes(CHARACTER_BYTES[character] for character in text)
+    return bytes(map(CHARACTER_BYTES.__getitem__, text))
 
 
 @dataclass(frozen=True)
