@@ -27,7 +27,9 @@ if __name__ == "__main__":
     )
     asked = [Instance("loglikelihood", {}, tuple(pair), number) for number, pair in enumerate(pairs)]
     written = [Instance("generate_until", {}, ("the river", {"until": ["z"], "max_gen_toks": 8}), 0)]
-    json.dump([lm.loglikelihood(asked), lm.generate_until(written)], open(sys.argv[4], "w"))
+    rolled = [Instance("loglikelihood_rolling", {}, (text,), 0) for text in json.load(open(sys.argv[6]))]
+    found = [lm.loglikelihood(asked), lm.generate_until(written), lm.loglikelihood_rolling(rolled)]
+    json.dump(found, open(sys.argv[4], "w"))
 """
 
 
@@ -47,13 +49,16 @@ def test_the_harness_reads_the_same_numbers(
     pairs += [("the river runs to the sea. " * 20, "a stone"), ("a", " river runs to the sea")]
     (tmp_path / "pairs.json").write_text(json.dumps(pairs), encoding="utf-8")
     command = [python or sys.executable, str(program), server.url, str(base_folder)]
+    texts = ["the sea", "the river runs to the sea. a stone lies in the river. " * 15]
+    (tmp_path / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
     command += [str(tmp_path / "pairs.json"), str(tmp_path / "found.json"), str(concurrent)]
+    command += [str(tmp_path / "texts.json")]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
     ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if "ModuleNotFoundError" in ran.stderr:
         pytest.skip(f"lm_eval lacks a package: {ran.stderr.strip().splitlines()[-1]}")
     assert ran.returncode == 0, ran.stderr[-3000:]
-    found, written = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    found, written, rolled = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
     lm = hw.load(base_folder)
     encoded = [lm.scorer.encode_pair(*pair) for pair in pairs]
     # Through an API the harness keeps the last 64 tokens of a pair; the model could read 64 and score a 65th.
@@ -64,3 +69,7 @@ def test_the_harness_reads_the_same_numbers(
         assert value == pytest.approx(expected, abs=1e-4), pair
         assert greedy == expected_greedy, pair
     assert written == [lm.generate("the river", temperature=0, max_tokens=8, stop=["z", "<|endoftext|>"])]
+    # A window is one token shorter for the same reason.
+    for text, value in zip(texts, rolled, strict=True):
+        ids = lm.tokenizer.encode(text)
+        assert value == pytest.approx(float(lm.scorer.rolling(ids, 63).astype(float).sum()), abs=1e-4, rel=1e-6)
