@@ -67,12 +67,17 @@ def serve(
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
         progress.finish(f"{', '.join(served.name for served in opened)} at {address}")
-        # uvicorn raises the signal that stopped it once more when it is done: a server that was told to stop, and
-        # did, has not failed.
         sys.setswitchinterval(_SWITCH_SECONDS)
-        before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+        server = uvicorn.Server(config)
+
+        # A signal before uvicorn listens for them stops it too. The one that stopped it is raised once more when
+        # it is done: a server that was told to stop, and did, has not failed.
+        def stop(*_: object) -> None:
+            server.should_exit = True
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            uvicorn.Server(config).run(sockets=[listening])
+            server.run(sockets=[listening])
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
