@@ -5,7 +5,8 @@ import headwater as hw
 
 with Path("ChatbotData.csv").open(encoding="utf-8") as 파일:
     줄들 = list(csv.DictReader(파일))
-글, 주제 = [줄["Q"] for 줄 in 줄들], [{"0": "일상", "1": "이별", "2": "사랑"}[줄["label"]] for 줄 in 줄들]
+이름 = {"0": "일상", "1": "이별", "2": "사랑"}
+글, 주제 = [줄["Q"] for 줄 in 줄들], [이름[줄["label"].strip()] for 줄 in 줄들]
 
 분류기 = hw.Classifier(base="내_모델/run/model", learning_rate=1e-3).fit(글, 주제)
 print(분류기.predict(["오늘 점심 뭐 먹지?", "그 사람이 자꾸 생각나", "헤어진 지 한 달 됐어"]))

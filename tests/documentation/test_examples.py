@@ -137,8 +137,9 @@ JOURNEYS = {
     "slurm-corpora": Journey(("cluster/slurm_corpus.sh",), needs=("resiliparse",), tools=STAND_INS),
     "ray": Journey(("cluster/ray_corpus.sh",), {" --address node0:6379": ""}, needs=("resiliparse", "ray")),
     "pretraining": Journey(("pretraining/run.sh", "pretraining/resume.sh")),
-    "corpus": Journey(
-        ("corpus/own_text.py", "corpus/webtext.sh"),
+    "corpus": Journey(("corpus/own_text.py",)),
+    "webtext": Journey(
+        ("corpus/webtext.sh",),
         {
             "RS_2017-*.zst": "$HEADWATER_DATA/webtext-pipeline/reddit/RS_v2_2005-06.xz",
             # The network: pages/ is there already. Fetching has tests of its own with a site on this machine.
@@ -379,7 +380,11 @@ def servers(
     finally:
         for process in running:
             process.send_signal(signal.SIGINT)
-            output, _ = process.communicate(timeout=60)
+        for process in running:
+            try:
+                output, _ = process.communicate(timeout=60)
+            finally:
+                process.kill()
             assert process.returncode == 0, output
 
 
