@@ -1,0 +1,182 @@
+"""GPT-2, appendix A (tables 7 to 11): the smallest and the largest model side by side, on prompts nobody picked.
+
+The paper shows samples to be read; here they stand on the page as well. What can be counted is counted: how many
+of the words written are words of the training text, and how much of a sample repeats itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from headwater.config import Config
+from headwater.corpus.overlap import split_words, texts_of
+from headwater.reproduce.experiment import Experiment, Findings, Row, judge
+from headwater.reproduce.figures import grouped_bars
+from headwater.reproduce.gpt2_ladder import TOP_K, Continuation, continuations, label, rungs, text_of, training
+from headwater.reproduce.laboratory import Laboratory
+from headwater.reproduce.scale import Scale
+from headwater.reproduce.setup import describe_model, describe_text
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
+
+_KNOWN_FROM = 3  # a word counts as one where the training text has it so often: fewer are slips of the scanner
+_RUN = 3
+
+
+class Settings(Config):
+    """count, context, length: as `gpt2_memorisation`, whose texts these are where equal; shown: how many."""
+
+    count: int = Field(default=100, ge=2)
+    context: int = Field(default=96, ge=1)
+    length: int = Field(default=128, ge=1)
+    shown: int = Field(default=4, ge=1)
+
+
+def pieces(scale: Scale) -> set[tuple[str, str]]:
+    """The ends of the ladder once a seed: trained, and their continuations."""
+    names = [f"{rung}, seed {seed}" for rung in _ends(scale) for seed in scale.seeds]
+    return training(scale, _ends(scale)) | {("continuations", name) for name in names}
+
+
+def run(laboratory: Laboratory) -> Findings:
+    """Continue the same held-out pieces with both ends of the ladder."""
+    settings = laboratory.settings("gpt2_samples", Settings)
+    scale = laboratory.scale
+    smallest, largest = _ends(scale)
+    asked = {"count": settings.count, "context": settings.context, "length": settings.length}
+    texts = {
+        rung: [continuations(laboratory, rung, seed, **asked) for seed in scale.seeds]
+        for rung in (smallest, largest)
+    }
+    known = _known_words(laboratory.corpus(text_of(scale))[0])
+    measured: dict[str, dict[str, list[float]]] = {}
+    for rung, seeds in texts.items():
+        measured[rung] = {
+            "words": [_share_known([one.written for one in seed], known) for seed in seeds],
+            "repeats": [_share_repeated([one.written for one in seed]) for seed in seeds],
+        }
+    real = [one.real for one in texts[largest][0]]
+    measured["held-out text itself"] = {"words": [_share_known(real, known)], "repeats": [_share_repeated(real)]}
+    titles = {rung: label(laboratory, rung) if rung in texts else rung for rung in measured}
+    rows = [Row(titles[name], "words that are words", figures["words"]) for name, figures in measured.items()]
+    rows += [
+        Row(titles[name], f"runs of {_RUN} words that came before", figures["repeats"])
+        for name, figures in measured.items()
+    ]
+    return Findings(
+        rows=rows,
+        findings=[
+            judge(
+                "The largest model writes words where the smallest writes strings that are none.",
+                "tables 7 to 11: to be read",
+                differences(measured[largest]["words"], measured[smallest]["words"]),
+                here=" → ".join(_percent(measured[rung]["words"]) for rung in texts) + " of the words",
+                sentences={
+                    HOLDS: "Spelling comes with size; sense, at this size, does not: read the samples below.",
+                    FAILS: "The smallest writes more words: it keeps to the shortest and commonest.",
+                    OPEN: "Both write as many words.",
+                },
+            ),
+            judge(
+                "The largest model repeats itself less.",
+                "not measured",
+                differences(measured[smallest]["repeats"], measured[largest]["repeats"]),
+                here=" → ".join(_percent(measured[rung]["repeats"]) for rung in texts)
+                + f" of runs of {_RUN} words",
+                sentences={
+                    HOLDS: "It has more to say.",
+                    FAILS: "It repeats itself more: it has learned phrases, and comes back to them.",
+                    OPEN: "No difference shows.",
+                },
+            ),
+        ],
+        setup=[
+            *describe_text(laboratory, text_of(scale)),
+            *(describe_model(laboratory, rung) for rung in (smallest, largest)),
+            (
+                "samples",
+                f"{settings.length} tokens behind {settings.context}, drawn from the {TOP_K} likeliest; they "
+                "lie evenly over the held-out books, and those shown are evenly among them: none is picked",
+            ),
+        ],
+        notes=_shown(texts[smallest][0], texts[largest][0], titles[smallest], titles[largest], settings.shown),
+        figures={"appendix-a-words": lambda figure: _draw(figure, measured)},
+    )
+
+
+def _ends(scale: Scale) -> tuple[str, str]:
+    ladder = rungs(scale)
+    return ladder[0], ladder[-1]
+
+
+def _known_words(corpus: Path) -> frozenset[Any]:
+    """The words that the training text has at least `_KNOWN_FROM` times."""
+    counts: Counter[Any] = Counter()
+    for text in texts_of(corpus):
+        counts.update(split_words(text))
+    return frozenset(word for word, count in counts.items() if count >= _KNOWN_FROM)
+
+
+def _share_known(texts: Sequence[str], known: frozenset[Any]) -> float:
+    """The share of words that are known; the last of each text may be cut and does not count."""
+    words = [word for text in texts for word in split_words(text)[:-1]]
+    return sum(word in known for word in words) / max(1, len(words))
+
+
+def _share_repeated(texts: Sequence[str]) -> float:
+    """The share of runs of words that came before in the same text."""
+    shares = []
+    for text in texts:
+        runs = list(_runs(split_words(text)))
+        shares.append(1 - len(set(runs)) / len(runs) if runs else 0.0)
+    return float(np.mean(shares))
+
+
+def _runs(words: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(words[offset:] for offset in range(_RUN)), strict=False)
+
+
+def _shown(
+    smaller: Sequence[Continuation], larger: Sequence[Continuation], small: str, large: str, count: int
+) -> list[str]:
+    """Samples to be read, side by side, evenly among all."""
+    places = np.unique(np.linspace(0, len(smaller) - 1, min(count, len(smaller))).round().astype(int))
+    return [
+        f"Sample {place + 1} of {len(smaller)}. Context: *{_line(smaller[place].context)}* … "
+        f"**{small}:** {_line(smaller[place].written)} … **{large}:** {_line(larger[place].written)} … "
+        f"**The book:** {_line(smaller[place].real)}"
+        for place in map(int, places)
+    ]
+
+
+def _line(text: str) -> str:
+    """A text on one line of Markdown, with nothing in it that Markdown takes for a mark."""
+    return "".join(f"\\{letter}" if letter in "*_`#[]<>|\\" else letter for letter in " ".join(text.split()))
+
+
+def _percent(values: Sequence[float]) -> str:
+    return f"{Row('', '', values).estimate.value:.1%}"
+
+
+def _draw(figure: Any, measured: dict[str, dict[str, list[float]]]) -> None:
+    names = {"words": "words that are words", "repeats": f"repeated runs of {_RUN}"}
+    bars = {title: [Row("", "", of[key]).estimate for of in measured.values()] for key, title in names.items()}
+    grouped_bars(figure, list(measured), bars, "share")
+
+
+SAMPLES = Experiment(
+    name="gpt2_samples",
+    title="Samples side by side",
+    paper="GPT-2",
+    section="appendix A (tables 7 to 11)",
+    claim="Completions of the largest model read better than those of the smallest.",
+    needs={},
+    settings=Settings,
+    pieces=pieces,
+    run=run,
+)

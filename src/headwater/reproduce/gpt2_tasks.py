@@ -1,0 +1,294 @@
+"""GPT-2, sections 3.4 and 3.6 to 3.8: tasks by text alone (figure 3, table 4, table 5, and figure 1 over sizes).
+
+Winograd schemas by likelihood; summaries behind `TL;DR:`; translation behind pairs of sentences; answers from
+memory behind examples, with those that the model is surest of. A prompt longer than the context loses its
+beginning, which leaves translation about one pair here where the paper's context holds many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from headwater.config import Config
+from headwater.evaluate.published import published
+from headwater.evaluate.results import read_examples
+from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
+from headwater.reproduce.figures import bands
+from headwater.reproduce.gpt2_ladder import (
+    counterpart,
+    label,
+    parameters,
+    rungs,
+    smallest_step,
+    text_of,
+    training,
+    value_of,
+)
+from headwater.reproduce.laboratory import Laboratory
+from headwater.reproduce.scale import Scale
+from headwater.reproduce.setup import describe_model, describe_text
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
+
+READ = ("wsc273.partial", "wsc273.full")
+WRITTEN = ("cnndm.tldr", "cnndm.no-hint", "cnndm.lead-3", "cnndm.random-3", "wmt14.en-fr", "wmt14.fr-en")
+QUESTIONS = "natural-questions.exact-match"
+_SUREST = "exact match, most confident 1 %"
+# What a table shows: protocol, metric, short name.
+SHOWN = {
+    ("wsc273.partial", "accuracy"): "Winograd, partial, accuracy",
+    ("wsc273.full", "accuracy"): "Winograd, full, accuracy",
+    ("cnndm.tldr", "rouge average"): "summaries behind TL;DR:, ROUGE average",
+    ("cnndm.no-hint", "rouge average"): "summaries without a hint, ROUGE average",
+    ("cnndm.lead-3", "rouge average"): "first three sentences, ROUGE average",
+    ("cnndm.random-3", "rouge average"): "three random sentences, ROUGE average",
+    ("wmt14.en-fr", "bleu"): "English to French, BLEU",
+    ("wmt14.fr-en", "bleu"): "French to English, BLEU",
+    (QUESTIONS, "exact match"): "questions, exact match",
+    (QUESTIONS, _SUREST): "questions, exact match of the surest 1 %",
+}
+# The panels of figure 1 (CoQA's text is not at hand), with the lines that need no model.
+PANELS = {
+    "Winograd": ("wsc273.partial", "accuracy"),
+    "French to English": ("wmt14.fr-en", "bleu"),
+    "summaries": ("cnndm.tldr", "rouge average"),
+    "questions": (QUESTIONS, "exact match"),
+}
+_LISTED = 5
+_Scores = Mapping[tuple[str, str], Mapping[str, Sequence[float]]]
+
+
+class Settings(Config):
+    """How many examples are asked: of Winograd's, texts to write, questions."""
+
+    read: int | None = Field(default=None, ge=1)
+    written: int | None = Field(default=None, ge=1)
+    questions: int | None = Field(default=None, ge=1)
+
+
+def pieces(scale: Scale) -> set[tuple[str, str]]:
+    """Every rung once a seed, in three parts."""
+    parts = ("winograd", "written", "questions")
+    names = [f"{part}, {rung}, seed {seed}" for part in parts for rung in rungs(scale) for seed in scale.seeds]
+    return training(scale, rungs(scale)) | {("scores", name) for name in names}
+
+
+def run(laboratory: Laboratory) -> Findings:
+    """Score every rung on every task."""
+    settings = laboratory.settings("gpt2_tasks", Settings)
+    scale = laboratory.scale
+    ladder = rungs(scale)
+    parts: Mapping[str, tuple[Sequence[str], int | None]] = {
+        "winograd": (READ, settings.read),
+        "written": (WRITTEN, settings.written),
+        "questions": ((QUESTIONS,), settings.questions),
+    }
+    scores: dict[tuple[str, str], dict[str, list[float]]] = {}
+    counts: dict[tuple[str, str], int] = {}
+    left_out: dict[str, str] = {}
+    for seed in scale.seeds:
+        for rung in ladder:
+            for part, (protocols, limit) in parts.items():
+                name = f"{part}, {rung}, seed {seed}"
+                results = laboratory.evaluate(name, laboratory.model(rung, seed), protocols, limit=limit)
+                left_out |= {entry.protocol: entry.reason for entry in results.skipped if entry.examples is None}
+                for column in SHOWN:
+                    found = value_of(results, *column)
+                    if found is not None:
+                        scores.setdefault(column, {}).setdefault(rung, []).append(found[0])
+                        counts[column] = found[1]
+    surest = _surest(laboratory, ladder[-1], scale.seeds[0])
+    labels = {rung: label(laboratory, rung) for rung in ladder}
+    sizes = {rung: parameters(laboratory, rung) for rung in ladder}
+    return Findings(
+        rows=[
+            Row(labels[rung], SHOWN[column], values, _paper(column, counterpart(scale, rung)), counts[column])
+            for column, of in scores.items()
+            for rung, values in of.items()
+        ],
+        findings=_findings(scores, ladder),
+        setup=[
+            *describe_text(laboratory, text_of(scale)),
+            *(describe_model(laboratory, rung) for rung in ladder),
+            (
+                "prompts",
+                "as `headwater evaluate --list` names them; what does not fit the context is cut in front",
+            ),
+        ],
+        notes=[
+            "The first three sentences and three random ones ask no model: their numbers are the articles'.",
+            *surest,
+            *(f"{protocol} is left out: {reason}" for protocol, reason in left_out.items()),
+        ],
+        figures={"figure-1-tasks-over-size": lambda figure: _draw(figure, scores, sizes, ladder, scale.seeds)},
+    )
+
+
+def _paper(column: tuple[str, str], size: str) -> float | None:
+    values = published(*column)
+    return values.get(size, values.get("paper"))
+
+
+def _surest(laboratory: Laboratory, rung: str, seed: int) -> list[str]:
+    """The answers that the largest model is surest of, as in table 5."""
+    prefix = f"scores-questions-{rung}-seed-{seed}-"
+    folder = next((path for name, path in laboratory.used.items() if name.startswith(prefix)), None)
+    if folder is None:
+        return []
+    answers = sorted(read_examples(folder, QUESTIONS), key=lambda answer: -float(answer["confidence"]))
+    told = [
+        f"“{answer['text'] or '(nothing)'}” ({answer['confidence']:.1%}, "
+        f"{'right' if answer['exact match'] else 'wrong'})"
+        for answer in answers[:_LISTED]
+    ]
+    return [f"The answers that {rung} of seed {seed} is surest of: {'; '.join(told)}."]
+
+
+def _findings(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
+    largest, smallest = ladder[-1], ladder[0]
+    found = []
+    if ("wsc273.partial", "accuracy") in scores:
+        winograd = scores["wsc273.partial", "accuracy"]
+        found += [
+            judge(
+                "The largest model resolves more Winograd schemas than chance.",
+                "70.7 %",
+                [value - 0.5 for value in winograd[largest]],
+                here=Row("", "", winograd[largest]).estimate.text(1, 100) + " %",
+                sentences={
+                    HOLDS: "Above a coin's half, far below the paper.",
+                    FAILS: "Below chance: likelihood prefers the wrong candidate more often than not.",
+                    OPEN: "Not told apart from a coin: what the schemas ask for is not learned at this size.",
+                },
+            ),
+            judge(
+                "Winograd accuracy rises with size, at every step of the ladder.",
+                "figure 3: 58 % to 70.7 %",
+                smallest_step([winograd[rung] for rung in ladder]),
+                scale=100,
+                digits=1,
+                unit=" points at the smallest step",
+                sentences={
+                    HOLDS: "Every rung is better.",
+                    FAILS: "At least one step goes down: at chance, sizes differ by luck alone.",
+                    OPEN: "Steps are within the spread of seeds.",
+                },
+            ),
+        ]
+    if ("cnndm.tldr", "rouge average") in scores:
+        hinted, plain, random = (
+            scores[f"cnndm.{reading}", "rouge average"][largest] for reading in ("tldr", "no-hint", "random-3")
+        )
+        found += [
+            judge(
+                "TL;DR: makes summaries better than the same text without it.",
+                "21.40 and 15.03 ROUGE (average)",
+                differences(hinted, plain),
+                scale=100,
+                digits=2,
+                unit=" points",
+                sentences={
+                    HOLDS: "The hint helps, though no novel holds it.",
+                    FAILS: "The hint hurts: novels do not hold it, so it means nothing to this model.",
+                    OPEN: "The hint makes no difference that shows: novels do not hold it.",
+                },
+            ),
+            judge(
+                "Summaries behind TL;DR: are better than three random sentences of the article.",
+                "21.40 and 20.98 ROUGE (average): barely",
+                differences(hinted, random),
+                scale=100,
+                digits=2,
+                unit=" points",
+                sentences={
+                    HOLDS: "Above random sentences, as in the paper.",
+                    FAILS: "Below random sentences: at this size the model does not take up the article's words.",
+                    OPEN: "Not told apart from random sentences.",
+                },
+            ),
+        ]
+    if ("wmt14.fr-en", "bleu") in scores:
+        to_english, to_french = (scores[f"wmt14.{way}", "bleu"][largest] for way in ("fr-en", "en-fr"))
+        found.append(
+            judge(
+                "Translation into English is better than into French.",
+                "11.5 and 5 BLEU",
+                differences(to_english, to_french),
+                here=" and ".join(Row("", "", way).estimate.text(2) for way in (to_english, to_french)) + " BLEU",
+                sentences={
+                    HOLDS: "The order is the paper's, but both are no translations: words that languages share.",
+                    FAILS: "The order is reversed, and both are no translations: copied names and numbers count.",
+                    OPEN: "Both are no translations: the text is English alone, and the order says nothing.",
+                },
+            )
+        )
+    if (QUESTIONS, "exact match") in scores:
+        all_, surest = scores[QUESTIONS, "exact match"], scores[QUESTIONS, _SUREST]
+        found += [
+            judge(
+                "The largest model answers more questions than the smallest.",
+                "4.1 %, 5.3 times the smallest",
+                differences(all_[largest], all_[smallest]),
+                here=f"{_percent(all_[smallest])} → {_percent(all_[largest])}",
+                sentences={
+                    HOLDS: "Facts come with size, here in traces.",
+                    FAILS: "It answers fewer.",
+                    OPEN: "Next to no question is answered by either: novels do not hold these facts.",
+                },
+            ),
+            judge(
+                "The answers that the model is surest of are right more often.",
+                "63.1 % of the surest 1 %, 4.1 % of all",
+                differences(surest[largest], all_[largest]),
+                here=f"{_percent(surest[largest])} of the surest, {_percent(all_[largest])} of all",
+                sentences={
+                    HOLDS: "Its confidence means something.",
+                    FAILS: "The surest are more often wrong: the likeliest string is an empty or a common one.",
+                    OPEN: "With next to no right answer there is nothing that confidence could tell apart.",
+                },
+            ),
+        ]
+    return found
+
+
+def _percent(values: Sequence[float]) -> str:
+    return f"{Row('', '', values).estimate.value:.1%}"
+
+
+def _draw(
+    figure: Any, scores: _Scores, sizes: Mapping[str, int], ladder: Sequence[str], seeds: Sequence[int]
+) -> None:
+    shown = {title: column for title, column in PANELS.items() if column in scores}
+    panels = figure.subplots(1, max(1, len(shown)), squeeze=False).flatten()
+    for axes, (title, column) in zip(panels, shown.items(), strict=False):
+        of = scores[column]
+        curves = [[(sizes[rung], of[rung][number]) for rung in ladder] for number in range(len(seeds))]
+        lines = {"chance": 0.5} if title == "Winograd" else {}
+        if title == "summaries":
+            lines = {
+                name: scores[f"cnndm.{reading}", "rouge average"][ladder[0]][0]
+                for name, reading in (("first three", "lead-3"), ("random three", "random-3"))
+            }
+        bands(figure, {title: curves}, "", "", log_x=True, axes=axes, legend=False, references=lines)
+        axes.set_title(title, fontsize="small")
+        axes.tick_params(labelsize="x-small")
+    figure.supxlabel("parameters", fontsize="small")
+    figure.supylabel("accuracy, BLEU, ROUGE average, exact match", fontsize="x-small")
+
+
+TASKS = Experiment(
+    name="gpt2_tasks",
+    title="Tasks by text alone: Winograd, summaries, translation, questions",
+    paper="GPT-2",
+    section="3.4, 3.6 to 3.8 (figures 1 and 3, tables 4 and 5)",
+    claim="A language model does tasks that nobody trained it for, when the text in front of it says so.",
+    needs={
+        "WSC273": ["eval-zeroshot/wsc/wsc273.txt"],
+        "Natural Questions": ["eval-zeroshot/nq/NQ-open.dev.jsonl"],
+    },
+    settings=Settings,
+    pieces=pieces,
+    run=run,
+)

@@ -1,0 +1,124 @@
+"""GPT-2's experiments at a tiny scale: each ends in numbers and verdicts, and the ladder is made once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headwater.pretrain import PretrainConfig
+from headwater.reproduce import reproduce
+from headwater.reproduce.gpt2_ladder import smallest_step, windows_read, windows_unread
+from headwater.reproduce.scale import Scale
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN
+
+NAMES = ("gpt2_zero_shot", "gpt2_tasks", "gpt2_overlap", "gpt2_memorisation", "gpt2_samples")
+_RECIPE = {
+    "preset": "gpt2-pico",
+    "batch_size": 4,
+    "context": 48,
+    "steps": 4,
+    "learning_rate": 1e-3,
+    "precision": "fp32",
+    "matmul": "torch",
+    "attention": "fused",
+    "validate_every": 4,
+    "checkpoint_every": 4,
+}
+
+
+def ladder_scale() -> Scale:
+    """Two rungs, three seeds, four updates."""
+    shapes = {"gpt2-a": {"layers": 1, "width": 16, "heads": 1}, "gpt2-b": {"layers": 2, "width": 32, "heads": 2}}
+    shown = {"count": 4, "context": 16, "length": 24}
+    return Scale.build(
+        {
+            "name": "tiny",
+            "about": "for tests",
+            "texts": {
+                "web": {"sources": ["text.txt"], "vocabulary": 300, "held_out": 0.3, "validation": 0.1},
+            },
+            "models": {
+                name: {"text": "web", "recipe": _RECIPE | {"model": shape | {"context": 48}}}
+                for name, shape in shapes.items()
+            },
+            "experiments": {
+                "gpt2_zero_shot": {"limit": 4, "windows": 6},
+                "gpt2_tasks": {"written": 2, "questions": 3},
+                "gpt2_overlap": {"limit": 4},
+                "gpt2_memorisation": shown,
+                "gpt2_samples": shown | {"shown": 2},
+            },
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
+    """All five, on sets of a few made-up lines in the official formats."""
+    data = tmp_path_factory.mktemp("data")
+    words = sample_text.replace("<|endoftext|>", "").split()
+    files = {
+        "text.txt": sample_text,
+        "eval-zeroshot/lambada/lambada_test_openai.jsonl": "".join(
+            json.dumps({"text": " ".join(words[start : start + 12])}) + "\n" for start in (0, 50, 90, 300)
+        ),
+        "eval-zeroshot/wikitext2/wiki.test.tokens": " ".join(words[400:600]) + "\n",
+        "eval-zeroshot/ptb/ptb.test.txt": " ".join(words[700:760]) + "\n",
+        "eval-zeroshot/ptb/ptb.train.txt": " ".join(words[740:900]) + "\n",
+        "eval-zeroshot/nq/NQ-open.dev.jsonl": "".join(
+            json.dumps({"question": f"who is {word}", "answer": [word]}) + "\n" for word in words[:12]
+        ),
+        "eval-zeroshot/wsc/wsc273.txt": "One saw two when [MASK] came .\n[MASK]\none,two\none\n\n" * 3,
+    }
+    for name, text in files.items():
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_text(text, encoding="utf-8")
+    out = tmp_path_factory.mktemp("reproduction") / "out"
+    reproduce(["gpt2"], ladder_scale(), data, out)
+    return out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_each_ends_in_numbers_verdicts_figures_and_a_page(done: Path, name: str) -> None:
+    results = json.loads((done / name / "results.json").read_text())
+    assert results["rows"]
+    assert results["findings"]
+    for finding in results["findings"]:
+        assert finding["verdict"] in {HOLDS, FAILS, OPEN}
+        assert finding["sentence"]
+        assert "{" not in finding["sentence"] + finding["here"]
+    assert all(
+        (done / name / f"{figure}.{kind}").exists() for figure in results["figures"] for kind in ("png", "svg")
+    )
+    page = (done / name / "README.md").read_text()
+    assert results["findings"][0]["claim"] in page
+
+
+@pytest.mark.slow
+def test_the_ladder_and_the_continuations_are_made_once(done: Path) -> None:
+    made = [path.name.rpartition("-")[0] for path in (done / "shared").iterdir() if path.is_dir()]
+    for kind in ("run", "continuations"):
+        names = [name for name in made if name.startswith(f"{kind}-")]
+        assert len(names) == len(set(names)) == 6  # two rungs, three seeds
+
+
+def test_what_was_read_and_what_was_not_are_told_apart(tokens: Path) -> None:
+    recipe = PretrainConfig.build(_RECIPE, {"seed": 2})
+    read, unread = (some(tokens, recipe, 1_000) for some in (windows_read, windows_unread))
+    assert len(read) == 16  # four updates of four windows
+    assert not np.intersect1d(read, unread).size
+
+
+def test_the_smallest_step_is_taken_seed_by_seed() -> None:
+    assert smallest_step([[1.0, 1.0], [2.0, 0.5], [5.0, 4.0]]) == [1.0, -0.5]
+
+
+@pytest.mark.slow
+def test_samples_are_shown_on_one_line_each(done: Path) -> None:
+    notes = json.loads((done / "gpt2_samples" / "results.json").read_text())["notes"]
+    assert len(notes) == 2
+    assert all("\n" not in note and "The book:" in note for note in notes)
