@@ -10,7 +10,7 @@ import bz2
 import gzip
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from headwater.errors import DataError, ResourceError
 _BLOCK_BYTES = 1 << 20
 # The window of Reddit's dumps is 2 GiB (`zstd --long=31`), above what decoders allow unasked.
 _ZSTANDARD_WINDOW = 1 << 31
+_PACKED_BYTES = 1 << 16
+_XZ_MEMORY = 512 * 1024**2  # `xz -9` asks for 65 MiB
 # Given to the decoder at a time: a block of equal bytes grows from 4 bytes to 131,072.
 _ZSTANDARD_INPUT_BYTES = 1 << 11
 # A longer line is none of a dump's; of one that never ends, as a bomb's, no more than this is held.
@@ -35,6 +37,8 @@ class CompressedFile:
     def blocks(self) -> Iterator[bytes]:
         """The content in blocks; raises DataError where not even the first can be read."""
         try:
+            if not self.path.stat().st_size:  # which some of the formats take for a whole file of nothing
+                raise EOFError("it is empty")
             for block in _blocks(self.path):
                 self.bytes += len(block)
                 yield block
@@ -71,10 +75,43 @@ def _blocks(path: Path) -> Iterator[bytes]:
     if suffix in {".zst", ".zstd"}:
         yield from _zstandard_blocks(path)
         return
-    opener: dict[str, Any] = {".xz": lzma.open, ".bz2": bz2.open, ".gz": gzip.open}
-    with opener.get(suffix, open)(path, "rb") as stream:
+    if suffix == ".xz":
+        yield from _stream_blocks(path, _xz_decoder, padding=b"\0")
+        return
+    if suffix == ".bz2":
+        yield from _stream_blocks(path, bz2.BZ2Decompressor)
+        return
+    opener: Any = gzip.open if suffix == ".gz" else open
+    with opener(path, "rb") as stream:
         while block := stream.read(_BLOCK_BYTES):
             yield block
+
+
+def _xz_decoder() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
+
+
+def _stream_blocks(path: Path, new_decoder: Callable[[], Any], padding: bytes = b"") -> Iterator[bytes]:
+    """Stream after stream; Python's own files take one that begins wrongly for the end and say nothing."""
+    decoder: Any = None
+    with path.open("rb") as handle:
+        while packed := handle.read(_PACKED_BYTES):
+            while packed:
+                if decoder is None:
+                    packed = packed.lstrip(padding) if padding else packed
+                    if not packed:
+                        break
+                    decoder = new_decoder()
+                if block := decoder.decompress(packed, _BLOCK_BYTES):
+                    yield block
+                while not decoder.eof and not decoder.needs_input:
+                    if block := decoder.decompress(b"", _BLOCK_BYTES):
+                        yield block
+                packed = decoder.unused_data if decoder.eof else b""
+                if decoder.eof:
+                    decoder = None
+    if decoder is not None:
+        raise EOFError("its last stream is cut short")
 
 
 def _zstandard_blocks(path: Path) -> Iterator[bytes]:

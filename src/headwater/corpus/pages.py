@@ -55,6 +55,7 @@ class Page:
     charset: str = ""
 
 
+_RECORD_END = b"\r\n\r\n"
 CHAPTER = b"\x00\x00chapter\x00\x00"
 
 
@@ -138,9 +139,10 @@ def _page_of(record: Any, converted: bool) -> Page | None:
 
 def _ends_whole(path: Path, position: int) -> bool:
     """Whether the compressed member that begins at `position`, and any after it, are whole."""
-    if not path.name.lower().endswith(".gz"):
-        return True
     with path.open("rb") as handle:
+        if not path.name.lower().endswith(".gz"):
+            handle.seek(max(0, path.stat().st_size - len(_RECORD_END)))
+            return handle.read() == _RECORD_END
         handle.seek(position)
         decoder = zlib.decompressobj(31)
         while block := handle.read(1 << 20):
@@ -211,6 +213,8 @@ def _wiki_pages(path: Path, notes: list[str]) -> Iterator[Page]:
                         )
                     root.clear()
                     pending = 0
+        if not file.cut:
+            parser.close()  # which raises where the file ends inside an element
     except ElementTree.ParseError as error:
         if not count:
             raise DataError(f"{path} is no MediaWiki export: {error}", repair="Check the file") from None
