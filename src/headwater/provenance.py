@@ -149,9 +149,13 @@ class Stage:
                 files = record_files(work)
                 write_json(work / MANIFEST, self.manifest(files, complete=True).to_dict())
                 flush_folder(work)
-                if self.out.exists():
-                    self.out.rmdir()  # empty, as find() saw; a folder filled since then makes this fail
-                work.rename(self.out)
+                try:
+                    if self.out.exists():
+                        self.out.rmdir()  # empty, as find() saw; a folder filled since then makes this fail
+                    work.rename(self.out)
+                except OSError:
+                    if not self.is_complete():  # else another process wrote the very same meanwhile
+                        raise
                 flush_folder(self.out.parent)
         finally:
             shutil.rmtree(work, ignore_errors=True)
@@ -270,7 +274,14 @@ def identity_of(path: Path) -> tuple[str, str]:
     if path.is_dir():
         return "folder", _identity({name: record.sha256 for name, record in record_files(path).items()})
     if path.is_file():
-        return "file", sha256_of(path)
+        identity = sha256_of(path)
+        if (path.parent / MANIFEST).is_file():
+            manifest = read_manifest(path.parent)
+            if path.name in manifest.files and manifest.files[path.name].sha256 != identity:
+                raise FolderError(
+                    f"{path} was altered after it was written", repair=f"Make it again: {manifest.command}"
+                )
+        return "file", identity
     raise FolderError(f"{path} does not exist", repair="Check the path")
 
 

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -155,6 +155,24 @@ def read_json(path: Path) -> Any:
             f"{path} is damaged: {error.msg} in line {error.lineno}",
             repair="Make the folder again with the command that wrote it",
         ) from None
+
+
+def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON object with a checksum of its own."""
+    write_json(path, {**content, "checksum": _seal(content)})
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Read what `write_sealed` wrote; raises FolderError when it was cut short or altered."""
+    content = read_json(path)
+    checksum = content.pop("checksum", None) if isinstance(content, dict) else None
+    if checksum is None or checksum != _seal(content):
+        raise FolderError(f"{path} was cut short or altered", repair="Remove its folder and run the command again")
+    return dict(content)
+
+
+def _seal(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def parse_json(text: str | bytes) -> Any:

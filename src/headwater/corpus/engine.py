@@ -27,7 +27,7 @@ from headwater.corpus.recipes import BuildConfig, make_steps
 from headwater.corpus.sources import Account, Task, read_task
 from headwater.corpus.steps import Funnel, run_steps
 from headwater.errors import HeadwaterError, StorageError
-from headwater.storage import read_json, write_json
+from headwater.storage import read_json, read_sealed, sha256_of, write_json, write_sealed
 
 ATTEMPTS = 3
 ACCOUNT, FINGERPRINTS, KEYS = "account.json", "fingerprints.npy", "keys.npy"
@@ -45,7 +45,7 @@ class Plan:
     def save(self) -> None:
         """Write the plan into its folder, for workers to read."""
         tasks = [asdict(task) for task in self.tasks]
-        write_json(self.folder / _PLAN, {"config": self.config.to_dict(), "tasks": tasks})
+        write_sealed(self.folder / _PLAN, {"config": self.config.to_dict(), "tasks": tasks})
 
     @staticmethod
     def is_saved(folder: Path) -> bool:
@@ -54,14 +54,21 @@ class Plan:
 
     @classmethod
     def load(cls, folder: Path) -> Plan:
-        """The plan that lies in a folder."""
-        found = read_json(folder / _PLAN)
+        """The plan that lies in a folder; raises FolderError where it was altered."""
+        found = read_sealed(folder / _PLAN)
         tasks = tuple(Task(**{**task, "files": tuple(task["files"])}) for task in found["tasks"])
         return cls(folder, BuildConfig.build(found["config"]), tasks)
 
     def part(self, number: int) -> Path:
         """The folder of a task's part; it exists when the task is done."""
         return self.folder / f"{number:06d}"
+
+    def drop_damaged(self) -> list[int]:
+        """Remove the parts that were altered since they were written, to be done again; returns their numbers."""
+        damaged = [n for n in range(len(self.tasks)) if self.part(n).is_dir() and not _is_whole(self.part(n))]
+        for number in damaged:
+            shutil.rmtree(self.part(number))
+        return damaged
 
     def missing(self) -> list[int]:
         """Tasks that are still to be done."""
@@ -246,11 +253,21 @@ def _fill_part(work: Path, config: BuildConfig, task: Task, seen: Callable[[int]
         np.save(work / KEYS, stacked, allow_pickle=False)
     funnel.notes += account.notes
     found = {"funnel": funnel.to_dict(), "aside": account.aside, "details": account.details}
-    write_json(work / ACCOUNT, found)
+    files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}
+    write_sealed(work / ACCOUNT, {**found, "files": files})
+
+
+def _is_whole(part: Path) -> bool:
+    """Whether a part is what its task wrote."""
+    try:
+        files = read_sealed(part / ACCOUNT)["files"]
+    except (HeadwaterError, KeyError):
+        return False
+    return all((part / name).is_file() and sha256_of(part / name) == found for name, found in files.items())
 
 
 def _kept(part: Path) -> int:
-    kept: int = read_json(part / ACCOUNT)["funnel"]["kept"]["documents"]
+    kept: int = read_sealed(part / ACCOUNT)["funnel"]["kept"]["documents"]
     return kept
 
 

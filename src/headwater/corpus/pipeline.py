@@ -23,12 +23,14 @@ from headwater.corpus import python_docs
 from headwater.corpus.engine import ACCOUNT, FINGERPRINTS, KEYS, Plan, run_tasks
 from headwater.corpus.folder import Document, read_shard, write_documents
 from headwater.corpus.recipes import BuildConfig, make_steps
+from headwater.corpus.remote import is_remote, list_source
 from headwater.corpus.sources import BUILT_IN, other_files, plan_tasks
 from headwater.corpus.steps import Funnel
-from headwater.errors import DataError, HeadwaterError, StorageError, UsageError
+from headwater.errors import DataError, FolderError, HeadwaterError, StorageError, UsageError
+from headwater.lock import folder_lock
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
-from headwater.storage import read_json, storage_errors, write_json, write_text
+from headwater.storage import read_json, read_sealed, storage_errors, write_json, write_text
 
 Engine = Literal["local", "ray"]
 
@@ -61,13 +63,33 @@ def build(
             _note_other_packages(out, progress)
         return
     for source in sources:
-        others = [] if str(source) in BUILT_IN else other_files(Path(source))
+        others = _others(source)
         if others:
             progress.note(f"{source}: {len(others)} files of other kinds are left out")
     plan = _plan(sources, stage, config)
+    with folder_lock(plan.folder):
+        if damaged := plan.drop_damaged():
+            progress.note(f"{len(damaged)} parts of an earlier try were altered since, and are done again")
+        kept = _carry_out(plan, stage, sources, workers, engine, address, progress)
+    funnel = read_funnel(out)
+    for note in funnel["notes"]:
+        progress.note(note)
+    progress.finish(f"{kept['documents']:,} documents, {kept['bytes'] / 1e6:.1f} MB")
+
+
+def _carry_out(
+    plan: Plan,
+    stage: Stage,
+    sources: Sequence[str | Path],
+    workers: int,
+    engine: Engine,
+    address: str,
+    progress: Progress,
+) -> dict[str, int]:
+    """Do the tasks and write the corpus; returns what was kept."""
     progress.start("corpus", unit="documents")
     try:
-        with storage_errors(out):
+        with storage_errors(stage.out):
             if engine == "ray":
                 from headwater.corpus.cluster import run_on_ray
 
@@ -84,10 +106,7 @@ def build(
         shutil.rmtree(plan.folder, ignore_errors=True)
         raise
     shutil.rmtree(plan.folder, ignore_errors=True)
-    funnel = read_funnel(out)
-    for note in funnel["notes"]:
-        progress.note(note)
-    progress.finish(f"{kept['documents']:,} documents, {kept['bytes'] / 1e6:.1f} MB")
+    return kept
 
 
 def prepare_slurm(
@@ -110,13 +129,15 @@ def _stage(sources: Sequence[str | Path], out: Path, config: BuildConfig) -> Sta
     """The stage that writes `out`; raises UsageError or DataError where the sources cannot be sources."""
     if not sources:
         raise UsageError("no source is named", expected=f"{' or '.join(BUILT_IN)}, or files and folders")
-    paths = {f"source-{index}": Path(s) for index, s in enumerate(sources) if str(s) not in BUILT_IN}
+    paths = {f"source-{index}": Path(s) for index, s in enumerate(sources) if _is_local(s)}
     for path in paths.values():
         _check(path)
     plan_tasks(sources)
     names = [str(s) if str(s) in BUILT_IN else Path(s).name for s in sources]
+    remote = {str(s): list_source(str(s)).identity for s in sources if is_remote(s)}
     sets = {f"evaluation-set-{index}": Path(name) for index, name in enumerate(config.evaluation_sets)}
     settings = {**config.to_dict(), "evaluation_sets": [path.name for path in sets.values()], "sources": names}
+    settings |= {"remote": remote} if remote else {}
     return Stage(out, kind="corpus", config=settings, inputs={**paths, **sets})
 
 
@@ -127,7 +148,10 @@ def _plan(sources: Sequence[str | Path], stage: Stage, config: BuildConfig) -> P
     make_steps(config)  # what is wrong with the configuration shows before any work
     folder = _parts_folder(stage, sources)
     if Plan.is_saved(folder):
-        return Plan.load(folder)
+        try:
+            return Plan.load(folder)
+        except FolderError:
+            shutil.rmtree(folder)
     plan = Plan(folder, config, tuple(plan_tasks(sources)))
     with storage_errors(stage.out):
         plan.folder.mkdir(parents=True, exist_ok=True)
@@ -150,7 +174,7 @@ def _assemble(plan: Plan, work: Path, sources: Sequence[str | Path]) -> dict[str
     """Join the parts into the open stage folder without duplicates; returns what was kept."""
     funnel, aside, given = Funnel(), [], _sources_given(sources)
     for number, task in enumerate(plan.tasks):
-        found = read_json(plan.part(number) / ACCOUNT)
+        found = read_sealed(plan.part(number) / ACCOUNT)
         part = Funnel.from_dict(found["funnel"])
         funnel.add(part)
         aside += found["aside"]
@@ -261,7 +285,7 @@ def _sources_given(sources: Sequence[str | Path]) -> list[dict[str, Any]]:
     given: list[dict[str, Any]] = []
     for source in sources:
         entry: dict[str, Any] = {"source": Path(source).name, "documents": 0, "bytes": 0}
-        others = [] if str(source) in BUILT_IN else other_files(Path(source))
+        others = _others(source)
         given.append({**entry, "left_out": others} if others else entry)
     return given
 
@@ -273,11 +297,19 @@ def _worst(funnel: Funnel) -> str:
 
 def _parts_folder(stage: Stage, sources: Sequence[str | Path]) -> Path:
     """Beside `out`, a name of its own for what is built from what."""
-    places = [str(Path(source).absolute()) for source in sources]
+    places = [str(Path(source).absolute()) if _is_local(source) else str(source) for source in sources]
     inputs = [(entry.role, entry.identity) for entry in stage.inputs]
     built = json.dumps([stage.config, inputs, places], sort_keys=True)
     key = hashlib.sha256(built.encode()).hexdigest()[:12]
     return stage.out.with_name(f".{stage.out.name}.{key}.parts")
+
+
+def _is_local(source: str | Path) -> bool:
+    return str(source) not in BUILT_IN and not is_remote(source)
+
+
+def _others(source: str | Path) -> list[str]:
+    return other_files(Path(source)) if _is_local(source) else []
 
 
 def _check(path: Path) -> None:
