@@ -62,3 +62,14 @@ def tokens(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
     train_tokenizer([folder / "corpus"], folder / "tokenizer", vocab_size=300)
     pack(folder / "corpus", folder / "tokenizer", folder / "tokens", 0.1)
     return folder / "tokens"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What tests counted with `record_property("counted …", number)`, in sum, as the campaign of faults does."""
+    sums: dict[str, int] = {}
+    for report in (report for reports in terminalreporter.stats.values() for report in reports):
+        for name, number in getattr(report, "user_properties", ()):
+            if getattr(report, "when", "") == "call" and name.startswith("counted "):
+                sums[name.removeprefix("counted ")] = sums.get(name.removeprefix("counted "), 0) + number
+    if sums:
+        terminalreporter.write_line("counted: " + ", ".join(f"{sums[name]:,} {name}" for name in sorted(sums)))

@@ -1,0 +1,287 @@
+"""Files from strangers: nothing in them is executed, none writes outside its folder, none takes all memory.
+
+Each file is made here. Memory is bounded in a process of its own (`LIMIT` bytes of address space beyond what the
+imports take), so that a bomb that unpacks fails the test instead of the machine.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headwater.convert.openai_gpt1 import read_release as read_gpt1
+from headwater.convert.tensor_bundle import TensorBundle
+from headwater.corpus.pages import read_pages
+from headwater.errors import DataError, FolderError, HeadwaterError
+from headwater.model.folder import load_model
+from headwater.tokenizer import Tokenizer
+
+MEBI = 1 << 20
+SHAPES = [[4, 8], [6, 8], [1, 8, 24], [24], [1, 8, 8], [8], [8], [8], [1, 8, 32], [32], [1, 32, 8], [8], [8], [8]]
+CONFIG = {"model_type": "gpt2", "vocab_size": 6, "n_positions": 4, "n_embd": 4, "n_layer": 1, "n_head": 1}
+
+# Reads one file as the command does under a limit of memory, and prints what became of it.
+WITHIN = """
+import resource, sys
+from pathlib import Path
+from headwater.errors import HeadwaterError
+path, kind = Path(sys.argv[1]), sys.argv[2]
+if kind == "pages":
+    from fastwarc.warc import ArchiveIterator
+    from headwater.corpus.pages import read_pages
+    read = lambda: (sum(len(page.data) for page in read_pages(path, notes)), notes)
+else:
+    import zstandard
+    from headwater.corpus.links import _Funnel, _submissions
+    funnel = _Funnel()
+    read = lambda: (len(list(_submissions(path, funnel))), [str(funnel.broken), *funnel.cut])
+notes = []
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + int(sys.argv[3]),) * 2)
+try:
+    print("read", *read())
+except HeadwaterError as error:
+    print("refused", error)
+"""
+
+
+class Runs:
+    """A pickle of this one would make a file when it is opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (os.mkdir, (str(self.path),))
+
+
+def within(path: Path, kind: str, limit: int) -> str:
+    command = [sys.executable, "-c", WITHIN, str(path), kind, str(limit)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert "Traceback" not in found.stderr
+    return found.stdout
+
+
+def test_pickles_are_refused_and_never_opened(tmp_path: Path) -> None:
+    trap = tmp_path / "it-ran"
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    for name in ("pytorch_model.bin", "model.pt", "model.ckpt", "model.safetensors"):
+        path = tmp_path / name
+        path.write_bytes(pickle.dumps(Runs(trap)))
+        with pytest.raises(FolderError, match="pickled"):
+            load_model(tmp_path)
+        path.unlink()
+    assert not trap.exists()
+
+
+def test_arrays_of_objects_are_refused_and_never_opened(tmp_path: Path) -> None:
+    trap = tmp_path / "it-ran"
+    (tmp_path / "params_shapes.json").write_text(json.dumps(SHAPES))
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([Runs(trap)], dtype=object), allow_pickle=True)
+    (tmp_path / "params_0.npy").write_bytes(buffer.getvalue())
+    with pytest.raises(FolderError, match=r"params_0\.npy"):
+        read_gpt1(tmp_path, heads=1)
+    assert not trap.exists()
+
+
+def test_an_array_that_claims_a_terabyte_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "params_shapes.json").write_text(json.dumps(SHAPES))
+    buffer = io.BytesIO()
+    header = {"descr": "<f4", "fortran_order": False, "shape": (1 << 38,)}
+    np.lib.format.write_array_header_1_0(buffer, header)
+    (tmp_path / "params_0.npy").write_bytes(buffer.getvalue() + bytes(64))
+    with pytest.raises(FolderError, match=r"params_0\.npy"):
+        read_gpt1(tmp_path, heads=1)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[" * 100_000,
+        b'{"a":' * 50_000,
+        b'{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}}',
+        b'{"a":{"dtype":"F32","shape":[-1,-8],"data_offsets":[0,32]}}',
+        b'{"a":{"dtype":"F32","shape":[8],"data_offsets":[-32,0]}}',
+        b'{"a":{"dtype":"F32","shape":[1e999],"data_offsets":[0,32]}}',
+        b'{"a":{"dtype":"F32","shape":[' + b"9" * 5_000 + b'],"data_offsets":[0,32]}}',
+        b'{"a":{"dtype":"F32","shape":[8],"data_offsets":[0,99999999999999]}}',
+    ],
+)
+def test_safetensors_headers_that_lie_are_refused(tmp_path: Path, header: bytes) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(32))
+    with pytest.raises(HeadwaterError):
+        load_model(tmp_path)
+    path.write_bytes(struct.pack("<Q", 1 << 62) + header)
+    with pytest.raises(FolderError, match=r"model\.safetensors"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change", [{"n_layer": 10**9}, {"n_embd": 10**12}, {"vocab_size": 10**15}, {"n_head": -1}]
+)
+def test_a_configuration_of_a_giant_is_refused_at_once(tmp_path: Path, change: dict[str, int]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | change))
+    header = b'{"a":{"dtype":"F32","shape":[8],"data_offsets":[0,32]}}'
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(32))
+    with pytest.raises(DataError):
+        load_model(tmp_path)
+
+
+def test_an_index_names_no_file_outside_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "secret.safetensors").write_bytes(b"")
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps(CONFIG))
+    for name in ("../secret.safetensors", str(tmp_path / "secret.safetensors")):
+        index = {"weight_map": {"transformer.wte.weight": name}}
+        (model / "model.safetensors.index.json").write_text(json.dumps(index))
+        with pytest.raises(FolderError, match="not there"):
+            load_model(model)
+
+
+def test_patterns_of_a_tokenizer_are_never_compiled(tmp_path: Path) -> None:
+    vocabulary = Tokenizer.train(["the river"], vocab_size=260)
+    vocabulary.save(tmp_path)
+    for name in ("vocab.json", "merges.txt"):
+        (tmp_path / name).unlink()
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["pre_tokenizer"] = {
+        "type": "Split",
+        "pattern": {"Regex": "(a+)+" * 5_000 + "$"},
+        "behavior": "Isolated",
+    }
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"tokenizer\.json"):
+        Tokenizer.load(tmp_path)
+
+
+def test_a_checkpoint_index_that_never_ends_is_refused(tmp_path: Path) -> None:
+    for content in (b"\x80" * (4 * MEBI), bytes(40) + struct.pack("<Q", 0xDB4775248B80FB57)):
+        (tmp_path / "m.index").write_bytes(content)
+        with pytest.raises(HeadwaterError, match=r"m\.index"):
+            TensorBundle(tmp_path / "m")
+
+
+def book(path: Path, members: dict[str, bytes], order: list[str]) -> None:
+    items = "".join(f"<item id='i{n}' href='{name}'/><itemref idref='i{n}'/>" for n, name in enumerate(order))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("META-INF/container.xml", "<c xmlns='u'><rootfile full-path='content.opf'/></c>")
+        archive.writestr("content.opf", f"<p xmlns='u'>{items}</p>")
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def test_a_book_reads_and_writes_nothing_outside_its_archive(tmp_path: Path) -> None:
+    (tmp_path / "secret.xhtml").write_text("<p>secret</p>")
+    before = sorted(tmp_path.rglob("*"))
+    for name in ("../secret.xhtml", str(tmp_path / "secret.xhtml"), "../../../../etc/passwd"):
+        path = tmp_path / "book.epub"
+        book(path, {"../escaped.xhtml": b"<p>x</p>", "/escaped.xhtml": b"<p>x</p>"}, [name])
+        with pytest.raises(DataError, match=r"book\.epub"):
+            list(read_pages(path, []))
+        path.unlink()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_book_whose_entities_grow_is_refused(tmp_path: Path) -> None:
+    laughs = "<!DOCTYPE c [<!ENTITY a 'ha'>" + "".join(
+        f"<!ENTITY {chr(98 + n)} '{('&' + chr(97 + n) + ';') * 10}'>" for n in range(9)
+    )
+    for encoding in ("utf-8", "utf-16"):
+        path = tmp_path / "book.epub"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("META-INF/container.xml", (laughs + "]><c>&j;</c>").encode(encoding))
+        with pytest.raises(DataError, match="entities"):
+            list(read_pages(path, []))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bounds memory as Linux does")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["chapter", "container", "members", "article", "line.gz", "line.bz2", "line.zst", "headers", "payload"]
+)
+def test_bombs_stay_within_their_bounds(tmp_path: Path, name: str) -> None:
+    """A gigabyte out of a megabyte: what is more than a page, book, article or line may have is left."""
+    zeros = b"0" * (64 * MEBI)
+    kind, limit = "pages", 900 * MEBI
+    if name in {"chapter", "container"}:
+        path = tmp_path / "book.epub"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            small = "<c xmlns='u'><rootfile full-path='content.opf'/></c>"
+            with archive.open("META-INF/container.xml", "w", force_zip64=True) as handle:
+                handle.write(small.encode())
+                for _ in range(16 if name == "container" else 0):
+                    handle.write(zeros)
+            archive.writestr("content.opf", "<p xmlns='u'><item id='a' href='a'/><itemref idref='a'/></p>")
+            with archive.open("a", "w", force_zip64=True) as handle:
+                for _ in range(16 if name == "chapter" else 0):
+                    handle.write(zeros)
+        assert within(path, kind, limit).startswith("refused")
+    elif name == "article":
+        path = tmp_path / "a.xml.bz2"
+        packer = bz2.BZ2Compressor(9)
+        with path.open("wb") as handle:
+            handle.write(packer.compress(b"<mediawiki><page><title>a</title><text>"))
+            for _ in range(16):
+                handle.write(packer.compress(zeros))
+            handle.write(packer.flush())
+        assert within(path, kind, limit).startswith("refused")
+    elif name.startswith("line"):
+        kind, path = "dump", tmp_path / name
+        good = b'{"url": "http://a.org", "score": 5}\n'
+        if name == "line.gz":
+            with gzip.open(path, "wb") as packed:
+                packed.write(good)
+                for _ in range(16):
+                    packed.write(zeros)
+                packed.write(b"\n" + good)
+        elif name == "line.bz2":
+            with bz2.open(path, "wb") as packed:
+                packed.write(good)
+                for _ in range(16):
+                    packed.write(zeros)
+                packed.write(b"\n" + good)
+        else:
+            import zstandard
+
+            packer = zstandard.ZstdCompressor(level=3).compressobj()
+            content = packer.compress(good) + b"".join(packer.compress(zeros) for _ in range(16))
+            path.write_bytes(content + packer.compress(b"\n" + good) + packer.flush())
+        assert within(path, kind, limit).startswith("read 2 ['1']")
+    elif name == "members":
+        path = tmp_path / "a.warc.gz"
+        path.write_bytes(gzip.compress(b"WARC/1.0\r\n" + b"".join(zeros for _ in range(16)), 9))
+        assert within(path, kind, limit)
+    else:
+        path = tmp_path / "a.warc.gz"
+        block = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n"
+        if name == "headers":
+            block = block[:-2] + b"".join(b"X: " + zeros[: 8 * MEBI] + b"\r\n" for _ in range(64)) + b"\r\n"
+        else:
+            block += zeros * 12
+        record = (
+            b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://a.org/\r\n"
+            b"Content-Type: application/http; msgtype=response\r\n"
+            b"Content-Length: " + str(len(block)).encode() + b"\r\n\r\n"
+        )
+        path.write_bytes(gzip.compress(record + block + b"\r\n\r\n", 6))
+        del block
+        assert within(path, kind, limit).startswith(("read 0", "refused"))

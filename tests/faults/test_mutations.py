@@ -1,0 +1,491 @@
+"""Files cut short, with flipped bits, emptied, zeroed or taken for one another: an error that names the file.
+
+The rule for what Headwater wrote, and for formats that carry checksums: a HeadwaterError that names the file or
+its folder, or the very result that the untouched file gives; never another exception, never another result. A
+format without a checksum (a model of a stranger's, OpenAI's arrays, tables, recipes) cannot show that a number in
+it was another one: there only what breaks the form must be named, and a flipped bit may change what is read, but
+ends in no other exception. Streams that are used up to where they are damaged (dumps, WARC) may give less, if they
+say so.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import random
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+
+from headwater.errors import HeadwaterError
+
+FLIPS = 6
+Use = Callable[[Path], Any]
+pytestmark = pytest.mark.slow
+
+
+def mutations(content: bytes, other: bytes, chosen: random.Random) -> Iterator[tuple[str, bytes]]:
+    """What may happen to a file: (how, new content); the first half breaks its form."""
+    yield "emptied", b""
+    for share in (0.1, 0.5, 0.95):
+        yield f"cut at {share}", content[: int(len(content) * share)]
+    yield "its last byte gone", content[:-1]
+    yield "its first bytes zeroed", bytes(min(64, len(content))) + content[64:]
+    yield "another file in its place", other
+    for _ in range(FLIPS):
+        place, bit = chosen.randrange(max(1, len(content))), chosen.randrange(8)
+        flipped = bytearray(content)
+        flipped[place : place + 1] = bytes([flipped[place] ^ 1 << bit])
+        yield f"bit {bit} of byte {place} flipped", bytes(flipped)
+
+
+def is_structural(how: str) -> bool:
+    return not how.startswith("bit ")
+
+
+def judge(use: Use, target: Path, path: Path, expected: Any, how: str, *, may_differ: bool = False) -> str:
+    """ "named" or "same" (or "other", where that may be); anything else is a failure."""
+    try:
+        found = use(target)
+    except HeadwaterError as error:
+        said = str(error)
+    except Exception as error:
+        raise AssertionError(f"{path.name}, {how}: {type(error).__name__}: {error}") from error
+    else:
+        if found == expected:
+            return "same"
+        assert may_differ, f"{path.name}, {how}: another result and no error"
+        return "other"
+    names = {path.name, path.parent.name, str(target)} | ({"preset"} if path.suffix == ".toml" else set())
+    assert any(name in said for name in names), f"{path.name}, {how}: {said} names no file"
+    return "named"
+
+
+# What reads each kind of folder, as the commands do, and what it finds.
+def _links(folder: Path) -> Any:
+    from headwater.corpus.links import read_links
+
+    return list(read_links(folder))
+
+
+def _corpus(folder: Path) -> Any:
+    from headwater.corpus.folder import read_documents
+    from headwater.corpus.pipeline import read_funnel
+
+    return [(d.id, d.text) for d in read_documents(folder)], read_funnel(folder)
+
+
+def _labels(folder: Path) -> Any:
+    from headwater.finetune.examples import Columns, read_rows
+    from headwater.provenance import describe_input
+
+    rows = []
+    for part in ("train", "validation"):
+        describe_input(part, folder / f"{part}.jsonl", folder.parent)  # as the stage that reads it does first
+        rows += read_rows(folder / f"{part}.jsonl", "choice", Columns())
+    return rows
+
+
+def _tokenizer(folder: Path) -> Any:
+    from headwater.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load(folder)
+    return tokenizer.identity, tokenizer.encode("The river 강 ran.")
+
+
+def _tokens(folder: Path) -> Any:
+    from headwater.tokenizer import Tokenizer
+    from headwater.tokens.sampler import TokenStream
+
+    streams = [TokenStream(folder, part, 16) for part in ("train", "validation")]
+    found = [stream.window(index)[0].tobytes() for stream in streams for index in range(stream.windows)]
+    return found, Tokenizer.load(folder / "tokenizer").identity
+
+
+def _model(folder: Path) -> Any:
+    from headwater.language_model import LanguageModel
+
+    lm = LanguageModel.open(folder)
+    return {n: w.numpy().tobytes() for n, w in lm.model.state_dict().items()}, lm.tokenizer.identity
+
+
+def _tuned(folder: Path) -> Any:
+    from headwater.finetune.fine_tuned import FineTuned
+
+    tuned = FineTuned.load(folder)
+    weights = {name: weight.numpy().tobytes() for name, weight in tuned.model.state_dict().items()}
+    return weights, tuned.tokenizer.identity, tuned.task, tuned.labels, tuned.columns
+
+
+def _results(folder: Path) -> Any:
+    from headwater.evaluate.results import read_examples, read_results
+    from headwater.report.content import read_content
+
+    found = read_results(folder)
+    examples = [list(read_examples(folder, entry.protocol)) for entry in found.results]
+    return found, examples, read_content([folder]).scores
+
+
+def _report(folder: Path) -> Any:
+    from headwater.report.content import read_content
+
+    content = read_content([folder])
+    return content.runs, content.samples, content.fine_tuned
+
+
+def _pages(folder: Path) -> Any:
+    from headwater.corpus.pages import read_pages
+    from headwater.corpus.sources import plan_tasks
+
+    plan_tasks([folder])
+    return [page for path in sorted(folder.glob("*.warc.gz")) for page in read_pages(path, [])]
+
+
+WRITTEN: dict[str, Use] = {
+    "links": _links,
+    "corpus": _corpus,
+    "labels": _labels,
+    "tokenizer": _tokenizer,
+    "tokens": _tokens,
+    "model": _model,
+    "tuned": _tuned,
+    "results": _results,
+    "run": _report,
+    "samples": _report,
+    "pages": _pages,
+}
+
+
+@pytest.fixture(scope="module")
+def world(campaign: Any) -> Path:
+    from headwater.samples import write_samples
+
+    world: Path = campaign.root / "world"
+    write_samples(world / "model", ["The river", "A stone"], world / "samples", max_tokens=6)
+    if not (world / "pages").exists():
+        arguments = ["corpus", "fetch", "links-of-web", "--out", "pages"]
+        settings = ["--set=delay=0.0", "--set=allow_private=true"]
+        ended = campaign.warm.wait(campaign.warm.start([*arguments, *settings], world))
+        assert ended.status == 0, ended.output
+    return world
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Files that a reader may open; checkpoints vouch for themselves and are tried on their own."""
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(".")]
+    return [path for path in found if "checkpoints" not in path.relative_to(folder).parts]
+
+
+@pytest.mark.parametrize("kind", list(WRITTEN))
+def test_what_headwater_wrote_is_never_taken_for_something_else(
+    campaign: Any, world: Path, counted: Callable[[str, int], None], tmp_path: Path, kind: str
+) -> None:
+    use, source = WRITTEN[kind], world / kind
+    folder = tmp_path / kind
+    shutil.copytree(source, folder)
+    expected = use(folder)
+    paths = files_of(folder)
+    done = 0
+    for number, path in enumerate(paths):
+        content = path.read_bytes()
+        other = paths[number - 1].read_bytes()
+        for how, changed in mutations(content, other, campaign.random):
+            if changed == content:
+                continue
+            path.write_bytes(changed)
+            judge(use, folder, path, expected, how)
+            done += 1
+        path.unlink()
+        judge(use, folder, path, expected, "gone", may_differ=path.name == "headwater.json")
+        done += 1
+        path.write_bytes(content)
+    assert use(folder) == expected
+    counted("mutations", done)
+
+
+def test_a_damaged_checkpoint_gives_way_and_the_run_ends_the_same(
+    campaign: Any, world: Path, counted: Callable[[str, int], None], tmp_path: Path
+) -> None:
+    from headwater.train.checkpoint import Checkpoints
+    from headwater.train.parallel import Ranks
+
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(world / "run" / "checkpoints", folder)
+    newest = sorted(folder.iterdir())[-1]
+    before = sorted(folder.iterdir())[-2]
+    notes: list[str] = []
+    checkpoints = Checkpoints(folder, keep=3, ranks=Ranks(), note=notes.append)
+    done = 0
+    for path in files_of(newest):
+        content, other = path.read_bytes(), (before / path.name).read_bytes()
+        for how, changed in mutations(content, other, campaign.random):
+            if changed == content:
+                continue
+            path.write_bytes(changed)
+            notes.clear()
+            found = checkpoints.newest()
+            assert found is not None
+            if path.name == "headwater.json" and found[0] == newest:  # a line end that nothing depends on
+                assert json.loads(changed) == json.loads(content), how
+            else:
+                assert found[0] == before, f"{path.name}, {how}"
+                assert newest.name in notes[0]
+            done += 1
+        path.write_bytes(content)
+    counted("mutations", done)
+
+
+def test_a_killed_builds_parts_are_checked_before_they_are_joined(
+    campaign: Any, counted: Callable[[str, int], None]
+) -> None:
+    """A part that was damaged between a kill and the next try is done again."""
+    from headwater.corpus.engine import run_task
+    from headwater.corpus.pipeline import _plan, _stage
+    from headwater.corpus.recipes import BuildConfig
+
+    done = 0
+    sources = ["../world/texts", "../world/rows.jsonl"]
+    names = ("documents-00000.parquet", "fingerprints.npy", "account.json")
+    for name in names:
+        for number in range(4):
+            trial = campaign.trial("build")
+            with contextlib_chdir(trial):
+                out = Path("out")
+                plan = _plan(sources, _stage(sources, out, BuildConfig()), BuildConfig())
+                run_task(plan, 0)
+                path = plan.part(0) / name
+                content = path.read_bytes()
+                changes = list(mutations(content, b"other", campaign.random))
+                path.write_bytes(changes[(1, 2, -1, -2)[number]][1])
+            campaign.finish("build", trial)
+            done += 1
+    counted("mutations", done)
+
+
+class contextlib_chdir:
+    """`contextlib.chdir`, for relative names as on a command line."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.before = folder, Path.cwd()
+
+    def __enter__(self) -> None:
+        import os
+
+        os.chdir(self.folder)
+
+    def __exit__(self, *_: object) -> None:
+        import os
+
+        os.chdir(self.before)
+
+
+def strangers(world: Path, root: Path) -> dict[str, tuple[Path, Use, bool]]:
+    """Formats from outside: name -> (file or folder, what reads it, whether its content carries checksums)."""
+    root.mkdir()
+    found: dict[str, tuple[Path, Use, bool]] = {}
+    shutil.copytree(world / "model", root / "huggingface", ignore=shutil.ignore_patterns("headwater.json"))
+    found["huggingface"] = root / "huggingface", _model, False
+    shutil.copytree(world / "tuned", root / "fine-tuned", ignore=shutil.ignore_patterns("headwater.json"))
+    for extra in ("metrics.json", "report.html", "config.toml"):
+        (root / "fine-tuned" / extra).unlink(missing_ok=True)
+    found["fine-tuned"] = root / "fine-tuned", _tuned, False
+    found["gpt1-release"] = write_gpt1(root / "gpt1-release"), _gpt1, False
+    (root / "recipe.toml").write_text('preset = "gpt2-nano"\nsteps = 10\nbatch_size = 4\n[model]\nlayers = 2\n')
+    found["recipe"] = root / "recipe.toml", _recipe, False
+    book = root / "book.epub"
+    write_book(book)
+    found["epub"] = book, _one_page, True
+    return found
+
+
+def _gpt1(folder: Path) -> Any:
+    from headwater.convert.openai_gpt1 import read_release
+
+    return {n: w.numpy().tobytes() for n, w in read_release(folder, heads=2).state_dict().items()}
+
+
+def _recipe(path: Path) -> Any:
+    from headwater.pretrain import PretrainConfig
+
+    return PretrainConfig.load(path).architecture
+
+
+def _one_page(path: Path) -> Any:
+    from headwater.corpus.pages import read_pages
+
+    return list(read_pages(path, []))
+
+
+def write_gpt1(folder: Path) -> Path:
+    """A release of GPT-1's layout, eight wide."""
+    folder.mkdir()
+    shapes: list[list[int]] = [[4, 8], [6, 8]]
+    shapes += [[1, 8, 24], [24], [1, 8, 8], [8], [8], [8], [1, 8, 32], [32], [1, 32, 8], [8], [8], [8]]
+    (folder / "params_shapes.json").write_text(json.dumps(shapes))
+    flat = np.random.default_rng(1).standard_normal(sum(int(np.prod(shape)) for shape in shapes))
+    for number, part in enumerate(np.array_split(flat.astype(np.float32), 10)):
+        np.save(folder / f"params_{number}.npy", part)
+    return folder
+
+
+def write_book(path: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("META-INF/container.xml", "<c xmlns='u'><rootfile full-path='content.opf'/></c>")
+        items = "".join(f"<item id='c{i}' href='{i}.xhtml'/><itemref idref='c{i}'/>" for i in range(3))
+        archive.writestr("content.opf", f"<p xmlns='u'>{items}</p>")
+        for number in range(3):
+            archive.writestr(f"{number}.xhtml", f"<p>{number} {'The river ran on. ' * 60}</p>")
+
+
+def test_formats_of_strangers(
+    campaign: Any, world: Path, counted: Callable[[str, int], None], tmp_path: Path
+) -> None:
+    done = 0
+    seen: dict[str, dict[str, int]] = {}
+    for name, (target, use, has_checksums) in strangers(world, tmp_path / "strangers").items():
+        expected = use(target)
+        paths = files_of(target) if target.is_dir() else [target]
+        for number, path in enumerate(paths):
+            content = path.read_bytes()
+            other = paths[number - 1].read_bytes() if len(paths) > 1 else b"PK\x03\x04 something else"
+            for how, changed in mutations(content, other, campaign.random):
+                if changed == content:
+                    continue
+                path.write_bytes(changed)
+                # TOML may end anywhere; arrays of one shape in one another's place are arrays all the same.
+                plain = name == "recipe" or (how.startswith("another") and path.suffix == ".npy")
+                may_differ = not has_checksums and (not is_structural(how) or plain)
+                verdict = judge(use, target, path, expected, how, may_differ=may_differ)
+                counts = seen.setdefault(name, {})
+                counts[verdict] = counts.get(verdict, 0) + 1
+                done += 1
+            path.write_bytes(content)
+    assert seen["epub"].get("other", 0) == 0
+    counted("mutations", done)
+
+
+def test_streams_say_where_they_were_damaged(
+    campaign: Any, world: Path, counted: Callable[[str, int], None], tmp_path: Path
+) -> None:
+    """Dumps and archives: what is read of a damaged one is less, and a sentence or an error names the file."""
+    lines = zstandard.ZstdDecompressor().decompress((world / "dump.zst").read_bytes())
+    checked = zstandard.ZstdCompressor(write_checksum=True).compress(lines)
+    wiki = "".join(
+        f"<page><title>{i}</title><ns>0</ns><revision><text>{'The river ran on. ' * 9}</text></revision></page>"
+        for i in range(60)
+    )
+    export = f"<mediawiki xmlns='http://www.mediawiki.org/xml/export-0.10/'>{wiki}</mediawiki>".encode()
+    warc = (world / "pages-0.warc").read_bytes()
+    members = b"".join(gzip.compress(b"WARC/1.0" + part, mtime=0) for part in warc.split(b"WARC/1.0")[1:])
+    streams: dict[str, tuple[bytes, Callable[[Path], tuple[list[Any], list[str]]]]] = {
+        "a.zst": (checked, _dump),
+        "a.gz": (gzip.compress(lines, mtime=0), _dump),
+        "a.xz": (lzma.compress(lines), _dump),
+        "a.bz2": (bz2.compress(lines), _dump),
+        "a.xml.bz2": (bz2.compress(export), _archive),
+        "a.xml": (export, _archive),
+        "a.warc": (warc, _archive),
+        "a.warc.gz": (members, _archive),
+    }
+    done = 0
+    for name, (content, read) in streams.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        expected, notes = read(path)
+        assert expected
+        assert not notes
+        for how, changed in [*mutations(content, b"PK\x03\x04 else", campaign.random)]:
+            path.write_bytes(changed)
+            try:
+                found, notes = read(path)
+            except HeadwaterError as error:
+                found, notes = [], [str(error)]
+            except Exception as error:
+                raise AssertionError(f"{name}, {how}: {type(error).__name__}: {error}") from error
+            said = any(name in note for note in notes)
+            plain = name in {"a.xml", "a.warc"} and not is_structural(how)
+            assert said or plain or found == expected, f"{name}, {how}: another result and no word of it"
+            assert len(found) <= len(expected)
+            done += 1
+    counted("mutations", done)
+
+
+def _dump(path: Path) -> tuple[list[Any], list[str]]:
+    from headwater.corpus.links import _Funnel, _submissions
+
+    funnel = _Funnel()
+    return list(_submissions(path, funnel)), funnel.cut
+
+
+def _archive(path: Path) -> tuple[list[Any], list[str]]:
+    from headwater.corpus.pages import read_pages
+
+    notes: list[str] = []
+    return list(read_pages(path, notes)), notes
+
+
+def test_tables_that_are_no_tables_are_named(
+    campaign: Any, world: Path, counted: Callable[[str, int], None], tmp_path: Path
+) -> None:
+    """What a table without a checksum can show: bytes that are no text, quotes and rows that do not close."""
+    import pyarrow
+    import pyarrow.parquet
+
+    from headwater.finetune.examples import Columns, learn_labels, read_rows
+
+    def read(path: Path) -> Any:
+        rows = list(read_rows(path, "classify", Columns()))
+        return rows, learn_labels(rows, "classify", None, str(path))
+
+    csv = (world / "table.csv").read_bytes()
+    rows = [line.split(",") for line in csv.decode().splitlines()[1:]]
+    lines = "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows).encode()
+    sink = io.BytesIO()
+    columns = {"text": [text for text, _ in rows], "label": [label for _, label in rows]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), sink, write_page_checksum=True)
+    broken = {
+        "binary": b"\x00\x01\x02" * 40,
+        "empty": b"",
+        "another encoding": "text,label\n강,sea\n".encode("euc-kr") * 9,
+        "UTF-16": csv.decode().encode("utf-16"),
+        "an archive": b"PK\x03\x04" + bytes(60),
+    }
+    done = 0
+    for name, content in (("a.csv", csv), ("a.tsv", csv.replace(b",", b"\t")), ("a.jsonl", lines)):
+        path = tmp_path / name
+        path.write_bytes(content)
+        assert read(path)
+        endings = {
+            "a.csv": content + b'"unclosed,sea\n',
+            "a.tsv": content + b"a\tb\tc\n",
+            "a.jsonl": content + b'{"text": "a", "label"\n',
+        }
+        for changed in (*broken.values(), endings[name]):
+            path.write_bytes(changed)
+            with pytest.raises(HeadwaterError, match=name.replace(".", "[.]")):
+                read(path)
+            done += 1
+        for _ in range(30):
+            place, bit = campaign.random.randrange(len(content)), campaign.random.randrange(8)
+            flipped = bytearray(content)
+            flipped[place] ^= 1 << bit
+            path.write_bytes(flipped)
+            judge(read, path, path, None, f"bit {bit} of byte {place}", may_differ=True)
+            done += 1
+    path = tmp_path / "a.parquet"
+    path.write_bytes(sink.getvalue())
+    expected = read(path)
+    for how, changed in mutations(sink.getvalue(), csv, campaign.random):
+        path.write_bytes(changed)
+        judge(read, path, path, expected, how, may_differ=not is_structural(how))
+        done += 1
+    counted("mutations", done)
