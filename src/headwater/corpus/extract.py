@@ -6,7 +6,8 @@ what the page says, else what its bytes look like. Wiki markup becomes prose.
 
 Extractors are C code fed with whatever the web holds: a page of 100,000 nested tags keeps one busy for minutes,
 another ends the process. `Extractor` therefore works in a process of its own, which may die or be stopped when a
-page takes longer than SECONDS; that page is set aside with its reason and the next ones go on.
+page takes longer than SECONDS of processor time; that page is set aside with its reason and the next ones go on.
+Processor time, since on a busy machine the clock would set aside pages that a quiet one keeps.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import html
 import queue
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -26,7 +28,9 @@ from headwater.corpus.pages import CHAPTER, Page
 from headwater.errors import ResourceError, UsageError
 
 EXTRACTORS = ("resiliparse", "trafilatura")
-SECONDS = 20.0  # for one page: a usual one takes some milliseconds
+SECONDS = 20.0  # of the processor for each started SHARE_BYTES of a page: a usual one takes some milliseconds
+SHARE_BYTES = 8 * 1024**2
+_PATIENCE = 15.0  # how many times as much by the clock, for a process that waits or a system without such timers
 _START_SECONDS = 120.0
 MEMORY_BYTES = 4 * 1024**3  # address space of the extracting process
 _AHEAD = 16  # pages sent before their texts are awaited
@@ -66,13 +70,13 @@ class Extractor:
 
     def _send(self, page: Page) -> None:
         if self._child is None:
-            self._child = _Child(self.name)
+            self._child = _Child(self.name, self.seconds)
         self._child.send(page)
 
     def _receive(self, waiting: deque[Page]) -> tuple[Page, str, str]:
         assert self._child is not None
         page = waiting.popleft()
-        outcome, payload = self._child.receive(self.seconds)
+        outcome, payload = self._child.receive(_allowed(self.seconds, len(page.data)))
         if outcome == _TEXT:
             return page, payload, ""
         if outcome == _REASON:
@@ -86,14 +90,21 @@ class Extractor:
 
 
 _TEXT, _REASON, _READY, _LOST = range(4)
+# What ends the process when a page's processor time is over; 0 where the system has no such timer (Windows).
+_TIMER: int = getattr(signal, "SIGPROF", 0)
+
+
+def _allowed(seconds: float, size: int) -> float:
+    """Processor time for a page of `size` bytes."""
+    return seconds * (1 + size // SHARE_BYTES)
 
 
 class _Child:
     """The extracting process and the two threads that keep its pipes moving."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, seconds: float) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "headwater.corpus.extract", name],
+            [sys.executable, "-m", "headwater.corpus.extract", name, str(seconds)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -122,9 +133,12 @@ class _Child:
                         repair="See its own message above, and whether memory ran out",
                     )
                 self._ready = True
-            return self._replies.get(timeout=seconds)
+            outcome, payload = self._replies.get(timeout=_PATIENCE * seconds)
         except queue.Empty:
+            return _LOST, f"the extractor took longer than {_PATIENCE * seconds:g} s by the clock"
+        if outcome == _LOST and _TIMER and self._process.wait() == -_TIMER:
             return _LOST, f"the extractor took longer than {seconds:g} s"
+        return outcome, payload
 
     def stop(self) -> None:
         self._process.kill()
@@ -262,8 +276,8 @@ def _whole_text(chapter: str) -> str:
     return text
 
 
-def _serve(name: str) -> None:
-    """The extracting process: pages from stdin, texts to stdout, until stdin ends."""
+def _serve(name: str, seconds: float) -> None:
+    """The extracting process: pages from stdin, texts to stdout, until stdin ends or a page takes too long."""
     _limit_memory()
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     extract(Page(name="", data=b"<p>all that is needed is loaded</p>"), name)
@@ -274,13 +288,21 @@ def _serve(name: str) -> None:
         kind: Any = stdin.read(kind_size).decode()
         charset = stdin.read(header[-1]).decode("ascii")
         page = Page(name="", data=stdin.read(size), kind=kind, charset=charset)
+        _set_timer(_allowed(seconds, size))
         try:
             text, outcome = extract(page, name), _TEXT
         except Exception as error:  # whatever a page provokes in an extractor is a reason, not an end
             text, outcome = f"the extractor failed: {type(error).__name__}: {error}"[:500], _REASON
+        _set_timer(0)
         payload = text.encode("utf-8", "replace")
         stdout.write(_FRAME.pack(outcome, len(payload)) + payload)
         stdout.flush()
+
+
+def _set_timer(seconds: float) -> None:
+    """Let the system end this process after so much processor time, in C code too; 0 takes that back."""
+    if _TIMER:
+        signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _limit_memory() -> None:
@@ -297,4 +319,4 @@ def _limit_memory() -> None:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1])
+    _serve(sys.argv[1], float(sys.argv[2]))
