@@ -1,3 +1,2 @@
 headwater corpus build pages/ --recipe webtext --out corpus --engine slurm --workers 64
-# It prints the line that submits the jobs; what stands behind the script goes to sbatch.
-sh .corpus.*.parts/submit.sh --partition=cpu
+sh corpus.slurm/submit.sh --partition=cpu   # what stands behind the script goes to sbatch

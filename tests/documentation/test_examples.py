@@ -7,6 +7,7 @@ machine, a network or a cluster is named where it is replaced.
 from __future__ import annotations
 
 import os
+import random
 import re
 import shlex
 import shutil
@@ -20,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import pytest
 
 from headwater.cli.main import LazyGroup, main
@@ -160,7 +162,10 @@ JOURNEYS = {
         {"SOURCE": "corpus", "--vocab-size 32000": "--vocab-size 2000"},
         needs_data=True,
     ),
-    "readme": Journey(("readme/flow.sh", "readme/use.py"), {"--vocab-size 4096": "--vocab-size 400"}),
+    "readme": Journey(
+        ("readme/flow.sh", "readme/use.py"),
+        {"--vocab-size 4096": "--vocab-size 400", "max_tokens=40": "max_tokens=4"},
+    ),
     "readme-make": Journey(
         ("readme/make.sh", "readme/own_text.sh", "readme/ko_make.sh", "readme/ko_text.sh"),
         {"make": "make --dry-run"},  # continuous integration runs them
@@ -240,7 +245,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
         table = "\n".join(row.replace(",", "\t").strip() for row in rows)
         (folder / f"{name}.tsv").write_text(f"text\tlabel\n{table}\n", "utf-8")
     (folder / "pages").mkdir()
-    for number in range(4):
+    for number in range(20):
         (folder / "pages" / f"{number}.html").write_text(page(number), encoding="utf-8")
     for name in ("corpus", "tokenizer", "tokens"):
         shutil.copytree(out / name, folder / "made" / name)
@@ -251,16 +256,47 @@ def home(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
 
 
 def page(number: int) -> str:
-    """A page of plain English that the rules for prose keep."""
-    sentences = [
-        f"The river that runs past house {number} has its own weather, and the people who live by it know it.",
-        "In the spring it rises over the meadow, and the boats are tied to the trees that stand there.",
-        f"When the water went down in the year {1900 + number}, they found a bell in the mud and hung it up.",
-        "Nobody could say where it had come from, but it was rung every evening until the war came.",
-        "The children of the village still tell each other that it will ring when the river rises again.",
+    """A page of plain English that the rules for prose keep, unlike the others."""
+    draw = random.Random(number)
+    who = ["the miller", "an old woman", "my brother", "the teacher", "a stranger", "the boy", "our neighbour"]
+    did = ["had seen", "wrote about", "never forgot", "was looking for", "spoke of", "carried", "asked for"]
+    what = [
+        "the bell",
+        "a letter",
+        "the red boat",
+        "that winter",
+        "the bridge",
+        "a stone",
+        "the long road",
+        "bread",
     ]
-    paragraphs = "".join(f"<p>{' '.join(sentences[turn % 5 :] + sentences[: turn % 5])}</p>" for turn in range(4))
-    return f"<html><body><article><h1>The river {number}</h1>{paragraphs}</article></body></html>"
+    where = [
+        "by the river",
+        "in the church",
+        "behind the hill",
+        "at the market",
+        "with the others",
+        "on the way home",
+    ]
+    when = [
+        "before the war",
+        "in the spring",
+        "when the rain came",
+        "after the harvest",
+        "that evening",
+        "as a child",
+    ]
+
+    def sentence() -> str:
+        halves = (
+            f"{person} {draw.choice(did)} {draw.choice(what)} {draw.choice(where)}"
+            for person in draw.sample(who, 2)
+        )
+        words = f"{draw.choice(when)} {', and '.join(halves)}"
+        return words.capitalize() + "."
+
+    paragraphs = "".join(f"<p>{' '.join(sentence() for _ in range(6))}</p>" for _ in range(6))
+    return f"<html><body><article><h1>The river, part {number}</h1>{paragraphs}</article></body></html>"
 
 
 def free_port() -> str:
@@ -332,7 +368,7 @@ def furnish(folder: Path, home: Path, name: str, journey: Journey) -> None:
         furnish_with_korean(folder, home)
     written = "\n".join((EXAMPLES / file.rstrip("&×2")).read_text(encoding="utf-8") for file in journey.files)
     for entry in ("corpus", "tokenizer", "tokens"):
-        if f"--out {entry}\n" not in written:
+        if not re.search(rf"--out {entry}\b", written):
             (folder / entry).symlink_to(home / "made" / entry)
 
 
@@ -389,10 +425,13 @@ def servers(
 
 
 def await_port(process: subprocess.Popen[str], port: int) -> None:
-    for _ in range(600):
-        assert process.poll() is None, process.communicate()[0]
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
+    """Until the server answers; it listens before it has loaded."""
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        for _ in range(1_200):
+            assert process.poll() is None, process.communicate()[0]
+            try:
+                if client.get("/health", timeout=60).status_code == 200:
+                    return
+            except httpx.TransportError:
+                time.sleep(0.1)
     raise AssertionError("the server does not answer")
