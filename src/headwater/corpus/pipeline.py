@@ -173,16 +173,24 @@ def read_funnel(corpus: Path) -> dict[str, Any]:
 def _assemble(plan: Plan, work: Path, sources: Sequence[str | Path]) -> dict[str, int]:
     """Join the parts into the open stage folder without duplicates; returns what was kept."""
     funnel, aside, given = Funnel(), [], _sources_given(sources)
+    reasons: dict[int, str] = {}  # why the first page of a source was set aside
     for number, task in enumerate(plan.tasks):
         found = read_sealed(plan.part(number) / ACCOUNT)
         part = Funnel.from_dict(found["funnel"])
         funnel.add(part)
         aside += found["aside"]
+        if found["aside"]:
+            reasons.setdefault(task.source, found["aside"][0]["reason"])
         entry = given[task.source]
         entry["documents"] += part.read.documents
         entry["bytes"] += part.read.bytes
         entry.update(found["details"])
-    for source, entry in zip(sources, given, strict=True):
+    for number, (source, entry) in enumerate(zip(sources, given, strict=True)):
+        if not entry["documents"] and number in reasons:
+            raise DataError(
+                f"no text could be had from {source}: {reasons[number]}",
+                repair="Convert it to text first, or try --set extractor=trafilatura",
+            )
         if not entry["documents"]:
             raise DataError(f"{source} is empty: it holds no text", repair="Name a file or folder with text")
     duplicates = _Duplicates(plan, work)
