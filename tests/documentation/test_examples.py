@@ -368,7 +368,7 @@ def furnish(folder: Path, home: Path, name: str, journey: Journey) -> None:
         furnish_with_korean(folder, home)
     written = "\n".join((EXAMPLES / file.rstrip("&×2")).read_text(encoding="utf-8") for file in journey.files)
     for entry in ("corpus", "tokenizer", "tokens"):
-        if not re.search(rf"--out {entry}\b", written):
+        if not re.search(rf"--out {entry}\b|Path\(\"{entry}\"\)", written):
             (folder / entry).symlink_to(home / "made" / entry)
 
 
