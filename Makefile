@@ -1,5 +1,6 @@
 # make quickstart    a model and a report from scratch, in minutes
 # make test          the tests, in minutes; make test-all: with those that take longer
+# make results       the papers' experiments at the scale mini, into docs/results; what is complete is kept
 # make check         format, lint, types, the tree in the README, the code in the pages
 # make docs          the pages as a site: build/site/index.html
 # Each sets up what it needs in .venv, once.
@@ -20,6 +21,11 @@ test: .venv/.ready-dev
 
 test-all: .venv/.ready-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+
+# The folder of the run stays, so that an interrupted one goes on; docs/results gets what a reader wants of it.
+results: .venv/.ready-dev
+	$(BIN)/headwater reproduce all --scale mini --out reproduction $(ARGS)
+	$(BIN)/python tools/publish_results.py reproduction docs/results
 
 check: .venv/.ready-dev
 	$(BIN)/ruff format --check src tests benchmarks examples tools

@@ -106,7 +106,7 @@ class Laboratory:
     def _corpus(self, name: str) -> tuple[Path, Path]:
         plan = self.scale.texts[name]
         sources = {source: self.data / source for source in plan.sources}
-        recipe = load_recipe(plan.recipe)
+        recipe = load_recipe(plan.recipe, plan.changes)
         whole = self.place(f"corpus-{name}", recipe.to_dict(), sources)
         build(list(sources.values()), whole, recipe, progress=self.progress)
         held_out = choose_held_out(whole, plan.held_out)

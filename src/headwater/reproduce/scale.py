@@ -37,7 +37,8 @@ class Rows(Config):
 
 
 class TextPlan(Config):
-    """A training text: files below the data folder, the recipe of `corpus build`, the tokenizer, what is held out.
+    """A training text: files below the data folder, the recipe of `corpus build` with `changes` to its keys, the
+    tokenizer, what is held out.
 
     held_out: share of the documents (by the hash of their ids) that no model trains on and perplexity is measured
     on; validation: share of the rest that chooses the checkpoint.
@@ -45,6 +46,7 @@ class TextPlan(Config):
 
     sources: tuple[str, ...]
     recipe: str = "plain"
+    changes: dict[str, Any] = Field(default_factory=dict)
     tokenizer: Literal["gpt1", "gpt2"] = "gpt2"
     vocabulary: int = Field(default=4_096, ge=2)
     held_out: float = Field(default=0.05, gt=0, lt=1)
