@@ -11,6 +11,7 @@ from headwater.reproduce.labelled import describe_rows
 from headwater.reproduce.laboratory import Laboratory
 
 Lines = list[tuple[str, str]]
+_NAMED = 3  # sources that are named
 
 
 def describe_text(laboratory: Laboratory, name: str) -> Lines:
@@ -20,7 +21,8 @@ def describe_text(laboratory: Laboratory, name: str) -> Lines:
     packed, _ = laboratory.tokens(name)
     sizes = measure(train), measure(held_out)
     counts = open_folder(packed, "tokens").config["counts"]["train"]
-    sources = ", ".join(source.rsplit("/", 1)[-1] for source in plan.sources)
+    files = [source.rsplit("/", 1)[-1] for source in plan.sources]
+    sources = ", ".join(files[:_NAMED]) + (f" and {len(files) - _NAMED} more" if len(files) > _NAMED else "")
     return [
         (
             "text",
