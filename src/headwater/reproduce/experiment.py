@@ -133,11 +133,14 @@ class Experiment:
 
     def missing(self, scale: Scale, data: Path) -> list[str]:
         """What it needs and `data` does not have, each as `SNLI (finetune/snli/dev.tsv)`."""
-        needs = dict(self.needs)
-        for text in self.texts:
-            needs |= {f"text {text}": (source,) for source in scale.texts[text].sources}
-        return [
+        texts = [
+            f"the text {text} ({source})"
+            for text in self.texts
+            for source in scale.texts[text].sources
+            if not (data / source).exists()
+        ]
+        return texts + [
             f"{name} ({' or '.join(paths)})"
-            for name, paths in needs.items()
+            for name, paths in self.needs.items()
             if not any((data / path).exists() for path in paths)
         ]
