@@ -1,0 +1,63 @@
+"""What a page of another site, or a body that is no request, gets from the server; the rest is in tests/serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("httpx")
+
+from starlette.testclient import TestClient
+
+from headwater.serve.api import create_app
+from headwater.serve.limits import Keys, Limits
+
+
+@pytest.fixture
+def client() -> Iterator[TestClient]:
+    with TestClient(create_app([], Limits()), base_url="http://localhost") as found:
+        yield found
+
+
+def test_the_page_may_run_and_be_framed_by_nobody_else(client: TestClient) -> None:
+    answer = client.get("/")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'self'" in policy
+    assert "unsafe-inline" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_another_sites_page_can_neither_read_nor_ask(client: TestClient) -> None:
+    other = {"origin": "http://evil.example"}
+    asked = client.get("/v1/models", headers=other)
+    assert not [name for name in asked.headers if name.startswith("access-control")]
+    preflight = client.options("/v1/completions", headers={**other, "access-control-request-method": "POST"})
+    assert preflight.status_code == 405
+    # A form of another site can send no JSON by its content type, and none else is read.
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+        assert client.post("/v1/completions", content=b'{"prompt": "a"}', headers={"content-type": kind}).is_error
+    # A name of its own that leads to this machine (DNS rebinding) is another host.
+    assert client.get("/v1/models", headers={"host": "rebound.example:8000"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 200_000,
+        b'{"a":' * 100_000,
+        b'{"prompt": ' + b"9" * 100_000 + b"}",
+        b"\xff\xfe{}",
+        b'{"prompt": 1e999}',
+    ],
+)
+def test_a_body_that_is_a_trap_for_the_parser_is_refused(client: TestClient, body: bytes) -> None:
+    answer = client.post("/v1/completions", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert len(answer.content) < 10_000
+
+
+def test_keys_are_kept_as_hashes() -> None:
+    assert "secret" not in repr(vars(Keys(["secret"])))
