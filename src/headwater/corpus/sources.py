@@ -6,16 +6,17 @@ depend on the sources alone, never on the number of workers, and so does everyth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from headwater.corpus import python_docs
-from headwater.corpus.folder import Document, make_id, read_documents
+from headwater.corpus.folder import Document, make_id, read_documents, read_shard
 from headwater.corpus.pages import SUFFIXES as PAGE_SUFFIXES
 from headwater.corpus.pages import Page, holds_pages, read_pages
 from headwater.corpus.recipes import BuildConfig
+from headwater.corpus.remote import is_remote, list_source, place
 from headwater.corpus.text import SEPARATOR, TEXT_SUFFIXES, read_text_file
 from headwater.corpus.text import SUFFIXES as ROW_SUFFIXES
 from headwater.errors import DataError
@@ -55,6 +56,8 @@ def plan_tasks(sources: Sequence[str | Path]) -> list[Task]:
         path = Path(source)
         if str(source) in BUILT_IN:
             tasks.append(Task(number, "python-docs", ""))
+        elif is_remote(source):
+            tasks += _remote_tasks(number, str(source))
         elif (path / MANIFEST).is_file() and read_manifest(path).kind != "pages":
             open_folder(path, "corpus")
             tasks.append(Task(number, "corpus", str(path.absolute())))
@@ -63,10 +66,24 @@ def plan_tasks(sources: Sequence[str | Path]) -> list[Task]:
                 open_folder(path, "pages")  # fetched, and wholly
             root = path.absolute().parent
             files = [file.absolute() for file in source_files(path)]
-            for group in _groups(files):
-                names = tuple(file.relative_to(root).as_posix() for file in group)
-                tasks.append(Task(number, "files", str(root), names))
+            sizes = [(file.relative_to(root).as_posix(), file.stat().st_size) for file in files]
+            tasks += [Task(number, "files", str(root), names) for names in _groups(sizes)]
     return tasks
+
+
+def _remote_tasks(number: int, url: str) -> list[Task]:
+    listing = list_source(url)
+    kind = listing.check(url)
+    if kind == "corpus":
+        names = tuple(name for name, _ in listing.files if name.endswith(".parquet"))
+        return [Task(number, "corpus", listing.root, names)]
+    if kind not in {"", "pages"}:
+        raise DataError(f"{url} is a {kind} folder", expected="files with text, pages or a corpus")
+    alone = len(listing.files) == 1
+    files = [entry for entry in listing.files if alone or entry[0].lower().endswith(SUFFIXES)]
+    if not files:
+        raise DataError(f"{url} holds no text file", expected=f"files that end in {', '.join(SUFFIXES)}")
+    return [Task(number, "files", listing.root, names) for names in _groups(files)]
 
 
 def source_files(source: Path) -> list[Path]:
@@ -102,10 +119,13 @@ def read_task(task: Task, config: BuildConfig, account: Account) -> Iterator[Doc
         if findings.unreadable:
             count = len(findings.unreadable)
             account.notes.append(f"{count} source files could not be parsed and are left out")
+    elif task.kind == "corpus" and is_remote(task.root):
+        for name in task.files:
+            yield from read_shard(place(task.root, name))
     elif task.kind == "corpus":
         yield from read_documents(Path(task.root))
     else:
-        paths = [(name, Path(task.root, name)) for name in task.files]
+        paths = [(name, place(task.root, name)) for name in task.files]
         for pages, group in _runs(paths, config):
             if pages:
                 yield from _extracted(group, config, account)
@@ -164,18 +184,18 @@ def _text_page(path: Path) -> Iterator[Page]:
     yield Page(name=path.name, data=read_bytes(path), kind="text")
 
 
-def _groups(files: list[Path]) -> Iterator[list[Path]]:
-    group: list[Path] = []
+def _groups(files: Iterable[tuple[str, int]]) -> Iterator[tuple[str, ...]]:
+    """Names of files, given with their bytes, in the groups that are a task each."""
+    group: list[str] = []
     size = 0
-    for file in files:
-        length = file.stat().st_size
+    for name, length in files:
         if group and (size + length > TASK_BYTES or len(group) >= TASK_FILES):
-            yield group
+            yield tuple(group)
             group, size = [], 0
-        group.append(file)
+        group.append(name)
         size += length
     if group:
-        yield group
+        yield tuple(group)
 
 
 def _visible_files(folder: Path) -> list[Path]:

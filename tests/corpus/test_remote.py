@@ -1,0 +1,172 @@
+"""Sources and corpora behind a URL: the same documents as from a disk, in any number of workers."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import uuid
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fsspec")
+pytest.importorskip("resiliparse")
+pytest.importorskip("fastwarc")
+
+import fsspec
+
+from headwater.cli.main import main
+from headwater.corpus import remote
+from headwater.corpus.folder import read_documents
+from headwater.corpus.pipeline import build
+from headwater.corpus.publish import build_at
+from headwater.corpus.recipes import BuildConfig
+from headwater.errors import DataError, FolderError, ResourceError, StorageError
+from headwater.provenance import open_folder
+
+STORY = "The river ran over the stones, and nobody could say how long it had done so."
+
+
+def warc(count: int) -> bytes:
+    records = []
+    for number in range(count):
+        page = f"<html><body><article><p>{STORY} It is page {number}.</p></article></body></html>"
+        http = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n{page}"
+        records.append(
+            f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:{uuid.UUID(int=number)}>\r\n"
+            f"WARC-Date: 2017-05-06T07:08:09Z\r\nWARC-Target-URI: http://a.org/{number}\r\n"
+            f"Content-Type: application/http; msgtype=response\r\nContent-Length: {len(http)}\r\n\r\n"
+            f"{http}\r\n\r\n"
+        )
+    return b"".join(gzip.compress(record.encode()) for record in records)
+
+
+def write_sources(folder: Path) -> None:
+    """One file of each container, so that each reader meets a stream."""
+    wiki = (
+        "<mediawiki><page><title>River</title><ns>0</ns><revision><text>A '''river''' runs.</text></revision>"
+        "</page></mediawiki>"
+    )
+    (folder / "deep").mkdir(parents=True)
+    (folder / "a.warc.gz").write_bytes(warc(20))
+    (folder / "b.jsonl").write_text("".join(json.dumps({"text": f"row {i}"}) + "\n" for i in range(50)))
+    (folder / "c.txt").write_text("one<|endoftext|>two")
+    (folder / "d.xml.bz2").write_bytes(bz2.compress(wiki.encode()))
+    (folder / "e.xml.gz").write_bytes(gzip.compress(wiki.replace("runs", "ran").encode()))
+    (folder / "deep" / "f.html").write_text(f"<html><body><p>{STORY} It is deep.</p></body></html>")
+    with zipfile.ZipFile(folder / "g.epub", "w") as archive:
+        archive.writestr(
+            "META-INF/container.xml",
+            '<container xmlns="urn:c"><rootfiles><rootfile full-path="b.opf"/></rootfiles></container>',
+        )
+        archive.writestr(
+            "b.opf",
+            '<package xmlns="o"><manifest><item id="one" href="1.xhtml"/></manifest><spine><itemref idref="one"/>'
+            "</spine></package>",
+        )
+        archive.writestr("1.xhtml", "<html><body><p>First chapter.</p></body></html>")
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    store = fsspec.filesystem("memory")
+    yield store
+    store.rm("/", recursive=True)
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADWATER_CACHE", str(tmp_path / "cache"))
+
+
+def test_a_remote_folder_gives_what_a_local_one_gives(tmp_path: Path, memory: Any) -> None:
+    write_sources(tmp_path / "in")
+    memory.put(str(tmp_path / "in"), "/bucket/in", recursive=True)
+    build([tmp_path / "in"], tmp_path / "local")
+    build(["memory://bucket/in"], tmp_path / "remote")
+    build([(tmp_path / "in").as_uri()], tmp_path / "workers", workers=2)
+    local, *others = (list(read_documents(tmp_path / name)) for name in ("local", "remote", "workers"))
+    assert len(local) == 20 + 50 + 2 + 2 + 1 + 1
+    assert others == [local, local]
+    build(["memory://bucket/in/*.jsonl"], tmp_path / "pattern")
+    assert len(list(read_documents(tmp_path / "pattern"))) == 50
+
+
+def test_a_changed_source_is_another_source(tmp_path: Path, memory: Any) -> None:
+    memory.pipe_file("/bucket/a.txt", b"one")
+    build(["memory://bucket/a.txt"], tmp_path / "corpus")
+    build(["memory://bucket/a.txt"], tmp_path / "corpus")
+    memory.pipe_file("/bucket/a.txt", b"two")
+    with pytest.raises(FolderError, match="remote"):
+        build(["memory://bucket/a.txt"], tmp_path / "corpus")
+
+
+def test_a_corpus_is_uploaded_whole_and_read_back(tmp_path: Path, memory: Any) -> None:
+    write_sources(tmp_path / "in")
+    source, out = str(tmp_path / "in"), "memory://bucket/corpus"
+    assert main(["corpus", "build", source, "--out", out]) == 0
+    assert not list((tmp_path / "cache" / "uploads").iterdir())
+    memory.get("/bucket/corpus/", str(tmp_path / "back"), recursive=True)
+    documents = list(read_documents(tmp_path / "back"))
+    build([out], tmp_path / "again")
+    assert list(read_documents(tmp_path / "again")) == documents
+    assert main(["corpus", "build", source, "--out", out]) == 0, "found, not written again"
+    (tmp_path / "in" / "c.txt").write_text("three")
+    with pytest.raises(FolderError, match="something else"):
+        build_at([source], out)
+    memory.rm("/bucket/corpus/documents-00000.parquet")
+    with pytest.raises(FolderError, match="not complete"):
+        build([out], tmp_path / "third")
+
+
+def test_an_upload_that_fails_goes_on(tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    out = "memory://bucket/corpus"
+    put, sent = type(memory).put_file, []
+
+    def failing(self: Any, local: str, target: str, **named: Any) -> None:
+        sent.append(target)
+        if len(sent) == 2:
+            raise ConnectionError("gone")
+        put(self, local, target, **named)
+
+    monkeypatch.setattr(type(memory), "put_file", failing)
+    with pytest.raises(StorageError, match="gone"):
+        build_at([tmp_path / "a.txt"], out)
+    assert not memory.exists("/bucket/corpus/headwater.json"), "the manifest is last"
+    first = list(sent)
+    build_at([tmp_path / "a.txt"], out)
+    assert first[0] not in sent[2:], "what was sent is not sent again"
+    memory.get("/bucket/corpus/", str(tmp_path / "back"), recursive=True)
+    open_folder(tmp_path / "back", "corpus")
+
+
+def test_what_cannot_be_reached_is_named(tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for url, error, words in (
+        ("memory://bucket/none", DataError, "memory://bucket/none"),
+        ("nosuch://bucket/x", DataError, "nosuch"),
+        ("s3://bucket/x" if not _has("s3fs") else "gs://bucket/x", ResourceError, "nstall"),
+    ):
+        with pytest.raises(error, match=words):
+            build([url], tmp_path / "corpus")
+    memory.pipe_file("/bucket/a.jsonl", b'{"text": "a"}\n' * 100)
+    original = remote._Stream.readinto
+
+    def failing(self: Any, buffer: Any) -> int:
+        with remote._errors(self._url):
+            raise TimeoutError("slow")
+        return original(self, buffer)
+
+    monkeypatch.setattr(remote._Stream, "readinto", failing)
+    with pytest.raises(StorageError, match="slow"):
+        build(["memory://bucket/a.jsonl"], tmp_path / "corpus", BuildConfig())
+
+
+def _has(package: str) -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(package) is not None
