@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headwater.errors import FolderError
@@ -19,33 +20,40 @@ def folder_lock(folder: Path) -> Iterator[None]:
     """
     path = folder / ".lock"
     with storage_errors(path):
-        handle = path.open("a+")
+        handle = path.open("a+b", buffering=0)
     with handle:
         if not _acquire(handle.fileno()):
             handle.seek(0)
             raise FolderError(
-                f"{folder} is in use by a living process ({handle.read().strip() or 'unknown'})",
+                f"{folder} is in use by a living process ({handle.read().decode() or 'unknown'})",
                 repair="Wait for it, stop it, or choose another --out",
             )
-        handle.truncate(0)
-        handle.write(f"process {os.getpid()}")
-        handle.flush()
+        with suppress(OSError):  # on a full disk the lock holds without saying whose it is
+            handle.truncate(0)
+            handle.write(f"process {os.getpid()}".encode())
         yield
 
 
-def _acquire(descriptor: int) -> bool:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        import msvcrt
+if sys.platform == "win32":
+    import msvcrt
 
+    # A locked byte cannot be read there: one far behind the text is taken, so that others may read whose it is.
+    _FAR = 1 << 30
+
+    def _acquire(descriptor: int) -> bool:
+        os.lseek(descriptor, _FAR, os.SEEK_SET)
         try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except OSError:
             return False
         return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+
+else:
+    import fcntl
+
+    def _acquire(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
