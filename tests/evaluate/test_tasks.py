@@ -317,7 +317,14 @@ def test_a_damaged_file_is_skipped_by_name_and_the_others_go_on(world: Any, tmp_
     (tmp_path / "wsc273.txt").write_text(SCHEMAS, encoding="utf-8")
     results = evaluate(world.model, ["lambada.openai.whole-word", "wsc273.full"], tmp_path, tmp_path / "out")
     assert [result.protocol for result in results.results] == ["wsc273.full"]
-    assert "lambada_test.jsonl" in results.skipped[0].reason
+    assert "lambada_test.jsonl line 2" in results.skipped[0].reason
+
+
+def test_an_empty_example_is_left_out_and_counted(world: Any, tmp_path: Path) -> None:
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in ("", "north", *PASSAGES))
+    results, _ = run(world, tmp_path, "lambada.openai.whole-word", {"lambada_test.jsonl": lines})
+    assert results.results[0].count == 3
+    assert results.skipped[0].examples == 2
 
 
 def test_an_example_longer_than_the_context_is_left_out_and_counted(world: Any, tmp_path: Path) -> None:

@@ -125,9 +125,9 @@ def select(names: Sequence[str]) -> list[Task]:
     for name in names:
         found = {p: task for p, task in TASKS.items() if p == name or p.startswith(f"{name}.")}
         if not found:
-            raise UsageError(
-                f"there is no task {name!r}", repair=f"{nearest(name, TASKS)} All: headwater evaluate --list"
-            )
+            known = {*TASKS, *(protocol.partition(".")[0] for protocol in TASKS)}
+            guess = nearest(name, sorted(known)).capitalize()
+            raise UsageError(f"there is no task {name!r}", repair=f"{guess} All: headwater evaluate --list")
         chosen |= found
     return list(chosen.values())
 

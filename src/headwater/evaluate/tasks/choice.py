@@ -9,15 +9,13 @@ context, question and answer put together are a piece of the text as it stands. 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headwater.errors import DataError
+from headwater.evaluate.lines import json_lines
 from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task
 from headwater.evaluate.reader import Continuation, Reader
-from headwater.storage import parse_json, read_text
 
 CHOICES = 4
 
@@ -45,22 +43,8 @@ class Choice(Task):
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
         """One example a line of validation.jsonl."""
         path = places["labels"] / "validation.jsonl"
-        examples = []
-        for number, line in enumerate(read_text(path).splitlines(), start=1):
-            try:
-                row = parse_json(line)
-                prompt = str(row["context"]) + str(row["question"])
-                answers, label = list(map(str, row["answers"])), int(row["label"])
-                if len(answers) != CHOICES or not 0 <= label < CHOICES:
-                    raise ValueError(f"{len(answers)} answers and label {label}")
-            except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-                raise DataError(
-                    f"{path} line {number} has another format: {error!r}",
-                    expected=f"context, question, {CHOICES} answers and label",
-                ) from None
-            content = {"prompt": prompt, "answers": answers, "label": label}
-            examples.append(Example(str(number), content, text=answers[label]))
-        return examples
+        rows = json_lines(path, _content, f"context, question, {CHOICES} answers and label")
+        return [Example(str(n), row, text=row["answers"][row["label"]]) for n, row in enumerate(rows, start=1)]
 
     def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
         """Each answer behind the prompt and, for `.gain`, by itself; cut where the model's context ends."""
@@ -83,6 +67,13 @@ class Choice(Task):
         chosen = max(range(CHOICES), key=values.__getitem__)
         label = example.content["label"]
         return {"accuracy": float(chosen == label), "chosen": chosen, "label": label}
+
+
+def _content(row: Mapping[str, Any]) -> dict[str, Any]:
+    answers, label = list(map(str, row["answers"])), int(row["label"])
+    if len(answers) != CHOICES or not 0 <= label < CHOICES:
+        raise ValueError(f"{len(answers)} answers and label {label}")
+    return {"prompt": str(row["context"]) + str(row["question"]), "answers": answers, "label": label}
 
 
 TASKS = [

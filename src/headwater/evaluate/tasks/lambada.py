@@ -13,7 +13,6 @@ Perplexity is e to the mean negative log-probability of what is scored, an answe
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -22,6 +21,7 @@ from typing import Any, Literal
 
 from headwater.errors import DataError
 from headwater.evaluate.detokenize import LAMBADA
+from headwater.evaluate.lines import json_lines
 from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import (
     Answer,
@@ -36,7 +36,7 @@ from headwater.evaluate.protocols import (
     mean_figure,
 )
 from headwater.evaluate.reader import Reader
-from headwater.storage import parse_json, read_text
+from headwater.storage import read_text
 
 Text = Literal["openai", "original", "original.detokenized"]
 Reading = Literal["last-token", "whole-word", "whole-word.stop-words"]
@@ -88,13 +88,16 @@ class Lambada(Task):
         examples = []
         for number, text in enumerate(texts, start=1):
             context, _, word = text.rpartition(" ")
-            if not context.strip() or not word:
-                raise DataError(f"{places['test']} line {number} has one word", expected="a passage")
             examples.append(Example(str(number), {"context": context, "word": f" {word}"}, text=text))
         return examples
 
     def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
-        """The word behind its passage, and the likeliest token that is no function word where those are barred."""
+        """The word behind its passage, and the likeliest token that is no function word where those are barred.
+
+        Raises DataError where there is no passage before the word.
+        """
+        if not example.content["context"].strip() or not example.content["word"].strip():
+            raise DataError(f"{example.text!r} has no two words", expected="a passage")
         asked = reader.pair(example.content["context"], example.content["word"])
         if self.reading == "last-token":
             ids = asked.context + asked.continuation
@@ -134,15 +137,10 @@ def perplexity_figure(log_probabilities: Sequence[float]) -> Figure:
 
 
 def _read(path: Path, text: Text) -> list[str]:
-    lines = [line for line in read_text(path).split("\n") if line.strip()]
-    if text == "original":
-        return [line.strip() for line in lines]
-    if text == "original.detokenized":
-        return [_detokenized(line.strip()) for line in lines]
-    try:
-        return [str(parse_json(line)["text"]) for line in lines]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise DataError(f"{path} has another format: {error!r}", expected='lines of {"text": …}') from None
+    if text == "openai":
+        return json_lines(path, lambda row: str(row["text"]), 'lines of {"text": …}')
+    lines = [line.strip() for line in read_text(path).split("\n") if line.strip()]
+    return lines if text == "original" else [_detokenized(line) for line in lines]
 
 
 def _detokenized(line: str) -> str:

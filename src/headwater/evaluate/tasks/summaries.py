@@ -7,20 +7,17 @@ the article and ask no model. All against the highlights, by ROUGE.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
-from headwater.errors import DataError
 from headwater.evaluate.agreement import rouge
+from headwater.evaluate.lines import json_lines
 from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Generated, Generation, Metric, Task
 from headwater.evaluate.reader import Reader
 from headwater.evaluate.tasks.written import fitted
-from headwater.storage import parse_json, read_text
 
 Reading = Literal["tldr", "no-hint", "lead-3", "random-3"]
 _TOKENS, _TOP_K, _SENTENCES = 100, 2, 3
@@ -52,18 +49,11 @@ class Summaries(Task):
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
         """One example an article."""
-        path: Path = places["test"]
-        examples = []
-        for number, line in enumerate(read_text(path).splitlines(), start=1):
-            try:
-                row = parse_json(line)
-                article, highlights = str(row["article"]).strip(), row["highlights"]
-            except (json.JSONDecodeError, KeyError, TypeError) as error:
-                raise DataError(f"{path} line {number} has another format: {error!r}") from None
-            text = "\n".join(map(str, highlights)) if isinstance(highlights, list) else str(highlights)
-            content = {"article": article, "highlights": "\n".join(sentences(text)), "number": number}
-            examples.append(Example(str(row.get("id", number)), content, text=article))
-        return examples
+        rows = json_lines(places["test"], _content, "lines of {article, highlights}")
+        return [
+            Example(row["id"] or str(number), row | {"number": number}, text=row["article"])
+            for number, row in enumerate(rows, start=1)
+        ]
 
     def requests(self, example: Example, reader: Reader) -> Sequence[Generation]:
         """The article, its end cut where it does not fit."""
@@ -88,6 +78,13 @@ class Summaries(Task):
             chosen = sentences(answer.text)[:_SENTENCES]
         text = "\n".join(chosen)
         return rouge(text, example.content["highlights"]) | {"text": text}
+
+
+def _content(row: Mapping[str, Any]) -> dict[str, Any]:
+    highlights = row["highlights"]
+    text = "\n".join(map(str, highlights)) if isinstance(highlights, list) else str(highlights)
+    article = str(row["article"]).strip()
+    return {"id": str(row.get("id", "")), "article": article, "highlights": "\n".join(sentences(text))}
 
 
 def sentences(text: str) -> list[str]:

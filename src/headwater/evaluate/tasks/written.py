@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from headwater.errors import DataError
 from headwater.evaluate.agreement import Bleu, exact_match, f1_against_people
+from headwater.evaluate.lines import json_lines
 from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Figure, Generated, Generation, Metric, Task, mean_figure
 from headwater.evaluate.reader import Reader
@@ -86,14 +87,7 @@ class NaturalQuestions(Task):
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
         """All questions but the last SHOTS, which stand before each."""
-        path = places["dev"]
-        try:
-            rows = [parse_json(line) for line in read_text(path).splitlines()]
-            pairs = [(str(row["question"]), [str(answer) for answer in row["answer"]]) for row in rows]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise DataError(
-                f"{path} has another format: {error!r}", expected="question and answer a line"
-            ) from None
+        pairs = json_lines(places["dev"], _question, "question and answer a line")
         shown = "".join(f"Q: {question}?\nA: {answers[0]}\n\n" for question, answers in pairs[-SHOTS:])
         return [
             Example(str(number), {"prompt": f"{shown}Q: {question}?\nA:", "answers": answers}, text=question)
@@ -191,6 +185,13 @@ def fitted(before: Sequence[int], last: Sequence[int], more: int, reader: Reader
         raise DataError(f"{more} tokens of answer do not fit a context of {reader.context}")
     kept = tuple(last[-room:])
     return (*before[: room - len(kept)], *kept)
+
+
+def _question(row: Mapping[str, Any]) -> tuple[str, list[str]]:
+    answers = [str(answer) for answer in row["answer"]]
+    if not answers:
+        raise ValueError("it has no answer")
+    return str(row["question"]), answers
 
 
 def first_sentence(text: str) -> str:
