@@ -422,13 +422,12 @@ def followed(prompt: Sequence[int], scores: Sequence[float], text: str, peer: Pe
     tokens: list[int] = []
     largest = 0.0
     steps = peer.likely(prompt)
-    likely = next(steps)
     for score in scores:
+        likely = steps.send(tokens[-1]) if tokens else next(steps)
         two = likely.topk(2)
         nearest = int((two.values - score).abs().argmin())
         largest = max(largest, abs(float(two.values[nearest]) - score))
         tokens.append(int(two.indices[nearest]))
-        likely = steps.send(tokens[-1])
     return largest if peer.text(tokens) == text else float("inf")
 
 
