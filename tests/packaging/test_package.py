@@ -1,0 +1,159 @@
+"""What is declared is what is there: files, imports, licences; and it installs as a stranger would install it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "headwater"
+# Modules of the standard library that Windows does not have.
+POSIX = {"fcntl", "grp", "posix", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty"}
+
+# Used where the user asks for it by name, and then said how to install it.
+BY_NAME = {"trafilatura"}
+
+
+def tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"tools_{name}", ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def settings() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def trees() -> Iterator[tuple[Path, ast.Module]]:
+    for path in PACKAGE.rglob("*.py"):
+        yield path, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(nodes: Iterator[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.split(".")[0]
+
+
+def test_every_file_beside_the_code_travels_with_it() -> None:
+    declared = tool("wheel").expected()
+    sources = {
+        source for extension in settings()["tool"]["setuptools"]["ext-modules"] for source in extension["sources"]
+    }
+    built = {".pyc", ".so", ".pyd"}
+    files = {path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in built}
+    left = {path.relative_to(PACKAGE.parent).as_posix() for path in files} - declared
+    assert {f"src/{name}" for name in left} <= sources
+    assert "headwater/py.typed" in declared
+
+
+def test_every_import_is_of_a_declared_package() -> None:
+    project = settings()["project"]
+    texts = [*project["dependencies"], *(t for extra in project["optional-dependencies"].values() for t in extra)]
+    licences = tool("licences")
+    declared = {licences.canonicalize_name(licences.Requirement(text).name) for text in texts}
+    owners = importlib.metadata.packages_distributions()
+    wrong = set()
+    for path, tree in trees():
+        for name in imports(ast.walk(tree)):
+            if name in sys.stdlib_module_names | BY_NAME | {"headwater"}:
+                continue
+            given_by = {licences.canonicalize_name(owner) for owner in owners.get(name, [name])}
+            if not given_by & declared:
+                wrong.add(f"{path.relative_to(PACKAGE)} imports {name}")
+    assert wrong == set()
+
+
+def test_no_module_needs_what_windows_does_not_have() -> None:
+    wrong = [path.name for path, tree in trees() if POSIX & set(imports(iter(tree.body)))]
+    assert wrong == []
+
+
+def test_no_copyleft_licence_comes_in_unnamed() -> None:
+    licences = tool("licences")
+    named = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")
+    section = named.split("## Licences that ask", 1)[1].split("\n## ", 1)[0]
+    for name in licences.installed("all"):
+        text = licences.licence(name)
+        assert text != licences.UNSAID, name
+        assert not licences.copyleft([text]) or f"- {name}:" in section, f"{name} is under {text}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", [None, "false"], ids=["with a compiler", "without one"])
+def test_the_wheel_holds_the_package_and_works_where_it_is_installed(tmp_path: Path, compiler: str | None) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(
+        ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "*.so", "*.egg-info", "__pycache__", "tests")
+    )
+    environment = {**os.environ, **({"CC": compiler} if compiler else {})}
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-build-isolation",
+        "--no-deps",
+        "-w",
+        tmp_path,
+        source,
+    ]
+    subprocess.run(build, check=True, env=environment, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert tool("wheel").faults(wheel, compiled=compiler is None and shutil.which("cc") is not None) == []
+
+    # Installed alone, over the packages that are here already: from anywhere, not beside the source.
+    site = tmp_path / "site"
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", site, wheel]
+    subprocess.run(install, check=True, capture_output=True)
+    program = (
+        "import headwater, headwater.tokenizer.compiled as compiled\n"
+        "tokenizer = headwater.Tokenizer.train(['a b a b'], vocab_size=258)\n"
+        "print(headwater.__file__, tokenizer.decode(tokenizer.encode('a_b')), compiled.load() is not None)\n"
+    )
+    environment["PYTHONPATH"] = str(site)
+    run = subprocess.run(
+        [sys.executable, "-c", program], check=True, env=environment, cwd=tmp_path, capture_output=True, text=True
+    )
+    where, text, found = (
+        run.stdout.strip().split(" ", 1)[0],
+        run.stdout.split(" ", 1)[1][:3],
+        run.stdout.split()[-1],
+    )
+    assert Path(where).is_relative_to(site)
+    assert text == "a b"
+    assert found == str(compiler is None)
+
+
+@pytest.mark.slow
+def test_a_users_type_checker_sees_the_types(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import headwater as hw\nreveal_type(hw.Tokenizer.load('gpt2').encode('a'))\nhw.load(3)\n",
+        encoding="utf-8",
+    )
+    environment = {**os.environ, "MYPYPATH": str(ROOT / "src")}
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--follow-imports", "silent", "--cache-dir", tmp_path / "cache", program],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert 'Revealed type is "list[int]"' in checked.stdout.replace("builtins.", "")
+    assert 'Argument 1 to "load" has incompatible type "int"' in checked.stdout

@@ -1,0 +1,63 @@
+"""What a wheel holds, held against the package: nothing missing, nothing else.
+
+python tools/wheel.py dist                the wheels in a folder: listed, and checked
+python tools/wheel.py --compiled dist     the compiled half of the tokenizer must be among it
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+import zipfile
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src"
+COMPILED = "headwater/tokenizer/_training"
+
+
+def expected() -> set[str]:
+    """Every module of the package, and the files that `package-data` names."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["setuptools"]["package-data"]["headwater"]
+    package = SOURCE / "headwater"
+    files = {path for pattern in ("**/*.py", *patterns) for path in package.glob(pattern) if path.is_file()}
+    return {path.relative_to(SOURCE).as_posix() for path in files}
+
+
+def faults(wheel: Path, *, compiled: bool) -> list[str]:
+    """What is wrong with a wheel, a sentence each."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    extensions = {name for name in names if name.startswith(COMPILED)}
+    about = {name for name in names if PurePosixPath(name).parts[0].endswith(".dist-info")}
+    held = names - extensions - about
+    wanted = expected()
+    found = [f"{wheel.name} lacks {name}" for name in sorted(wanted - held)]
+    found += [f"{wheel.name} holds {name}, which is no part of the package" for name in sorted(held - wanted)]
+    if compiled and len(extensions) != 1:
+        found.append(f"{wheel.name} lacks the compiled half of the tokenizer, {COMPILED}")
+    if not any(name.endswith("licenses/LICENSE") for name in about):
+        found.append(f"{wheel.name} lacks the licence")
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """List and check the wheels in the folders given; returns the exit status."""
+    compiled = "--compiled" in arguments
+    folders = [Path(argument) for argument in arguments if argument != "--compiled"]
+    wheels = [wheel for folder in folders for wheel in sorted(folder.glob("*.whl"))]
+    if not wheels:
+        print("no wheel there", file=sys.stderr)
+        return 2
+    wrong = []
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            print(wheel.name, *(f"  {i.file_size:>9,} {i.filename}" for i in archive.infolist()), sep="\n")
+        wrong += faults(wheel, compiled=compiled)
+    print(*wrong, sep="\n", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
