@@ -29,6 +29,7 @@ def test_lengths_sources_and_vocabulary(make_corpus: MakeCorpus) -> None:
     assert found["counts"]["source"] == {"distinct": 3, "top": [["s0", 67], ["s1", 67], ["s2", 66]]}
     assert found["vocabulary"][-1] == [sum(2 * (i + 1) for i in range(200)), 2]
     assert "webtext" not in found
+    assert found["lengths"] == [[8, 1], [16, 2], [32, 4], [64, 8], [128, 16], [256, 32], [512, 64], [1024, 73]]
 
 
 def test_an_empty_corpus_has_no_figures(make_corpus: MakeCorpus) -> None:
@@ -48,7 +49,9 @@ def test_domains_beside_webtext(data: Path, make_corpus: MakeCorpus) -> None:
     assert found["webtext"]["missing"][:2] == ["google", "archive"]
     rows = [line.split() for line in (data / "webtext-pipeline" / "domains.txt").read_text().splitlines()]
     same = compare_domains(Counter({row[1]: int(row[0]) for row in rows if len(row) == 2}))
-    assert same == {"shared": 999, "rank_correlation": 1.0, "missing": []}
+    assert same is not None
+    assert (same["shared"], same["rank_correlation"], same["missing"]) == (999, 1.0, [])
+    assert same["published"][0] == ["google", 1542261, 1542261]
 
 
 @settings(deadline=None)

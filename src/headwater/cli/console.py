@@ -145,7 +145,8 @@ def figure_texts(figures: dict[str, float]) -> list[str]:
         if name.endswith("_per_second"):
             texts.append(f"{value:,.0f} {name.removesuffix('_per_second')}/s")
         else:
-            texts.append(f"{name.replace('_', ' ')} {value:.4g}")
+            shown = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+            texts.append(f"{name.replace('_', ' ')} {shown}")
     return texts
 
 

@@ -18,7 +18,7 @@ def report(
         list[Path],
         typer.Argument(
             metavar="DIR…",
-            help="Runs, results, samples, fine-tuned models; or a folder that holds such folders.",
+            help="Corpora, runs, results, samples, fine-tuned models; or a folder that holds such folders.",
             show_default=False,
         ),
     ],
@@ -27,7 +27,8 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write one HTML page about runs and results that opens anywhere without a network."""
+    from headwater.corpus.statistics import statistics
     from headwater.report import report as write
 
-    write(folders, out, title=title, progress=terminal_progress())
+    write(folders, out, title=title, measure=statistics, progress=terminal_progress())
     emit({"out": str(out)}, as_json=as_json, text=f"{out}: open it in any browser")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater import errors
+from headwater.corpus.arrays import save_array
 from headwater.corpus.duplicates import FINGERPRINT_BYTES, text_fingerprint
 from headwater.corpus.folder import Document, write_documents
 from headwater.corpus.recipes import BuildConfig, make_steps
@@ -32,6 +33,7 @@ from headwater.storage import read_json, read_sealed, sha256_of, write_json, wri
 ATTEMPTS = 3
 ACCOUNT, FINGERPRINTS, KEYS = "account.json", "fingerprints.npy", "keys.npy"
 _PLAN, _ERROR = "plan.json", "error.json"
+Seen = Callable[[Funnel], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,8 @@ class Plan:
         return [number for number in range(len(self.tasks)) if not self.part(number).is_dir()]
 
 
-def run_task(plan: Plan, number: int, seen: Callable[[int], None] = lambda count: None) -> None:
-    """Do one task, unless it is done; `seen` is told how many documents were kept so far."""
+def run_task(plan: Plan, number: int, seen: Seen = lambda funnel: None) -> None:
+    """Do one task, unless it is done; `seen` is shown its funnel on the way."""
     part = plan.part(number)
     if part.is_dir():
         return
@@ -94,32 +96,32 @@ def run_task(plan: Plan, number: int, seen: Callable[[int], None] = lambda count
         shutil.rmtree(work, ignore_errors=True)
 
 
-def run_tasks(plan: Plan, workers: int, done: Callable[[int], None]) -> None:
-    """Do all missing tasks with so many processes; `done` is told the number of documents kept so far.
+def run_tasks(plan: Plan, workers: int, seen: Seen) -> None:
+    """Do all missing tasks with so many processes; `seen` is shown the funnel of all that is done so far.
 
     Raises what a task raised, StorageError for a task whose worker died ATTEMPTS times.
     """
     missing = plan.missing()
     if workers == 1 or len(missing) <= 1:
-        kept = 0
+        total = Funnel()
         for number in missing:
-            begun = kept
-            run_task(plan, number, lambda count, begun=begun: done(begun + count))  # type: ignore[misc]
-            kept += _kept(plan.part(number))
+            run_task(plan, number, lambda funnel, before=total: seen(before.joined(funnel)))  # type: ignore[misc]
+            total = total.joined(_funnel(plan.part(number)))
+            seen(total)
         return
-    _Workers(plan, missing, done).run(min(workers, len(missing)))
+    _Workers(plan, missing, seen).run(min(workers, len(missing)))
 
 
 class _Workers:
     """Processes that ask for tasks until none is left."""
 
-    def __init__(self, plan: Plan, missing: list[int], done: Callable[[int], None]) -> None:
-        self._plan, self._done = plan, done
+    def __init__(self, plan: Plan, missing: list[int], seen: Seen) -> None:
+        self._plan, self._seen = plan, seen
         self._tasks: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
         for number in missing:
             self._tasks.put((number, 1))
         self._left = len(missing)
-        self._kept = 0
+        self._total = Funnel()
         self._failure: HeadwaterError | None = None
         self._lock = threading.Lock()
         self._processes: set[subprocess.Popen[str]] = set()
@@ -161,8 +163,8 @@ class _Workers:
                     self._failure = self._failure or _error(reply["error"])
                 else:
                     self._left -= 1
-                    self._kept += reply["kept"]
-                    self._done(self._kept)
+                    self._total.add(Funnel.from_dict(reply["funnel"]))
+                    self._seen(self._total)
         if process is not None:
             _end(process)
 
@@ -224,7 +226,7 @@ def _error(described: dict[str, str]) -> HeadwaterError:
     return error
 
 
-def _fill_part(work: Path, config: BuildConfig, task: Task, seen: Callable[[int], None]) -> None:
+def _fill_part(work: Path, config: BuildConfig, task: Task, seen: Seen) -> None:
     import numpy as np
 
     account, funnel = Account(), Funnel()
@@ -242,15 +244,15 @@ def _fill_part(work: Path, config: BuildConfig, task: Task, seen: Callable[[int]
             if hasher is not None:
                 keys.append(hasher.keys(document.text))
             if len(fingerprints) % 100 == 0:
-                seen(len(fingerprints))
+                seen(funnel)
             yield document
 
     write_documents(kept(), work)
     joined = np.frombuffer(b"".join(fingerprints), ">u8").reshape(-1, FINGERPRINT_BYTES // 8)
-    np.save(work / FINGERPRINTS, joined, allow_pickle=False)
+    save_array(work / FINGERPRINTS, joined)
     if hasher is not None:
         stacked = np.stack(keys) if keys else np.empty((0, hasher.bands), np.uint64)
-        np.save(work / KEYS, stacked, allow_pickle=False)
+        save_array(work / KEYS, stacked)
     funnel.notes += account.notes
     found = {"funnel": funnel.to_dict(), "aside": account.aside, "details": account.details}
     files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}
@@ -266,9 +268,8 @@ def _is_whole(part: Path) -> bool:
     return all((part / name).is_file() and sha256_of(part / name) == found for name, found in files.items())
 
 
-def _kept(part: Path) -> int:
-    kept: int = read_sealed(part / ACCOUNT)["funnel"]["kept"]["documents"]
-    return kept
+def _funnel(part: Path) -> Funnel:
+    return Funnel.from_dict(read_sealed(part / ACCOUNT)["funnel"])
 
 
 def save_error(plan: Plan, error: HeadwaterError) -> None:
@@ -321,7 +322,7 @@ def _serve(folder: Path) -> None:
         number = int(line)
         try:
             run_task(plan, number)
-            reply: dict[str, Any] = {"kept": _kept(plan.part(number))}
+            reply: dict[str, Any] = {"funnel": _funnel(plan.part(number)).to_dict()}
         except HeadwaterError as error:
             reply = {"error": _described(error)}
         answers.write(json.dumps(reply) + "\n")

@@ -95,7 +95,7 @@ def _carry_out(
 
                 run_on_ray(plan, workers, address)
             else:
-                run_tasks(plan, workers, progress.advance)
+                run_tasks(plan, workers, lambda f: progress.advance(f.kept.documents, **f.figures()))
         with stage.write() as work:
             kept = _assemble(plan, work, sources)
     except StorageError:

@@ -22,10 +22,11 @@ def statistics(corpus: Path, top: int = TOP) -> dict[str, Any]:
     """Documents, bytes, characters, lengths, vocabulary growth, and the commonest languages, sources, labels.
 
     Keys: documents, bytes (UTF-8, of text), characters, characters_per_document (minimum, percentiles as
-    "p50", maximum, mean), vocabulary ([[words read, distinct words], …], words by white space in lower case,
-    at each doubling and at the end), counts (column or "domain" -> {"distinct": int | None where beyond
-    counting, "top": [[value, documents], …]}; empty values are not counted) and, for documents with addresses,
-    webtext: how the domains compare with the list that OpenAI published (`compare_domains`).
+    "p50", maximum, mean), lengths ([[least characters, documents], …], each bound twice the one before),
+    vocabulary ([[words read, distinct words], …], words by white space in lower case, at each doubling and at
+    the end), counts (column or "domain" -> {"distinct": int | None where beyond counting, "top": [[value,
+    documents], …]}; empty values are not counted) and, for documents with addresses, webtext: how the domains
+    compare with the list that OpenAI published (`compare_domains`).
     """
     import numpy
     import pyarrow.compute
@@ -56,6 +57,7 @@ def statistics(corpus: Path, top: int = TOP) -> dict[str, Any]:
         "bytes": total_bytes,
         "characters": int(every.sum()),
         "characters_per_document": _distribution(every),
+        "lengths": _histogram(every),
         "vocabulary": vocabulary.growth(),
         "counts": {name: _summary(counter, top) for name, counter in counters.items() if counter != {}},
     }
@@ -67,7 +69,8 @@ def compare_domains(domains: Counter[str], top: int = TOP) -> dict[str, Any] | N
     """The domains of a corpus beside the thousand commonest of WebText (OpenAI's domains.txt), or None without it.
 
     Keys: shared (domains of the list that the corpus has), rank_correlation (Spearman's, over these; None below
-    three), missing (the list's first ones that the corpus lacks).
+    three), missing (the list's first ones that the corpus lacks), published ([[domain, documents in WebText,
+    documents here], …], the list's first ones).
     """
     try:
         lines = find("webtext/domains.txt").read_text(encoding="utf-8").splitlines()
@@ -80,7 +83,8 @@ def compare_domains(domains: Counter[str], top: int = TOP) -> dict[str, Any] | N
     if len(shared) > 2:
         correlation = _spearman([published[name] for name in shared], [domains[name] for name in shared])
     missing = [name for name in published if name not in domains][:top]
-    return {"shared": len(shared), "rank_correlation": correlation, "missing": missing}
+    first = [[name, count, domains[name]] for name, count in list(published.items())[:top]]
+    return {"shared": len(shared), "rank_correlation": correlation, "missing": missing, "published": first}
 
 
 class _Vocabulary:
@@ -143,6 +147,18 @@ def _distribution(lengths: Any) -> dict[str, float]:
         "maximum": int(lengths.max()),
         "mean": round(float(lengths.mean()), 1),
     }
+
+
+def _histogram(lengths: Any) -> list[list[int]]:
+    """[[least characters, documents], …] for lengths from each power of two to the next, 0 with 1."""
+    import numpy
+
+    if not len(lengths):
+        return []
+    powers = numpy.log2(numpy.maximum(lengths, 1)).astype(int)
+    counts = numpy.bincount(powers)
+    first = int(powers.min())
+    return [[2**power, int(counts[power])] for power in range(first, len(counts))]
 
 
 def _summary(counter: Counter[str] | None, top: int) -> dict[str, Any]:

@@ -68,6 +68,24 @@ class Funnel:
                 mine.examples = [*mine.examples, *theirs.examples][:EXAMPLES]
         self.notes += other.notes
 
+    def joined(self, other: Funnel) -> Funnel:
+        """A third one: what both counted."""
+        both = Funnel()
+        both.add(self)
+        both.add(other)
+        return both
+
+    def figures(self, rules: int = 3) -> dict[str, int]:
+        """What a display shows: documents and bytes read and kept, and the rules that removed most."""
+        counts = [(r.documents, step, name) for step, found in self.removed.items() for name, r in found.items()]
+        most = [(f"− {step}: {name}", count) for count, step, name in sorted(counts, reverse=True)]
+        return {
+            "of": self.read.documents,
+            "MB read": self.read.bytes // 10**6,
+            "MB kept": self.kept.bytes // 10**6,
+            **dict(most[:rules]),
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values: read and kept {documents, bytes}, removed {step: {rule: {…, examples}}}, notes."""
         removed = {

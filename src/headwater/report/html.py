@@ -15,6 +15,7 @@ from headwater.errors import ResourceError
 from headwater.progress import SILENT, Progress
 from headwater.report.claims import anchor
 from headwater.report.content import Bar, Content, Run, Score, read_content
+from headwater.report.corpus import Corpus, Measure, read_corpora
 from headwater.report.plots import Series, interval_mark, line_chart
 from headwater.storage import write_text
 
@@ -31,21 +32,28 @@ class Headline:
 
 
 def report(
-    folders: Sequence[Path], out_file: Path, *, title: str = "Headwater report", progress: Progress = SILENT
+    folders: Sequence[Path],
+    out_file: Path,
+    *,
+    title: str = "Headwater report",
+    measure: Measure | None = None,
+    progress: Progress = SILENT,
 ) -> Path:
     """Write one HTML file about `folders`; a folder that is none of Headwater's stands for those inside it.
+
+    Corpora are shown where `measure`, a function from a corpus to its figures, is given.
 
     Raises FolderError for a missing or damaged folder, ResourceError where Jinja2 is not installed.
     """
     progress.start("report")
     content = read_content(folders)
-    page = render(content, title)
+    page = render(content, title, read_corpora(folders, measure) if measure else ())
     write_text(out_file, page)
     progress.finish(f"{out_file}, {len(page.encode()) / 1e3:.0f} kB")
     return out_file
 
 
-def render(content: Content, title: str) -> str:
+def render(content: Content, title: str, corpora: Sequence[Corpus] = ()) -> str:
     """The page as text."""
     try:
         import jinja2
@@ -72,6 +80,7 @@ def render(content: Content, title: str) -> str:
         followed=followed_series(content.runs),
         followed_chart=_safe(line_chart(followed_series(content.runs), "tokens read", "score")),
         sizes=published_sizes(content.scores),
+        corpora=corpora,
     )
 
 

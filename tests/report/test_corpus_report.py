@@ -1,0 +1,49 @@
+"""A corpus on the page: its funnel, each rule with examples, and how it is made up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("jinja2")
+
+from headwater.corpus.pipeline import build
+from headwater.corpus.recipes import BuildConfig
+from headwater.corpus.statistics import statistics
+from headwater.report import report
+from headwater.report.corpus import read_corpora
+
+
+def write_corpus(folder: Path) -> Path:
+    texts = [" ".join(f"river{day}stone{place}" for place in range(50 + 9 * day)) for day in range(9)]
+    rows = [{"text": text, "url": f"http://www.nytimes.com/{day}"} for day, text in enumerate(texts)]
+    rows += [rows[0], {"text": "<b>short & sweet</b>"}, {"text": f"{texts[8]} And more of the same."}]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    build([folder / "rows.jsonl"], folder / "corpus", BuildConfig(minimum_characters=50, near_duplicates=True))
+    return folder / "corpus"
+
+
+def test_a_corpus_is_shown_with_what_was_removed(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path)
+    [shown] = read_corpora([tmp_path], statistics)
+    assert [(stage.name, stage.documents) for stage in shown.stages] == [
+        ("read", 12),
+        ("after length", 11),
+        ("after duplicates", 9),
+    ]
+    assert [(rule.name, rule.documents) for rule in shown.rules] == [
+        ("length: short", 1),
+        ("duplicates: exact", 1),
+        ("duplicates: near", 1),
+    ]
+    assert shown.domains == [("nytimes", 9)]
+    assert sum(size.documents for size in shown.lengths) == 9
+    report([corpus], tmp_path / "report.html", measure=statistics)
+    page = (tmp_path / "report.html").read_text()
+    assert "&lt;b&gt;short &amp; sweet" in page
+    assert "<b>short" not in page
+    assert "duplicates: near" in page
+    report([corpus], tmp_path / "plain.html")
+    assert "The funnel" not in (tmp_path / "plain.html").read_text()
