@@ -1,1 +1,1 @@
-headwater pretrain --preset gpt2-micro --tokens tokens --out run --set epochs=4 --dry-run
+headwater pretrain recipes/gpt2-micro.toml --tokens tokens --out run --set epochs=8 --dry-run

@@ -82,7 +82,7 @@ JOURNEYS = {
             "own-text/use.py",
             "own-text/quickstart.sh",
         ),
-        {"--vocab-size 4096": "--vocab-size 400", " --set epochs=4": "", "--minutes 20": "--minutes 0.02"},
+        {"--vocab-size 4096": "--vocab-size 400", " --set epochs=8": "", "--minutes 20": "--minutes 0.02"},
     ),
     "own-labels": Journey(
         (
