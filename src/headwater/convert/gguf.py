@@ -7,6 +7,7 @@ scale; a matrix whose rows are no multiple of 32 stays in f16.
 
 from __future__ import annotations
 
+import errno
 import filecmp
 import os
 from pathlib import Path
@@ -83,6 +84,7 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
             writer.write_kv_data_to_file()
             writer.write_tensors_to_file()
             writer.close()
+            _check_whole(gguf, temporary)
             if path.exists() and not filecmp.cmp(path, temporary, shallow=False):
                 raise FolderError(
                     f"{path} already holds something else", repair="Choose another destination, or remove it first"
@@ -90,6 +92,18 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _check_whole(gguf: Any, path: Path) -> None:
+    """Raise OSError where a full disk left the end of the file out, of which numpy says nothing."""
+    try:
+        reader = gguf.GGUFReader(path)
+        end = max(int(tensor.data_offset) + int(tensor.n_bytes) for tensor in reader.tensors)
+        expected = end + -end % int(reader.alignment)
+    except (ValueError, IndexError):
+        expected = -1
+    if path.stat().st_size != expected:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _add_tokenizer(writer: Any, tokenizer: Tokenizer, rows: int) -> None:

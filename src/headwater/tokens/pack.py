@@ -18,6 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from headwater.corpus.arrays import save_array
 from headwater.corpus.folder import measure
 from headwater.corpus.split import Part, check_fraction, split
 from headwater.errors import DataError, MismatchError
@@ -246,7 +247,7 @@ class ShardWriter:
             self._handle.close()
             self._handle = None
         name = f"documents-{self.part}-{self._index:05d}.npy"
-        np.save(self.folder / name, starts.astype(np.int64), allow_pickle=False)
+        save_array(self.folder / name, starts.astype(np.int64))
 
 
 def _write_header(handle: IO[bytes], dtype: type[np.generic], length: int) -> None:
