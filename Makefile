@@ -33,12 +33,14 @@ check: .venv/.ready-dev
 	$(BIN)/mypy
 	$(BIN)/python tools/tree.py --check README.md README.ko.md
 	$(BIN)/python tools/examples.py --check
+	$(BIN)/python tools/architecture.py --check
 
 format: .venv/.ready-dev
 	$(BIN)/ruff format src tests benchmarks examples tools
 	$(BIN)/ruff check --fix src tests benchmarks examples tools
 	$(BIN)/python tools/tree.py --write README.md README.ko.md
 	$(BIN)/python tools/examples.py --write
+	$(BIN)/python tools/architecture.py --write
 
 docs: .venv/.ready-docs
 	$(BIN)/python tools/pages.py build/pages

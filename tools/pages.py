@@ -33,8 +33,8 @@ NAVIGATION = {
         *("corpus", "tokenizers", "pretraining", "evaluation", "serving", "scaling", "troubleshooting"),
         "results/index",
     ),
-    "Reference": ("commands/index", "calls/index", "formats", "guarantees"),
-    "Extending": ("extending/task", "extending/step", "extending/preset"),
+    "Reference": ("commands/index", "calls/index", "formats", "guarantees", "licences"),
+    "Extending": ("architecture", "extending/task", "extending/step", "extending/preset"),
 }
 SOURCE = re.compile(r"^<!-- source (\S+)((?: \S+)+) -->$", re.M)
 
