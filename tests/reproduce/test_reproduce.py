@@ -125,6 +125,17 @@ def test_a_scale_that_does_not_fit_says_so_first(
     assert not (tmp_path / "out").exists()
 
 
+def test_the_papers_own_scale_is_refused_with_its_cost(tmp_path: Path, texts: Path) -> None:
+    # Six operations a weight and token, a million updates of 64 x 512 tokens, Transformer and LSTM: some 3e19.
+    with pytest.raises(ResourceError, match=r"floating-point operations over [\d,]{13,} tokens .* GPU-days"):
+        reproduce(["all"], load_scale("paper"), texts, tmp_path / "out")
+
+
+def test_a_scale_without_a_text_leaves_its_experiments_out(tmp_path: Path, scale: Scale, texts: Path) -> None:
+    with pytest.raises(DataError, match="'books' in the scale"):
+        reproduce(["gpt1_perplexity"], scale.model_copy(update={"texts": {}}), texts, tmp_path / "out")
+
+
 def test_the_command_lists_and_runs(
     done: Path, tmp_path: Path, texts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -133,9 +133,11 @@ class Experiment:
 
     def missing(self, scale: Scale, data: Path) -> list[str]:
         """What it needs and `data` does not have, each as `SNLI (finetune/snli/dev.tsv)`."""
-        texts = [
+        texts = [f"a text {text!r} in the scale" for text in self.texts if text not in scale.texts]
+        texts += [
             f"the text {text} ({source})"
             for text in self.texts
+            if text in scale.texts
             for source in scale.texts[text].sources
             if not (data / source).exists()
         ]

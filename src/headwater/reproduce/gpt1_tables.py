@@ -51,7 +51,7 @@ def run(laboratory: Laboratory) -> Findings:
     there, missing = sets_there(laboratory)
     seeds = laboratory.scale.seeds
     scores = {name: [fine_tune(laboratory, name, FULL, seed) for seed in seeds] for name in there}
-    rows = [row for name in there for row in score_rows(name, scores[name])]
+    rows = [row for name in there for row in score_rows(scores[name])]
     text = laboratory.scale.models["gpt1"].text
     overlap = laboratory.overlap(text, {name: sample_set(laboratory, name) for name in there}, test_texts)
     rows += [
@@ -76,11 +76,11 @@ def run(laboratory: Laboratory) -> Findings:
     )
 
 
-def score_rows(setting: str, seeds: Sequence[Sequence[Score]]) -> list[Row]:
+def score_rows(seeds: Sequence[Sequence[Score]]) -> list[Row]:
     """One row for each part that a set is measured on, over seeds."""
     return [
         Row(
-            setting=score.task if setting == score.task or setting in score.task else f"{setting}: {score.task}",
+            setting=score.task,
             measure=score.metric,
             values=[one[index].value for one in seeds],
             published=None if score.published is None else round(score.published, 4),

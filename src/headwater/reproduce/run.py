@@ -45,6 +45,8 @@ def reproduce(
     where another run is in `out`, DataError where none of the experiments has its data.
     """
     chosen = choose(names)
+    if not scale.run:
+        check_machine(scale, list(scale.models))
     left_out = {}
     for experiment in chosen:
         missing = experiment.missing(scale, data)
