@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
+import examples
+import pages
 import pytest
 
 import headwater
 from headwater.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
-
-
-def tool(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"tools_{name}", ROOT / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-examples, pages = tool("examples"), tool("pages")
 
 
 @pytest.mark.parametrize("path", examples.pages(), ids=lambda path: str(path.relative_to(ROOT)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from pathlib import Path
 from types import ModuleType
 
@@ -13,19 +13,12 @@ from headwater.model.config import preset
 from headwater.model.folder import save_model
 from headwater.tokenizer import Tokenizer
 
-TOOL = Path(__file__).parents[2] / "tools" / "verify_evaluation.py"
-
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
     pytest.importorskip("transformers")
     pytest.importorskip("yaml")
-    spec = importlib.util.spec_from_file_location("verify_evaluation", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("verify_evaluation")
 
 
 @pytest.mark.slow

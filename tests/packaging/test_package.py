@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -12,10 +11,13 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import licences
 import pytest
+import wheels
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "headwater"
@@ -24,15 +26,6 @@ POSIX = {"fcntl", "grp", "posix", "pty", "pwd", "readline", "resource", "syslog"
 
 # Used where the user asks for it by name, and then said how to install it.
 BY_NAME = {"trafilatura"}
-
-
-def tool(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"tools_{name}", ROOT / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def settings() -> dict[str, Any]:
@@ -53,7 +46,7 @@ def imports(nodes: Iterator[ast.AST]) -> Iterator[str]:
 
 
 def test_every_file_beside_the_code_travels_with_it() -> None:
-    declared = tool("wheel").expected()
+    declared = wheels.expected()
     sources = {
         source for extension in settings()["tool"]["setuptools"]["ext-modules"] for source in extension["sources"]
     }
@@ -67,15 +60,14 @@ def test_every_file_beside_the_code_travels_with_it() -> None:
 def test_every_import_is_of_a_declared_package() -> None:
     project = settings()["project"]
     texts = [*project["dependencies"], *(t for extra in project["optional-dependencies"].values() for t in extra)]
-    licences = tool("licences")
-    declared = {licences.canonicalize_name(licences.Requirement(text).name) for text in texts}
+    declared = {canonicalize_name(Requirement(text).name) for text in texts}
     owners = importlib.metadata.packages_distributions()
     wrong = set()
     for path, tree in trees():
         for name in imports(ast.walk(tree)):
             if name in sys.stdlib_module_names | BY_NAME | {"headwater"}:
                 continue
-            given_by = {licences.canonicalize_name(owner) for owner in owners.get(name, [name])}
+            given_by = {canonicalize_name(owner) for owner in owners.get(name, [name])}
             if not given_by & declared:
                 wrong.add(f"{path.relative_to(PACKAGE)} imports {name}")
     assert wrong == set()
@@ -87,7 +79,6 @@ def test_no_module_needs_what_windows_does_not_have() -> None:
 
 
 def test_no_copyleft_licence_comes_in_unnamed() -> None:
-    licences = tool("licences")
     named = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")
     section = named.split("## Licences that ask", 1)[1].split("\n## ", 1)[0]
     for name in licences.installed("all"):
@@ -118,7 +109,7 @@ def test_the_wheel_holds_the_package_and_works_where_it_is_installed(tmp_path: P
     ]
     subprocess.run(build, check=True, env=environment, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
-    assert tool("wheel").faults(wheel, compiled=compiler is None and shutil.which("cc") is not None) == []
+    assert wheels.faults(wheel, compiled=compiler is None and shutil.which("cc") is not None) == []
 
     # Installed alone, over the packages that are here already: from anywhere, not beside the source.
     site = tmp_path / "site"

@@ -1,7 +1,7 @@
 """What a wheel holds, held against the package: nothing missing, nothing else.
 
-python tools/wheel.py dist                the wheels in a folder: listed, and checked
-python tools/wheel.py --compiled dist     the compiled half of the tokenizer must be among it
+python tools/wheels.py dist                the wheels in a folder: listed, and checked
+python tools/wheels.py --compiled dist     the compiled half of the tokenizer must be among it
 """
 
 from __future__ import annotations
