@@ -10,22 +10,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from headwater import provenance, shipped
-from headwater.errors import FolderError
+from headwater.errors import FolderError, UsageError
 from headwater.finetune.batches import inference_batches
 from headwater.finetune.examples import Columns, Labels, Raw
 from headwater.finetune.head import TaskModel
 from headwater.finetune.inputs import TASKS, Encoded, Example, Task, encode
 from headwater.model.folder import load_model, save_model
+from headwater.model.weights import check_finite
 from headwater.storage import read_json, write_json
 from headwater.tokenizer import Tokenizer
 
+Meaning = TypeVar("Meaning", Labels, Columns)
 TASK_FILE, HEAD_FILE = "task.json", "head.safetensors"
 # Rows that are tokenized, sorted by length and predicted together: memory stays the same for any number of rows.
 _WINDOW = 2_048
@@ -116,6 +118,7 @@ class FineTuned:
         cls, folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> FineTuned:
         """Open a folder that `save` or `headwater finetune` wrote; raises FolderError for any other."""
+        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         if not (folder / TASK_FILE).is_file():
@@ -131,18 +134,33 @@ class FineTuned:
         described = read_json(folder / TASK_FILE)
         if not isinstance(described, dict) or described.get("task") not in TASKS:
             raise FolderError(f"{folder / TASK_FILE} names no task", expected=", ".join(TASKS))
-        labels = Labels.build(described["labels"], source=str(folder / TASK_FILE))
-        columns = Columns.build(described["columns"], source=str(folder / TASK_FILE))
+        lacking = [key for key in ("labels", "columns", "classifier_dropout") if key not in described]
+        if lacking or not isinstance(described["classifier_dropout"], int | float):
+            raise FolderError(f"{folder / TASK_FILE} lacks {lacking[0] if lacking else 'a number as dropout'}")
+        labels = _build(Labels, described["labels"], folder)
+        columns = _build(Columns, described["columns"], folder)
+        if not labels.outputs:
+            raise FolderError(f"{folder / TASK_FILE} names no {labels.target}", expected="what the outputs mean")
         language_model = load_model(folder, dtype=dtype, device=device)
         model = TaskModel(
             language_model, described["task"], labels.outputs, dropout=float(described["classifier_dropout"])
         )
         try:
             model.head.load_state_dict(load_file(folder / HEAD_FILE))
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, SafetensorError) as error:
             raise FolderError(f"{folder / HEAD_FILE} is missing or damaged: {error}") from None
+        for name, parameter in model.head.named_parameters():
+            check_finite(name, folder / HEAD_FILE, parameter.detach())
         model.head.to(device)
         return cls(model.eval(), Tokenizer.load(folder), described["task"], labels, columns)
+
+
+def _build(kind: type[Meaning], described: Any, folder: Path) -> Meaning:
+    """A table of task.json; raises FolderError, not the UsageError of an option, where it is no such table."""
+    try:
+        return kind.build(described, source=str(folder / TASK_FILE))
+    except (UsageError, TypeError, ValueError) as error:
+        raise FolderError(f"{folder / TASK_FILE} is damaged: {error}") from None
 
 
 def predict_probabilities(model: TaskModel, encoded: Encoded, labels: Labels) -> npt.NDArray[np.float32]:
