@@ -55,12 +55,22 @@ def main() -> int:
         (out / folder).mkdir()
         for name, text in pages.items():
             (out / folder / f"{name}.md").write_text(text, encoding="utf-8")
-    if not (out / "results" / "index.md").is_file():
-        names = sorted(path.stem for path in (out / "results").glob("*.md"))
-        (out / "results").mkdir(exist_ok=True)
-        intro = "What `headwater reproduce` wrote." if names else "None are here yet: `docs/results/` is empty."
-        (out / "results" / "index.md").write_text(_index("Results", intro, names), encoding="utf-8")
+    add_results(out / "results")
     return 0
+
+
+def add_results(folder: Path) -> None:
+    """Make what stands in `docs/results/` reachable, whatever its pages are called; or say that nothing does."""
+    folder.mkdir(exist_ok=True)
+    index = folder / "index.md"
+    names = sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.md") if path != index)
+    if index.is_file():
+        hidden = "\n".join(names)
+        with index.open("a", encoding="utf-8") as page:
+            page.write(f"\n```{{toctree}}\n:hidden:\n\n{hidden}\n```\n" if names else "")
+        return
+    intro = "What `headwater reproduce` wrote." if names else "None are here yet: `docs/results/` is empty."
+    index.write_text(_index("Results", intro, names), encoding="utf-8")
 
 
 def _index(title: str, intro: str, names: list[str]) -> str:
