@@ -313,6 +313,7 @@ def test_the_checksum_of_the_standards_example_and_of_much_data() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 255), st.integers(1, 90)), max_size=20))
+@settings(deadline=None)
 def test_snappy_reads_back(runs: list[tuple[int, int]]) -> None:
     block = b"".join(bytes([value]) * count for value, count in runs)
     assert decompress(snappy(block)) == block
