@@ -195,6 +195,7 @@ JOURNEYS = {
 # A fresh installation has a job of its own in continuous integration, and the README's is the Makefile's.
 ELSEWHERE = {
     "install/install.sh",
+    "install/activate.sh",
     "serving/serve_two.sh",  # both halves stand in other journeys
     "serving/client.py",  # tests/serve
     "serving/curl.sh",

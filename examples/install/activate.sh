@@ -1,0 +1,2 @@
+. .venv/bin/activate
+headwater --version
