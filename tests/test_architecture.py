@@ -12,6 +12,7 @@ FLOORS = [
     {"errors"},
     {"storage", "config", "progress", "lock"},
     {"provenance", "resources", "shipped"},
+    {"compilation"},
     {"model", "tokenizer", "corpus", "report"},
     {"train", "tokens", "inference", "convert"},
     {"language_model", "pretrain", "finetune"},

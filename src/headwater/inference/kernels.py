@@ -7,23 +7,14 @@ and everything runs in torch: slower, with the same guarantees.
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
-from headwater.errors import StorageError
-from headwater.resources import cache_folder
-from headwater.storage import atomic_write, read_bytes
+from headwater.compilation import compiled
 
 _SOURCE = Path(__file__).with_name("kernels.c")
-_OPTIONS = ["-O3", "-march=native", "-ffp-contract=off", "-pthread", "-shared", "-fPIC", "-std=gnu11"]
-_NEEDED = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16"}
-_COMPILE_SECONDS = 120
+_OPTIONS = ("-ffp-contract=off", "-pthread")
+_NEEDED = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16"})
 
 
 class Matrix(ctypes.Structure):
@@ -72,16 +63,8 @@ class Model(ctypes.Structure):
 @cache
 def library() -> ctypes.CDLL | None:
     """The kernels, or None where they cannot be had."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return None
-    processor = _processor()
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if not set(processor.split()) >= _NEEDED or compiler is None:
-        return None
-    try:
-        path = _built(compiler, processor)
-        loaded = ctypes.CDLL(str(path))
-    except (OSError, StorageError, subprocess.SubprocessError):
+    loaded = compiled(_SOURCE, _OPTIONS, _NEEDED)
+    if loaded is None:
         return None
     loaded.headwater_allocate.restype = ctypes.c_void_p
     loaded.headwater_allocate.argtypes = [ctypes.c_int64]
@@ -104,25 +87,3 @@ def library() -> ctypes.CDLL | None:
         ctypes.c_int64,
     ]
     return loaded
-
-
-def _built(compiler: str, processor: str) -> Path:
-    """The library for this source and this processor, compiled if it is not there yet."""
-    source = read_bytes(_SOURCE)
-    key = hashlib.sha256(source + processor.encode() + " ".join([compiler, *_OPTIONS]).encode()).hexdigest()
-    path = cache_folder() / "kernels" / f"{key[:24]}.so"
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as handle:
-            command = [compiler, *_OPTIONS, str(_SOURCE), "-o", handle.name, "-lm"]
-            subprocess.run(command, check=True, capture_output=True, timeout=_COMPILE_SECONDS)
-    return path
-
-
-def _processor() -> str:
-    """What the processor says it can do, from the system."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("flags")), "")
