@@ -108,10 +108,10 @@ def resolve(
         steps = max(1, math.ceil(config.epochs * windows / config.batch_size))
     micro_batch = config.micro_batch or max(1, MICRO_BATCH_TOKENS // window)
     if begun is not None:
-        measured = {name: getattr(begun, name) for name in ("precision", "matmul", "attention")}
+        measured = {name: getattr(begun, name) for name in ("precision", "matmul", "attention", "compiled")}
         config = config.model_copy(update={n: v for n, v in measured.items() if getattr(config, n) == "auto"})
     dtype = choose_precision(config.precision, ranks.device)
-    matmul, attention = choose_kernels(config, ranks.device)
+    chosen = choose_kernels(config, ranks.device)
     return config.model_copy(
         update={
             "model": model.to_dict(),
@@ -121,8 +121,9 @@ def resolve(
             "epochs": None,
             "micro_batch": min(micro_batch, config.batch_size // ranks.count),
             "precision": "bf16" if dtype == torch.bfloat16 else "fp32",
-            "matmul": matmul,
-            "attention": attention,
+            "matmul": chosen.matmul,
+            "attention": chosen.attention,
+            "compiled": tuple(sorted(chosen.compiled)),
         }
     )
 
@@ -192,7 +193,8 @@ def _pretrain(
     with folder_lock(out):
         config.save(out / "config.toml")
         progress.note(
-            f"computes in {config.precision}, matrix products by {config.matmul}, attention {config.attention}"
+            f"computes in {config.precision}, matrix products by {config.matmul}, attention {config.attention}, "
+            f"compiled: {', '.join(config.compiled) or 'nothing'}"
         )
         run = _train(config, tokens, out, ranks, progress, follow)
         _export(run, config, tokens, model_folder)

@@ -27,6 +27,7 @@ from headwater.finetune.inputs import Encoded, Task
 from headwater.finetune.metrics import Metric, measure_classes, measure_scores
 from headwater.finetune.objective import l3
 from headwater.model import build_model
+from headwater.model.elementwise import Piece
 from headwater.model.rows import add_rows
 from headwater.progress import SILENT, Progress
 from headwater.tokenizer import Tokenizer
@@ -71,6 +72,7 @@ class FinetuneConfig(Config):
     # What "auto" measures on this machine decides the bits; what is named gives the same ones again.
     matmul: Literal["auto", "torch", "onednn"] = "auto"
     attention: Literal["auto", "fused", "blocks"] = "auto"
+    compiled: Literal["auto"] | tuple[Piece, ...] = "auto"
     from_scratch: bool = False
     transfer_layers: int | None = Field(default=None, ge=0)
     validation_share: float = Field(default=0.1, gt=0, lt=1)
@@ -241,6 +243,7 @@ def train_config(config: FinetuneConfig, steps: int, width: int) -> TrainConfig:
         precision=config.precision,
         matmul=config.matmul,
         attention=config.attention,
+        compiled=config.compiled,
         seed=config.seed,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from headwater.model.config import PRESETS, ModelConfig, preset
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from headwater.model.lstm import LSTM
     from headwater.model.transformer import Transformer
 
-    Model = Transformer | LSTM
+    Model: TypeAlias = Transformer | LSTM
 
 __all__ = ["PRESETS", "ModelConfig", "build_model", "preset"]
 

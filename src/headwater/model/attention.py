@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from headwater.model import elementwise
+
 # Queries that `attend_in_blocks` takes at a time: large enough for efficient products, small enough that little
 # above the diagonal is computed.
 _BLOCK = 128
@@ -46,57 +48,71 @@ def attend_plainly(
     return functional.dropout(weights, dropout) @ value  # (batch, head, query, head_dim)
 
 
-def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, *, compiled: bool = False) -> Tensor:
     """Causal attention over a whole text, a block of queries at a time against the keys up to its end.
 
     Shapes as `attend`, with as many queries as keys. What the mask would hide is never computed, but for the
-    triangle inside a block; the weights are kept for the backward pass, half a square a head.
+    triangle inside a block; the weights are kept for the backward pass, half a square a head. `compiled`: the
+    softmax is that of `elementwise`.
     """
-    attended: Tensor = _BlockedAttention.apply(query, key, value)  # type: ignore[no-untyped-call]
+    attended: Tensor = _BlockedAttention.apply(query, key, value, compiled)  # type: ignore[no-untyped-call]
     return attended
 
 
 class _BlockedAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, compiled: bool) -> Tensor:
         shape = query.shape
-        scaled = (query * shape[-1] ** -0.5).flatten(0, 1)  # (batch · head, time, head_dim)
-        key, value = key.flatten(0, 1), value.flatten(0, 1)
-        attended = torch.empty_like(scaled)
-        hidden = torch.full((_BLOCK, _BLOCK), float("-inf"), dtype=query.dtype, device=query.device).triu(1)
+        query, key, value = (x.flatten(0, 1) for x in (query, key, value))  # (batch · head, time, head_dim)
+        softmax_ = elementwise.softmax_ if compiled else _causal_softmax_
+        attended = query.new_empty(query.shape)
         kept = []
         for start, end in _blocks(shape[-2]):
-            scores = torch.bmm(scaled[:, start:end], key[:, :end].transpose(1, 2))
-            scores[:, :, start:] += hidden[: end - start, : end - start]
-            weights = scores.softmax(dim=-1)  # (batch · head, block, end)
+            weights = torch.bmm(query[:, start:end], key[:, :end].transpose(1, 2))  # (batch · head, block, end)
+            softmax_(weights, shape[-1] ** -0.5)
             attended[:, start:end] = torch.bmm(weights, value[:, :end])
             if any(ctx.needs_input_grad):
                 kept.append(weights)
-        ctx.save_for_backward(scaled, key, value, *kept)
+        ctx.save_for_backward(query, key, value, *kept)
+        ctx.compiled = compiled
         return attended.view(shape)
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Any) -> tuple[Tensor, Tensor, Tensor]:
-        scaled, key, value, *kept = ctx.saved_tensors
+    def backward(ctx: Any, *upstream: Any) -> tuple[Tensor, Tensor, Tensor, None]:
+        query, key, value, *kept = ctx.saved_tensors
         gradient = upstream[0]
         shape = gradient.shape
         gradient = gradient.flatten(0, 1)
-        grad_query = torch.empty_like(scaled)
+        softmax_gradient_ = elementwise.softmax_gradient_ if ctx.compiled else _softmax_gradient_
+        grad_query = query.new_empty(query.shape)
         # Sums over blocks: in float32, whatever the dtype.
-        grad_key = torch.zeros_like(key, dtype=torch.float32)
-        grad_value = torch.zeros_like(value, dtype=torch.float32)
+        grad_key = torch.zeros(key.shape, dtype=torch.float32, device=key.device)
+        grad_value = torch.zeros_like(grad_key)
         for (start, end), weights in zip(_blocks(shape[-2]), kept, strict=True):
-            grad_weights = torch.bmm(gradient[:, start:end], value[:, :end].transpose(1, 2))
-            grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+            grad_scores = torch.bmm(gradient[:, start:end], value[:, :end].transpose(1, 2))
+            softmax_gradient_(grad_scores, weights, shape[-1] ** -0.5)
             grad_query[:, start:end] = torch.bmm(grad_scores, key[:, :end])
-            grad_key[:, :end] += torch.bmm(grad_scores.transpose(1, 2), scaled[:, start:end])
+            grad_key[:, :end] += torch.bmm(grad_scores.transpose(1, 2), query[:, start:end])
             grad_value[:, :end] += torch.bmm(weights.transpose(1, 2), gradient[:, start:end])
-        grad_query *= shape[-1] ** -0.5
         return (
             grad_query.view(shape),
             grad_key.to(key.dtype).view(shape),
             grad_value.to(value.dtype).view(shape),
+            None,
         )
+
+
+def _causal_softmax_(scores: Tensor, scale: float) -> None:
+    """softmax(scale · scores) in place: (…, queries, keys) of a block whose last query sees every key."""
+    queries = scores.shape[-2]
+    future = torch.full((queries, queries), float("-inf"), dtype=scores.dtype, device=scores.device).triu(1)
+    scores[..., -queries:] += future
+    scores.copy_(scores.mul_(scale).softmax(dim=-1))
+
+
+def _softmax_gradient_(gradient: Tensor, weights: Tensor, scale: float) -> None:
+    """The gradient of a softmax's result becomes that of its scores, in place."""
+    gradient.copy_(torch._softmax_backward_data(gradient, weights, -1, weights.dtype)).mul_(scale)
 
 
 def _blocks(time: int) -> list[tuple[int, int]]:

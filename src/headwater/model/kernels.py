@@ -1,27 +1,32 @@
-"""Two pieces of arithmetic, each with a fast road for some machines, chosen by asking the machine.
+"""Pieces of arithmetic, each with a fast road for some machines, chosen by asking the machine.
 
 Matrix products: torch's own library for float32 leaves half of some CPUs unused where oneDNN does not. Causal
 attention: computed in blocks of queries, the half above the diagonal is never computed; torch's fused CPU kernel
-is slower than that. Which road is taken holds for the process, for each device and dtype: `fastest` measures,
-`use` sets. The plain road is the readable twin of each, and the default.
+is slower than that. What lies between the products: compiled, in one pass over memory each (`elementwise`). Which
+road is taken holds for the process, for each device and dtype of the matrices: `fastest` measures, `use` sets. The
+plain road is the readable twin of each, and the default.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from headwater.model import elementwise
 from headwater.model.attention import attend as attend_fused
 from headwater.model.attention import attend_in_blocks
+from headwater.model.elementwise import Piece
 
 Matmul = Literal["torch", "onednn"]
 Attention = Literal["fused", "blocks"]
+
+PIECES: tuple[Piece, ...] = get_args(Piece)
 
 # A road must be this much faster than the plain one to be taken: below it, it is noise.
 WORTH = 1.1
@@ -32,6 +37,7 @@ class Kernels(NamedTuple):
 
     matmul: Matmul = "torch"
     attention: Attention = "fused"
+    compiled: frozenset[Piece] = frozenset()
 
 
 PLAIN = Kernels()
@@ -64,9 +70,42 @@ def product_roads(device: torch.device, dtype: torch.dtype) -> list[Callable[[Te
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
     """Scaled dot-product attention, see `attention.attend`; blocks serve causal attention without dropout."""
     whole = mask is None and dropout == 0 and query.shape[-2] == key.shape[-2] > 1
-    if whole and _used(query).attention == "blocks":
-        return attend_in_blocks(query, key, value)
+    used = _used(query)
+    if whole and used.attention == "blocks":
+        return attend_in_blocks(query, key, value, compiled="softmax" in used.compiled)
     return attend_fused(query, key, value, mask, dropout)
+
+
+def gelu(x: Tensor) -> Tensor:
+    """GELU in its tanh form (Hendrycks and Gimpel 2016)."""
+    if "gelu" in _used(x).compiled:
+        return elementwise.gelu(x)
+    return functional.gelu(x, approximate="tanh")
+
+
+def norm(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, dtype: torch.dtype) -> Tensor:
+    """LayerNorm of a float32 x over its last dimension (Ba et al. 2016), as the `dtype` of the next product."""
+    if "norm" in _in(x.device, dtype).compiled:
+        return elementwise.norm(x, weight.float(), bias.float(), epsilon, dtype)
+    return functional.layer_norm(x, weight.shape, weight, bias, epsilon).to(dtype)
+
+
+def add(x: Tensor, branch: Tensor) -> Tensor:
+    """The residual stream, float32, and what a branch adds to it."""
+    if branch.dtype == torch.bfloat16 and "add" in _used(branch).compiled:
+        return elementwise.add(x, branch)
+    return x + branch
+
+
+def compiled(piece: Piece, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether this piece runs compiled where the matrices are of this device and dtype."""
+    return piece in _in(device, dtype).compiled
+
+
+def available(pieces: Iterable[Piece], device: torch.device) -> frozenset[Piece]:
+    """Those of the pieces that this machine has compiled: all of them or none."""
+    there = device.type == "cpu" and elementwise.library() is not None
+    return frozenset(pieces if there else ())
 
 
 def use(device: torch.device, dtype: torch.dtype, kernels: Kernels) -> None:
@@ -83,13 +122,25 @@ def fastest(device: torch.device, dtype: torch.dtype) -> Kernels:
     matmul: Matmul = "torch"
     if len(product_roads(device, dtype)) > 1:  # bfloat16 goes through oneDNN as it is
         matmul = "onednn" if _gain(functional.linear, _OneDnnLinear.apply, _layer()) > WORTH else "torch"
-    return Kernels(matmul, attention)
+    return Kernels(matmul, attention, frozenset(PIECES) if _compiled_pieces_are_faster(dtype) else frozenset())
+
+
+def _compiled_pieces_are_faster(dtype: torch.dtype) -> bool:
+    """GELU stands for all of them: they are of one kind, and it is the one that a poor compiler loses."""
+    if elementwise.library() is None:
+        return False
+    x = torch.randn(256, 1536).to(dtype).requires_grad_()
+    return _gain(lambda x: functional.gelu(x, approximate="tanh"), elementwise.gelu, (x,)) > WORTH
 
 
 def _used(tensor: Tensor) -> Kernels:
+    return _in(tensor.device, tensor.dtype)
+
+
+def _in(device: torch.device, dtype: torch.dtype) -> Kernels:
     if torch.compiler.is_compiling():  # a compiler writes its own
         return PLAIN
-    return _in_use.get((tensor.device.type, tensor.dtype), PLAIN)
+    return _in_use.get((device.type, dtype), PLAIN)
 
 
 class _OneDnnLinear(torch.autograd.Function):

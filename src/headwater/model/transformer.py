@@ -21,7 +21,7 @@ from torch.nn import functional
 from headwater.errors import DataError
 from headwater.model.cache import KeyValueCache
 from headwater.model.config import ModelConfig
-from headwater.model.kernels import attend, linear
+from headwater.model.kernels import add, attend, gelu, linear, norm
 from headwater.model.loss import project
 
 
@@ -49,6 +49,14 @@ class Linear(nn.Linear):
         """(…, in) -> (…, out)."""
         dtype = self.weight.dtype
         return linear(x.to(dtype), self.weight, self.bias.to(dtype))
+
+
+class LayerNorm(nn.LayerNorm):
+    """Mean 0 and variance 1 over the width, then a gain and a bias (Ba et al. 2016)."""
+
+    def forward(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """(…, width) float32 -> the same in `dtype`."""
+        return norm(x, self.weight, self.bias, self.eps, dtype)
 
 
 class Attention(nn.Module):
@@ -82,7 +90,7 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, time, width) -> (batch, time, width)."""
-        return self.contract(functional.gelu(self.expand(x), approximate="tanh"))
+        return self.contract(gelu(self.expand(x)))
 
 
 class Block(nn.Module):
@@ -91,19 +99,20 @@ class Block(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.pre_norm = config.norm == "pre"
-        self.norm_1 = nn.LayerNorm(config.width, config.norm_epsilon)
+        self.norm_1 = LayerNorm(config.width, config.norm_epsilon)
         self.attention = Attention(config)
-        self.norm_2 = nn.LayerNorm(config.width, config.norm_epsilon)
+        self.norm_2 = LayerNorm(config.width, config.norm_epsilon)
         self.mlp = MLP(config)
         self.residual_dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, layer: int, cache: KeyValueCache | None, mask: Tensor | None) -> Tensor:
         """(batch, time, width) -> (batch, time, width), the residual stream in and out."""
         if self.pre_norm:
-            x = x + self.residual_dropout(self.attention(self.norm_1(x), layer, cache, mask))
-            return x + self.residual_dropout(self.mlp(self.norm_2(x)))
-        x = self.norm_1(x + self.residual_dropout(self.attention(x, layer, cache, mask)))
-        return self.norm_2(x + self.residual_dropout(self.mlp(x)))
+            dtype = self.mlp.expand.weight.dtype
+            x = add(x, self.residual_dropout(self.attention(self.norm_1(x, dtype), layer, cache, mask)))
+            return add(x, self.residual_dropout(self.mlp(self.norm_2(x, dtype))))
+        x = self.norm_1(add(x, self.residual_dropout(self.attention(x, layer, cache, mask))))
+        return self.norm_2(add(x, self.residual_dropout(self.mlp(x))))
 
 
 class Transformer(nn.Module):
@@ -116,7 +125,7 @@ class Transformer(nn.Module):
         self.positions = Embedding(config.context, config.width)
         self.embedding_dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList([Block(config) for _ in range(config.layers)])
-        self.final_norm = nn.LayerNorm(config.width, config.norm_epsilon) if config.final_norm else nn.Identity()
+        self.final_norm = LayerNorm(config.width, config.norm_epsilon) if config.final_norm else nn.Identity()
 
     def forward(self, ids: Tensor) -> Tensor:
         """Next-token logits: (batch, time) int64 -> (batch, time, vocabulary) float32."""

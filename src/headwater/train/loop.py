@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from headwater.config import Config
 from headwater.errors import TrainingError
 from headwater.model import kernels
-from headwater.train.machine import matmul_rate
+from headwater.model.elementwise import Piece
+from headwater.train.machine import keep_memory, matmul_rate
 from headwater.train.optimizer import AdamForm, Optimizer
 from headwater.train.parallel import Ranks, shard
 from headwater.train.schedule import Schedule, learning_rate_factor
@@ -49,6 +50,7 @@ class TrainConfig(Config):
     # Roads through the arithmetic (model/kernels.py): "auto" takes the faster one on this machine.
     matmul: Literal["auto", "torch", "onednn"] = "auto"
     attention: Literal["auto", "fused", "blocks"] = "auto"
+    compiled: Literal["auto"] | tuple[Piece, ...] = "auto"
     seed: int = Field(default=1, ge=0)
 
 
@@ -89,6 +91,7 @@ class Trainer:
         self.model, self.objective, self.config = model, objective, config
         self.ranks = ranks or Ranks()
         self.sharded = sharded
+        keep_memory()
         self.matrix_dtype = choose_precision(config.precision, self.ranks.device)
         kernels.use(self.ranks.device, self.matrix_dtype, choose_kernels(config, self.ranks.device))
         if sharded:
@@ -101,6 +104,7 @@ class Trainer:
             form=config.adam,
             # Sharded parameters are float32 and gathered in the matrices' dtype when they compute.
             matrix_dtype=torch.float32 if sharded else self.matrix_dtype,
+            compiled=not sharded and kernels.compiled("adam", self.ranks.device, self.matrix_dtype),
         )
 
     @property
@@ -140,7 +144,7 @@ class Trainer:
             for name, value in {"loss": loss, **logged}.items():
                 sums[name] = sums.get(name, 0.0) + value.detach().float()
         ranks.sum_(list(sums.values()))
-        if not self.sharded:  # else the backward pass has summed them
+        if ranks.count > 1 and not self.sharded:  # else the backward pass has summed them
             ranks.sum_(self.optimizer.gradients)
         norm = self.optimizer.clip(config.clip)
         names = ["gradient_norm", *sums]
@@ -176,12 +180,13 @@ def choose_precision(precision: Precision, device: torch.device) -> torch.dtype:
 
 def choose_kernels(config: TrainConfig, device: torch.device) -> kernels.Kernels:
     """The roads that the configuration names, the faster ones where it leaves them open."""
-    matmul, attention = config.matmul, config.attention
-    if matmul == "auto" or attention == "auto":
+    matmul, attention, compiled = config.matmul, config.attention, config.compiled
+    if matmul == "auto" or attention == "auto" or compiled == "auto":
         fastest = kernels.fastest(device, choose_precision(config.precision, device))
         matmul = fastest.matmul if matmul == "auto" else matmul
         attention = fastest.attention if attention == "auto" else attention
-    return kernels.Kernels(matmul, attention)
+        compiled = tuple(fastest.compiled) if compiled == "auto" else compiled
+    return kernels.Kernels(matmul, attention, kernels.available(compiled, device))
 
 
 def _seed_of(seed: int, step: int, micro_batch: int, rank: int) -> int:

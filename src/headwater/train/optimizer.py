@@ -9,16 +9,21 @@ Two forms of Adam. "standard" is Kingma and Ba's algorithm 1 as torch has it. "o
 does: ε is added to √v before the bias correction of v, and the decay is multiplied by the corrected step size
 (papers: GPT-1 section 4.1, "modified L2"). Both are the same kernel with another ε and another decay at each
 update: with c_i = 1 − β_i^t, the original's ε/√c_2 and decay · √c_2/c_1.
+
+`compiled`: clipping, Adam and the copy to the model are one pass over memory (`model/elementwise.py`), and the
+gradients of an update's only micro-batch stay in bfloat16, from which float32 would be exact anyway.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
+
+from headwater.model import elementwise
 
 AdamForm = Literal["standard", "original"]
 
@@ -35,7 +40,11 @@ class Optimizer:
         epsilon: float,
         form: AdamForm,
         matrix_dtype: torch.dtype,
+        compiled: bool = False,
     ) -> None:
+        self.compiled = compiled
+        self._scale = 1.0  # what clipping leaves of the gradients
+        self._first: dict[int, Tensor] = {}  # bfloat16 gradients of the first micro-batch, by index
         self.form, self.betas, self.epsilon, self.weight_decay = form, betas, epsilon, weight_decay
         self.updates = 0
         self.names: list[str] = []
@@ -44,11 +53,13 @@ class Optimizer:
         for name, parameter in module.named_parameters():
             if not parameter.requires_grad:
                 continue
+            if compiled:  # one order of elements for the weight, its moments and its gradient
+                parameter.data = parameter.data.contiguous()
             master: Tensor = parameter
             if parameter.dim() >= 2 and matrix_dtype != torch.float32:
                 master = parameter.detach().float().clone()
                 parameter.data = parameter.data.to(matrix_dtype)
-                parameter.register_post_accumulate_grad_hook(_moving_gradient_to(master))
+                parameter.register_post_accumulate_grad_hook(self._moving_gradient(len(self.masters)))
             self.names.append(name)
             self.parameters.append(parameter)
             self.masters.append(master)
@@ -66,6 +77,9 @@ class Optimizer:
     @property
     def gradients(self) -> list[Tensor]:
         """Float32 gradients of the masters; every parameter has one once a backward pass has run."""
+        for index, first in self._first.items():
+            self.masters[index].grad = first.float()
+        self._first.clear()
         for master in self.masters:
             if master.grad is None:  # took no part in this loss
                 master.grad = torch.zeros_like(master)
@@ -73,11 +87,20 @@ class Optimizer:
 
     def clear_gradients(self) -> None:
         """Forget the gradients of the last update."""
+        self._first.clear()
         for parameter, master in zip(self.parameters, self.masters, strict=True):
             parameter.grad = master.grad = None
 
     def clip(self, limit: float) -> Tensor:
-        """Scale all gradients so that their joint L2 norm is at most `limit` (0: no limit); returns the norm."""
+        """Scale all gradients so that their joint L2 norm is at most `limit` (0: no limit); returns the norm.
+
+        Compiled, the gradients stay as they are and the next step scales them.
+        """
+        if self.compiled:
+            parts = [elementwise.sum_of_squares(gradient) for gradient in self._present() if gradient is not None]
+            norm = torch.stack(parts).sum().sqrt().float() if parts else torch.zeros(())
+            self._scale = min(1.0, limit / (float(norm) + 1e-6)) if limit > 0 else 1.0
+            return norm
         gradients = self.gradients
         norm = torch.nn.utils.get_total_norm(gradients)
         if hasattr(norm, "full_tensor"):  # sharded: each rank knows its part
@@ -100,11 +123,36 @@ class Optimizer:
             correction_2 = 1 - self.betas[1] ** self.updates
             epsilon /= math.sqrt(correction_2)
             decay *= math.sqrt(correction_2) / correction_1
+        if self.compiled:
+            self._step_compiled(learning_rate, epsilon, decay)
+            return
         for group in self._adam.param_groups:
             matrices = group["params"][0].dim() >= 2
             group.update(lr=learning_rate, eps=epsilon, weight_decay=decay if matrices else 0.0)
         self._adam.step()
         self.copy_to_model()
+
+    def _step_compiled(self, learning_rate: float, epsilon: float, decay: float) -> None:
+        for parameter, master, gradient in zip(self.parameters, self.masters, self._present(), strict=True):
+            moments = self._adam.state.get(master) or self._fresh_moments(master)
+            elementwise.adam_(
+                master,
+                torch.zeros_like(master) if gradient is None else gradient,
+                (moments["exp_avg"], moments["exp_avg_sq"]),
+                None if parameter is master else parameter,
+                scale=self._scale,
+                keep=1 - learning_rate * decay if master.dim() >= 2 else 1.0,
+                betas=self.betas,
+                rate=learning_rate / (1 - self.betas[0] ** self.updates),
+                correction=1 / math.sqrt(1 - self.betas[1] ** self.updates),
+                epsilon=epsilon,
+            )
+        self._scale = 1.0
+
+    def _present(self) -> list[Tensor | None]:
+        """Each parameter's gradient as it is, bfloat16 or float32; None where it took no part in the loss."""
+        gradients = [self._first.get(index, master.grad) for index, master in enumerate(self.masters)]
+        return [None if gradient is None else gradient.contiguous() for gradient in gradients]
 
     @torch.no_grad()
     def copy_to_model(self) -> None:
@@ -139,6 +187,24 @@ class Optimizer:
         self._adam.state[master] = moments
         return moments
 
+    def _moving_gradient(self, index: int) -> Callable[[Tensor], None]:
+        """Take a bfloat16 parameter's gradient away after each backward pass, and sum in float32."""
+
+        def move(parameter: Tensor) -> None:
+            master, gradient, parameter.grad = self.masters[index], parameter.grad, None
+            assert gradient is not None
+            first = self._first.pop(index, None)
+            if first is not None:
+                master.grad = first.float()
+            if master.grad is not None:
+                master.grad += gradient
+            elif self.compiled:
+                self._first[index] = gradient
+            else:
+                master.grad = gradient.float()
+
+        return move
+
 
 def bytes_a_parameter(matrix_dtype: torch.dtype) -> int:
     """Memory of one matrix entry during training: master, two moments, gradient, and the computing copy."""
@@ -148,15 +214,3 @@ def bytes_a_parameter(matrix_dtype: torch.dtype) -> int:
 def total_bytes(tensors: Iterable[Tensor]) -> int:
     """Bytes that the tensors' elements take."""
     return sum(t.numel() * t.element_size() for t in tensors)
-
-
-def _moving_gradient_to(master: Tensor):  # type: ignore[no-untyped-def]
-    def move(parameter: Tensor) -> None:
-        assert parameter.grad is not None
-        if master.grad is None:
-            master.grad = parameter.grad.float()
-        else:
-            master.grad += parameter.grad
-        parameter.grad = None
-
-    return move
