@@ -3,6 +3,8 @@
     python benchmarks/pretrain.py                                   # every case, transformers as the peer
     python benchmarks/pretrain.py --nanogpt PATH/TO/nanoGPT         # nanoGPT too, eager and compiled
     python benchmarks/pretrain.py --case midi-4k --precision bf16 --rounds 5
+    python benchmarks/pretrain.py --pieces --case midi-4k           # each fast piece switched off
+    python benchmarks/pretrain.py --growth                          # from a million to a billion tokens on disk
 
 Every system runs in a process of its own, in turns, on the same random tokens: forward, backward, clip and AdamW.
 Reported: the median of tokens/s, the peak memory of the process, the median over rounds of the ratio to each peer,
@@ -18,8 +20,10 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -48,7 +52,7 @@ def batch_of(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
-def headwater_step(case: Case, precision: str, _: str) -> Callable[[], float]:
+def headwater_step(case: Case, precision: str, _: str, **settings: Any) -> Callable[[], float]:
     from headwater.model import ModelConfig, build_model
     from headwater.pretrain import l1
     from headwater.tokens.sampler import TokenBatch
@@ -57,7 +61,9 @@ def headwater_step(case: Case, precision: str, _: str) -> Callable[[], float]:
     config = ModelConfig(
         vocabulary=case.vocabulary, context=case.context, layers=case.layers, width=case.width, heads=case.heads
     )
-    trainer = Trainer(build_model(config, seed=1), l1(), TrainConfig(steps=10_000, precision=precision))
+    trainer = Trainer(
+        build_model(config, seed=1), l1(), TrainConfig(steps=10_000, precision=precision, **settings)
+    )
     ids, targets = batch_of(case)
     batch = TokenBatch(ids, targets, torch.full(ids.shape, 1 / ids.numel()))
     return lambda: trainer.update([batch]).loss
@@ -174,7 +180,79 @@ def compare(name: str, precision: str, arguments: argparse.Namespace) -> dict[st
     return result
 
 
+def switch_off(name: str, precision: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Seconds an update with every piece on, and with each one off, in turns."""
+    from headwater.model.kernels import PIECES
+
+    every: dict[str, Any] = {"matmul": "auto", "attention": "auto", "compiled": "auto"}
+    changes: dict[str, dict[str, Any]] = {"all on": {}}
+    changes |= {f"{piece} in torch": {"compiled": tuple(p for p in PIECES if p != piece)} for piece in PIECES}
+    changes["nothing compiled"] = {"compiled": ()}
+    changes["attention fused"] = {"attention": "fused"}
+    changes["matmul torch"] = {"matmul": "torch"}
+    changes["all off"] = {"compiled": (), "attention": "fused", "matmul": "torch"}
+    best = dict.fromkeys(changes, float("inf"))
+    for _ in range(arguments.rounds):
+        for label, change in changes.items():
+            # Roads hold for the process: each step takes its own again by building its trainer.
+            step = headwater_step(CASES[name], precision, "", **(every | change))
+            for _ in range(1 + arguments.updates):
+                started = time.process_time() if arguments.cpu_time else time.perf_counter()
+                step()
+                ended = time.process_time() if arguments.cpu_time else time.perf_counter()
+                best[label] = min(best[label], ended - started)
+    return {"case": name, "precision": precision, "seconds": best}
+
+
+def grow(arguments: argparse.Namespace) -> dict[str, Any]:
+    """A small model on token folders of growing size, in turns: time a token, and memory as updates go by."""
+    import numpy as np
+
+    from headwater.model import build_model, preset
+    from headwater.pretrain import l1
+    from headwater.provenance import Stage
+    from headwater.tokens.sampler import Sampler, TokenStream
+    from headwater.train.loop import TrainConfig, Trainer
+
+    context, batch = 64, 8
+    seconds: dict[int, list[float]] = {}
+    memory = {}
+    with tempfile.TemporaryDirectory() as folder:
+        runs = []
+        for tokens in (10**6, 10**7, 10**8, 10**9):
+            out = Path(folder) / str(tokens)
+            counts = {"train": {"tokens": tokens, "documents": 1, "bytes": 4 * tokens}}
+            with Stage(
+                out, kind="tokens", config={"vocabulary_size": 256, "counts": counts}, inputs={}
+            ).write() as work:
+                # A file of holes: as large as it says to whoever reads it.
+                np.lib.format.open_memmap(work / "train-00000.npy", "w+", np.uint16, (tokens,)).flush()
+            model = build_model(preset("gpt2-pico", vocabulary=256, context=context), seed=1)
+            trainer = Trainer(model, l1(), TrainConfig(steps=10**6, precision="fp32"))
+            runs.append((tokens, trainer, Sampler(TokenStream(out, "train", context), batch, batch, seed=1)))
+            seconds[tokens] = []
+        for update in range(1, arguments.growth_updates + 1):
+            for tokens, trainer, sampler in runs:
+                started = time.process_time() if arguments.cpu_time else time.perf_counter()
+                trainer.update(sampler.micro_batches(update))
+                ended = time.process_time() if arguments.cpu_time else time.perf_counter()
+                seconds[tokens].append(ended - started)
+            if update in (10, arguments.growth_updates):
+                memory[update] = anonymous_memory()
+    medians = {tokens: statistics.median(found) / (batch * context) for tokens, found in seconds.items()}
+    return {"case": "growth", "seconds_a_token": medians, "anonymous_bytes_after_update": memory}
+
+
+def anonymous_memory() -> int:
+    """Bytes of this process that no file backs."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+
+
 def show(result: dict[str, Any]) -> None:
+    if "systems" not in result:
+        print(json.dumps(result, indent=1))
+        return
     print(
         f"\n{result['case']}, {result['precision']}: {result['share_of_matmul_rate']:.0%} of the matmul rate",
         end="",
@@ -192,6 +270,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--updates", type=int, default=5)
     parser.add_argument("--nanogpt", default="", help="folder of a nanoGPT checkout")
+    parser.add_argument("--pieces", action="store_true", help="switch the fast pieces off one by one")
+    parser.add_argument("--growth", action="store_true", help="time and memory over the size of the data")
+    parser.add_argument("--growth-updates", type=int, default=1_000)
+    parser.add_argument("--cpu-time", action="store_true", help="processor time, for a machine that is not quiet")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--work", choices=SYSTEMS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -199,9 +281,12 @@ def main() -> None:
         case, precision = CASES[arguments.case[0]], arguments.precision[0]
         print(json.dumps(work(arguments.work, case, precision, arguments.updates, arguments.nanogpt)))
         return
+    if arguments.growth:
+        print(json.dumps(grow(arguments), indent=1))
+        return
     for name in arguments.case or CASES:
         for precision in arguments.precision or ("bf16", "fp32"):
-            result = compare(name, precision, arguments)
+            result = (switch_off if arguments.pieces else compare)(name, precision, arguments)
             print(json.dumps(result)) if arguments.json else show(result)
 
 
