@@ -276,6 +276,12 @@ def web() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def chosen() -> random.Random:
+    """Random choices of tests that need no world."""
+    return random.Random(SEED)
+
+
+@pytest.fixture(scope="session")
 def campaign(tmp_path_factory: pytest.TempPathFactory, sample_text: str, web: str) -> Iterator[Campaign]:
     """The world, made by the commands themselves, and the warm process."""
     root = tmp_path_factory.mktemp("faults")

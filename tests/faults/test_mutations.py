@@ -433,6 +433,30 @@ def _archive(path: Path) -> tuple[list[Any], list[str]]:
     return list(read_pages(path, notes)), notes
 
 
+def test_answers_kept_of_a_killed_evaluation_are_right_or_asked_again(
+    chosen: random.Random, counted: Callable[[str, int], None], tmp_path: Path
+) -> None:
+    from headwater.evaluate.cache import AnswerCache
+    from headwater.evaluate.protocols import Scored
+    from headwater.evaluate.reader import Continuation
+
+    path = tmp_path / ".out.answers"
+    answers = {Continuation((n, n + 1), (n + 2,)): Scored((chosen.random(),), (bool(n % 2),)) for n in range(60)}
+    with AnswerCache(path, "model", "fp32") as cache:
+        cache.keep(answers)
+    content = path.read_bytes()
+    done = 0
+    for how, changed in [m for _ in range(6) for m in mutations(content, b"another", chosen)]:
+        path.write_bytes(changed)
+        with AnswerCache(path, "model", "fp32") as cache:
+            found = cache.look_up(list(answers))
+            assert all(answers[request] == answer for request, answer in found.items()), how
+            cache.keep(answers)
+            assert cache.look_up(list(answers)) == answers, how
+        done += 1
+    counted("mutations", done)
+
+
 def test_tables_that_are_no_tables_are_named(
     campaign: Any, world: Path, counted: Callable[[str, int], None], tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from headwater.errors import StorageError
 from headwater.evaluate.protocols import Answer, Generated, Request, Scored
 from headwater.evaluate.reader import Continuation
 
+_DIGITS = 16  # of an answer's own hash, before it
 _VERSION = 1  # of how requests are answered: another one never reuses an older one's answers
 
 
@@ -46,13 +47,15 @@ class AnswerCache:
             for request in requests:
                 cursor.execute("SELECT answer FROM answers WHERE request = ?", (self._key(request),))
                 row = cursor.fetchone()
-                if row is not None:
-                    found[request] = _decode(request, row[0])
+                # An altered answer is asked again.
+                if row is not None and row[0].startswith(_digest(row[0][_DIGITS:])):
+                    found[request] = _decode(request, row[0][_DIGITS:])
         return found
 
     def keep(self, answers: Mapping[Request, Answer]) -> None:
         """Write answers; they are on the disk when this returns."""
-        rows = [(self._key(request), json.dumps(answer)) for request, answer in answers.items()]
+        texts = {request: json.dumps(answer) for request, answer in answers.items()}
+        rows = [(self._key(request), _digest(text) + text) for request, text in texts.items()]
         try:
             with self._database:
                 self._database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?)", rows)
@@ -80,7 +83,8 @@ class AnswerCache:
 def _connect(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path)
     try:
-        database.execute("PRAGMA integrity_check")
+        if database.execute("PRAGMA integrity_check").fetchone() != ("ok",):
+            raise sqlite3.DatabaseError("it was altered")
         database.execute(
             "CREATE TABLE IF NOT EXISTS answers (request BLOB PRIMARY KEY, answer TEXT) WITHOUT ROWID"
         )
@@ -88,6 +92,10 @@ def _connect(path: Path) -> sqlite3.Connection:
         database.close()
         raise
     return database
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
 def _decode(request: Request, text: str) -> Answer:
