@@ -381,7 +381,7 @@ def furnish_with_korean(folder: Path, home: Path) -> None:
     text = (korean / "kolaw_constitution.txt").read_text(encoding="utf-8")
     (folder / "내_글").mkdir()
     (folder / "내_글" / "헌법.txt").write_text(text[2_000:], encoding="utf-8")
-    (folder / "내_글" / "검증.txt").write_text(text[:2_000], encoding="utf-8")
+    (folder / "검증.txt").write_text(text[:2_000], encoding="utf-8")
     (folder / "내_모델").symlink_to(home / "quickstart")
     lines = (korean / "ChatbotData.csv").read_text(encoding="utf-8").splitlines()
     (folder / "ChatbotData.csv").write_text("\n".join(lines[:1] + lines[1::40]) + "\n", encoding="utf-8")
