@@ -65,6 +65,7 @@ def bands(
     `curves` gives each name one curve a seed, with the same x in each. Names in `dashed` are drawn dashed, and
     `references` are horizontal lines.
     """
+    alone = axes is None
     axes = axes or figure.subplots()
     for number, (name, seeds) in enumerate(curves.items()):
         xs = [x for x, _ in seeds[0]]
@@ -83,7 +84,9 @@ def bands(
         axes.set_xscale("log")
     if log_y:
         axes.set_yscale("log")
-    if legend:
+    if legend and alone:
+        figure.legend(loc="outside lower center", ncols=2, fontsize="small")
+    elif legend:
         axes.legend(fontsize="small")
     return axes
 
@@ -114,5 +117,5 @@ def grouped_bars(
                 axes.plot([x - width * 0.45, x + width * 0.45], [value, value], color="black", linewidth=1.5)
     axes.set_xticks(range(len(groups)), groups, rotation=30, ha="right", fontsize="small")
     axes.set_ylabel(y_label)
-    axes.legend(fontsize="x-small")
+    figure.legend(loc="outside lower center", ncols=2, fontsize="small")
     return axes

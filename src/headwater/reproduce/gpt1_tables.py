@@ -145,7 +145,7 @@ def _draw(figure: object, scores: Mapping[str, Sequence[Sequence[Score]]]) -> No
     grouped_bars(
         figure,
         tasks,
-        {"here": here, "most frequent class": blind},
+        {"here": here, "blind answers": blind},
         "score, per cent; black: the paper",
         published={"here": paper},
     )

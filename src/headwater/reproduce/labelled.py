@@ -50,7 +50,7 @@ VARIANTS = (FULL, NO_PRETRAINING, NO_AUXILIARY, LSTM)
 
 @dataclass(frozen=True)
 class Score:
-    """One figure of one fine-tuned model on one test part; `baseline` is what the most frequent class gets."""
+    """One figure of one fine-tuned model on one test part; `baseline` is what blind answers get."""
 
     task: str
     metric: str
@@ -177,7 +177,7 @@ def test_texts(rows: Path) -> list[str]:
 
 
 def _baseline(rows: Path, task: str, metric: str, majority: float | None) -> float:
-    """What always saying the most frequent class of the training rows gets; a correlation gets 0."""
+    """What always giving the most frequent answer of the training rows gets; a correlation gets 0."""
     if metric in ("matthews", "pearson", "spearman"):
         return 0.0
     test = rows / f"test-{task}.jsonl"
