@@ -129,18 +129,17 @@ def write_index(out: Path) -> None:
 
 
 def commit() -> str:
-    """The commit of the source that runs, or `unknown` where it is installed without its history."""
+    """The commit of the source that runs, `changed` where it was, `unknown` where there is no history."""
+
+    def git(*arguments: str) -> str:
+        folder = Path(__file__).parent
+        return subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True).stdout
+
     try:
-        found = subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        name = git("rev-parse", "--short=12", "HEAD").strip()
+        return f"{name}, changed" if git("status", "--porcelain", "--untracked-files=no", ".") else name
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return found.stdout.strip()
 
 
 def machine() -> str:

@@ -15,7 +15,7 @@ _NAMED = 3  # sources that are named
 
 
 def describe_text(laboratory: Laboratory, name: str) -> Lines:
-    """The training text, the tokenizer, and what is held out."""
+    """The scale, the training text, the tokenizer, and what is held out."""
     plan = laboratory.scale.texts[name]
     train, held_out = laboratory.corpus(name)
     packed, _ = laboratory.tokens(name)
@@ -24,6 +24,7 @@ def describe_text(laboratory: Laboratory, name: str) -> Lines:
     files = [source.rsplit("/", 1)[-1] for source in plan.sources]
     sources = ", ".join(files[:_NAMED]) + (f" and {len(files) - _NAMED} more" if len(files) > _NAMED else "")
     return [
+        ("scale", f"{laboratory.scale.name}: {laboratory.scale.about}"),
         (
             "text",
             f"{sources}, recipe {plan.recipe}: {sizes[0].documents:,} documents, {sizes[0].bytes / 1e6:.1f} MB, "
