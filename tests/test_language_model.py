@@ -40,6 +40,29 @@ def test_the_same_prompt_and_seed_give_the_same_text_however_it_is_asked_for(lm:
     assert lm.generate("the river", **options, sample=1) != text
 
 
+def test_an_lstm_continues_a_text_as_its_logits_say_alone_or_beside_others(tmp_path: Path) -> None:
+    tokenizer = hw.Tokenizer.train(TEXTS, kind="gpt2", vocab_size=280, special_tokens=["<|endoftext|>"])
+    config = preset("lstm-nano", vocabulary=tokenizer.vocabulary_size, context=40, init_deviation=0.3)
+    save_model(build_model(config, seed=1), tmp_path, tokenizer=tokenizer)
+    lm = hw.load(tmp_path)
+    greedy = lm.submit("the river", max_tokens=12, min_tokens=12, temperature=0).wait()
+    ids = list(greedy.request.prompt)
+    for token in greedy.tokens:
+        logits = lm.logits(torch.tensor([ids]))[0, -1].clone()
+        logits[tokenizer.end_of_text] = -torch.inf
+        assert token == int(logits.argmax())
+        ids.append(token)
+    options = {"max_tokens": 30, "min_tokens": 30, "seed": 3}
+    prompts = ["a stone", "the river", "the river runs", "", "the river"]
+    crowd = lm.generate(prompts, **options)
+    assert [hw.load(tmp_path).generate(prompt, **options) for prompt in prompts] == crowd
+    assert lm.generate("the river", **(options | {"max_tokens": 60}), beyond_context="shift").startswith(
+        crowd[1][:20]
+    )
+    with pytest.raises(UsageError, match="int8 was asked of an LSTM"):
+        hw.load(tmp_path, precision="int8")
+
+
 def test_what_is_saved_is_what_is_loaded_and_nothing_is_written_over(
     lm: LanguageModel, folder: Path, tmp_path: Path
 ) -> None:

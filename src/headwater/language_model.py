@@ -18,6 +18,7 @@ from headwater.inference.compiled import CompiledRunner, CompiledWeights, suppor
 from headwater.inference.engine import Engine, Generation
 from headwater.inference.matrices import Precision
 from headwater.inference.network import Network, require_ids
+from headwater.inference.recurrent import RecurrentRunner
 from headwater.inference.request import Request
 from headwater.inference.runner import Runner, TorchRunner
 from headwater.inference.sampling import Sampling
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from headwater.model import Model
     from headwater.model.config import ModelConfig
+    from headwater.model.lstm import LSTM
 
 # Below this many weights a step is not bound by reading them, and float32 costs nothing.
 _SMALL = 20_000_000
@@ -144,6 +146,8 @@ class LanguageModel:
             return self._arranged
 
     def _runner(self) -> Runner:
+        if self.config.architecture == "lstm":
+            return RecurrentRunner(cast("LSTM", self.model), self.slots)
         weights = self.arranged
         if isinstance(weights, CompiledWeights):
             return CompiledRunner(weights, self.slots)
@@ -153,7 +157,7 @@ class LanguageModel:
         model = self.model
         if not isinstance(model, Transformer):
             raise UsageError(
-                "this model is an LSTM, which has no cache to generate from", expected="a Transformer"
+                "this model is an LSTM, whose weights have one arrangement only", expected="a Transformer"
             )
         return model
 
@@ -248,6 +252,8 @@ def automatic_precision(config: ModelConfig) -> Precision:
     """bf16 where the machine multiplies it in hardware and the model is large enough to gain, else fp32."""
     import torch
 
+    if config.architecture == "lstm":
+        return "fp32"
     weights = config.width * (config.vocabulary + 12 * config.layers * config.width)
     try:
         supported = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) or torch.cuda.is_available()
@@ -259,6 +265,8 @@ def automatic_precision(config: ModelConfig) -> Precision:
 def _precision(name: str, config: ModelConfig) -> Precision:
     if name == "auto":
         return automatic_precision(config)
+    if name == "int8" and config.architecture == "lstm":
+        raise UsageError("int8 was asked of an LSTM", expected="fp32 or bf16")
     if name in get_args(Precision):
         return cast("Precision", name)
     raise UsageError(f"there is no precision {name!r}", expected="fp32, bf16, int8 or auto")
