@@ -186,6 +186,9 @@ def fetch(options: argparse.Namespace, folder: Path) -> None:
         urls = [f"http://h{h}.test:{port}/{p}" for p in range(options.pages) for h in range(options.hosts)]
         (folder / "dump.jsonl").write_text("".join(json.dumps(post | {"url": url}) + "\n" for url in urls))
         gather_links([folder / "dump.jsonl"], folder / "links")
+        (folder / "one.jsonl").write_text(json.dumps(post | {"url": urls[0]}) + "\n")
+        gather_links([folder / "one.jsonl"], folder / "one")
+        fetch_links(folder / "one", folder / "warm", FetchConfig(delay=0, allow_private=True))  # start-up
         config = FetchConfig(delay=options.delay, allow_private=True, hosts=options.hosts)
         wall, processor = time.perf_counter(), time.process_time()
         found = fetch_links(folder / "links", folder / "pages", config)
