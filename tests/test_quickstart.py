@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from headwater import shipped
 from headwater.cli.main import main
 from headwater.errors import DataError, FolderError
+from headwater.language_model import LanguageModel
+from headwater.model import build_model, preset
 from headwater.provenance import lineage, open_folder
 from headwater.quickstart import choose_prompts, quickstart
+from headwater.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shelf(tmp_path_factory: pytest.TempPathFactory, tokens: Path) -> Iterator[None]:
+    """A model of some thousand weights in place of the one that ships: the flow is the same, and quick."""
+    tokenizer = Tokenizer.load(tokens / "tokenizer")
+    config = preset("gpt2-pico", layers=1, width=16, heads=2, context=64, vocabulary=tokenizer.vocabulary_size)
+    folder = tmp_path_factory.mktemp("shelf")
+    LanguageModel(build_model(config, seed=1), tokenizer).save(folder / shipped.DEFAULT)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(shipped, "FOLDER", folder)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +70,20 @@ def test_the_report_is_one_file_that_asks_nobody(flow: Path) -> None:
     assert 'src="http' not in page
     for shown in ("bits per byte", "xz -9", "n-gram", "continuation.four", "from scratch", "corpus"):
         assert shown in page
+
+
+def test_its_own_model_stands_beside_the_one_that_ships_on_the_same_bytes(flow: Path) -> None:
+    scores = {}
+    for name in ("zero-shot", "shipped/zero-shot"):
+        found = json.loads((flow / name / "results.json").read_text())["results"]
+        scores[name] = {result["protocol"]: result for result in found}
+    own, ships = scores.values()
+    assert own.keys() == ships.keys()
+    held_out = "heldout.bits-per-byte"
+    assert own[held_out]["details"]["bytes"] == ships[held_out]["details"]["bytes"]
+    page = (flow / "report.html").read_text(encoding="utf-8")
+    assert f"ships with Headwater, trained on {shipped.TRAINED_ON}" in page
+    assert page.index(f"{own[held_out]['value']:.3f}") < page.index("bits per byte")  # the headline is its own
 
 
 def test_a_score_is_traced_back_to_the_text(flow: Path) -> None:

@@ -14,11 +14,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from headwater import shipped
 from headwater.corpus.labels import choose_tasks, make_labels
 from headwater.corpus.pipeline import build
 from headwater.corpus.split import split
 from headwater.errors import DataError, UsageError
 from headwater.evaluate import evaluate
+from headwater.evaluate.results import Result
 from headwater.finetune.run import finetune
 from headwater.finetune.training import FinetuneConfig
 from headwater.pretrain import PretrainConfig, build_run, pretrain, resolve
@@ -105,6 +107,7 @@ def quickstart(
         protocols.append(ZERO_SHOT[tasks.choice])
     zero_shot = out / "zero-shot"
     results = evaluate(model, protocols, [tokens, *labels.values()], zero_shot, progress=progress)
+    beside = compare_shipped(corpus, protocols, list(labels.values()), out / "shipped", progress)
 
     tuned: dict[str, dict[str, Any]] = {}
     folders: list[Path] = []
@@ -123,12 +126,29 @@ def quickstart(
             )
             folders.append(place)
     page = out / "report.html"
-    report([corpus, tokenizer, tokens, run, out / "samples", zero_shot, *folders], page)
+    compared = [out / "shipped" / "zero-shot"] if beside else []
+    report([corpus, tokenizer, tokens, run, out / "samples", zero_shot, *compared, *folders], page)
     figures = {
         "results": [asdict(result) for result in results.results],
+        "shipped": [asdict(result) for result in beside],
         "fine-tuned": {name: {k: m[k] for k in ("accuracy", "chance", "majority")} for name, m in tuned.items()},
     }
     return Quickstart(out, model, page, prompts[0], figures)
+
+
+def compare_shipped(
+    corpus: Path, protocols: Sequence[str], labels: Sequence[Path], out: Path, progress: Progress
+) -> Sequence[Result]:
+    """The scores on the same text and questions of the model that ships; none where there is no such model."""
+    if shipped.is_shadowed(shipped.DEFAULT):
+        progress.note(f"not compared with the model that ships: {shipped.DEFAULT} is a folder here")
+        return []
+    if shipped.DEFAULT not in shipped.names():
+        return []
+    # Bits are counted over the bytes of the text, so that two tokenizers can be compared on it.
+    pack(corpus, shipped.resolve(shipped.DEFAULT), out / "tokens", VALIDATION, progress=progress)
+    model = Path(shipped.DEFAULT)
+    return evaluate(model, protocols, [out / "tokens", *labels], out / "zero-shot", progress=progress).results
 
 
 def choose_recipe(tokens: Path, run: Path, minutes: float, seed: int, progress: Progress) -> PretrainConfig:

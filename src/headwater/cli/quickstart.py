@@ -33,10 +33,12 @@ def quickstart(
 
     result = run(out, minutes=minutes, text=text or (), seed=seed, progress=terminal_progress())
     prompt = shlex.quote(" ".join(result.prompt.split()[:3]))
+    ships = f"  headwater generate --prompt {prompt}  (the model that ships, trained on novels)\n"
     next_steps = (
         f"The report: {result.report}\n\n"
         "Worth trying next:\n"
         f"  headwater generate --model {result.model} --prompt {prompt}\n"
+        f"{ships if result.figures['shipped'] else ''}"
         f"  headwater quickstart --text YOUR_TEXT_FOLDER --minutes 20 --out my-model\n"
         f"  headwater lineage {result.model}"
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headwater import shipped
 from headwater.config import read_toml
 from headwater.errors import FolderError
 from headwater.provenance import MANIFEST, Manifest, lineage, open_folder, read_manifest
@@ -42,13 +43,17 @@ class Run:
 
 @dataclass(frozen=True)
 class Bar:
-    """One held-out bits per byte beside others; `is_model` sets a model apart from its yardsticks."""
+    """One held-out bits per byte beside others; `is_model` sets a model apart from its yardsticks.
+
+    ships: it is the model that ships with Headwater, which stands beside the reader's own for comparison.
+    """
 
     name: str
     value: float
     stderr: float | None
     is_model: bool
     note: str = ""
+    ships: bool = False
 
 
 @dataclass(frozen=True)
@@ -210,12 +215,14 @@ def _read_run(path: Path, manifest: Manifest) -> Run:
 def _read_results(path: Path, bars: list[Bar], scores: list[Score], skipped: list[tuple[str, str]]) -> None:
     content = read_json(path / "results.json")
     model = str(content["model"])
+    ships = model in shipped.names()
+    origin = f"ships with Headwater, trained on {shipped.TRAINED_ON}" if ships else ""
     for entry in content["results"]:
         error = entry["stderr"]
         if entry["metric"] == "bits per byte" and entry["task"] == "heldout":
             tokens = entry["details"].get("tokens")
-            note = f"{tokens:,} held-out tokens" if tokens else ""
-            bars.append(Bar(_model_name(model), entry["value"], error, True, note))
+            note = "; ".join(filter(None, (origin, f"{tokens:,} held-out tokens" if tokens else "")))
+            bars.append(Bar(_model_name(model), entry["value"], error, True, note, ships))
             for yardstick in entry["details"].get("yardsticks", []):
                 size = yardstick["training_bytes"]
                 note = f"has read {size / 1e6:.1f} MB of the training text" if size else ""
@@ -233,6 +240,7 @@ def _read_results(path: Path, bars: list[Bar], scores: list[Score], skipped: lis
                 chance=entry.get("chance"),
                 published=entry["published"],
                 model=_model_name(model),
+                note=origin,
             )
         )
     for entry in content["skipped"]:

@@ -87,11 +87,11 @@ def render(content: Content, title: str, corpora: Sequence[Corpus] = ()) -> str:
 def headlines(content: Content) -> list[Headline]:
     """The three or four numbers that a reader looks for first."""
     found = []
-    for bar in content.bars:
-        if bar.is_model:
-            found.append(Headline(f"{bar.value:.3f}", "bits per byte", "on text it has never read"))
-            break
-    guessed = [score for score in content.scores if score.chance is not None]
+    models = [bar for bar in content.bars if bar.is_model]
+    for bar in sorted(models, key=lambda bar: bar.ships)[:1]:
+        found.append(Headline(f"{bar.value:.3f}", "bits per byte", "on text it has never read"))
+    own = [score for score in content.scores if score.note == ""] or content.scores
+    guessed = [score for score in own if score.chance is not None]
     if guessed:
         best = max(guessed, key=lambda score: score.value - (score.chance or 0))
         found.append(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 DEFAULT = "gpt2-mini"  # what is generated from and served where no model is named
+TRAINED_ON = "public-domain novels"
 
 
 def names() -> list[str]:

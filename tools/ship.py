@@ -1,0 +1,346 @@
+"""A model that ships, out of a finished run: weights in bf16, scores, and a card that is written from them.
+
+python tools/ship.py RUN NAME --data DIR --work DIR    evaluates, then writes src/headwater/shipped/NAME
+python tools/ship.py --card FOLDER                     prints the card of such a folder, from its own files alone
+
+Nothing in a card is written by hand: `about.json` (the run, its text, its curve) and `results.json` (the scores of
+the bf16 weights) lie beside it, and the card is a function of the two. An interrupted evaluation goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SHELF = ROOT / "src" / "headwater" / "shipped"
+MOST_BYTES = 16_000_000
+# What is asked of a model that ships; each protocol's own name says how.
+PROTOCOLS = (
+    "heldout",
+    "lambada.openai.whole-word",
+    "wikitext-2.detokenized",
+    "ptb.detokenized",
+    "wsc273.partial",
+    "dprd.substitution",
+    "sst-2.very",
+    "story-cloze.mean",
+    "race-middle.mean",
+)
+PROMPTS = ("It was a dark and stormy night", "The old man looked at her and said")
+_POINTS = 12  # of the curve
+_NORMAL_95 = 1.96
+
+
+def main() -> int:
+    """Make a model, or print a card."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", nargs="?", type=Path)
+    parser.add_argument("name", nargs="?")
+    parser.add_argument("--data", type=Path, action="append", help="folder of the evaluation sets; repeatable")
+    parser.add_argument("--work", type=Path, help="folder for the bf16 model and its scores, kept between calls")
+    parser.add_argument("--limit", type=int, help="examples of each set")
+    parser.add_argument("--out", type=Path, default=SHELF)
+    parser.add_argument("--card", type=Path)
+    given = parser.parse_args()
+    if given.card is not None:
+        print(card(read(given.card / "about.json"), read(given.card / "results.json")), end="")
+        return 0
+    if given.run is None or given.name is None or not given.data or given.work is None:
+        parser.error("RUN, NAME, --data and --work are needed")
+    ship(given.run, given.name, given.data, given.work, given.out, given.limit)
+    return 0
+
+
+def ship(run: Path, name: str, data: Sequence[Path], work: Path, shelf: Path, limit: int | None) -> Path:
+    """Write the folder of a model that ships; returns it."""
+    from headwater.cli.console import PlainProgress
+    from headwater.convert import convert
+    from headwater.evaluate import evaluate
+    from headwater.evaluate.results import read_results
+    from headwater.language_model import load
+    from headwater.provenance import Stage, open_folder
+
+    progress = PlainProgress()
+    manifest = open_folder(run, "run")
+    tokens = source_of(run, "tokens")
+    corpus = source_of(tokens, "corpus")
+    model = work / name
+    convert(run / "model", model, precision="bf16", progress=progress)
+    scores = work / f"{name}-scores"
+    places = [tokens, *data]
+    evaluate(model, PROTOCOLS, places, scores, overlap=corpus, limit=limit, progress=progress)
+    results = {**read_results(scores).to_dict(), "model": name, "limit": limit}
+    about = describe(name, manifest, run, tokens, corpus)
+    lm = load(model)
+    about["samples"] = [
+        {"prompt": prompt, "seed": 1, "top_k": 40, "text": lm.generate(prompt, max_tokens=60, top_k=40, seed=1)}
+        for prompt in PROMPTS
+    ]
+    out = shelf / name
+    decided = {"run": manifest.identity, "precision": "bf16", "protocols": list(PROTOCOLS), "limit": limit}
+    stage = Stage(out, kind="model", config=decided, inputs={})
+    if not stage.is_complete():
+        with stage.write() as folder:
+            for path in model.iterdir():
+                if path.name != "headwater.json":
+                    shutil.copyfile(path, folder / path.name)
+            (folder / "about.json").write_text(dumped(about), encoding="utf-8")
+            (folder / "results.json").write_text(dumped(without_paths(results)), encoding="utf-8")
+            text = card(read(folder / "about.json"), read(folder / "results.json"))
+            (folder / "README.md").write_text(text, encoding="utf-8")
+            size = (folder / "model.safetensors").stat().st_size
+            if size > MOST_BYTES:
+                raise SystemExit(f"{name} has {size:,} bytes of weights, more than {MOST_BYTES:,}")
+    print(f"{out}: {sum(path.stat().st_size for path in out.iterdir()):,} bytes")
+    return out
+
+
+def describe(name: str, manifest: Any, run: Path, tokens: Path, corpus: Path) -> dict[str, Any]:
+    """What the card says of the run and of its text, from the folders alone."""
+    from headwater.corpus.folder import read_documents
+    from headwater.model import build_model
+    from headwater.model.folder import load_config
+    from headwater.provenance import open_folder
+
+    config = load_config(run / "model")
+    packed, gathered = open_folder(tokens, "tokens"), open_folder(corpus, "corpus")
+    journal = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    counts = packed.config["counts"]
+    sources = [Path(document.source).stem for document in read_documents(corpus)]
+    return {
+        "name": name,
+        "parameters": sum(p.numel() for p in build_model(config, device="meta").parameters()),
+        "model": config.to_dict(),
+        "run": {
+            "identity": manifest.identity,
+            "command": plain_command(manifest.command),
+            "recipe": {k: v for k, v in manifest.config.items() if k != "model"},
+            "seconds": round(float(journal[-1]["seconds"])),
+            "tokens": journal[-1]["tokens"],
+            "updates": journal[-1]["step"],
+            "tokens_per_second": round(statistics.median(line["tokens_per_second"] for line in journal)),
+            "versions": manifest.versions,
+        },
+        "text": {
+            "identity": gathered.identity,
+            "command": plain_command(gathered.command),
+            "sources": sorted(set(sources)),
+            "documents": len(sources),
+            "train": counts["train"],
+            "validation": counts["validation"],
+        },
+        "tokenizer": {
+            "kind": packed.config["tokenizer_kind"],
+            "entries": packed.config["vocabulary_size"],
+            "identity": packed.config["tokenizer_identity"],
+        },
+        "curve": curve(journal),
+    }
+
+
+def curve(journal: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+    """Held-out loss where it was measured, with the mean training loss since the point before."""
+    points, losses = [], []
+    for line in journal:
+        losses.append(line["loss"])
+        if "validation_loss" in line:
+            point = {"updates": line["step"], "tokens": line["tokens"], "training": statistics.fmean(losses)}
+            points.append({**point, "held_out": line["validation_loss"]})
+            losses = []
+    return points
+
+
+def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
+    """The model card: what the model is, its text, recipe, curve, scores, limits."""
+    model, text, run, tokenizer = about["model"], about["text"], about["run"], about["tokenizer"]
+    shape = f"{model['layers']} layers of {model['width']}, {model['heads']} heads, context {model['context']}"
+    norm = "before each part, as GPT-2" if model["norm"] == "pre" else "after each part, as GPT-1"
+    lines = [
+        "---",
+        "license: mit",
+        "language: en",
+        "library_name: headwater",
+        "pipeline_tag: text-generation",
+        "---",
+        "",
+        f"# {about['name']}",
+        "",
+        f"A language model of {about['parameters']:,} parameters that ships with Headwater: {shape}; "
+        f"normalisation {norm}. It is for trying things out and for teaching, not for use on people.",
+        "",
+        "```python",
+        "import headwater as hw",
+        "",
+        f'hw.load("{about["name"]}").generate("{PROMPTS[0]}", max_tokens=40, top_k=40, seed=1)',
+        "```",
+        "",
+        *_tokenizer_note(about),
+        "This card is written by `tools/ship.py` from `about.json` and `results.json` beside it.",
+        "",
+        "## Data",
+        "",
+        f"{text['documents']:,} public-domain books in English, {text['train']['bytes'] / 1e6:.1f} MB to train on "
+        f"and {text['validation']['bytes'] / 1e6:.1f} MB held out, as {text['train']['tokens']:,} and "
+        f"{text['validation']['tokens']:,} tokens of a tokenizer of kind {tokenizer['kind']} with "
+        f"{tokenizer['entries']:,} entries, learned from the same text. Corpus {text['identity'][:12]}, "
+        f"made by `{text['command']}`:",
+        "",
+        f"{', '.join(source.replace('_', ' ') for source in text['sources'])}.",
+        "",
+        "## Recipe",
+        "",
+        "```sh",
+        run["command"],
+        "```",
+        "",
+        f"{run['updates']:,} updates, {run['tokens']:,} tokens, "
+        f"{run['tokens'] / text['train']['tokens']:.2f} passes; {run['seconds'] / 60:,.0f} minutes on a machine "
+        f"that did other things meanwhile ({run['tokens_per_second']:,} tokens a second). "
+        f"Run {run['identity'][:12]}; "
+        + ", ".join(f"{package} {version}" for package, version in run["versions"].items())
+        + ".",
+        "",
+        "| setting | value |",
+        "|---|---|",
+        *(f"| {key} | {value} |" for key, value in run["recipe"].items()),
+        "",
+        "The weights are stored in bf16; training kept them in float32.",
+        "",
+        "## Curve",
+        "",
+        "| updates | tokens | training loss | held-out loss |",
+        "|---:|---:|---:|---:|",
+        *(
+            f"| {p['updates']:,} | {p['tokens']:,} | {p['training']:.3f} | {p['held_out']:.3f} |"
+            for p in thinned(about["curve"])
+        ),
+        "",
+        "Nats a token; training loss is the mean since the line before.",
+        "",
+        "## Scores",
+        "",
+        "Zero-shot, of the bf16 weights as they lie here"
+        + (f", on at most {results['limit']:,} examples of each set" if results["limit"] else "")
+        + ". Without overlap: examples that share an 8-gram with the training text left out.",
+        "",
+        "| protocol | metric | value | ± 95 % | examples | chance | without overlap | gpt2-small, published |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+        *(_score(entry) for entry in results["results"]),
+        "",
+        *(f"{entry['protocol']} is left out: {entry['reason']}" for entry in results["skipped"]),
+        "## Limits",
+        "",
+        *(f"- {limit}" for limit in limits(about, results)),
+        "",
+        "## Samples",
+        "",
+        "Top-k 40, seed 1, not picked.",
+        "",
+    ]
+    for sample in about["samples"]:
+        lines += [f"> **{sample['prompt']}**{' '.join(sample['text'].split(' ')).replace(chr(10), ' ')}", ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _tokenizer_note(about: Mapping[str, Any]) -> list[str]:
+    if about["tokenizer"]["kind"] == "gpt2":
+        return []
+    return [
+        "GPT-1's encoding needs two packages that a plain installation does not bring: "
+        "`pip install 'headwater[gpt1]'`. It knows no upper case and no line breaks.",
+        "",
+    ]
+
+
+def _score(entry: Mapping[str, Any]) -> str:
+    reach = "" if entry["stderr"] is None else f"{_NORMAL_95 * entry['stderr']:.3f}"
+    chance = "" if entry["chance"] is None else f"{entry['chance']:.3f}"
+    shared = entry["details"].get("overlap", {})
+    without = f"{shared['value without']:.3f}" if "value without" in shared else ""
+    small = entry["published"].get("gpt2-small")
+    return (
+        f"| {entry['protocol']} | {entry['metric']} | {entry['value']:.3f} | {reach} | {entry['count']:,} "
+        f"| {chance} | {without} | {'' if small is None else f'{small:g}'} |"
+    )
+
+
+def limits(about: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
+    """What the model cannot do, the last of it read off its scores."""
+    found = [
+        f"It sees {about['model']['context']} tokens, some {_words(about):,} words, and nothing before them.",
+        "It writes the English of novels from the seventeenth to the early twentieth century, with the views of "
+        "their time on sex, class, race and religion; nothing was filtered out, nothing tuned to people's wishes.",
+        "What it says of the world is invented. It follows no instructions, and it knows no language but English.",
+    ]
+    guessed = [
+        entry["protocol"]
+        for entry in results["results"]
+        if entry["chance"] is not None
+        and entry["stderr"] is not None
+        and entry["value"] - _NORMAL_95 * entry["stderr"] <= entry["chance"]
+    ]
+    if guessed:
+        found.append(f"Not told apart from guessing: {', '.join(guessed)}.")
+    return found
+
+
+def _words(about: Mapping[str, Any]) -> int:
+    """The words that fill a context, at the bytes a token of the held-out text, to the nearest ten."""
+    held = about["text"]["validation"]
+    return round(about["model"]["context"] * held["bytes"] / held["tokens"] / 5.7 / 10) * 10
+
+
+def thinned(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """About `_POINTS` of a curve, evenly, the last always among them."""
+    step = max(1, round(len(points) / _POINTS))
+    return [*points[step - 1 : -1 : step], points[-1]]
+
+
+def source_of(folder: Path, role: str) -> Path:
+    """The folder that a folder was made from in this role; SystemExit where it is gone or another one by now."""
+    from headwater.provenance import identity_of, read_manifest
+
+    entry = next(entry for entry in read_manifest(folder).inputs if entry.role == role)
+    path = (folder / entry.path).resolve()
+    if not path.exists() or identity_of(path)[1] != entry.identity:
+        raise SystemExit(f"{path} is not the {role} that {folder} was made from")
+    return path
+
+
+def plain_command(command: str) -> str:
+    """A command without the places of one machine: absolute paths shortened to their names."""
+    words = [Path(word).name if word.startswith("/") else word for word in shlex.split(command)]
+    return shlex.join(words)
+
+
+def without_paths(value: Any) -> Any:
+    """Results with absolute paths in their texts shortened to names."""
+    if isinstance(value, dict):
+        return {key: without_paths(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_paths(inner) for inner in value]
+    if isinstance(value, str):
+        return " ".join(Path(word).name if word.startswith("/") else word for word in value.split(" "))
+    return value
+
+
+def dumped(value: Any) -> str:
+    """Indented JSON."""
+    return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
+
+
+def read(path: Path) -> Any:
+    """A JSON file."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
