@@ -102,6 +102,11 @@ class Checkpoints:
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
             checkpoint.load(state, storage_reader=HuggingFaceStorageReader(str(path)), no_dist=not sharded)
 
+    def check(self, path: Path) -> None:
+        """Raise FolderError where a checkpoint is damaged."""
+        if self.ranks.is_first:
+            open_folder(path, "checkpoint")
+
     def path_of(self, step: int) -> Path:
         """Where the checkpoint after `step` updates lies."""
         return self.folder / f"step-{step:08d}"
@@ -120,7 +125,8 @@ class Checkpoints:
     ) -> None:
         stage = Stage(self.path_of(step), kind="checkpoint", config={"step": step}, inputs={})
         try:
-            if stage.is_complete():
+            whole = self.ranks.is_first and self._is_whole(stage)
+            if self.ranks.share(whole) if sharded else whole:
                 return
             if sharded:
                 self._write_sharded(stage, state, record)
@@ -131,6 +137,14 @@ class Checkpoints:
             self._remove_old(pinned)
         except HeadwaterError as error:
             self.note(f"Warning: no checkpoint was written at step {step}: {error} The run goes on.")
+
+    def _is_whole(self, stage: Stage) -> bool:
+        """Whether the checkpoint is there; one that was damaged since makes room."""
+        try:
+            return stage.is_complete()
+        except FolderError:
+            shutil.rmtree(stage.out, ignore_errors=True)
+            return False
 
     def _write_sharded(self, stage: Stage, state: dict[str, Tensor], record: dict[str, Any]) -> None:
         """All ranks write into the folder that the first one opened; it takes its name when all are done."""

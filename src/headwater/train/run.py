@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import TrainingError
+from headwater.errors import StorageError, TrainingError
 from headwater.progress import Progress
 from headwater.train.ahead import Ahead
 from headwater.train.checkpoint import Checkpoints
@@ -79,9 +79,12 @@ class Run:
                     line = self._line(result, took, rate)
                     self._look(watch, result.loss)
                     stop = trainer.ranks.any(interruption.requested)
-                    self._measure_and_keep(line, stop)
+                    due = self._measure(line) or stop
+                    # The journal first: a run that goes on from a checkpoint has every line up to it.
                     if journal is not None and (warning := journal.write(line)):
                         progress.note(warning)
+                    if due:
+                        self._checkpoint()
                     for tracker in trackers:
                         tracker.log(line)
                     shown = ("loss", "validation_loss", "tokens_per_second")
@@ -100,6 +103,11 @@ class Run:
                 tracker.close()
             if journal is not None:
                 journal.close()
+        if not self._is_kept(trainer.step):
+            raise StorageError(
+                f"the checkpoint of the last update, {trainer.step:,}, could not be written",
+                repair="Free some space, and run the same command again: it goes on from the checkpoint before",
+            )
         progress.finish(f"{trainer.step:,} updates" + (f", held-out loss {self.best[0]:.3f}" if self.best else ""))
 
     def restore_best(self) -> None:
@@ -107,11 +115,9 @@ class Run:
         if self.best is None or self.best[1] == self.trainer.step:
             return
         path = self.checkpoints.path_of(self.best[1])
-        if self.trainer.ranks.share(path.is_dir()):
-            self.checkpoints.load(path, self.trainer.optimizer.state(), sharded=self.config.shard)
-            self.trainer.optimizer.load(self.best[1])
-        else:
-            self.progress.note(f"Warning: the best checkpoint, of step {self.best[1]}, is gone: the last is used")
+        self.checkpoints.check(path)
+        self.checkpoints.load(path, self.trainer.optimizer.state(), sharded=self.config.shard)
+        self.trainer.optimizer.load(self.best[1])
 
     def _line(self, result: UpdateResult, took: float, rate: float) -> dict[str, Any]:
         step, tokens = self.trainer.step, self.tokens_an_update
@@ -127,10 +133,10 @@ class Run:
             **result.logged,
         }
 
-    def _measure_and_keep(self, line: dict[str, Any], stop: bool) -> None:
-        """The held-out loss and the checkpoint, when they are due; a new best is always kept."""
+    def _measure(self, line: dict[str, Any]) -> bool:
+        """The held-out loss, when it is due; returns whether a checkpoint is: a new best is always kept."""
         step, config = self.trainer.step, self.config
-        due = stop or step == config.steps or step % config.checkpoint_every == 0
+        due = step == config.steps or step % config.checkpoint_every == 0
         if step == config.steps or step % config.validate_every == 0:
             loss = line["validation_loss"] = self.validate()
             if self.best is None or loss < self.best[0]:
@@ -138,8 +144,7 @@ class Run:
                 due = True
         if self.follow is not None:
             line |= self.follow()
-        if due:
-            self._checkpoint()
+        return due
 
     def _look(self, watch: Watch, loss: float) -> None:
         step = self.trainer.step
@@ -152,7 +157,16 @@ class Run:
         if stall := watch.stall(step, loss):
             self.progress.note(stall)
 
+    def _is_kept(self, step: int) -> bool:
+        """Whether the checkpoint of a step is on the disk; every rank must ask."""
+        self.checkpoints.wait()
+        return bool(self.trainer.ranks.share(self.checkpoints.path_of(step).is_dir()))
+
     def _checkpoint(self) -> None:
+        """Write a checkpoint, unless the best one before it is missing: none is gone on from without it."""
+        if self.best and self.best[1] != self.trainer.step and not self._is_kept(self.best[1]):
+            self.progress.note(f"Warning: no checkpoint at step {self.trainer.step}: that of the best is missing")
+            return
         pinned = self.checkpoints.pinned | ({self.best[1]} if self.best else set())
         record = {
             "step": self.trainer.step,
@@ -173,6 +187,11 @@ class Run:
         self.trainer.optimizer.load(record["step"])
         self.seconds = record["seconds"]
         self.best = tuple(record["best"]) if record["best"] else None
+        if self.best and not self._is_kept(self.best[1]):
+            self.progress.note(
+                f"Warning: the best checkpoint, of step {self.best[1]}, is gone: a later one serves"
+            )
+            self.best = None
         self.checkpoints.pinned = set(record["pinned"])
         self.progress.note(f"going on from step {record['step']:,} of {self.config.steps:,}")
 
