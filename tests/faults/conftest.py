@@ -33,7 +33,7 @@ _MEASURED = {"seconds", "tokens_per_second", "flops_utilization"}
 _VOLATILE = {"metrics.jsonl", "results.json"}
 _TINY = ["--set=model.width=16", "--set=model.layers=1", "--set=model.heads=2", "--set=context=16"]
 # What "auto" measures may come out differently in two runs, and decides the bits.
-_FIXED = ["--set=precision=fp32", "--set=matmul=torch", "--set=attention=fused"]
+_FIXED = ["--set=precision=fp32", "--set=matmul=torch", "--set=attention=fused", "--set=compiled=[]"]
 _SHORT = ["--set=batch_size=4", "--set=validate_every=4", "--set=checkpoint_every=2", *_FIXED]
 
 # Every command that writes, from inside a trial's folder; `{web}` is the address of the fixture's pages.
