@@ -20,12 +20,13 @@ from headwater.errors import FolderError
 from headwater.provenance import MANIFEST, Manifest, lineage, open_folder, read_manifest
 from headwater.report.claims import KIND, Reproduction, read_reproduction
 from headwater.report.plots import Point
-from headwater.storage import parse_json, read_json, read_text
+from headwater.storage import parse_json, read_json
 
 SHOWN = ("run", "results", "samples", "model", KIND)  # kinds that have something to show
 _NORMAL_95 = 1.96
 _BREAKS_IN_A_ROW = 2
 _SCRATCH = "from scratch"
+_LINE = ("step", "tokens", "loss")  # what every line of a journal has
 _FOLLOWED = "zero-shot "  # how pre-training names such figures in its journal
 
 
@@ -357,12 +358,14 @@ def _model_name(path: str) -> str:
 
 
 def _json_lines(path: Path) -> Iterable[dict[str, Any]]:
-    """The lines of a journal; one that was cut short ends it."""
-    for line in read_text(path).splitlines():
+    """The lines of a journal; one that was cut short or altered is left out."""
+    for raw in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            yield parse_json(line)
+            line = parse_json(raw)
         except json.JSONDecodeError:
-            return
+            continue
+        if isinstance(line, dict) and all(isinstance(line.get(key), int | float) for key in _LINE):
+            yield line
 
 
 def _duration(seconds: float) -> str:
