@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.cli.generate import _behind
 from headwater.cli.main import main
 from headwater.model import build_model, preset
 from headwater.model.folder import save_model
@@ -67,6 +68,24 @@ def test_interactive_keeps_all_text_so_far(
     assert run(folder, "--prompt", "the river", *greedy) == 0
     whole = capsys.readouterr().out
     assert shown.replace("> ", "").replace("\n", "")[:50] == whole.replace("> ", "").replace("\n", "")[:50]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        ("the river", "runs", " runs"),
+        ("the river", " runs", " runs"),
+        ("the river", ", deep", ", deep"),
+        ("the river.", "It", " It"),
+        ("the (", "deep", "deep"),
+        ("the sea\n", "It", "It"),
+        ("", "The", "The"),
+        ("the", "", ""),
+        ("강이", "흐른다", " 흐른다"),
+    ],
+)
+def test_a_typed_line_does_not_grow_into_the_last_word(text: str, line: str, expected: str) -> None:
+    assert _behind(text, line) == expected
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,12 @@ def _described(generation: Generation) -> dict[str, Any]:
     }
 
 
+def _behind(text: str, line: str) -> str:
+    """A line as it goes on behind the text so far: with a space before a word, unless something stands open."""
+    apart = not text or text[-1].isspace() or text[-1] in "([{“‘" or not line[:1].isalnum()
+    return line if apart else f" {line}"
+
+
 def _converse(lm: LanguageModel, text: str, options: dict[str, Any], color: bool) -> None:
     """Each line typed is put behind all text so far and continued; an empty one just goes on."""
     say(f"{lm!r}, {lm.engine.runner.name}, seed {options['seed']}")
@@ -180,7 +186,7 @@ def _converse(lm: LanguageModel, text: str, options: dict[str, Any], color: bool
         except EOFError:
             say("")
             return
-        ids += lm.tokenizer.encode(line)
+        ids += lm.tokenizer.encode(_behind(lm.tokenizer.decode(ids), line))
         # Each turn draws other numbers, and the same turns give the same text.
         request = lm.request(ids or lm.prompt_ids(""), **options, sample=turn)
         generation = lm.engine.submit(request)
