@@ -284,6 +284,8 @@ def chosen() -> random.Random:
 @pytest.fixture(scope="session")
 def campaign(tmp_path_factory: pytest.TempPathFactory, sample_text: str, web: str) -> Iterator[Campaign]:
     """The world, made by the commands themselves, and the warm process."""
+    if os.name != "posix":
+        pytest.skip("needs fork and signals")
     root = tmp_path_factory.mktemp("faults")
     warm = Warm(root / "cache")
     try:
