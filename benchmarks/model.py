@@ -27,14 +27,14 @@ print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 """
 _OURS = """
 import sys
-from pathlib import Path
-from headwater.model.folder import load_model
-load_model(Path(sys.argv[1]))
+import headwater
+headwater.load(sys.argv[1])
 """
 _THEIRS = """
 import sys
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 AutoModelForCausalLM.from_pretrained(sys.argv[1])
+AutoTokenizer.from_pretrained(sys.argv[1])
 """
 _TORCH = """
 import torch
@@ -76,7 +76,9 @@ def save_preset(name: str, folder: Path) -> int:
 
 
 def load(options: argparse.Namespace) -> dict[str, object]:
-    """Time and peak memory of opening a folder in a new process, imports included."""
+    """Time and peak memory of opening a model and its tokenizer in a new process, imports included."""
+    import headwater
+
     peaks: dict[str, int] = {}
 
     def cold(name: str, program: str, folder: str) -> float:
@@ -89,6 +91,7 @@ def load(options: argparse.Namespace) -> dict[str, object]:
 
     with tempfile.TemporaryDirectory() as folder:
         size = save_preset(options.preset, Path(folder))
+        headwater.Tokenizer.load(options.tokenizer).save(Path(folder))
         result: dict[str, object] = dict(
             alternate(lambda: cold("ours", _OURS, folder), lambda: cold("theirs", _THEIRS, folder), options.rounds)
         )
@@ -168,6 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["load", "forward", "loss"])
     parser.add_argument("--preset", default="gpt2-small")
+    parser.add_argument("--tokenizer", default="gpt2", help="a name or a folder")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--time", type=int, default=1024)

@@ -7,6 +7,7 @@ a tensor that is missing, unexpected or of another shape, an output matrix that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -157,6 +158,8 @@ def _read_weights(
         tensor = reader.read(theirs, places[theirs], dtype=dtype, transposed=name.transposed)
         return name.ours, tensor.to(device)
 
+    # The largest first: the file's own pages of the last ones, beside copies of all others, are then few.
+    names.sort(key=lambda name: -math.prod(parameters[name.ours][0]))
     with ThreadPoolExecutor(_READERS) as pool:
         loaded = dict(pool.map(read, names))
     if huggingface.HEAD in places and huggingface.HEAD not in stored.values():
