@@ -31,7 +31,7 @@ def test_a_run_becomes_a_model_with_its_card(ship: ModuleType, tmp_path: Path, t
     recipe = {"preset": "gpt2-pico", "steps": 4, "batch_size": 4, "validate_every": 2, "checkpoint_every": 4}
     config = PretrainConfig.build(recipe, {"model": {"layers": 1, "width": 16, "heads": 2}, "context": 128})
     pretrain(config, tokens, tmp_path / "run")
-    out = ship.ship(tmp_path / "run", "toy", [data], tmp_path / "work", tmp_path / "shelf", 3)
+    out = ship.ship(tmp_path / "run", "toy", [data], tmp_path / "work", tmp_path / "shelf", 3, 1)
     assert open_folder(out, "model").files.keys() >= {
         "README.md",
         "about.json",

@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SHELF = ROOT / "src" / "headwater" / "shipped"
 MOST_BYTES = 16_000_000
 # What is asked of a model that ships; each protocol's own name says how.
+HELD_OUT = "heldout"
 PROTOCOLS = (
-    "heldout",
     "lambada.openai.whole-word",
     "wikitext-2.detokenized",
     "ptb.detokenized",
@@ -47,6 +47,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, action="append", help="folder of the evaluation sets; repeatable")
     parser.add_argument("--work", type=Path, help="folder for the bf16 model and its scores, kept between calls")
     parser.add_argument("--limit", type=int, help="examples of each set")
+    parser.add_argument("--books", type=int, help="held-out parts of books that bits per byte are measured on")
     parser.add_argument("--out", type=Path, default=SHELF)
     parser.add_argument("--card", type=Path)
     given = parser.parse_args()
@@ -55,11 +56,19 @@ def main() -> int:
         return 0
     if given.run is None or given.name is None or not given.data or given.work is None:
         parser.error("RUN, NAME, --data and --work are needed")
-    ship(given.run, given.name, given.data, given.work, given.out, given.limit)
+    ship(given.run, given.name, given.data, given.work, given.out, given.limit, given.books)
     return 0
 
 
-def ship(run: Path, name: str, data: Sequence[Path], work: Path, shelf: Path, limit: int | None) -> Path:
+def ship(
+    run: Path,
+    name: str,
+    data: Sequence[Path],
+    work: Path,
+    shelf: Path,
+    limit: int | None = None,
+    books: int | None = None,
+) -> Path:
     """Write the folder of a model that ships; returns it."""
     from headwater.cli.console import PlainProgress
     from headwater.convert import convert
@@ -75,9 +84,11 @@ def ship(run: Path, name: str, data: Sequence[Path], work: Path, shelf: Path, li
     model = work / name
     convert(run / "model", model, precision="bf16", progress=progress)
     scores = work / f"{name}-scores"
-    places = [tokens, *data]
-    evaluate(model, PROTOCOLS, places, scores, overlap=corpus, limit=limit, progress=progress)
-    results = {**read_results(scores).to_dict(), "model": name, "limit": limit}
+    evaluate(model, [HELD_OUT], tokens, work / f"{name}-held-out", limit=books, progress=progress)
+    evaluate(model, PROTOCOLS, data, scores, overlap=corpus, limit=limit, progress=progress)
+    found = [read_results(folder).to_dict() for folder in (work / f"{name}-held-out", scores)]
+    results = {key: [entry for one in found for entry in one[key]] for key in ("results", "skipped")}
+    results |= {"model": name, "limit": limit}
     about = describe(name, manifest, run, tokens, corpus)
     lm = load(model)
     about["samples"] = [
@@ -85,7 +96,13 @@ def ship(run: Path, name: str, data: Sequence[Path], work: Path, shelf: Path, li
         for prompt in PROMPTS
     ]
     out = shelf / name
-    decided = {"run": manifest.identity, "precision": "bf16", "protocols": list(PROTOCOLS), "limit": limit}
+    decided = {
+        "run": manifest.identity,
+        "precision": "bf16",
+        "protocols": list(PROTOCOLS),
+        "limit": limit,
+        "books": books,
+    }
     stage = Stage(out, kind="model", config=decided, inputs={})
     if not stage.is_complete():
         with stage.write() as folder:

@@ -47,7 +47,6 @@ def ladder_scale() -> Scale:
             "experiments": {
                 "gpt2_zero_shot": {"limit": 4, "windows": 6},
                 "gpt2_tasks": {"written": 2, "questions": 3},
-                "gpt2_overlap": {"limit": 4},
                 "gpt2_memorisation": shown,
                 "gpt2_samples": shown | {"shown": 2},
             },

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
+from headwater.config import Config
 from headwater.evaluate.published import SIZES
 from headwater.evaluate.results import Results
 from headwater.language_model import LanguageModel
@@ -24,13 +26,24 @@ from headwater.model import build_model
 from headwater.model.folder import load_config
 from headwater.pretrain import PretrainConfig
 from headwater.provenance import Stage
+from headwater.reproduce.figures import COLOURS
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
+from headwater.reproduce.setup import describe_model, describe_text
 from headwater.storage import read_json, write_json
 from headwater.tokens.sampler import Sampler, TokenStream
 
 _PREFIX = "gpt2-"
 TOP_K = 40  # appendix A
+
+
+class Ladder(Config):
+    """seeds: how many of the scale's seeds a rung is trained with, where that is not all of them.
+
+    A rung of fewer seeds stands in tables and figures; verdicts are on the rungs of all seeds.
+    """
+
+    seeds: dict[str, int] = Field(default_factory=dict)
 
 
 class Continuation(NamedTuple):
@@ -46,9 +59,20 @@ def rungs(scale: Scale) -> list[str]:
     return [name for name in scale.models if name.startswith(_PREFIX)]
 
 
-def training(scale: Scale, names: Sequence[str]) -> set[tuple[str, str]]:
-    """The work of pre-training these models once a seed."""
-    return {("pre-training", f"{name}, seed {seed}") for name in names for seed in scale.seeds}
+def seeds_of(scale: Scale, rung: str) -> Sequence[int]:
+    """The seeds that a rung is trained with."""
+    ladder = Ladder.build(scale.experiments.get("gpt2_ladder", {}), source="experiments.gpt2_ladder")
+    return scale.seeds[: ladder.seeds.get(rung)]
+
+
+def full_rungs(scale: Scale) -> list[str]:
+    """The rungs of all seeds, smallest first: those that verdicts are on."""
+    return [rung for rung in rungs(scale) if len(seeds_of(scale, rung)) == len(scale.seeds)]
+
+
+def trainings(scale: Scale, names: Sequence[str]) -> list[str]:
+    """The pre-training runs of these models by name: `gpt2-a, seed 1`."""
+    return [f"{name}, seed {seed}" for name in names for seed in seeds_of(scale, name)]
 
 
 def text_of(scale: Scale) -> str:
@@ -73,6 +97,27 @@ def counterpart(scale: Scale, rung: str) -> str:
     return SIZES[min(names.index(rung), len(SIZES) - 1)]
 
 
+def describe_ladder(laboratory: Laboratory, names: Sequence[str]) -> list[tuple[str, str]]:
+    """The text and these rungs, each with the seeds that it has, in the reader's words."""
+    lines = describe_text(laboratory, text_of(laboratory.scale))
+    for rung in names:
+        name, text = describe_model(laboratory, rung)
+        seeds = ", ".join(map(str, seeds_of(laboratory.scale, rung)))
+        lines.append((name, f"{text.rpartition('; seeds ')[0]}; seeds {seeds}"))
+    return lines
+
+
+def fewer_seeds(scale: Scale) -> list[str]:
+    """A note on the rungs that have fewer seeds than the scale; none where all have all."""
+    fewer = [rung for rung in rungs(scale) if rung not in full_rungs(scale)]
+    if not fewer:
+        return []
+    return [
+        f"Verdicts are on the rungs of every seed ({', '.join(full_rungs(scale))}); {', '.join(fewer)} has fewer "
+        "and stands in tables and figures alone, as hollow marks."
+    ]
+
+
 def value_of(results: Results, protocol: str, metric: str) -> tuple[float, int] | None:
     """(value, examples) of one metric of one protocol, None where it was skipped."""
     for result in results.results:
@@ -84,6 +129,22 @@ def value_of(results: Results, protocol: str, metric: str) -> tuple[float, int] 
 def smallest_step(steps: Sequence[Sequence[float]]) -> list[float]:
     """For each seed, the smallest gain of a rung over the one before; `steps` has a list a rung."""
     return [min(after - before for before, after in pairwise(seed)) for seed in zip(*steps, strict=True)]
+
+
+def seed_curves(
+    of: Mapping[str, Sequence[float]], sizes: Mapping[str, int], full: Sequence[str]
+) -> list[list[tuple[float, float]]]:
+    """Values by rung as one curve a seed over parameters, of the rungs that have all seeds."""
+    return [[(sizes[rung], of[rung][number]) for rung in full] for number in range(len(of[full[0]]))]
+
+
+def mark_others(
+    axes: Any, of: Mapping[str, Sequence[float]], sizes: Mapping[str, int], full: Sequence[str], colour: int = 0
+) -> None:
+    """Rungs of fewer seeds as hollow marks beside the curve."""
+    points = [(sizes[rung], value) for rung, values in of.items() if rung not in full for value in values]
+    if points:
+        axes.plot(*zip(*points, strict=True), "o", color=COLOURS[colour], markerfacecolor="none", markersize=4)
 
 
 def windows_read(tokens: Path, recipe: PretrainConfig, count: int) -> NDArray[np.int64]:

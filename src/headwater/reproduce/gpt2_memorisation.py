@@ -18,10 +18,17 @@ from headwater.corpus.overlap import WORDS, TrainingGrams, training_grams
 from headwater.provenance import Stage
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge
 from headwater.reproduce.figures import COLOURS
-from headwater.reproduce.gpt2_ladder import TOP_K, Continuation, continuations, label, rungs, text_of, training
+from headwater.reproduce.gpt2_ladder import (
+    TOP_K,
+    Continuation,
+    continuations,
+    describe_ladder,
+    full_rungs,
+    label,
+    trainings,
+)
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.setup import describe_model, describe_text
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
 from headwater.storage import read_json, write_json
 
@@ -41,8 +48,8 @@ class Settings(Config):
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """The ends of the ladder once a seed: trained, their continuations, the overlap of those."""
     ends = _ends(scale)
-    names = [f"{rung}, seed {seed}" for rung in ends for seed in scale.seeds]
-    return training(scale, ends) | {(kind, name) for name in names for kind in ("continuations", "overlap")}
+    kinds = ("pre-training", "continuations", "overlap")
+    return {(kind, name) for name in trainings(scale, ends) for kind in kinds}
 
 
 def run(laboratory: Laboratory) -> Findings:
@@ -110,8 +117,7 @@ def run(laboratory: Laboratory) -> Findings:
             ),
         ],
         setup=[
-            *describe_text(laboratory, text_of(scale)),
-            *(describe_model(laboratory, rung) for rung in ends),
+            *describe_ladder(laboratory, ends),
             (
                 "samples",
                 f"{settings.count} a seed, {settings.length} tokens behind {settings.context} of held-out text, "
@@ -126,7 +132,7 @@ def run(laboratory: Laboratory) -> Findings:
 
 
 def _ends(scale: Scale) -> list[str]:
-    ladder = rungs(scale)
+    ladder = full_rungs(scale)
     return list(dict.fromkeys((ladder[0], ladder[-1])))
 
 

@@ -11,18 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
 from headwater.config import Config
-from headwater.corpus.overlap import measure_overlap
-from headwater.evaluate import evaluate
+from headwater.corpus.overlap import TrainingGrams, texts_of, training_grams
+from headwater.evaluate.results import read_examples
 from headwater.provenance import Stage
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
 from headwater.reproduce.figures import grouped_bars
-from headwater.reproduce.gpt2_ladder import rungs, text_of, training
+from headwater.reproduce.gpt2_ladder import describe_ladder, full_rungs, text_of, trainings
+from headwater.reproduce.gpt2_zero_shot import table_3
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.setup import describe_model, describe_text
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Estimate, Verdict
 from headwater.storage import read_json, write_json
 
@@ -37,32 +35,26 @@ PROTOCOL = "lambada.openai.whole-word"
 
 
 class Settings(Config):
-    """limit: passages of LAMBADA that are scored with and without those that overlap."""
-
-    limit: int | None = Field(default=None, ge=1)
+    """None of its own: LAMBADA's passages are those of table 3, of `gpt2_zero_shot`."""
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """The table, and the largest model scored once a seed."""
-    largest = rungs(scale)[-1]
-    scores = {("scores", f"overlap, {largest}, seed {seed}") for seed in scale.seeds}
-    return training(scale, [largest]) | scores | {("overlap", "table 6")}
+    largest = full_rungs(scale)[-1]
+    found = {("pre-training", name) for name in trainings(scale, [largest])} | {("overlap", "table 6")}
+    return found | {("scores", f"table 3, {name}") for name in trainings(scale, [largest])}
 
 
 def run(laboratory: Laboratory) -> Findings:
     """Measure the table, and score the largest model with and without what overlaps."""
-    settings = laboratory.settings("gpt2_overlap", Settings)
-    largest = rungs(laboratory.scale)[-1]
+    largest = full_rungs(laboratory.scale)[-1]
     text = text_of(laboratory.scale)
-    table = _table(laboratory, text)
-    gains, with_all, without = [], [], []
-    count = 0
-    for seed in laboratory.scale.seeds:
-        shared = _without(laboratory, largest, seed, settings.limit)
-        with_all.append(shared["value"])
-        without.append(shared["without"])
-        count = int(shared["examples"])
-        gains.append(math.log(shared["without"]) - math.log(shared["value"]))
+    counted = _table(laboratory, text)
+    table, passages = counted["sets"], counted["passages"]
+    scored = [_without(laboratory, largest, seed, passages) for seed in laboratory.scale.seeds]
+    with_all, without = ([one[place] for one in scored] for place in (0, 1))
+    gains = [math.log(b / a) for a, b in zip(with_all, without, strict=True)]
+    asked, count = scored[0][2:]
     rows = []
     for name, one in table.items():
         _, _, own, webtext = SETS.get(name, ("", None, None, None))
@@ -70,7 +62,7 @@ def run(laboratory: Laboratory) -> Findings:
         if one["own"] is not None:
             rows.append(Row(name, "% of 8-grams also in its own training part", [one["own"]], own))
     rows += [
-        Row(f"LAMBADA, {largest}", "perplexity, all passages", with_all, 8.6),
+        Row(f"LAMBADA, {largest}", "perplexity, all passages", with_all, 8.6, asked),
         Row(
             f"LAMBADA, {largest}",
             "perplexity, without passages that overlap",
@@ -82,7 +74,7 @@ def run(laboratory: Laboratory) -> Findings:
     return Findings(
         rows=rows,
         findings=[_own_is_more(table), _overlap_explains_little(gains, count)],
-        setup=[*describe_text(laboratory, text), describe_model(laboratory, largest)],
+        setup=describe_ladder(laboratory, [largest]),
         notes=[
             "8-grams of lower-cased words of letters and digits, as often as they stand in the test text, in a "
             "Bloom filter whose rate of false positives is below 1e-8, as in the paper. The held-out books are "
@@ -93,49 +85,50 @@ def run(laboratory: Laboratory) -> Findings:
     )
 
 
-def _table(laboratory: Laboratory, text: str) -> dict[str, dict[str, Any]]:
-    """Percentages by set: {"train", "own" or None, "grams"}; the held-out books beside the sets that are there."""
+def _table(laboratory: Laboratory, text: str) -> dict[str, Any]:
+    """{"sets": by name {"train", "own" or None, "grams"}, "passages": whether each of LAMBADA shares an 8-gram}.
+
+    The held-out books stand beside the sets that are at hand.
+    """
     train, held_out = laboratory.corpus(text)
     there = {name: one for name, one in SETS.items() if (laboratory.data / one[0]).exists()}
     tests = {name: laboratory.data / one[0] for name, one in there.items()} | {"held-out books": held_out}
     own = {name: laboratory.data / one[1] for name, one in there.items() if one[1] is not None}
     own = {name: path for name, path in own.items() if path.exists()}
     inputs = {"train": train} | {f"test {name}": path for name, path in tests.items()}
-    out = laboratory.place("overlap", {}, inputs | {f"own {name}": path for name, path in own.items()})
+    inputs |= {f"own {name}": path for name, path in own.items()}
+    out = laboratory.place("overlap", {}, inputs)
     stage = Stage(out, kind="overlap", config={}, inputs=inputs)
     with laboratory.piece("overlap", "table 6", out):
         if not stage.is_complete():
-            found: dict[str, dict[str, Any]] = {}
-            for names in (list(own), [name for name in tests if name not in own]):
-                paths: Sequence[Path] = [own[name] for name in names if name in own]
-                rows = measure_overlap(train, [tests[n] for n in names], paths, progress=laboratory.progress)[
-                    "rows"
-                ]
-                for name, row in zip(names, rows, strict=True):
-                    found[name] = {key: row[key] for key in ("train", "own", "grams")}
+            training = training_grams(train)
+            sets = {
+                name: {"own": None, **_percent("train", training, path)}
+                | (_percent("own", training_grams(own[name]), path) if name in own else {})
+                for name, path in tests.items()
+            }
+            passages = [there > 0 for there, _ in training.shares(texts_of(tests["LAMBADA"]))]
             with stage.write() as work:
-                write_json(work / "overlap.json", {name: found[name] for name in tests})
-    table: dict[str, dict[str, Any]] = read_json(out / "overlap.json")
+                write_json(work / "overlap.json", {"sets": sets, "passages": passages})
+    table: dict[str, Any] = read_json(out / "overlap.json")
     return table
 
 
-def _without(laboratory: Laboratory, rung: str, seed: int, limit: int | None) -> dict[str, float]:
-    """LAMBADA's perplexity with all passages, without those that share an 8-gram, and how many these are."""
-    model = laboratory.model(rung, seed)
-    train, _ = laboratory.corpus(laboratory.scale.models[rung].text)
-    name = f"overlap, {rung}, seed {seed}"
-    out = laboratory.place(f"scores-overlap-{rung}-{seed}", {"limit": limit}, {"model": model, "overlap": train})
-    with laboratory.piece("scores", name, out):
-        results = evaluate(
-            model, [PROTOCOL], laboratory.data, out, overlap=train, limit=limit, progress=laboratory.progress
-        )
-    (perplexity,) = (result for result in results.results if result.metric == "perplexity")
-    shared = perplexity.details["overlap"]
-    return {
-        "value": perplexity.value,
-        "without": shared.get("value without", perplexity.value),
-        "examples": shared["examples"],
-    }
+def _percent(key: str, grams: TrainingGrams, test: Path) -> dict[str, Any]:
+    shares = grams.shares(texts_of(test))
+    total = sum(count for _, count in shares)
+    return {key: 100 * sum(there for there, _ in shares) / max(1, total), "grams": total}
+
+
+def _without(
+    laboratory: Laboratory, rung: str, seed: int, passages: Sequence[bool]
+) -> tuple[float, float, int, int]:
+    """LAMBADA's perplexity with all passages, without those that overlap; how many there are, how many overlap."""
+    folder = table_3(laboratory, rung, seed)[1]
+    found = [(passages[int(one["id"]) - 1], one["log_probability"]) for one in read_examples(folder, PROTOCOL)]
+    clean = [value for overlaps, value in found if not overlaps] or [value for _, value in found]
+    perplexity = [math.exp(-math.fsum(values) / len(values)) for values in ([value for _, value in found], clean)]
+    return perplexity[0], perplexity[1], len(found), sum(overlaps for overlaps, _ in found)
 
 
 def _own_is_more(table: dict[str, dict[str, Any]]) -> Finding:

@@ -18,10 +18,18 @@ from headwater.config import Config
 from headwater.corpus.overlap import split_words, texts_of
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge
 from headwater.reproduce.figures import grouped_bars
-from headwater.reproduce.gpt2_ladder import TOP_K, Continuation, continuations, label, rungs, text_of, training
+from headwater.reproduce.gpt2_ladder import (
+    TOP_K,
+    Continuation,
+    continuations,
+    describe_ladder,
+    full_rungs,
+    label,
+    text_of,
+    trainings,
+)
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.setup import describe_model, describe_text
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
 
 _KNOWN_FROM = 3  # a word counts as one where the training text has it so often: fewer are slips of the scanner
@@ -39,8 +47,8 @@ class Settings(Config):
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """The ends of the ladder once a seed: trained, and their continuations."""
-    names = [f"{rung}, seed {seed}" for rung in _ends(scale) for seed in scale.seeds]
-    return training(scale, _ends(scale)) | {("continuations", name) for name in names}
+    names = trainings(scale, _ends(scale))
+    return {(kind, name) for name in names for kind in ("pre-training", "continuations")}
 
 
 def run(laboratory: Laboratory) -> Findings:
@@ -96,8 +104,7 @@ def run(laboratory: Laboratory) -> Findings:
             ),
         ],
         setup=[
-            *describe_text(laboratory, text_of(scale)),
-            *(describe_model(laboratory, rung) for rung in (smallest, largest)),
+            *describe_ladder(laboratory, (smallest, largest)),
             (
                 "samples",
                 f"{settings.length} tokens behind {settings.context}, drawn from the {TOP_K} likeliest; they "
@@ -110,7 +117,7 @@ def run(laboratory: Laboratory) -> Findings:
 
 
 def _ends(scale: Scale) -> tuple[str, str]:
-    ladder = rungs(scale)
+    ladder = full_rungs(scale)
     return ladder[0], ladder[-1]
 
 

@@ -19,17 +19,21 @@ from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, j
 from headwater.reproduce.figures import bands
 from headwater.reproduce.gpt2_ladder import (
     counterpart,
+    describe_ladder,
+    fewer_seeds,
+    full_rungs,
     label,
+    mark_others,
     parameters,
     rungs,
+    seed_curves,
+    seeds_of,
     smallest_step,
-    text_of,
-    training,
+    trainings,
     value_of,
 )
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.setup import describe_model, describe_text
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
 
 READ = ("wsc273.partial", "wsc273.full")
@@ -71,8 +75,10 @@ class Settings(Config):
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """Every rung once a seed, in three parts."""
     parts = ("winograd", "written", "questions")
-    names = [f"{part}, {rung}, seed {seed}" for part in parts for rung in rungs(scale) for seed in scale.seeds]
-    return training(scale, rungs(scale)) | {("scores", name) for name in names}
+    names = trainings(scale, rungs(scale))
+    return {("pre-training", name) for name in names} | {
+        ("scores", f"{part}, {n}") for part in parts for n in names
+    }
 
 
 def run(laboratory: Laboratory) -> Findings:
@@ -88,8 +94,9 @@ def run(laboratory: Laboratory) -> Findings:
     scores: dict[tuple[str, str], dict[str, list[float]]] = {}
     counts: dict[tuple[str, str], int] = {}
     left_out: dict[str, str] = {}
-    for seed in scale.seeds:
-        for rung in ladder:
+    full = full_rungs(scale)
+    for rung in ladder:
+        for seed in seeds_of(scale, rung):
             for part, (protocols, limit) in parts.items():
                 name = f"{part}, {rung}, seed {seed}"
                 results = laboratory.evaluate(name, laboratory.model(rung, seed), protocols, limit=limit)
@@ -99,7 +106,7 @@ def run(laboratory: Laboratory) -> Findings:
                     if found is not None:
                         scores.setdefault(column, {}).setdefault(rung, []).append(found[0])
                         counts[column] = found[1]
-    surest = _surest(laboratory, ladder[-1], scale.seeds[0])
+    surest = _surest(laboratory, full[-1], scale.seeds[0])
     labels = {rung: label(laboratory, rung) for rung in ladder}
     sizes = {rung: parameters(laboratory, rung) for rung in ladder}
     return Findings(
@@ -108,21 +115,21 @@ def run(laboratory: Laboratory) -> Findings:
             for column, of in scores.items()
             for rung, values in of.items()
         ],
-        findings=_findings(scores, ladder),
+        findings=_findings(scores, full),
         setup=[
-            *describe_text(laboratory, text_of(scale)),
-            *(describe_model(laboratory, rung) for rung in ladder),
+            *describe_ladder(laboratory, ladder),
             (
                 "prompts",
                 "as `headwater evaluate --list` names them; what does not fit the context is cut in front",
             ),
         ],
         notes=[
+            *fewer_seeds(scale),
             "The first three sentences and three random ones ask no model: their numbers are the articles'.",
             *surest,
             *(f"{protocol} is left out: {reason}" for protocol, reason in left_out.items()),
         ],
-        figures={"figure-1-tasks-over-size": lambda figure: _draw(figure, scores, sizes, ladder, scale.seeds)},
+        figures={"figure-1-tasks-over-size": lambda figure: _draw(figure, scores, sizes, full)},
     )
 
 
@@ -257,21 +264,20 @@ def _percent(values: Sequence[float]) -> str:
     return f"{Row('', '', values).estimate.value:.1%}"
 
 
-def _draw(
-    figure: Any, scores: _Scores, sizes: Mapping[str, int], ladder: Sequence[str], seeds: Sequence[int]
-) -> None:
+def _draw(figure: Any, scores: _Scores, sizes: Mapping[str, int], full: Sequence[str]) -> None:
     shown = {title: column for title, column in PANELS.items() if column in scores}
     panels = figure.subplots(1, max(1, len(shown)), squeeze=False).flatten()
     for axes, (title, column) in zip(panels, shown.items(), strict=False):
         of = scores[column]
-        curves = [[(sizes[rung], of[rung][number]) for rung in ladder] for number in range(len(seeds))]
+        curves = seed_curves(of, sizes, full)
         lines = {"chance": 0.5} if title == "Winograd" else {}
         if title == "summaries":
             lines = {
-                name: scores[f"cnndm.{reading}", "rouge average"][ladder[0]][0]
+                name: scores[f"cnndm.{reading}", "rouge average"][full[0]][0]
                 for name, reading in (("first three", "lead-3"), ("random three", "random-3"))
             }
         bands(figure, {title: curves}, "", "", log_x=True, axes=axes, legend=False, references=lines)
+        mark_others(axes, of, sizes, full)
         axes.set_title(title, fontsize="small")
         axes.tick_params(labelsize="x-small")
     figure.supxlabel("parameters", fontsize="small")

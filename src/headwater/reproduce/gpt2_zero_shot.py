@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,25 +18,30 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.evaluate.published import published
+from headwater.evaluate.results import Results
 from headwater.pretrain import PretrainConfig
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
 from headwater.reproduce.figures import bands
 from headwater.reproduce.gpt2_ladder import (
     counterpart,
+    describe_ladder,
+    fewer_seeds,
+    full_rungs,
     label,
     loss_on,
+    mark_others,
     parameters,
     rungs,
+    seed_curves,
+    seeds_of,
     smallest_step,
-    text_of,
-    training,
+    trainings,
     value_of,
     windows_read,
     windows_unread,
 )
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.setup import describe_model, describe_text
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
 from headwater.tokens.sampler import TokenStream
 
@@ -64,11 +70,9 @@ class Settings(Config):
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """Every rung once a seed: trained, scored, and its loss on the three parts."""
-    names = [f"{rung}, seed {seed}" for rung in rungs(scale) for seed in scale.seeds]
-    scores = {("scores", f"table 3, {name}") for name in names}
-    return (
-        training(scale, rungs(scale)) | scores | {("perplexity", f"{n}, {part}") for n in names for part in PARTS}
-    )
+    names = trainings(scale, rungs(scale))
+    found = {("pre-training", name) for name in names} | {("scores", f"table 3, {name}") for name in names}
+    return found | {("perplexity", f"{name}, {part}") for name in names for part in PARTS}
 
 
 def run(laboratory: Laboratory) -> Findings:
@@ -76,17 +80,15 @@ def run(laboratory: Laboratory) -> Findings:
     settings = laboratory.settings("gpt2_zero_shot", Settings)
     scale = laboratory.scale
     ladder = rungs(scale)
-    tasks = list(dict.fromkeys(protocol for protocol, _ in COLUMNS))
     scores: dict[tuple[str, str], dict[str, list[float]]] = {}
     counts: dict[tuple[str, str], int] = {}
     losses: dict[str, dict[str, list[float]]] = {part: {} for part in PARTS}
     bits: dict[str, list[float]] = {}
     left_out: dict[str, str] = {}
-    for seed in scale.seeds:
-        for rung in ladder:
-            results = laboratory.evaluate(
-                f"table 3, {rung}, seed {seed}", laboratory.model(rung, seed), tasks, limit=settings.limit
-            )
+    full = full_rungs(scale)
+    for rung in ladder:
+        for seed in seeds_of(scale, rung):
+            results, _ = table_3(laboratory, rung, seed)
             left_out |= {entry.protocol: entry.reason for entry in results.skipped if entry.examples is None}
             for column in COLUMNS:
                 found = value_of(results, *column)
@@ -119,10 +121,9 @@ def run(laboratory: Laboratory) -> Findings:
     sizes = {rung: parameters(laboratory, rung) for rung in ladder}
     return Findings(
         rows=rows,
-        findings=[*_sizes(bits, ladder), *_columns(scores, ladder), *_underfitting(losses, ladder)],
+        findings=[*_sizes(bits, full, ladder), *_columns(scores, full), *_underfitting(losses, full)],
         setup=[
-            *describe_text(laboratory, text_of(scale)),
-            *(describe_model(laboratory, rung) for rung in ladder),
+            *describe_ladder(laboratory, ladder),
             (
                 "scores",
                 f"the first {settings.limit or 'all'} examples of each set; of running texts, windows of "
@@ -130,18 +131,27 @@ def run(laboratory: Laboratory) -> Findings:
             ),
         ],
         notes=[
+            *fewer_seeds(scale),
             "The paper's column stands beside the rung of the same place, for orientation: its smallest model has "
             "124 million parameters and read some ten thousand times more text.",
             "Perplexity of WikiText-2 and PTB is a word of the set, whatever the model's tokens, as in the paper.",
             *(f"{protocol} is left out: {reason}" for protocol, reason in left_out.items()),
         ],
         figures={
-            "figure-1-zero-shot-over-size": lambda figure: _draw_scores(
-                figure, scores, sizes, ladder, scale.seeds
-            ),
-            "figure-4-train-and-test": lambda figure: _draw_parts(figure, losses, sizes, ladder, scale.seeds),
+            "figure-1-zero-shot-over-size": lambda figure: _draw_scores(figure, scores, sizes, full),
+            "figure-4-train-and-test": lambda figure: _draw_parts(figure, losses, sizes, full),
         },
     )
+
+
+def table_3(laboratory: Laboratory, rung: str, seed: int) -> tuple[Results, Path]:
+    """The scores of one model on table 3's sets, and the folder that has every example of them."""
+    limit = laboratory.settings("gpt2_zero_shot", Settings).limit
+    tasks = list(dict.fromkeys(protocol for protocol, _ in COLUMNS))
+    name = f"table 3, {rung}, seed {seed}"
+    results = laboratory.evaluate(name, laboratory.model(rung, seed), tasks, limit=limit)
+    prefix = f"scores-table-3-{rung}-seed-{seed}-"
+    return results, next(path for name, path in laboratory.used.items() if name.startswith(prefix))
 
 
 def _losses(laboratory: Laboratory, rung: str, seed: int, windows: int) -> dict[str, dict[str, float]]:
@@ -162,8 +172,8 @@ def _losses(laboratory: Laboratory, rung: str, seed: int, windows: int) -> dict[
     }
 
 
-def _sizes(bits: Mapping[str, Sequence[float]], ladder: Sequence[str]) -> list[Finding]:
-    gains = smallest_step([[-value for value in bits[rung]] for rung in ladder])
+def _sizes(bits: Mapping[str, Sequence[float]], full: Sequence[str], ladder: Sequence[str]) -> list[Finding]:
+    gains = smallest_step([[-value for value in bits[rung]] for rung in full])
     whole = " → ".join(f"{Row('', '', bits[rung]).estimate.value:.3f}" for rung in ladder)
     return [
         judge(
@@ -241,39 +251,34 @@ def _underfitting(losses: Mapping[str, Mapping[str, Sequence[float]]], ladder: S
     ]
 
 
-def _curves(
-    of: Mapping[str, Sequence[float]], sizes: Mapping[str, int], ladder: Sequence[str], seeds: Sequence[int]
-) -> list[list[tuple[float, float]]]:
-    return [[(sizes[rung], of[rung][number]) for rung in ladder] for number in range(len(seeds))]
-
-
 def _draw_parts(
     figure: Any,
     losses: Mapping[str, Mapping[str, Sequence[float]]],
     sizes: Mapping[str, int],
-    ladder: Sequence[str],
-    seeds: Sequence[int],
+    full: Sequence[str],
 ) -> None:
-    curves = {}
-    for part in PARTS:
-        perplexities = {rung: [math.exp(value) for value in values] for rung, values in losses[part].items()}
-        curves[_TITLES[part]] = _curves(perplexities, sizes, ladder, seeds)
-    bands(figure, curves, "parameters", "perplexity a token", log_x=True, log_y=True)
+    exact = {
+        _TITLES[part]: {rung: [math.exp(value) for value in values] for rung, values in losses[part].items()}
+        for part in PARTS
+    }
+    curves = {title: seed_curves(of, sizes, full) for title, of in exact.items()}
+    axes = bands(figure, curves, "parameters", "perplexity a token", log_x=True, log_y=True)
+    for number, of in enumerate(exact.values()):
+        mark_others(axes, of, sizes, full, number)
 
 
 def _draw_scores(
     figure: Any,
     scores: Mapping[tuple[str, str], Mapping[str, Sequence[float]]],
     sizes: Mapping[str, int],
-    ladder: Sequence[str],
-    seeds: Sequence[int],
+    full: Sequence[str],
 ) -> None:
     columns = max(1, math.ceil(len(scores) / 2))
     panels = figure.subplots(2, columns, squeeze=False).flatten()
     for axes, (column, of) in zip(panels, scores.items(), strict=False):
         name = COLUMNS[column][0]
-        drawn = {name: _curves(of, sizes, ladder, seeds)}
-        bands(figure, drawn, "", name, log_x=True, axes=axes, legend=False)
+        bands(figure, {name: seed_curves(of, sizes, full)}, "", name, log_x=True, axes=axes, legend=False)
+        mark_others(axes, of, sizes, full)
         axes.tick_params(labelsize="x-small")
         axes.yaxis.label.set_size("x-small")
     for axes in panels[len(scores) :]:
