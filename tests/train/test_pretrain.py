@@ -21,6 +21,7 @@ from headwater.errors import FolderError, MismatchError, UsageError
 from headwater.language_model import load
 from headwater.lock import folder_lock
 from headwater.model.folder import load_model
+from headwater.model.kernels import PIECES
 from headwater.pretrain import PretrainConfig, pretrain
 from headwater.progress import Progress
 from headwater.provenance import open_folder
@@ -35,6 +36,10 @@ TINY: dict[str, Any] = {
     "validate_every": 8,
     "checkpoint_every": 4,
     "precision": "fp32",
+    # Fixed: what "auto" measures on a busy machine may differ between two runs, and the bits with it.
+    "matmul": "torch",
+    "attention": "blocks",
+    "compiled": list(PIECES),
 }
 
 
