@@ -61,6 +61,9 @@ def run(laboratory: Laboratory) -> Findings:
     findings = [_finding(table, scores) for table in TABLES if any(name in scores for name in TABLES[table][1])]
     notes = ["Each seed pre-trains and fine-tunes anew, so the interval holds both; the sampling of test examples"]
     notes[0] += " adds to it, about ±3 points for 1,000 examples of two classes."
+    blind = [name for name in there if all(_is_blind(one) for one in scores[name])]
+    if blind:
+        notes.append(f"Within a point of blind answers with every seed: {', '.join(blind)}.")
     if missing:
         notes.append(f"Not at hand, so left out: {', '.join(missing)}.")
     return Findings(
@@ -129,6 +132,10 @@ def _finding(table: str, scores: Mapping[str, Sequence[Sequence[Score]]]) -> Fin
 
 def _blind(scores: Sequence[Score]) -> float:
     return math.fsum(score.baseline for score in scores) / len(scores)
+
+
+def _is_blind(scores: Sequence[Score]) -> bool:
+    return abs(mean_of(scores) - _blind(scores)) <= 1 / PERCENT
 
 
 def _draw(figure: object, scores: Mapping[str, Sequence[Sequence[Score]]]) -> None:
