@@ -166,6 +166,7 @@ JOURNEYS = {
         ("readme/flow.sh", "readme/use.py"),
         {"--vocab-size 4096": "--vocab-size 400", "max_tokens=40": "max_tokens=4"},
     ),
+    "readme-shipped": Journey(("readme/shipped.sh",)),
     "readme-make": Journey(
         ("readme/make.sh", "readme/own_text.sh", "readme/ko_make.sh", "readme/ko_text.sh"),
         {"make": "make --dry-run"},  # continuous integration runs them
