@@ -234,8 +234,8 @@ def _judge(table: Table, columns: Sequence[str], chosen: Sequence[str]) -> list[
             "The Transformer beats the LSTM (table 5).",
             "74.7 against 69.1: 5.6 points",
             {
-                HOLDS: "The Transformer is ahead by {here} points on average; both were pre-trained by one recipe, "
-                "which was chosen on the Transformer.",
+                HOLDS: "The Transformer is ahead by {here} points on average; both were pre-trained by one "
+                "recipe, which was chosen on the Transformer.",
                 FAILS: "Here the LSTM is ahead: {here} points. After this little pre-training, recurrence that is "
                 "built in is worth more than attention that must be learned.",
                 OPEN: "Between Transformer and LSTM the seeds do not decide ({here} points).",

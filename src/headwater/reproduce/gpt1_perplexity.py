@@ -97,8 +97,8 @@ def run(laboratory: Laboratory) -> Findings:
             differences([math.log(x) for x in lstm], [math.log(x) for x in transformer]),
             unit=" nats a token",
             sentences={
-                HOLDS: "After the same updates by the same recipe, which was chosen on the Transformer, the LSTM is "
-                "behind by {here}.",
+                HOLDS: "After the same updates by the same recipe, which was chosen on the Transformer, the LSTM "
+                "is behind by {here}.",
                 FAILS: "After the same few updates the LSTM is ahead ({here}): on text this short the recurrence "
                 "that is built in still beats the attention that must be learned.",
                 OPEN: "After the same updates the two are not told apart ({here}).",
