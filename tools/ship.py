@@ -30,13 +30,14 @@ PROTOCOLS = (
     "ptb.detokenized",
     "wsc273.partial",
     "dprd.substitution",
-    "sst-2.very",
+    "sst-2.whole-word",
     "story-cloze.mean",
     "race-middle.mean",
 )
 PROMPTS = ("It was a dark and stormy night", "The old man looked at her and said")
 _POINTS = 12  # of the curve
 _NORMAL_95 = 1.96
+_LARGE = 1_000
 
 
 def main() -> int:
@@ -252,7 +253,8 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         "|---|---|---:|---:|---:|---:|---:|---:|",
         *(_score(entry) for entry in results["results"]),
         "",
-        *(f"{entry['protocol']} is left out: {entry['reason']}" for entry in results["skipped"]),
+        *(f"- {entry['protocol']} is left out: {entry['reason']}" for entry in results["skipped"]),
+        *([""] if results["skipped"] else []),
         "## Limits",
         "",
         *(f"- {limit}" for limit in limits(about, results)),
@@ -278,15 +280,20 @@ def _tokenizer_note(about: Mapping[str, Any]) -> list[str]:
 
 
 def _score(entry: Mapping[str, Any]) -> str:
-    reach = "" if entry["stderr"] is None else f"{_NORMAL_95 * entry['stderr']:.3f}"
+    reach = "" if entry["stderr"] is None else number(_NORMAL_95 * entry["stderr"])
     chance = "" if entry["chance"] is None else f"{entry['chance']:.3f}"
     shared = entry["details"].get("overlap", {})
-    without = f"{shared['value without']:.3f}" if "value without" in shared else ""
+    without = number(shared["value without"]) if "value without" in shared else ""
     small = entry["published"].get("gpt2-small")
     return (
-        f"| {entry['protocol']} | {entry['metric']} | {entry['value']:.3f} | {reach} | {entry['count']:,} "
+        f"| {entry['protocol']} | {entry['metric']} | {number(entry['value'])} | {reach} | {entry['count']:,} "
         f"| {chance} | {without} | {'' if small is None else f'{small:g}'} |"
     )
+
+
+def number(value: float) -> str:
+    """Three digits behind the point where that says something, none in a large number."""
+    return f"{value:.3f}" if abs(value) < _LARGE else f"{value:,.0f}"
 
 
 def limits(about: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
