@@ -112,7 +112,7 @@ def run(laboratory: Laboratory) -> Findings:
             sentences={
                 HOLDS: "Both parts lie within 0.05 nats: what it lacks is capacity and time, not text.",
                 FAILS: "Held-out books cost more than 0.05 nats a token beyond training text, which was read "
-                f"{passes:.1f} times.",
+                f"{passes:.2g} times.",
                 OPEN: "The gap is near 0.05 nats, and the seeds do not decide on which side.",
             },
         ),
