@@ -10,7 +10,7 @@ import pytest
 
 from headwater.pretrain import PretrainConfig
 from headwater.reproduce import reproduce
-from headwater.reproduce.gpt2_ladder import smallest_step, windows_read, windows_unread
+from headwater.reproduce.gpt2_ladder import judge_steps, windows_read, windows_unread
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN
 
@@ -112,8 +112,15 @@ def test_what_was_read_and_what_was_not_are_told_apart(tokens: Path) -> None:
     assert not np.intersect1d(read, unread).size
 
 
-def test_the_smallest_step_is_taken_seed_by_seed() -> None:
-    assert smallest_step([[1.0, 1.0], [2.0, 0.5], [5.0, 4.0]]) == [1.0, -0.5]
+def test_a_ladder_rises_only_where_every_step_does() -> None:
+    sentences = {HOLDS: "up", FAILS: "down", OPEN: "even"}
+    rising, level, falling = [[1.0, 1.1, 1.2]], [[1.3, 0.9, 1.4]], [[0.1, 0.2, 0.3]]
+    above = [[2.0, 2.1, 2.2]]
+    found = [
+        judge_steps("it rises", "", rising + then, here="", sentences=sentences).verdict
+        for then in (above, level + above, above + falling)
+    ]
+    assert found == [HOLDS, OPEN, FAILS]
 
 
 @pytest.mark.slow

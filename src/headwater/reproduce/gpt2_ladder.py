@@ -26,10 +26,12 @@ from headwater.model import build_model
 from headwater.model.folder import load_config
 from headwater.pretrain import PretrainConfig
 from headwater.provenance import Stage
+from headwater.reproduce.experiment import Finding
 from headwater.reproduce.figures import COLOURS
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe_model, describe_text
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Verdict, decide, differences
 from headwater.storage import read_json, write_json
 from headwater.tokens.sampler import Sampler, TokenStream
 
@@ -126,9 +128,37 @@ def value_of(results: Results, protocol: str, metric: str) -> tuple[float, int] 
     return None
 
 
-def smallest_step(steps: Sequence[Sequence[float]]) -> list[float]:
-    """For each seed, the smallest gain of a rung over the one before; `steps` has a list a rung."""
-    return [min(after - before for before, after in pairwise(seed)) for seed in zip(*steps, strict=True)]
+def skipped_because(laboratory: Laboratory, results: Results) -> dict[str, str]:
+    """Why protocols were left out, in words that name no place of this machine."""
+    folder = str(laboratory.data)
+    return {
+        entry.protocol: entry.reason.replace(folder, "the data folder")
+        for entry in results.skipped
+        if entry.examples is None
+    }
+
+
+def judge_steps(
+    claim: str,
+    paper: str,
+    gains: Sequence[Sequence[float]],
+    *,
+    here: str,
+    scale: float = 1.0,
+    digits: int = 3,
+    unit: str = "",
+    sentences: Mapping[Verdict, str],
+) -> Finding:
+    """The finding on a claim that every rung is better than the one before; `gains` has a list a rung, over seeds.
+
+    It holds where every step by itself does, and does not hold where any step by itself does not.
+    """
+    steps = [decide(differences(after, before)) for before, after in pairwise(gains)]
+    verdicts = {verdict for verdict, _ in steps}
+    verdict = FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
+    smallest = min((estimate for _, estimate in steps), key=lambda estimate: estimate.value)
+    text = f"smallest step {smallest.text(digits, scale)}{unit}"
+    return Finding(claim, paper, f"{here}; {text}", verdict, sentences[verdict], smallest)
 
 
 def seed_curves(

@@ -22,13 +22,14 @@ from headwater.reproduce.gpt2_ladder import (
     describe_ladder,
     fewer_seeds,
     full_rungs,
+    judge_steps,
     label,
     mark_others,
     parameters,
     rungs,
     seed_curves,
     seeds_of,
-    smallest_step,
+    skipped_because,
     trainings,
     value_of,
 )
@@ -100,7 +101,7 @@ def run(laboratory: Laboratory) -> Findings:
             for part, (protocols, limit) in parts.items():
                 name = f"{part}, {rung}, seed {seed}"
                 results = laboratory.evaluate(name, laboratory.model(rung, seed), protocols, limit=limit)
-                left_out |= {entry.protocol: entry.reason for entry in results.skipped if entry.examples is None}
+                left_out |= skipped_because(laboratory, results)
                 for column in SHOWN:
                     found = value_of(results, *column)
                     if found is not None:
@@ -170,17 +171,18 @@ def _findings(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
                     OPEN: "Not told apart from a coin: what the schemas ask for is not learned at this size.",
                 },
             ),
-            judge(
+            judge_steps(
                 "Winograd accuracy rises with size, at every step of the ladder.",
                 "figure 3: 58 % to 70.7 %",
-                smallest_step([winograd[rung] for rung in ladder]),
+                [winograd[rung] for rung in ladder],
+                here=" → ".join(_percent(winograd[rung]) for rung in ladder),
                 scale=100,
                 digits=1,
-                unit=" points at the smallest step",
+                unit=" points",
                 sentences={
                     HOLDS: "Every rung is better.",
                     FAILS: "At least one step goes down: at chance, sizes differ by luck alone.",
-                    OPEN: "Steps are within the spread of seeds.",
+                    OPEN: "Steps are within the spread of seeds, all of them at chance.",
                 },
             ),
         ]

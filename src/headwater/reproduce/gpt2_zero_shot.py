@@ -27,6 +27,7 @@ from headwater.reproduce.gpt2_ladder import (
     describe_ladder,
     fewer_seeds,
     full_rungs,
+    judge_steps,
     label,
     loss_on,
     mark_others,
@@ -34,7 +35,7 @@ from headwater.reproduce.gpt2_ladder import (
     rungs,
     seed_curves,
     seeds_of,
-    smallest_step,
+    skipped_because,
     trainings,
     value_of,
     windows_read,
@@ -89,7 +90,7 @@ def run(laboratory: Laboratory) -> Findings:
     for rung in ladder:
         for seed in seeds_of(scale, rung):
             results, _ = table_3(laboratory, rung, seed)
-            left_out |= {entry.protocol: entry.reason for entry in results.skipped if entry.examples is None}
+            left_out |= skipped_because(laboratory, results)
             for column in COLUMNS:
                 found = value_of(results, *column)
                 if found is not None:
@@ -173,19 +174,17 @@ def _losses(laboratory: Laboratory, rung: str, seed: int, windows: int) -> dict[
 
 
 def _sizes(bits: Mapping[str, Sequence[float]], full: Sequence[str], ladder: Sequence[str]) -> list[Finding]:
-    gains = smallest_step([[-value for value in bits[rung]] for rung in full])
-    whole = " → ".join(f"{Row('', '', bits[rung]).estimate.value:.3f}" for rung in ladder)
     return [
-        judge(
+        judge_steps(
             "Held-out bits a byte fall with size, at every step of the ladder.",
             "figure 4: falls over all four sizes",
-            gains,
-            here=f"{whole}; smallest step {Row('', '', gains).estimate.text(3)}",
+            [[-value for value in bits[rung]] for rung in full],
+            here=" → ".join(f"{Row('', '', bits[rung]).estimate.value:.3f}" for rung in ladder),
             sentences={
                 HOLDS: "Each rung is better than the one below it, also at a few hundred updates.",
-                FAILS: "At least one larger model is worse after the same updates: {here} bits at the worst step. "
-                "With so few updates a larger model has not yet learned what it has room for.",
-                OPEN: "Sizes differ, but one step is within the spread of seeds ({here} bits at the smallest).",
+                FAILS: "At least one larger model is worse after the same updates: with so few it has not yet "
+                "learned what it has room for.",
+                OPEN: "Each mean is below the one before, but a step is within the spread of three seeds.",
             },
         )
     ]
@@ -218,17 +217,18 @@ def _columns(
     return found
 
 
-def _underfitting(losses: Mapping[str, Mapping[str, Sequence[float]]], ladder: Sequence[str]) -> list[Finding]:
-    gaps = {rung: differences(losses["unread"][rung], losses["read"][rung]) for rung in ladder}
-    widest = [max(gaps[rung][seed] for rung in ladder) for seed in range(len(gaps[ladder[0]]))]
-    both = smallest_step([[-value for value in losses["read"][rung]] for rung in ladder])
-    strange = Row("", "", differences(losses["held-out"][ladder[-1]], losses["unread"][ladder[-1]])).estimate
+def _underfitting(losses: Mapping[str, Mapping[str, Sequence[float]]], full: Sequence[str]) -> list[Finding]:
+    gaps = [differences(losses["unread"][rung], losses["read"][rung]) for rung in full]
+    mean = [sum(seed) / len(seed) for seed in zip(*gaps, strict=True)]
+    each = ", ".join(f"{Row('', '', gap).estimate.value:.3f}" for gap in gaps)
+    strange = Row("", "", differences(losses["held-out"][full[-1]], losses["unread"][full[-1]])).estimate
+    perplexities = [math.exp(Row("", "", losses["read"][rung]).estimate.value) for rung in full]
     return [
         judge(
-            "Training and test perplexity stay close for every size: the models underfit.",
+            "Training and test perplexity stay close: the models underfit.",
             "section 4: both fall together, all models still underfit",
-            [_TIGHT - gap for gap in widest],
-            here=f"unread less read text: at most {Row('', '', widest).estimate.text(3)} nats a token",
+            [_TIGHT - gap for gap in mean],
+            here=f"unread less read text: {Row('', '', mean).estimate.text(3)} nats a token (by size: {each})",
             sentences={
                 HOLDS: f"What was read once costs the same as what was not, within {_TIGHT} nats: nothing is "
                 f"learned by heart. Books of other authors cost {strange.text(2)} nats more for the largest "
@@ -237,15 +237,16 @@ def _underfitting(losses: Mapping[str, Mapping[str, Sequence[float]]], ladder: S
                 OPEN: f"The gap is near {_TIGHT} nats, and the seeds do not decide on which side.",
             },
         ),
-        judge(
+        judge_steps(
             "Perplexity on the training text falls with size, at every step.",
             "figure 4: falls over all four sizes",
-            both,
-            unit=" nats a token at the smallest step",
+            [[-value for value in losses["read"][rung]] for rung in full],
+            here=" → ".join(f"{value:.0f}" for value in perplexities),
+            unit=" nats a token",
             sentences={
-                HOLDS: "Also the training text is far from exhausted by the smaller models.",
+                HOLDS: "The training text is far from exhausted by the smaller models.",
                 FAILS: "At least one larger model fits even its own training text worse after the same updates.",
-                OPEN: "One step is within the spread of seeds.",
+                OPEN: "Each mean is below the one before, but a step is within the spread of three seeds.",
             },
         ),
     ]

@@ -28,7 +28,7 @@ RESULTS = "results.json"
 MADE = "made.json"
 PAGE = "README.md"
 HTML = "report.html"
-_SMALL = 10
+_SMALL, _LARGE = 10, 100_000
 
 
 def write_experiment(
@@ -168,6 +168,8 @@ def _remove_earlier(out: Path) -> None:
 
 
 def _number(value: float) -> str:
+    if abs(value) >= _LARGE:
+        return f"{value:.3g}"
     return f"{value:.3f}" if abs(value) < _SMALL else f"{value:.2f}"
 
 
