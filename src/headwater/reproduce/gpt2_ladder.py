@@ -156,9 +156,9 @@ def judge_steps(
     steps = [decide(differences(after, before)) for before, after in pairwise(gains)]
     verdicts = {verdict for verdict, _ in steps}
     verdict = FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
-    smallest = min((estimate for _, estimate in steps), key=lambda estimate: estimate.value)
-    text = f"smallest step {smallest.text(digits, scale)}{unit}"
-    return Finding(claim, paper, f"{here}; {text}", verdict, sentences[verdict], smallest)
+    lowest = min((one for _, one in steps), key=lambda one: one.value if one.low is None else one.low)
+    text = f"least sure step {lowest.text(digits, scale)}{unit}"
+    return Finding(claim, paper, f"{here}; {text}", verdict, sentences[verdict], lowest)
 
 
 def seed_curves(

@@ -76,20 +76,23 @@ def run(laboratory: Laboratory) -> Findings:
     for words in LENGTHS:
         rows.append(Row("held-out text itself", f"% of {words}-grams, real", means[largest, words, "real"]))
     rows.append(Row(label(laboratory, largest), "share of samples without one", none, 0.3, settings.count))
-    gap = differences(means[largest, WORDS, "real"], means[largest, WORDS, "written"])
+    gap = differences(means[largest, LENGTHS[1], "real"], means[largest, LENGTHS[1], "written"])
     return Findings(
         rows=rows,
         findings=[
             judge(
-                "Samples repeat training text less often than real text of the same kind does.",
+                f"Samples repeat training text less often than real text does (runs of {LENGTHS[1]} words).",
                 "samples mostly below 1 %, held-out text 2.6 % (median)",
                 gap,
-                here=f"{Row('', '', means[largest, WORDS, 'written']).estimate.text(3)} % of samples' 8-grams, "
-                f"{Row('', '', means[largest, WORDS, 'real']).estimate.text(3)} % of the real ones",
+                here="; ".join(
+                    f"{words} words: {Row('', '', means[largest, words, 'written']).estimate.value:.3f} % of "
+                    f"samples, {Row('', '', means[largest, words, 'real']).estimate.value:.3f} % of real text"
+                    for words in LENGTHS
+                ),
                 sentences={
                     HOLDS: "The model writes fewer of the training text's runs of words than other authors do.",
                     FAILS: "Samples hold more of the training text's runs of words than other authors' text does.",
-                    OPEN: "Both hold so few runs of eight words that the two are not told apart.",
+                    OPEN: "The two are not told apart.",
                 },
             ),
             judge(
