@@ -37,6 +37,8 @@ from headwater.train.run import Run
 
 # Keys that decide how a run computes, not what comes out: a resumed run may change them.
 MEANS = {"micro_batch", "compile", "device", "shard", "keep", "checkpoint_every", "track"}
+# Keys whose "auto" is settled by measuring.
+MEASURED = ("precision", "matmul", "attention", "compiled")
 # Tokens that go through the model at a time where `micro_batch` is not given: enough for efficient matrix
 # products, few enough that their activations stay small.
 MICRO_BATCH_TOKENS = 8_192
@@ -108,7 +110,7 @@ def resolve(
         steps = max(1, math.ceil(config.epochs * windows / config.batch_size))
     micro_batch = config.micro_batch or max(1, MICRO_BATCH_TOKENS // window)
     if begun is not None:
-        measured = {name: getattr(begun, name) for name in ("precision", "matmul", "attention", "compiled")}
+        measured = {name: getattr(begun, name) for name in MEASURED}
         config = config.model_copy(update={n: v for n, v in measured.items() if getattr(config, n) == "auto"})
     dtype = choose_precision(config.precision, ranks.device)
     chosen = choose_kernels(config, ranks.device)
@@ -163,7 +165,10 @@ def pretrain(
     ranks = join(config.device)
     recipe = out / "config.toml"
     begun = PretrainConfig.load(recipe) if recipe.exists() else None
-    model = _pretrain(resolve(config, tokens, ranks, begun), tokens, out, ranks, progress, follow)
+    config = resolve(config, tokens, ranks, begun)
+    # Ranks that measure for themselves may find otherwise, and would compute otherwise after a restart.
+    found = ranks.share({name: getattr(config, name) for name in MEASURED})
+    model = _pretrain(config.model_copy(update=found), tokens, out, ranks, progress, follow)
     leave()
     return model
 

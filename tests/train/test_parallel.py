@@ -27,6 +27,10 @@ SETTINGS: dict[str, Any] = {
     "validate_every": 6,
     "checkpoint_every": 3,
     "precision": "fp32",
+    # Named, since what a measurement chooses may differ from one run to the next.
+    "matmul": "torch",
+    "attention": "fused",
+    "compiled": "[]",
     "device": "cpu",
 }
 
@@ -44,6 +48,14 @@ def command(tokens: Path, out: Path, ranks: int, *launch: str, **changes: Any) -
         *settings,
     ]
     return [sys.executable, *(launcher if ranks > 1 else []), *headwater]
+
+
+def kill_with_descendants(pid: int) -> None:
+    """SIGKILL a launcher and its ranks, which are in sessions of their own and would go on without it."""
+    children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
+    os.kill(pid, signal.SIGKILL)
+    for child in children:
+        kill_with_descendants(int(child))
 
 
 def train(tokens: Path, out: Path, ranks: int, *launch: str, **changes: Any) -> list[dict[str, Any]]:
@@ -89,7 +101,7 @@ def test_a_run_goes_on_with_another_number_of_ranks(tokens: Path, tmp_path: Path
     while not list((run / "checkpoints").glob("step-*")):
         assert process.poll() is None
         time.sleep(0.005)
-    os.killpg(process.pid, signal.SIGKILL)
+    kill_with_descendants(process.pid)
     process.wait()
     assert not (run / "model").exists()
     assert_same_losses(train(tokens, run, 1), read_journal(alone / "metrics.jsonl"))
