@@ -16,7 +16,7 @@ import platform
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ class FileRecord(Config):
 
 
 class Input(Config):
-    """One thing that a folder was made from; `path` is relative to the folder, where it can be."""
+    """One thing that a folder was made from; `path` is relative to the folder, where it can be, or a URL."""
 
     role: str
     path: str
@@ -82,7 +82,8 @@ class Stage:
 
     `measured` names keys of the configuration that are only known once the folder is written (counts): the
     stage puts them into `config` before its block ends, and they take no part in the comparison with what is
-    there.
+    there. An input that lies behind a URL comes described. `moves`: the folder will not stay where it is made,
+    so that its inputs are named by absolute paths.
     """
 
     def __init__(
@@ -91,14 +92,21 @@ class Stage:
         *,
         kind: str,
         config: Mapping[str, Any],
-        inputs: Mapping[str, Path],
+        inputs: Mapping[str, Path | Input],
         seed: int | None = None,
         measured: Sequence[str] = (),
+        moves: bool = False,
     ) -> None:
         self.out, self.kind, self.seed, self.measured = out, kind, seed, measured
         # Through JSON, so that what is compared with a file later is what a file would give back.
         self.config: dict[str, Any] = json.loads(json.dumps(dict(config)))
-        self.inputs = [describe_input(role, path, out) for role, path in inputs.items()]
+        base = None if moves else out
+        self.inputs = [
+            source.model_copy(update={"role": role})
+            if isinstance(source, Input)
+            else describe_input(role, source, base)
+            for role, source in inputs.items()
+        ]
 
     def find(self) -> Manifest | None:
         """The manifest at `out` when it holds what this stage would write, complete or begun; else None.
@@ -118,13 +126,17 @@ class Stage:
                 )
             return None
         manifest = read_manifest(self.out)
+        self.compare(manifest, str(self.out))
+        return manifest
+
+    def compare(self, manifest: Manifest, where: str) -> None:
+        """Raises FolderError unless the folder `where` with this manifest is what this stage would write."""
         difference = self._difference(manifest)
         if difference:
             raise FolderError(
-                f"{self.out} already holds something else: {difference}",
+                f"{where} already holds something else: {difference}",
                 repair="Choose another --out, or remove that folder first",
             )
-        return manifest
 
     def is_complete(self) -> bool:
         """Whether the very folder that this stage would write is there, whole and undamaged."""
@@ -221,12 +233,17 @@ def read_manifest(folder: Path) -> Manifest:
             expected="a complete folder that a Headwater command wrote",
             repair="Check the path, or make the folder again",
         )
+    return check_manifest(read_json(path), str(path))
+
+
+def check_manifest(content: Any, where: str) -> Manifest:
+    """The manifest that a JSON value is; raises FolderError naming its place `where` when it was altered."""
     try:
-        manifest = Manifest.model_validate(read_json(path))
+        manifest = Manifest.model_validate(content)
     except ValidationError:
         manifest = None
     if manifest is None or manifest.checksum != _checksum(manifest):
-        raise FolderError(f"{path} was cut short or altered", repair="Make the folder again")
+        raise FolderError(f"{where} was cut short or altered", repair="Make the folder again")
     return manifest
 
 
@@ -285,9 +302,11 @@ def identity_of(path: Path) -> tuple[str, str]:
     raise FolderError(f"{path} does not exist", repair="Check the path")
 
 
-def describe_input(role: str, path: Path, out: Path) -> Input:
-    """What the manifest of `out` says of the input at `path`."""
+def describe_input(role: str, path: Path, out: Path | None) -> Input:
+    """What the manifest of `out` says of the input at `path`, by its absolute path where `out` is None."""
     kind, identity = identity_of(path)
+    if out is None:
+        return Input(role=role, path=path.absolute().as_posix(), kind=kind, identity=identity)
     try:
         relative = Path(os.path.relpath(path.absolute(), out.absolute())).as_posix()
     except ValueError:  # another drive on Windows
@@ -310,14 +329,27 @@ def record_files(folder: Path, *, leave_out: str = "") -> dict[str, FileRecord]:
     return records
 
 
-def lineage(folder: Path) -> dict[str, Any]:
+Look = Callable[[str], tuple[Input, Manifest | None] | None]
+
+
+def lineage(folder: Path, look: Look | None = None) -> dict[str, Any]:
     """The chain from `folder` back to its first inputs, as nested dictionaries.
 
-    Keys: role, path, kind, identity, state ("complete", "incomplete", "changed", "gone", "source"), command,
-    seed, inputs. "changed" marks an input that is no longer what the folder was made from.
+    Keys: role, path, kind, identity, state ("complete", "incomplete", "changed", "gone", "source", "remote"),
+    command, seed, inputs. "changed" marks an input that is no longer what the folder was made from, "remote" one
+    behind a URL that was not looked at: `look` does that, which gives what lies at a URL now, None for nothing.
     """
     manifest = read_manifest(folder)
-    return _lineage("", folder, manifest.kind, manifest.identity, set())
+    entry = Input(role="", path=str(folder), kind=manifest.kind, identity=manifest.identity)
+    return _lineage(entry, folder, look, set())
+
+
+def lineage_at(url: str, look: Look) -> dict[str, Any]:
+    """The same of a folder behind a URL."""
+    found = look(url)
+    if found is None:
+        raise FolderError(f"{url} does not exist", expected="a folder", repair="Check the URL")
+    return _lineage(found[0], None, look, set())
 
 
 def package_versions() -> dict[str, str]:
@@ -331,25 +363,44 @@ def package_versions() -> dict[str, str]:
     return versions
 
 
-def _lineage(role: str, path: Path, kind: str, identity: str, above: set[Path]) -> dict[str, Any]:
-    entry: dict[str, Any] = {"role": role, "path": str(path), "kind": kind, "identity": identity}
-    if path.resolve() in above or not path.exists():
-        return entry | {"state": "gone", "inputs": []}
-    if not (path / MANIFEST).exists():
-        same = identity_of(path)[1] == identity
-        return entry | {"state": "source" if same else "changed", "inputs": []}
-    manifest = read_manifest(path)
+def _lineage(entry: Input, path: Path | None, look: Look | None, above: set[str]) -> dict[str, Any]:
+    """The chain from one input on, which lies at `path`, or behind the URL in the entry."""
+    told: dict[str, Any] = {**entry.to_dict(), "path": entry.path if path is None else str(path), "inputs": []}
+    place = entry.path if path is None else str(path.resolve())
+    if place in above:
+        return told | {"state": "gone"}
+    manifest: Manifest | None
+    if path is None:
+        if look is None:
+            return told | {"state": "remote"}
+        seen = look(entry.path)
+        if seen is None:
+            return told | {"state": "gone"}
+        found, manifest = seen
+        identity = found.identity
+    elif not path.exists():
+        return told | {"state": "gone"}
+    else:
+        manifest = read_manifest(path) if (path / MANIFEST).exists() else None
+        identity = manifest.identity if manifest else identity_of(path)[1]
+    if manifest is None:
+        return told | {"state": "source" if identity == entry.identity else "changed"}
     state = "complete" if manifest.complete else "incomplete"
-    inputs = [
-        _lineage(i.role, Path(os.path.normpath(path / i.path)), i.kind, i.identity, above | {path.resolve()})
-        for i in manifest.inputs
-    ]
-    return entry | {
-        "state": state if manifest.identity == identity else "changed",
+    return told | {
+        "state": state if identity == entry.identity else "changed",
         "command": manifest.command,
         "seed": manifest.seed,
-        "inputs": inputs,
+        "inputs": [
+            _lineage(inner, _place_of(inner.path, path), look, above | {place}) for inner in manifest.inputs
+        ],
     }
+
+
+def _place_of(name: str, folder: Path | None) -> Path | None:
+    """Where an input named by `name` in the manifest of `folder` lies; None behind a URL."""
+    if "://" in name:
+        return None
+    return Path(os.path.normpath(folder / name if folder else name))
 
 
 def _identity(hashes: Mapping[str, str]) -> str:

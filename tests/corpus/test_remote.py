@@ -20,10 +20,9 @@ pytest.importorskip("fastwarc")
 import fsspec
 
 from headwater.cli.main import main
-from headwater.corpus import remote
+from headwater.corpus import destination, remote
 from headwater.corpus.folder import read_documents
 from headwater.corpus.pipeline import build
-from headwater.corpus.publish import build_at
 from headwater.corpus.recipes import BuildConfig
 from headwater.errors import DataError, FolderError, ResourceError, StorageError
 from headwater.provenance import open_folder
@@ -101,7 +100,7 @@ def test_a_changed_source_is_another_source(tmp_path: Path, memory: Any) -> None
     build(["memory://bucket/a.txt"], tmp_path / "corpus")
     build(["memory://bucket/a.txt"], tmp_path / "corpus")
     memory.pipe_file("/bucket/a.txt", b"two")
-    with pytest.raises(FolderError, match="remote"):
+    with pytest.raises(FolderError, match="another source-0"):
         build(["memory://bucket/a.txt"], tmp_path / "corpus")
 
 
@@ -117,7 +116,7 @@ def test_a_corpus_is_uploaded_whole_and_read_back(tmp_path: Path, memory: Any) -
     assert main(["corpus", "build", source, "--out", out]) == 0, "found, not written again"
     (tmp_path / "in" / "c.txt").write_text("three")
     with pytest.raises(FolderError, match="something else"):
-        build_at([source], out)
+        build([source], out)
     memory.rm("/bucket/corpus/documents-00000.parquet")
     with pytest.raises(FolderError, match="not complete"):
         build([out], tmp_path / "third")
@@ -136,13 +135,77 @@ def test_an_upload_that_fails_goes_on(tmp_path: Path, memory: Any, monkeypatch: 
 
     monkeypatch.setattr(type(memory), "put_file", failing)
     with pytest.raises(StorageError, match="gone"):
-        build_at([tmp_path / "a.txt"], out)
+        build([tmp_path / "a.txt"], out)
     assert not memory.exists("/bucket/corpus/headwater.json"), "the manifest is last"
     first = list(sent)
-    build_at([tmp_path / "a.txt"], out)
+    build([tmp_path / "a.txt"], out)
     assert first[0] not in sent[2:], "what was sent is not sent again"
     memory.get("/bucket/corpus/", str(tmp_path / "back"), recursive=True)
     open_folder(tmp_path / "back", "corpus")
+
+
+def test_an_upload_of_something_else_is_not_gone_on_with(tmp_path: Path, memory: Any) -> None:
+    """Of the same names and sizes, an earlier upload that was cut short left another content."""
+    (tmp_path / "a.txt").write_text("one")
+    build([tmp_path / "a.txt"], tmp_path / "local")
+    shard = (tmp_path / "local" / "documents-00000.parquet").read_bytes()
+    memory.pipe_file(f"/bucket/corpus/{destination.UPLOADING}", b"another identity")
+    memory.pipe_file("/bucket/corpus/documents-00000.parquet", bytes(len(shard)))
+    build([tmp_path / "a.txt"], "memory://bucket/corpus")
+    assert [document.text for document in read_documents("memory://bucket/corpus")] == ["one"]
+    assert not memory.exists(f"/bucket/corpus/{destination.UPLOADING}")
+    memory.pipe_file("/bucket/mine/thesis.txt", b"years of work")
+    with pytest.raises(FolderError, match="not Headwater's"):
+        build([tmp_path / "a.txt"], "memory://bucket/mine")
+
+
+def test_webtext_from_store_to_store(
+    tmp_path: Path, memory: Any, web: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Dumps, links, pages and corpus behind URLs: nothing stays here, and the chain leads back to the dumps."""
+    post = {"score": 5, "created_utc": 1_400_000_000, "subreddit": "rivers"}
+    for number in range(2):
+        posts = [post | {"url": web.url("site", f"/story/{number}-{page}")} for page in range(3)]
+        dump = "".join(json.dumps(entry) + "\n" for entry in posts)
+        memory.pipe_file(f"/bucket/dumps/RS_{number}.gz", gzip.compress(dump.encode()))
+    places = {name: f"memory://bucket/{name}" for name in ("links", "pages", "corpus")}
+    quick = ["--set=delay=0", "--set=allow_private=true"]
+    for _ in range(2):  # the second time all is found there
+        for command in (
+            ["links", "memory://bucket/dumps/RS_*.gz", "--out", places["links"]],
+            ["fetch", places["links"], "--out", places["pages"], *quick],
+            ["build", places["pages"], "--out", places["corpus"]],
+        ):
+            assert main(["corpus", *command]) == 0, capsys.readouterr().err
+        visits = len(web.visits)
+    assert visits == len(web.visits) == 7
+    assert not list((tmp_path / "cache" / "uploads").iterdir())
+    capsys.readouterr()
+    assert main(["corpus", "stats", places["corpus"], "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["documents"], found["funnel"]["read"]["documents"]) == (6, 6)
+    build([places["corpus"]], tmp_path / "here")
+    assert main(["lineage", str(tmp_path / "here"), "--json"]) == 0
+    [source] = json.loads(capsys.readouterr().out)["inputs"]
+    assert (source["path"], source["kind"], source["state"]) == (places["corpus"], "corpus", "remote")
+    assert source["identity"] == open_folder(tmp_path / "here").inputs[0].identity
+    memory.pipe_file("/bucket/dumps/RS_1.gz", gzip.compress(b"{}"))
+    assert main(["lineage", places["corpus"], "--json"]) == 0
+    entry, states = json.loads(capsys.readouterr().out), []
+    while entry:
+        states.append((entry["kind"], entry["state"]))
+        entry = entry["inputs"][0] if entry["inputs"] else None
+    assert states == [("corpus", "complete"), ("pages", "complete"), ("links", "complete"), ("folder", "changed")]
+
+
+def test_a_file_behind_http_is_a_source(tmp_path: Path, web: Any) -> None:
+    pytest.importorskip("aiohttp")
+    url = f"http://127.0.0.1:{web.port}/story/1"
+    build([url], tmp_path / "corpus")
+    [document] = read_documents(tmp_path / "corpus")
+    assert "<h1>A story</h1>" in document.text
+    [source] = open_folder(tmp_path / "corpus").inputs
+    assert (source.path, source.kind) == (url, "file")
 
 
 def test_what_cannot_be_reached_is_named(tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +220,7 @@ def test_what_cannot_be_reached_is_named(tmp_path: Path, memory: Any, monkeypatc
     original = remote._Stream.readinto
 
     def failing(self: Any, buffer: Any) -> int:
-        with remote._errors(self._url):
+        with remote.store_errors(self._url):
             raise TimeoutError("slow")
         return original(self, buffer)
 

@@ -152,6 +152,18 @@ JOURNEYS = {
         needs=("resiliparse",),
         needs_data=True,
     ),
+    "storage": Journey(
+        ("corpus/storage.sh",),
+        {
+            "'s3://dumps/RS_2017-*.zst'": '"file://$HEADWATER_DATA/webtext-pipeline/reddit/RS_v2_2005*.xz"',
+            "headwater corpus fetch": "true",
+            "s3://bucket/pages": "file://$PWD/pages",
+            "s3://bucket": "file://$PWD/bucket",
+            "--workers 8": "--workers 2",
+        },
+        needs=("resiliparse", "fsspec"),
+        needs_data=True,
+    ),
     "evaluation": Journey(
         ("evaluation/zero_shot.sh",),
         {"headwater evaluate --model": "headwater evaluate --limit 2 --model"},

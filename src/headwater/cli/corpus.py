@@ -26,6 +26,9 @@ class Engine(StrEnum):
 
 
 Corpus = Annotated[Path, typer.Argument(help="A corpus folder.", show_default=False)]
+OutOrUrl = Annotated[
+    str, typer.Option("--out", help="Folder to write, or a URL to upload it to.", show_default=False)
+]
 
 
 @app.command()
@@ -40,9 +43,7 @@ def build(
             "also behind a URL such as s3://bucket/folder.",
         ),
     ],
-    out: Annotated[
-        str, typer.Option("--out", help="Folder to write, or a URL to upload it to.", show_default=False)
-    ],
+    out: OutOrUrl,
     recipe: Annotated[
         str, typer.Option("--recipe", help="plain, webtext (GPT-2), books (GPT-1), or a TOML file.")
     ] = "plain",
@@ -60,7 +61,6 @@ def build(
     from headwater.config import parse_settings
     from headwater.corpus.pipeline import build as build_corpus
     from headwater.corpus.pipeline import prepare_slurm, read_funnel
-    from headwater.corpus.publish import build_at
     from headwater.corpus.recipes import load_recipe
     from headwater.corpus.remote import is_remote
 
@@ -77,23 +77,22 @@ def build(
         emit({"submit": str(script)}, as_json=as_json, text=f"Job scripts are written. Submit them: sh {script}")
         return
     where: dict[str, Any] = {"workers": workers, "engine": engine.value, "address": address}
-    if is_remote(out):
-        funnel = build_at(sources, out, config, progress=terminal_progress(), **where)
-    else:
-        build_corpus(sources, Path(out), config, progress=terminal_progress(), **where)
-        funnel = read_funnel(Path(out))
+    build_corpus(sources, out, config, progress=terminal_progress(), **where)
+    funnel = read_funnel(out)
     emit({"out": out, **funnel}, as_json=as_json, text=_funnel_text(out, funnel))
 
 
 @app.command()
 def links(
     dumps: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
-            metavar="DUMP…", show_default=False, help="Reddit submissions: .zst, .xz, .bz2, .gz or plain."
+            metavar="DUMP…",
+            show_default=False,
+            help="Reddit submissions: .zst, .xz, .bz2, .gz or plain; also behind a URL, as s3://bucket/RS_*.zst.",
         ),
     ],
-    out: Out,
+    out: OutOrUrl,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
@@ -105,13 +104,13 @@ def links(
     found = gather_links(dumps, out, config, progress=terminal_progress())
     removed = ", ".join(f"{rule} {count:,}" for rule, count in found["removed"].items())
     text = f"{out}: {found['links']:,} links of {found['submissions']:,} submissions; removed: {removed or 'none'}"
-    emit({"out": str(out), **found}, as_json=as_json, text=text)
+    emit({"out": out, **found}, as_json=as_json, text=text)
 
 
 @app.command()
 def fetch(
-    links: Annotated[Path, typer.Argument(help="A links folder.", show_default=False)],
-    out: Out,
+    links: Annotated[str, typer.Argument(help="A links folder, or its URL.", show_default=False)],
+    out: OutOrUrl,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
@@ -123,18 +122,21 @@ def fetch(
     found = fetch_links(links, out, config, progress=terminal_progress())
     outcomes = ", ".join(f"{outcome} {count:,}" for outcome, count in found["outcomes"].items())
     text = f"{out}: {found['pages']:,} pages of {found['links']:,} links; {outcomes}"
-    emit({"out": str(out), **found}, as_json=as_json, text=text)
+    emit({"out": out, **found}, as_json=as_json, text=text)
 
 
 @app.command()
-def stats(corpus: Corpus, as_json: AsJson = False) -> None:
+def stats(
+    corpus: Annotated[str, typer.Argument(help="A corpus folder, or its URL.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
     """Print what a corpus holds (documents, lengths, languages, sources, labels) and what its build removed."""
-    from headwater.corpus.pipeline import FUNNEL, read_funnel
+    from headwater.corpus.pipeline import has_funnel, read_funnel
     from headwater.corpus.statistics import statistics
 
     found = statistics(corpus)
     text = _stats_text(corpus, found)
-    if (corpus / FUNNEL).is_file():
+    if has_funnel(corpus):
         found["funnel"] = read_funnel(corpus)
         text += "\n" + _funnel_text("  how it was made:", found["funnel"])
     emit(found, as_json=as_json, text=text)
@@ -165,7 +167,7 @@ def labels(
     emit({"out": str(out), **found}, as_json=as_json, text=text)
 
 
-def _funnel_text(heading: Path | str, funnel: dict[str, Any]) -> str:
+def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
     def size(counted: dict[str, Any]) -> str:
         return f"{counted['documents']:>12,} documents {counted['bytes'] / 1e6:>12,.2f} MB"
 
@@ -186,7 +188,7 @@ def _funnel_text(heading: Path | str, funnel: dict[str, Any]) -> str:
 app.command()(overlap)
 
 
-def _stats_text(corpus: Path, found: dict[str, Any]) -> str:
+def _stats_text(corpus: str, found: dict[str, Any]) -> str:
     lines = [
         f"{corpus}",
         f"  documents   {found['documents']:,}",

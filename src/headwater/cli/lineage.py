@@ -14,13 +14,20 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def lineage(
-    folder: Annotated[Path, typer.Argument(help="A folder that a Headwater command wrote.", show_default=False)],
+    folder: Annotated[
+        str, typer.Argument(help="A folder that a Headwater command wrote, or its URL.", show_default=False)
+    ],
+    remote: Annotated[
+        bool, typer.Option("--remote", help="Ask the stores too where an input lies behind a URL.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the chain from a folder back to its first sources, with the command that made each."""
+    from headwater.corpus.remote import is_remote, look
     from headwater.provenance import lineage as chain
+    from headwater.provenance import lineage_at
 
-    found = chain(folder)
+    found = lineage_at(folder, look) if is_remote(folder) else chain(Path(folder), look if remote else None)
     emit(found, as_json=as_json, text="\n".join(tree_lines(found, "", "")))
 
 

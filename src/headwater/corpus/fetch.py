@@ -29,14 +29,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from headwater.config import Config
+from headwater.corpus.destination import Destination
 from headwater.corpus.links import read_links
 from headwater.corpus.urls import canonical_url, host_of
 from headwater.corpus.visit import Refused, Visitor, require_packages
 from headwater.errors import DataError, FolderError
 from headwater.lock import folder_lock
 from headwater.progress import SILENT, Progress
-from headwater.provenance import Stage, check_files, record_files
-from headwater.storage import parse_json, read_json, storage_errors, write_json
+from headwater.provenance import check_files, record_files
+from headwater.storage import parse_json, storage_errors, write_json
 
 FUNNEL = "funnel.json"
 JOURNAL = ".journal.jsonl"
@@ -79,10 +80,11 @@ class FetchConfig(Config):
 
 
 def fetch_links(
-    links: Path, out: Path, config: FetchConfig | None = None, *, progress: Progress = SILENT
+    links: str | Path, out: str | Path, config: FetchConfig | None = None, *, progress: Progress = SILENT
 ) -> dict[str, Any]:
     """Visit the links of a links folder and write the pages folder `out`, go on with one, or find it there.
 
+    Both may be URLs; pages for a URL are gathered on this machine and uploaded at the end.
     Returns what was counted: links, pages, bytes, outcomes {outcome: links}, examples {outcome: [url, …]}.
     """
     config = config or FetchConfig()
@@ -90,11 +92,12 @@ def fetch_links(
     # What only says how fast or on whose behalf may change between two runs of one fetch.
     free = {"hosts", "contact", "back_off", "longest_wait", "retries", "failures"}
     decisive = {key: value for key, value in config.to_dict().items() if key not in free}
-    stage = Stage(out, kind="pages", config=decisive, inputs={"links": links})
-    if stage.find() is not None and stage.is_complete():
-        progress.note(f"{out} is complete already")
-        found: dict[str, Any] = read_json(out / FUNNEL)
+    place = Destination(out)
+    stage = place.stage(kind="pages", config=decisive, inputs={"links": links})
+    if place.is_complete(stage, progress):
+        found: dict[str, Any] = place.read_json(FUNNEL)
         return found
+    out = place.folder
     with storage_errors(out):
         stage.begin()
     with storage_errors(out), folder_lock(out):
@@ -113,6 +116,7 @@ def fetch_links(
         stage.finish(files)
         check_files(out, stage.manifest(files, complete=True), hashes=False)
     progress.finish(f"{book.pages:,} pages of {book.links:,} links, {book.bytes / 1e6:.1f} MB")
+    place.publish(progress)
     return result
 
 
@@ -332,7 +336,7 @@ class _Book:
         self._end = self._warc.tell()
 
 
-def _urls(links: Path) -> Iterator[str]:
+def _urls(links: str | Path) -> Iterator[str]:
     return (url for link in read_links(links) if (url := canonical_url(link["url"])))
 
 

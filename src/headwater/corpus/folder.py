@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headwater.corpus.remote import is_remote, open_listing
 from headwater.errors import FolderError
 from headwater.provenance import open_folder
 from headwater.storage import storage_errors
@@ -75,8 +76,8 @@ def write_documents(documents: Iterable[Document], folder: Path) -> int:
     return count
 
 
-def read_documents(corpus: Path) -> Iterator[Document]:
-    """Stream the documents of a corpus folder in their order.
+def read_documents(corpus: str | Path) -> Iterator[Document]:
+    """Stream the documents of a corpus folder, which may lie behind a URL, in their order.
 
     Raises FolderError when the folder is missing, incomplete, damaged or of another kind.
     """
@@ -115,13 +116,16 @@ def measure(corpus: Path) -> Size:
     return Size(documents=count, bytes=total, largest=largest)
 
 
-def shard_paths(corpus: Path) -> list[Path]:
+def shard_paths(corpus: str | Path) -> list[Path]:
     """The Parquet files of a corpus folder in order, the folder checked."""
-    manifest = open_folder(corpus, "corpus")
-    names = sorted(name for name in manifest.files if name.endswith(".parquet"))
-    if not names:
+    if isinstance(corpus, str) and is_remote(corpus):
+        paths = open_listing(corpus, "corpus").paths(".parquet")
+    else:
+        names = sorted(open_folder(Path(corpus), "corpus").files)
+        paths = [Path(corpus, name) for name in names if name.endswith(".parquet")]
+    if not paths:
         raise FolderError(f"{corpus} holds no documents", repair="Make it again with: headwater corpus build")
-    return [corpus / name for name in names]
+    return paths
 
 
 class _Shard:

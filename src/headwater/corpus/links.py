@@ -21,12 +21,14 @@ from typing import Any
 
 from headwater.config import Config
 from headwater.corpus.compressed import CompressedFile
+from headwater.corpus.destination import Destination
 from headwater.corpus.docstring_tasks import rank
+from headwater.corpus.remote import is_remote, list_source, open_listing
 from headwater.corpus.urls import canonical_url, host_of, page_key
 from headwater.errors import DataError
 from headwater.progress import SILENT, Progress
-from headwater.provenance import Stage
-from headwater.storage import parse_json, read_json, write_json
+from headwater.provenance import open_folder
+from headwater.storage import parse_json, write_json
 
 COLUMNS = ("url", "score", "total_score", "submissions", "date", "subreddit")
 FUNNEL = "funnel.json"
@@ -63,31 +65,29 @@ class LinksConfig(Config):
 
 
 def gather_links(
-    dumps: Sequence[Path], out: Path, config: LinksConfig | None = None, *, progress: Progress = SILENT
+    dumps: Sequence[str | Path], out: str | Path, config: LinksConfig | None = None, *, progress: Progress = SILENT
 ) -> dict[str, Any]:
     """Write the links folder `out` (Parquet, COLUMNS), or find it there; returns what was counted.
 
+    A dump may be a URL: of a file, of a folder whose files are dumps, or with `*`. `out` may be one too.
     Keys: submissions, links, removed {rule: submissions}, examples {rule: [url or title, …]}, broken_lines,
     cut [one sentence for each dump that ends early]. Raises DataError for a dump that cannot be read or that
     holds no submissions.
     """
     config = config or LinksConfig()
-    stage = Stage(
-        out,
-        kind="links",
-        config=config.to_dict(),
-        inputs={f"dump-{index}": path for index, path in enumerate(dumps)},
-    )
-    if stage.is_complete():
-        progress.note(f"{out} is complete already")
-        found: dict[str, Any] = read_json(out / FUNNEL)
+    place = Destination(out)
+    inputs = {f"dump-{index}": dump for index, dump in enumerate(dumps)}
+    stage = place.stage(kind="links", config=config.to_dict(), inputs=inputs)
+    if place.is_complete(stage, progress):
+        found: dict[str, Any] = place.read_json(FUNNEL)
         return found
+    files = [file for dump in dumps for file in _files(dump)]
     with stage.write() as work:
         progress.start("links", unit="submissions")
         funnel = _Funnel()
         partitions = work / ".partitions"
         partitions.mkdir()
-        _distribute(dumps, partitions, config, funnel, progress)
+        _distribute(files, partitions, config, funnel, progress)
         count = _merge(partitions, work, config)
         for path in partitions.iterdir():
             path.unlink()
@@ -103,7 +103,12 @@ def gather_links(
                 repair="Check that these are Reddit submission dumps",
             )
         progress.finish(f"{count:,} links from {funnel.submissions:,} submissions")
+    place.publish(progress)
     return result
+
+
+def _files(dump: str | Path) -> list[Path]:
+    return list_source(dump).paths() if isinstance(dump, str) and is_remote(dump) else [Path(dump)]
 
 
 def judge(submission: dict[str, Any], config: LinksConfig) -> tuple[str, dict[str, Any]]:
@@ -232,14 +237,16 @@ def _merge(partitions: Path, out: Path, config: LinksConfig) -> int:
     return count
 
 
-def read_links(folder: Path) -> Iterator[dict[str, Any]]:
-    """Stream the rows of a links folder."""
+def read_links(folder: str | Path) -> Iterator[dict[str, Any]]:
+    """Stream the rows of a links folder, which may lie behind a URL."""
     import pyarrow.parquet
 
-    from headwater.provenance import open_folder
-
-    open_folder(folder, "links")
-    for path in sorted(folder.glob("links-*.parquet")):
+    if isinstance(folder, str) and is_remote(folder):
+        paths = open_listing(folder, "links").paths(".parquet")
+    else:
+        files = sorted(open_folder(Path(folder), "links").files)
+        paths = [Path(folder, name) for name in files if name.endswith(".parquet")]
+    for path in paths:
         with pyarrow.parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=8192):
                 yield from batch.to_pylist()

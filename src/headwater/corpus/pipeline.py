@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headwater.corpus import python_docs
+from headwater.corpus.destination import Destination
 from headwater.corpus.engine import ACCOUNT, FINGERPRINTS, KEYS, Plan, run_tasks
 from headwater.corpus.folder import Document, read_shard, write_documents
 from headwater.corpus.recipes import BuildConfig, make_steps
-from headwater.corpus.remote import is_remote, list_source
-from headwater.corpus.sources import BUILT_IN, other_files, plan_tasks
+from headwater.corpus.remote import is_remote, place
+from headwater.corpus.sources import BUILT_IN, Task, list_remote, other_files, plan_tasks
 from headwater.corpus.steps import Funnel
 from headwater.errors import DataError, FolderError, HeadwaterError, StorageError, UsageError
 from headwater.lock import folder_lock
@@ -41,7 +42,7 @@ ASIDE = "set-aside.jsonl"
 
 def build(
     sources: Sequence[str | Path],
-    out: Path,
+    out: str | Path,
     config: BuildConfig | None = None,
     *,
     workers: int = 1,
@@ -51,14 +52,15 @@ def build(
 ) -> None:
     """Gather `sources` into the corpus folder `out`, or find it there; a build that was killed goes on.
 
+    Sources and `out` may be URLs.
     `engine` "ray" does the tasks on the cluster at `address` (empty: one started here), which must share the
     disk. A corpus of `python-docs` that is there already is kept even where other packages are installed by
     now, with a note: what was built on it stays valid. Raises DataError for a source that holds nothing usable.
     """
     config = config or BuildConfig()
-    stage = _stage(sources, out, config)
-    if stage.is_complete():
-        progress.note(f"{out} is complete already")
+    destination = Destination(out)
+    stage, tasks = _stage(sources, destination, config)
+    if destination.is_complete(stage, progress):
         if any(str(source) in BUILT_IN for source in sources):
             _note_other_packages(out, progress)
         return
@@ -66,15 +68,15 @@ def build(
         others = _others(source)
         if others:
             progress.note(f"{source}: {len(others)} files of other kinds are left out")
-    plan = _plan(sources, stage, config)
+    plan = _plan(sources, stage, config, tasks)
     with folder_lock(plan.folder):
         if damaged := plan.drop_damaged():
             progress.note(f"{len(damaged)} parts of an earlier try were altered since, and are done again")
         kept = _carry_out(plan, stage, sources, workers, engine, address, progress)
-    funnel = read_funnel(out)
-    for note in funnel["notes"]:
+    for note in read_funnel(stage.out)["notes"]:
         progress.note(note)
     progress.finish(f"{kept['documents']:,} documents, {kept['bytes'] / 1e6:.1f} MB")
+    destination.publish(progress)
 
 
 def _carry_out(
@@ -118,30 +120,32 @@ def prepare_slurm(
     """
     from headwater.corpus.cluster import write_slurm_jobs
 
-    stage = _stage(sources, out, config)
+    stage, tasks = _stage(sources, Destination(out), config)
     stage.find()
     with storage_errors(out):
-        plan = _plan(sources, stage, config)
+        plan = _plan(sources, stage, config, tasks)
         return write_slurm_jobs(plan, out.with_name(f"{out.name}.slurm"), workers, finish)
 
 
-def _stage(sources: Sequence[str | Path], out: Path, config: BuildConfig) -> Stage:
-    """The stage that writes `out`; raises UsageError or DataError where the sources cannot be sources."""
+def _stage(
+    sources: Sequence[str | Path], destination: Destination, config: BuildConfig
+) -> tuple[Stage, list[Task]]:
+    """The stage of a build and its tasks; raises UsageError or DataError where the sources cannot be sources."""
     if not sources:
         raise UsageError("no source is named", expected=f"{' or '.join(BUILT_IN)}, or files and folders")
     paths = {f"source-{index}": Path(s) for index, s in enumerate(sources) if _is_local(s)}
     for path in paths.values():
         _check(path)
-    plan_tasks(sources)
+    listings = list_remote(sources)
+    tasks = plan_tasks(sources, listings)
     names = [str(s) if str(s) in BUILT_IN else Path(s).name for s in sources]
-    remote = {str(s): list_source(str(s)).identity for s in sources if is_remote(s)}
+    remote = {f"source-{index}": listings[str(s)].input for index, s in enumerate(sources) if is_remote(s)}
     sets = {f"evaluation-set-{index}": Path(name) for index, name in enumerate(config.evaluation_sets)}
     settings = {**config.to_dict(), "evaluation_sets": [path.name for path in sets.values()], "sources": names}
-    settings |= {"remote": remote} if remote else {}
-    return Stage(out, kind="corpus", config=settings, inputs={**paths, **sets})
+    return destination.stage(kind="corpus", config=settings, inputs={**paths, **remote, **sets}), tasks
 
 
-def _plan(sources: Sequence[str | Path], stage: Stage, config: BuildConfig) -> Plan:
+def _plan(sources: Sequence[str | Path], stage: Stage, config: BuildConfig, tasks: list[Task]) -> Plan:
     """The plan of a build, the one that was made before where this build was begun before."""
     places = [str(Path(name).absolute()) for name in config.evaluation_sets]  # for workers anywhere
     config = config.model_copy(update={"evaluation_sets": tuple(places)})
@@ -152,22 +156,27 @@ def _plan(sources: Sequence[str | Path], stage: Stage, config: BuildConfig) -> P
             return Plan.load(folder)
         except FolderError:
             shutil.rmtree(folder)
-    plan = Plan(folder, config, tuple(plan_tasks(sources)))
+    plan = Plan(folder, config, tuple(tasks))
     with storage_errors(stage.out):
         plan.folder.mkdir(parents=True, exist_ok=True)
         plan.save()
     return plan
 
 
-def read_funnel(corpus: Path) -> dict[str, Any]:
-    """What each source gave and each rule removed.
+def read_funnel(corpus: str | Path) -> dict[str, Any]:
+    """What each source gave and each rule removed; `corpus` is a folder or a URL.
 
     Keys: sources [{source, documents, bytes, …}], read, removed {step: {rule: {documents, bytes, examples}}},
     duplicates {exact, near}, examples {exact, near}, clusters {near, largest} (documents that stay for others,
     and how many one stands for, itself included), set_aside, notes, kept {documents, bytes}.
     """
-    funnel: dict[str, Any] = read_json(corpus / FUNNEL)
+    funnel: dict[str, Any] = read_json(place(corpus, FUNNEL))
     return funnel
+
+
+def has_funnel(corpus: str | Path) -> bool:
+    """Whether a corpus says how it was built: one that was not built here may have no funnel."""
+    return place(corpus, FUNNEL).is_file()
 
 
 def _assemble(plan: Plan, work: Path, sources: Sequence[str | Path]) -> dict[str, int]:
@@ -330,8 +339,8 @@ def _check(path: Path) -> None:
         )
 
 
-def _note_other_packages(out: Path, progress: Progress) -> None:
-    listing = out / PACKAGES
+def _note_other_packages(out: str | Path, progress: Progress) -> None:
+    listing = place(out, PACKAGES)
     if listing.is_file():
         now = python_docs.installed_packages(python_docs.Roots.of_interpreter())
         if read_json(listing) != now:

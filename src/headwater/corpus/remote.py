@@ -1,9 +1,9 @@
-"""Files behind a URL (s3://, gs://, hdfs://, …): sources are read as streams, a finished folder is uploaded.
+"""Files behind a URL (s3://, gs://, hdfs://, https://, …), read as streams; nothing of them is kept on the disk.
 
 fsspec does the transport; which packages and credentials a scheme needs is fsspec's own affair. Decided here: a
-source is listed once and known by the names, sizes and check sums of its files; nothing of it is kept on the disk.
-What is written goes to a folder of this machine first, where a killed build goes on, and is uploaded whole, its
-`headwater.json` last: a folder that has one there is complete.
+source is listed once, before anything is read, and is known by the names, sizes and check sums (S3: ETags) of its
+files; one that a Headwater command wrote is known as it would be on a disk, by its `headwater.json`. Behind
+http(s) lies one file and no folder. Writing there is left to `destination`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from types import SimpleNamespace
 from typing import IO, Any, cast
 
 from headwater.errors import DataError, FolderError, HeadwaterError, ResourceError, StorageError
-from headwater.provenance import MANIFEST
-from headwater.resources import cache_folder
+from headwater.provenance import MANIFEST, Input, Manifest, check_manifest
 
 _BLOCK_BYTES = 8 * 1024**2  # asked of a store at a time
 
@@ -46,8 +45,8 @@ class RemoteFile:
         """The file as a stream of bytes that can be sought; raises StorageError where the store fails."""
         if mode != "rb":
             raise ValueError("a remote file is read as bytes")
-        with _errors(self.url):
-            store, path = _store(self.url)
+        with store_errors(self.url):
+            store, path = open_store(self.url)
             return io.BufferedReader(_Stream(self.url, store.open(path, "rb", block_size=_BLOCK_BYTES)))
 
     def read_bytes(self) -> bytes:
@@ -55,11 +54,17 @@ class RemoteFile:
         with self.open() as stream:
             return stream.read()
 
+    def is_file(self) -> bool:
+        """Whether it is there."""
+        with store_errors(self.url):
+            store, path = open_store(self.url)
+            return bool(store.isfile(path))
+
     def stat(self) -> SimpleNamespace:
         """Its size, as `st_size`."""
-        with _errors(self.url):
-            store, path = _store(self.url)
-            return SimpleNamespace(st_size=int(store.size(path)))
+        with store_errors(self.url):
+            store, path = open_store(self.url)
+            return SimpleNamespace(st_size=_size(self.url, store.info(path)))
 
     def read(self, size: int = -1) -> bytes:
         """See io.BufferedReader; so do `seek` and `tell`."""
@@ -88,84 +93,108 @@ class RemoteFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files of a remote source in order: (name below `root`, bytes), and a hash of what they are."""
+    """The files of a remote source in order: (name below `root`, bytes), and what a manifest says of it.
+
+    Of a Headwater folder these are the files that its own manifest names.
+    """
 
     root: str
     files: tuple[tuple[str, int], ...]
-    identity: str
-    manifest: dict[str, Any] | None = None
+    input: Input
+    manifest: Manifest | None = None
 
-    def check(self, url: str) -> str:
-        """The kind of a Headwater folder, empty for others; raises FolderError where files are missing."""
-        if self.manifest is None:
-            return ""
-        sizes = {posixpath.basename(name): size for name, size in self.files}
-        wanted = {name: record["bytes"] for name, record in self.manifest["files"].items() if "/" not in name}
-        wrong = [name for name, size in wanted.items() if sizes.get(name) != size]
-        if wrong or not self.manifest["complete"]:
-            raise FolderError(f"{url} is not complete", repair="Upload it again with the command that made it")
-        return str(self.manifest["kind"])
+    def paths(self, suffix: str = "") -> list[Path]:
+        """The files whose names end so, to be read."""
+        return [place(self.root, name) for name, _ in self.files if name.endswith(suffix)]
 
 
 def list_source(url: str) -> Listing:
-    """What lies at a URL: a file, a folder or a pattern with `*`; raises DataError where nothing does."""
-    with _errors(url):
-        store, path = _store(url)
-        path = path.rstrip("/") or path
-        found = store.glob(path, detail=True) if "*" in path else store.find(path, detail=True)
-        top = posixpath.dirname(path.partition("*")[0].rstrip("/") if "*" in path else path)
-        entries = sorted((name, info) for name, info in found.items() if info["type"] == "file")
-        files, marks = [], []
-        manifest = None
-        for name, info in entries:
-            relative = posixpath.relpath(name, top or ".") if top != "/" else name.lstrip("/")
-            files.append((relative, int(info["size"] or 0)))
-            marks.append([relative, info["size"], str(store.checksum(name))])
-            if posixpath.dirname(name) == path and posixpath.basename(name) == MANIFEST:
-                manifest = json.loads(store.cat_file(name))
+    """What lies at a URL: a file, a folder or a pattern with `*`; raises DataError where nothing does.
+
+    Raises FolderError for a Headwater folder that is not all there.
+    """
+    url = url.rstrip("/")
+    with store_errors(url):
+        store, path = open_store(url)
+        top, entries = _entries(store, path)
+        sizes = {name: _size(url, info) for name, info in entries}
+        marks = [[name, size, _mark(store, top, name)] for name, size in sizes.items()]
         root = store.unstrip_protocol(top) if top else f"{url.partition('://')[0]}://"
-    if not files:
+        own = posixpath.join(posixpath.relpath(path, top or "."), MANIFEST)
+        manifest = None
+        if own in sizes:
+            manifest = check_manifest(json.loads(store.cat_file(_join(path, MANIFEST))), f"{url}/{MANIFEST}")
+    if not sizes:
         raise DataError(f"nothing lies at {url}", expected="a file or a folder", repair="Check the URL")
-    identity = hashlib.sha256(json.dumps(marks).encode()).hexdigest()
-    return Listing(root, tuple(files), identity, manifest)
+    if manifest is None:
+        kind = "file" if [name for name in sizes if _join(top, name) == path] else "folder"
+        identity = hashlib.sha256(json.dumps(marks).encode()).hexdigest()
+        return Listing(root, tuple(sizes.items()), Input(role="", path=url, kind=kind, identity=identity))
+    folder = posixpath.dirname(own)
+    wanted = {posixpath.join(folder, name): record.bytes for name, record in manifest.files.items()}
+    if not manifest.complete or any(sizes.get(name) != size for name, size in wanted.items()):
+        raise FolderError(f"{url} is not complete", repair="Upload it again with the command that made it")
+    told = Input(role="", path=url, kind=manifest.kind, identity=manifest.identity)
+    return Listing(root, tuple(sorted(wanted.items())), told, manifest)
 
 
-def place(root: str, name: str) -> Path:
+def open_listing(url: str, kind: str) -> Listing:
+    """What `provenance.open_folder` is to a folder: the listing of a whole Headwater folder of this kind."""
+    listing = list_source(url)
+    if listing.manifest is None:
+        raise FolderError(f"{url} has no {MANIFEST}", expected=f"a {kind} folder", repair="Check the URL")
+    if listing.manifest.kind != kind:
+        raise FolderError(f"{url} is a {listing.manifest.kind} folder", expected=f"a {kind} folder")
+    return listing
+
+
+def look(url: str) -> tuple[Input, Manifest | None] | None:
+    """What lies at a URL now, as `provenance.lineage` asks it; None for nothing."""
+    try:
+        listing = list_source(url)
+    except DataError:
+        return None
+    return listing.input, listing.manifest
+
+
+def place(root: str | Path, name: str) -> Path:
     """The file `name` below `root`, a folder or a URL."""
     if is_remote(root):
         # What the readers of this room ask of a path, a remote file has.
-        return cast(Path, RemoteFile(f"{root}{'' if root.endswith('/') else '/'}{name}"))
+        return cast(Path, RemoteFile(f"{root}{'' if str(root).endswith('/') else '/'}{name}"))
     return Path(root, name)
 
 
-def working_folder(url: str) -> Path:
-    """Where a folder is made that belongs at a URL: the same for the same URL."""
-    digest = hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:12]
-    return cache_folder() / "uploads" / digest / (PurePosixPath(url.rstrip("/")).name or "out")
+def _entries(store: Any, path: str) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
+    """The folder that names are given from, and (name, what the store says) of the files at a path, in order."""
+    if path.startswith(("http://", "https://")):
+        return posixpath.dirname(path), [(posixpath.basename(path), store.info(path))]
+    path = path.rstrip("/") or path
+    pattern = "*" in path
+    found = store.glob(path, detail=True) if pattern else store.find(path, detail=True)
+    top = posixpath.dirname(path.partition("*")[0].rstrip("/") if pattern else path)
+    entries = []
+    for name, info in sorted(found.items()):
+        relative = posixpath.relpath(name, top or ".") if top != "/" else name.lstrip("/")
+        info = info or store.info(name)
+        if info["type"] == "file" and not any(part.startswith(".") for part in relative.split("/")):
+            entries.append((relative, info))
+    return top, entries
 
 
-def read_manifest_at(url: str) -> dict[str, Any] | None:
-    """The `headwater.json` of a folder behind a URL, None where there is none."""
-    with _errors(url):
-        store, path = _store(url)
-        name = f"{path.rstrip('/')}/{MANIFEST}"
-        found: dict[str, Any] | None = json.loads(store.cat_file(name)) if store.exists(name) else None
-    return found
+def _join(top: str, name: str) -> str:
+    return f"{top.rstrip('/')}/{name}" if top else name
 
 
-def upload(folder: Path, url: str) -> None:
-    """Copy a finished folder to a URL, its manifest last; files that are there already in their size stay."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
-    with _errors(url):
-        store, base = _store(url)
-        base = base.rstrip("/")
-        store.makedirs(base, exist_ok=True)
-        for path in [*files, folder / MANIFEST]:
-            target = f"{base}/{path.relative_to(folder).as_posix()}"
-            if path.name != MANIFEST and store.exists(target) and store.size(target) == path.stat().st_size:
-                continue
-            store.makedirs(posixpath.dirname(target), exist_ok=True)
-            store.put_file(str(path), target)
+def _mark(store: Any, top: str, name: str) -> str:
+    """What changes when the content of a file does, as far as its store says."""
+    return str(store.checksum(_join(top, name)))
+
+
+def _size(url: str, info: dict[str, Any]) -> int:
+    if info.get("size") is None:
+        raise DataError(f"the server of {url} does not say how long it is", repair="Download it first")
+    return int(info["size"])
 
 
 class _Stream(io.RawIOBase):
@@ -181,7 +210,7 @@ class _Stream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        with _errors(self._url):
+        with store_errors(self._url):
             data = self._inner.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
@@ -198,7 +227,8 @@ class _Stream(io.RawIOBase):
         super().close()
 
 
-def _store(url: str) -> tuple[Any, str]:
+def open_store(url: str) -> tuple[Any, str]:
+    """fsspec's file system for a URL, and the path in it."""
     try:
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
     except ImportError:
@@ -208,7 +238,7 @@ def _store(url: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def _errors(url: str) -> Iterator[None]:
+def store_errors(url: str) -> Iterator[None]:
     """Whatever a store raises, and each store has errors of its own, in the terms of this project."""
     try:
         yield

@@ -6,7 +6,7 @@ depend on the sources alone, never on the number of workers, and so does everyth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from headwater.corpus.folder import Document, make_id, read_documents, read_shar
 from headwater.corpus.pages import SUFFIXES as PAGE_SUFFIXES
 from headwater.corpus.pages import Page, holds_pages, read_pages
 from headwater.corpus.recipes import BuildConfig
-from headwater.corpus.remote import is_remote, list_source, place
+from headwater.corpus.remote import Listing, is_remote, list_source, place
 from headwater.corpus.text import SEPARATOR, TEXT_SUFFIXES, read_text_file
 from headwater.corpus.text import SUFFIXES as ROW_SUFFIXES
 from headwater.errors import DataError
@@ -49,15 +49,24 @@ class Account:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-def plan_tasks(sources: Sequence[str | Path]) -> list[Task]:
-    """The tasks of all sources in order; raises DataError for a source that cannot be one."""
+def list_remote(sources: Sequence[str | Path]) -> dict[str, Listing]:
+    """What lies at each source that is a URL, by the URL."""
+    return {str(source): list_source(str(source)) for source in sources if is_remote(source)}
+
+
+def plan_tasks(sources: Sequence[str | Path], listings: Mapping[str, Listing] | None = None) -> list[Task]:
+    """The tasks of all sources in order; raises DataError for a source that cannot be one.
+
+    `listings` of the sources behind URLs are made where they are not given.
+    """
+    listings = list_remote(sources) if listings is None else listings
     tasks: list[Task] = []
     for number, source in enumerate(sources):
         path = Path(source)
         if str(source) in BUILT_IN:
             tasks.append(Task(number, "python-docs", ""))
         elif is_remote(source):
-            tasks += _remote_tasks(number, str(source))
+            tasks += _remote_tasks(number, listings[str(source)])
         elif (path / MANIFEST).is_file() and read_manifest(path).kind != "pages":
             open_folder(path, "corpus")
             tasks.append(Task(number, "corpus", str(path.absolute())))
@@ -71,15 +80,14 @@ def plan_tasks(sources: Sequence[str | Path]) -> list[Task]:
     return tasks
 
 
-def _remote_tasks(number: int, url: str) -> list[Task]:
-    listing = list_source(url)
-    kind = listing.check(url)
+def _remote_tasks(number: int, listing: Listing) -> list[Task]:
+    url, kind = listing.input.path, listing.input.kind
     if kind == "corpus":
         names = tuple(name for name, _ in listing.files if name.endswith(".parquet"))
         return [Task(number, "corpus", listing.root, names)]
-    if kind not in {"", "pages"}:
+    if kind not in {"file", "folder", "pages"}:
         raise DataError(f"{url} is a {kind} folder", expected="files with text, pages or a corpus")
-    alone = len(listing.files) == 1
+    alone = kind == "file"
     files = [entry for entry in listing.files if alone or entry[0].lower().endswith(SUFFIXES)]
     if not files:
         raise DataError(f"{url} holds no text file", expected=f"files that end in {', '.join(SUFFIXES)}")

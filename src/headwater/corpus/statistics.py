@@ -18,9 +18,10 @@ _DISTINCT = 100_000
 _DISTINCT_WORDS = 5_000_000  # the growth is followed up to here
 
 
-def statistics(corpus: Path, top: int = TOP) -> dict[str, Any]:
+def statistics(corpus: str | Path, top: int = TOP) -> dict[str, Any]:
     """Documents, bytes, characters, lengths, vocabulary growth, and the commonest languages, sources, labels.
 
+    `corpus` is a folder or a URL.
     Keys: documents, bytes (UTF-8, of text), characters, characters_per_document (minimum, percentiles as
     "p50", maximum, mean), lengths ([[least characters, documents], …], each bound twice the one before),
     vocabulary ([[words read, distinct words], …], words by white space in lower case, at each doubling and at

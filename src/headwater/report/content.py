@@ -330,7 +330,7 @@ class _Chain:
 
     def add(self, entry: Mapping[str, Any]) -> str:
         """Add a lineage; returns the name under which its root stands."""
-        name = self._name(Path(entry["path"]))
+        name = entry["path"] if "://" in entry["path"] else self._name(Path(entry["path"]))
         sources = [(str(inner["role"]), self.add(inner)) for inner in entry["inputs"]]
         if name not in self._steps:
             self._steps[name] = Step(
