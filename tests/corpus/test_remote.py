@@ -159,20 +159,40 @@ def test_an_upload_of_something_else_is_not_gone_on_with(tmp_path: Path, memory:
         build([tmp_path / "a.txt"], "memory://bucket/mine")
 
 
+@pytest.fixture(params=["memory", "s3"])
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A store with an empty bucket: in memory, and S3 as moto's server plays it, where that is installed."""
+    if request.param == "memory":
+        yield request.getfixturevalue("memory")
+        return
+    pytest.importorskip("s3fs")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.get_host_and_port()[1]}")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "anything")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    fsspec.filesystem("s3").mkdir("bucket")
+    yield fsspec.filesystem("s3")
+    fsspec.filesystem("s3").clear_instance_cache()
+    server.stop()
+
+
 def test_webtext_from_store_to_store(
-    tmp_path: Path, memory: Any, web: Any, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, store: Any, web: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Dumps, links, pages and corpus behind URLs: nothing stays here, and the chain leads back to the dumps."""
     post = {"score": 5, "created_utc": 1_400_000_000, "subreddit": "rivers"}
     for number in range(2):
         posts = [post | {"url": web.url("site", f"/story/{number}-{page}")} for page in range(3)]
         dump = "".join(json.dumps(entry) + "\n" for entry in posts)
-        memory.pipe_file(f"/bucket/dumps/RS_{number}.gz", gzip.compress(dump.encode()))
-    places = {name: f"memory://bucket/{name}" for name in ("links", "pages", "corpus")}
+        store.pipe_file(f"bucket/dumps/RS_{number}.gz", gzip.compress(dump.encode()))
+    bucket = "memory://bucket" if store.protocol == "memory" else "s3://bucket"
+    places = {name: f"{bucket}/{name}" for name in ("links", "pages", "corpus")}
     quick = ["--set=delay=0", "--set=allow_private=true"]
     for _ in range(2):  # the second time all is found there
         for command in (
-            ["links", "memory://bucket/dumps/RS_*.gz", "--out", places["links"]],
+            ["links", f"{bucket}/dumps/RS_*.gz", "--out", places["links"]],
             ["fetch", places["links"], "--out", places["pages"], *quick],
             ["build", places["pages"], "--out", places["corpus"]],
         ):
@@ -189,7 +209,7 @@ def test_webtext_from_store_to_store(
     [source] = json.loads(capsys.readouterr().out)["inputs"]
     assert (source["path"], source["kind"], source["state"]) == (places["corpus"], "corpus", "remote")
     assert source["identity"] == open_folder(tmp_path / "here").inputs[0].identity
-    memory.pipe_file("/bucket/dumps/RS_1.gz", gzip.compress(b"{}"))
+    store.pipe_file("bucket/dumps/RS_1.gz", gzip.compress(b"{}"))
     assert main(["lineage", places["corpus"], "--json"]) == 0
     entry, states = json.loads(capsys.readouterr().out), []
     while entry:

@@ -22,6 +22,8 @@ from headwater.resources import cache_folder
 from headwater.storage import read_json
 
 UPLOADING = ".headwater-uploading"
+# Stores that have no folders; asked for one they would make a bucket of whatever name was mistyped.
+_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
 
 
 class Destination:
@@ -89,8 +91,8 @@ def _working_folder(url: str) -> Path:
 
 def _upload(folder: Path, url: str) -> None:
     """Copy a finished folder to a URL, its manifest last; what an earlier try of the same sent stays."""
-    identity = read_manifest(folder).identity.encode()
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+    manifest = read_manifest(folder)
+    identity = manifest.identity.encode()
     with store_errors(url):
         store, base = open_store(url)
         base = base.rstrip("/")
@@ -102,13 +104,17 @@ def _upload(folder: Path, url: str) -> None:
                 expected="a place where nothing lies",
                 repair="Choose another --out",
             )
-        store.makedirs(base, exist_ok=True)
+        folders = url.partition("://")[0] not in _BUCKETS
+        if folders:
+            store.makedirs(base, exist_ok=True)
         if begun != identity:
             store.pipe_file(marker, identity)
-        for path in [*files, folder / MANIFEST]:
-            target = f"{base}/{path.relative_to(folder).as_posix()}"
-            if begun == identity and store.exists(target) and store.size(target) == path.stat().st_size:
+        for name, record in sorted(manifest.files.items()):
+            target = f"{base}/{name}"
+            if begun == identity and store.exists(target) and store.size(target) == record.bytes:
                 continue
-            store.makedirs(posixpath.dirname(target), exist_ok=True)
-            store.put_file(str(path), target)
+            if folders:
+                store.makedirs(posixpath.dirname(target), exist_ok=True)
+            store.put_file(str(folder / name), target)
+        store.put_file(str(folder / MANIFEST), f"{base}/{MANIFEST}")
         store.rm_file(marker)
