@@ -10,7 +10,8 @@ import pytest
 
 from headwater.pretrain import PretrainConfig
 from headwater.reproduce import reproduce
-from headwater.reproduce.gpt2_ladder import judge_steps, windows_read, windows_unread
+from headwater.reproduce.experiment import judge_steps
+from headwater.reproduce.gpt2_ladder import windows_read, windows_unread
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN
 
@@ -121,6 +122,7 @@ def test_a_ladder_rises_only_where_every_step_does() -> None:
         for then in (above, level + above, above + falling)
     ]
     assert found == [HOLDS, OPEN, FAILS]
+    assert judge_steps("it rises", "", rising, here="one rung", sentences=sentences).verdict == OPEN
 
 
 @pytest.mark.slow

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,11 +14,13 @@ from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, ResourceError, UsageError
 from headwater.lock import folder_lock
 from headwater.provenance import lineage
+from headwater.reproduce import page as page_module
 from headwater.reproduce import reproduce
 from headwater.reproduce import run as run_module
+from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale, load_scale, scale_names
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, decide, over_seeds
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, decide, over_seeds, student_quantile
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +80,38 @@ def test_missing_data_is_named(tmp_path: Path, scale: Scale) -> None:
         reproduce(["gpt1_perplexity"], scale, tmp_path / "data", tmp_path / "out")
 
 
+def test_an_experiment_that_cannot_be_run_is_named_before_anything_starts(tmp_path: Path, scale: Scale) -> None:
+    data = tmp_path / "data"
+    (data / "finetune").mkdir(parents=True)
+    (data / "text.txt").write_text("words")
+    lacking = {name: EXPERIMENTS[name].missing(scale, data) for name in EXPERIMENTS}
+    assert lacking["gpt1_perplexity"] == []
+    assert lacking["gpt1_layers"] == ["one of the sets sst2 (finetune) with rows in the scale"]
+    assert "dev.tsv" in lacking["gpt1_updates"][0]
+    assert {str(lacking[name]) for name in EXPERIMENTS if name.startswith("gpt2")} == {
+        "[\"a model 'gpt2-' in the scale\"]"
+    }
+    ladder = scale.model_copy(update={"models": {"gpt2-a": scale.models["gpt1"]}})
+    assert "WSC273" in EXPERIMENTS["gpt2_tasks"].missing(ladder, data)[0]
+    (data / "text.txt").unlink()
+    assert EXPERIMENTS["gpt2_samples"].missing(ladder, data) == ["the text books (text.txt)"]
+
+
+@pytest.mark.parametrize(
+    ("experiments", "named"),
+    [
+        ({"gpt1_perplexty": {}}, "gpt1_perplexity"),
+        ({"gpt1_updates": {"tasks": {"lambada": 3}}}, "sst-2"),
+        ({"gpt1_layers": {"sets": ["sst"]}}, "sst2"),
+    ],
+)
+def test_a_wrong_name_in_a_scale_is_answered_with_the_right_ones(
+    tmp_path: Path, texts: Path, scale: Scale, experiments: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(UsageError, match=named):
+        reproduce(["gpt1"], scale.model_copy(update={"experiments": experiments}), texts, tmp_path / "out")
+
+
 def test_two_runs_in_one_folder_are_refused(tmp_path: Path, scale: Scale, texts: Path) -> None:
     (tmp_path / "out").mkdir()
     with folder_lock(tmp_path / "out"), pytest.raises(FolderError, match="in use"):
@@ -105,6 +142,37 @@ def test_the_interval_is_students() -> None:
     assert value == 2.0
     assert low == pytest.approx(2 - 4.303 / 3**0.5)
     assert high == pytest.approx(2 + 4.303 / 3**0.5)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 15, 16, 30, 200])
+def test_the_quantiles_are_students(freedom: int) -> None:
+    t = pytest.importorskip("scipy.stats").t
+    assert student_quantile(freedom) == pytest.approx(t.ppf(0.975, freedom), abs=1e-3)
+
+
+def test_a_commit_is_named_only_where_the_history_has_this_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an environment that lies inside the checkout of another project."""
+    if shutil.which("git") is None:
+        pytest.skip("needs git")
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for arguments in (["init", "-q"], [*identity, "commit", "-q", "--allow-empty", "-m", "theirs"]):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
+    (tmp_path / "page.py").touch()
+    monkeypatch.setattr(page_module, "__file__", str(tmp_path / "page.py"))
+    assert page_module.commit() == "unknown"
+    for arguments in (["add", "page.py"], [*identity, "commit", "-q", "-m", "ours"]):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
+    assert len(page_module.commit()) == 12
+
+
+def test_a_page_says_that_its_scale_is_none_that_ships(done: Path, scale: Scale) -> None:
+    assert load_scale("mini", {"most_hours": 100}).is_shipped
+    assert not load_scale("mini", {"seeds": [1]}).is_shipped
+    folder = done / "gpt1_perplexity"
+    assert "not the one that comes with Headwater" in (folder / "README.md").read_text()
+    assert Scale.build(json.loads((folder / "made.json").read_text())["scale"]) == scale
 
 
 def test_every_scale_can_be_read() -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     Model: TypeAlias = Transformer | LSTM
 
-__all__ = ["PRESETS", "ModelConfig", "build_model", "preset"]
+__all__ = ["PRESETS", "ModelConfig", "build_model", "count_parameters", "preset"]
 
 
 def build_model(config: ModelConfig, *, seed: int | None = None, device: str = "cpu") -> Model:
@@ -33,3 +33,8 @@ def build_model(config: ModelConfig, *, seed: int | None = None, device: str = "
     if seed is not None:
         model.initialise(seed)
     return model
+
+
+def count_parameters(config: ModelConfig) -> int:
+    """How many numbers the model that `config` describes learns, embeddings and all; nothing is allocated."""
+    return sum(parameter.numel() for parameter in build_model(config, device="meta").parameters())

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.reproduce.statistics import Estimate, Verdict, decide, over_seeds
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Estimate, Verdict, decide, differences, over_seeds
 
 if TYPE_CHECKING:
     from headwater.config import Config
@@ -85,18 +86,45 @@ def judge(
     digits: int = 3,
     scale: float = 1.0,
     unit: str = "",
-    sentences: Mapping[Verdict, str] | None = None,
-    sentence: str = "",
+    sentences: Mapping[Verdict, str],
 ) -> Finding:
     """The finding on a claim that says `above_zero`, one value a seed, is above zero.
 
-    `here` defaults to the difference with its interval; `sentences` gives one for each verdict, or `sentence` one
-    for all of them. Both may name {here}.
+    `here` defaults to the difference with its interval; `sentences` gives one for each verdict, in which {here} is
+    that difference.
     """
     verdict, estimate = decide(above_zero)
     difference = f"{estimate.text(digits, scale)}{unit}"
-    text = (sentences or {}).get(verdict, sentence)
-    return Finding(claim, paper, here or difference, verdict, text.format(here=difference), estimate)
+    return Finding(claim, paper, here or difference, verdict, sentences[verdict].format(here=difference), estimate)
+
+
+def judge_steps(
+    claim: str,
+    paper: str,
+    levels: Sequence[Sequence[float]],
+    *,
+    here: str = "",
+    digits: int = 3,
+    scale: float = 1.0,
+    unit: str = "",
+    sentences: Mapping[Verdict, str],
+) -> Finding:
+    """The finding on a claim that every level is above the one before; `levels` has one list of seeds each.
+
+    It holds where every step by itself does, does not hold where any step by itself does not, and is not decided
+    where there is no step. The difference, and {here} in the sentences, is the step that is least sure.
+    """
+    steps = [decide(differences(after, before)) for before, after in pairwise(levels)]
+    verdicts = {verdict for verdict, _ in steps} or {OPEN}
+    verdict = FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
+    lowest = min(
+        (step for _, step in steps),
+        key=lambda step: step.value if step.low is None else step.low,
+        default=Estimate(0.0, None, None),
+    )
+    difference = f"{lowest.text(digits, scale)}{unit}"
+    told = "; ".join(filter(None, (here, f"least sure step {difference}")))
+    return Finding(claim, paper, told, verdict, sentences[verdict].format(here=difference), lowest)
 
 
 @dataclass(frozen=True)
@@ -114,10 +142,10 @@ class Findings:
 class Experiment:
     """One experiment of a paper. section: where it stands there; claim: what it says, in one sentence.
 
-    needs: what it cannot do without besides training texts, by what it is called, as paths below the data folder
-    (any one of several will do); texts: the training texts of the scale that it uses. settings: the class of its
-    own table in the scale. pieces: the work that it asks for, so that the time left can be told; work that another
-    experiment asks for too has the same name there.
+    models: the models of the scale that it trains, by name or by the beginning of several (`gpt2-`); their texts
+    must be there. lacks: what else it cannot do without and the data folder does not have, each as
+    `SNLI (finetune/snli)`. settings: the class of its own table in the scale. pieces: the work that it asks for,
+    so that the time left can be told; work that another experiment asks for too has the same name there.
     """
 
     name: str
@@ -125,24 +153,32 @@ class Experiment:
     paper: str
     section: str
     claim: str
-    needs: Mapping[str, Sequence[str]]
+    models: Sequence[str]
     settings: type[Config]
     pieces: Callable[[Scale], set[tuple[str, str]]]
     run: Callable[[Laboratory], Findings]
-    texts: Sequence[str] = ()
+    lacks: Callable[[Scale, Path], list[str]] = lambda scale, data: []
 
     def missing(self, scale: Scale, data: Path) -> list[str]:
-        """What it needs and `data` does not have, each as `SNLI (finetune/snli/dev.tsv)`."""
-        texts = [f"a text {text!r} in the scale" for text in self.texts if text not in scale.texts]
-        texts += [
+        """What it needs and the scale or `data` does not have: its models and their texts first, then the rest."""
+        named = {asked: [name for name in scale.models if _is_named(asked, name)] for asked in self.models}
+        missing = [f"a model {asked!r} in the scale" for asked, found in named.items() if not found]
+        texts = dict.fromkeys(scale.models[name].text for found in named.values() for name in found)
+        missing += [f"a text {text!r} in the scale" for text in texts if text not in scale.texts]
+        missing += [
             f"the text {text} ({source})"
-            for text in self.texts
+            for text in texts
             if text in scale.texts
             for source in scale.texts[text].sources
             if not (data / source).exists()
         ]
-        return texts + [
-            f"{name} ({' or '.join(paths)})"
-            for name, paths in self.needs.items()
-            if not any((data / path).exists() for path in paths)
-        ]
+        return missing or self.lacks(scale, data)
+
+
+def _is_named(asked: str, name: str) -> bool:
+    return name.startswith(asked) if asked.endswith("-") else name == asked
+
+
+def files_missing(files: Mapping[str, str], data: Path) -> list[str]:
+    """Of files by what they are called, those that are not below `data`, each as `WSC273 (wsc/wsc273.txt)`."""
+    return [f"{name} ({path})" for name, path in files.items() if not (data / path).exists()]

@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from headwater.config import Config
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
 from headwater.reproduce.figures import grouped_bars
-from headwater.reproduce.gpt1_tables import PERCENT, mean_of
+from headwater.reproduce.gpt1_tables import PERCENT, mean_of, mean_row
 from headwater.reproduce.labelled import (
-    ANY_SET,
     FULL,
     LSTM,
     NO_AUXILIARY,
@@ -23,12 +22,14 @@ from headwater.reproduce.labelled import (
     VARIANTS,
     Score,
     fine_tune,
+    left_out_note,
     piece_names,
+    sets_missing,
     sets_there,
 )
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.setup import describe_fine_tuning, describe_model, describe_text
+from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Verdict, decide, over_seeds
 
 # Table 5: its columns, and what it prints for each variant.
@@ -90,16 +91,12 @@ class Settings(Config):
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """Four variants on every set, once a seed."""
-    settings = Settings.build(scale.experiments.get("gpt1_ablations", {}))
-    return piece_names(settings.sets or list(scale.labelled.sets), VARIANTS, scale.seeds)
+    return piece_names(_wanted(scale), VARIANTS, scale.seeds)
 
 
 def run(laboratory: Laboratory) -> Findings:
     """Fine-tune all variants on each set that is there."""
-    settings = laboratory.settings("gpt1_ablations", Settings)
-    there, missing = sets_there(laboratory)
-    wanted = settings.sets or tuple(laboratory.scale.labelled.sets)
-    chosen = [name for name in wanted if name in there]
+    chosen, left_out = sets_there(laboratory.scale, _wanted(laboratory.scale), laboratory.data)
     seeds = laboratory.scale.seeds
     table: dict[str, dict[str, list[list[Score]]]] = {variant.name: {} for variant in VARIANTS}
     for name in chosen:  # set by set, so that an interrupted run has whole columns
@@ -107,13 +104,10 @@ def run(laboratory: Laboratory) -> Findings:
             table[variant.name][name] = [fine_tune(laboratory, name, variant, seed) for seed in seeds]
     columns = [name for name in COLUMNS if name in chosen]
     rows = [
-        Row(
-            setting=f"{name}: {variant.title}",
-            measure=table[variant.name][name][0][0].metric,
-            values=[mean_of(scores) for scores in table[variant.name][name]],
-            published=_share(PUBLISHED[variant.name].get(name)),
-            examples=sum(score.examples for score in table[variant.name][name][0]),
-            note="; ".join(dict.fromkeys(r for score in table[variant.name][name][0] for r in score.remarks)),
+        mean_row(
+            f"{name}: {variant.title}",
+            table[variant.name][name],
+            _share(PUBLISHED[variant.name].get(name)),
         )
         for name in chosen
         for variant in VARIANTS
@@ -132,19 +126,17 @@ def run(laboratory: Laboratory) -> Findings:
         "it stayed there.",
         "The paper's numbers are from GLUE's server; MNLI there is the mean of both test parts.",
     ]
-    notes += [f"Not at hand, so left out: {', '.join(missing)}."] if missing else []
-    text = laboratory.scale.models["gpt1"].text
     return Findings(
         rows=rows,
         findings=_judge(table, columns, chosen),
-        setup=[
-            *describe_text(laboratory, text),
-            *(describe_model(laboratory, model) for model in ("gpt1", "lstm")),
-            *describe_fine_tuning(laboratory),
-        ],
-        notes=notes,
+        setup=describe(laboratory, ["gpt1", "lstm"], fine_tuned=True),
+        notes=notes + left_out_note(left_out),
         figures={"table-5": lambda figure: _draw(figure, table, chosen)},
     )
+
+
+def _wanted(scale: Scale) -> Sequence[str]:
+    return scale.settings("gpt1_ablations", Settings).sets or tuple(scale.labelled.sets)
 
 
 def averages(table: Table, variant: str, names: Sequence[str]) -> list[float]:
@@ -290,9 +282,9 @@ ABLATIONS = Experiment(
     section="5",
     claim="Pre-training is what makes the difference; the auxiliary objective helps on the larger sets; the "
     "Transformer transfers better than an LSTM.",
-    needs={"a labelled set of GPT-1": ANY_SET},
+    models=("gpt1", "lstm"),
     settings=Settings,
     pieces=pieces,
     run=run,
-    texts=("books",),
+    lacks=lambda scale, data: sets_missing(scale, _wanted(scale), data),
 )

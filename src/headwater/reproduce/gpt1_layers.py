@@ -7,21 +7,20 @@ each set.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 
 from headwater.config import Config
 from headwater.model.folder import load_config
 from headwater.pretrain import PretrainConfig
-from headwater.reproduce.experiment import Experiment, Findings, Row, judge
+from headwater.reproduce.experiment import Experiment, Findings, judge, judge_steps
 from headwater.reproduce.figures import bands
-from headwater.reproduce.gpt1_tables import PERCENT, mean_of
-from headwater.reproduce.labelled import ANY_SET, FULL, fine_tune, piece_names, sets_there
+from headwater.reproduce.gpt1_tables import PERCENT, mean_of, mean_row
+from headwater.reproduce.labelled import FULL, fine_tune, left_out_note, piece_names, sets_missing, sets_there
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.setup import describe_fine_tuning, describe_model, describe_text
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN
+from headwater.reproduce.setup import counted, describe
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
 
 
 class Settings(Config):
@@ -33,7 +32,7 @@ class Settings(Config):
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """Each number of layers on each set, once a seed."""
-    settings = Settings.build(scale.experiments.get("gpt1_layers", {}))
+    settings = _settings(scale)
     depth = PretrainConfig.build(scale.models["gpt1"].recipe).architecture.layers
     found = piece_names(settings.sets, [FULL], scale.seeds)
     for layers in _layers(settings, depth):
@@ -45,12 +44,11 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
 
 def run(laboratory: Laboratory) -> Findings:
     """Fine-tune with each number of transferred layers."""
-    settings = laboratory.settings("gpt1_layers", Settings)
-    there, missing = sets_there(laboratory)
+    settings = _settings(laboratory.scale)
+    sets, left_out = sets_there(laboratory.scale, settings.sets, laboratory.data)
     seeds = laboratory.scale.seeds
     depth = load_config(laboratory.model("gpt1", seeds[0])).layers
     layers = _layers(settings, depth)
-    sets = [name for name in settings.sets if name in there]
     scores: dict[str, dict[int, list[float]]] = {name: {} for name in sets}
     rows = []
     for name in sets:
@@ -58,43 +56,36 @@ def run(laboratory: Laboratory) -> Findings:
             given = None if count == depth else count
             measured = [fine_tune(laboratory, name, FULL, seed, layers=given) for seed in seeds]
             scores[name][count] = [mean_of(one) for one in measured]
-            one = measured[0][0]
-            remarks = "; ".join(one.remarks)
-            rows.append(
-                Row(f"{name}, {count} layers", one.metric, scores[name][count], None, one.examples, remarks)
-            )
+            rows.append(mean_row(f"{name}, {counted(count, 'layer')}", measured))
 
     def mean(count: int) -> list[float]:
         return [math.fsum(scores[name][count][seed] for name in sets) / len(sets) for seed in range(len(seeds))]
 
-    gain = [a - b for a, b in zip(mean(depth), mean(layers[0]), strict=True)]
-    steps = [[b - a for a, b in zip(mean(x), mean(y), strict=True)] for x, y in itertools.pairwise(layers)]
-    smallest = [min(step[seed] for step in steps) for seed in range(len(seeds))]
     findings = [
         judge(
             "Transferring all layers beats transferring the embeddings alone.",
             "up to 9 points on MultiNLI",
-            gain,
+            differences(mean(depth), mean(layers[0])),
             unit=" points",
             scale=PERCENT,
             digits=1,
             sentences={
-                HOLDS: "The whole pre-trained model is worth {here} points over its embeddings.",
-                FAILS: "Here the embeddings alone do better: {here} points.",
-                OPEN: "What the layers add to the embeddings ({here} points) does not stand clear of the spread.",
+                HOLDS: "The whole pre-trained model is worth {here} over its embeddings.",
+                FAILS: "Here the embeddings alone do better: {here}.",
+                OPEN: "What the layers add to the embeddings ({here}) does not stand clear of the spread.",
             },
         ),
-        judge(
+        judge_steps(
             "Every transferred layer adds something.",
             "rising over 0 to 12 layers",
-            smallest,
-            here="smallest step " + Row("", "", smallest).estimate.text(1, PERCENT) + " points",
+            [mean(count) for count in layers],
+            unit=" points",
             scale=PERCENT,
             digits=1,
             sentences={
-                HOLDS: "Each layer adds, the least one {here} points.",
-                FAILS: "Not every layer adds: the least step is {here} points.",
-                OPEN: "Single layers add too little here to be told from the spread over seeds ({here} points).",
+                HOLDS: "Each layer adds, the least sure one {here}.",
+                FAILS: "Not every layer adds: the least sure step is {here}.",
+                OPEN: "At least one layer adds too little here to be told from the spread over seeds ({here}).",
             },
         ),
     ]
@@ -106,22 +97,19 @@ def run(laboratory: Laboratory) -> Findings:
         "The paper also draws training accuracy, dashed; here only rows that were not trained on are scored.",
         "The paper's figure is read off, not printed: MultiNLI about 72 to 82, RACE about 40 to 60.",
     ]
-    notes += [f"Not at hand, so left out: {', '.join(n for n in settings.sets if n in missing)}."] * any(
-        name in missing for name in settings.sets
-    )
     return Findings(
         rows=rows,
         findings=findings,
-        setup=[
-            *describe_text(laboratory, laboratory.scale.models["gpt1"].text),
-            describe_model(laboratory, "gpt1"),
-            *describe_fine_tuning(laboratory),
-        ],
-        notes=notes,
+        setup=describe(laboratory, ["gpt1"], fine_tuned=True),
+        notes=notes + left_out_note(left_out),
         figures={
             "figure-2-left": lambda figure: bands(figure, curves, "# of layers transferred", "score, per cent")
         },
     )
+
+
+def _settings(scale: Scale) -> Settings:
+    return scale.settings("gpt1_layers", Settings)
 
 
 def _layers(settings: Settings, depth: int) -> Sequence[int]:
@@ -135,9 +123,9 @@ LAYERS = Experiment(
     paper="GPT-1",
     section="5",
     claim="Transferring embeddings helps, and each Transformer layer adds more, up to 9 points for all of them.",
-    needs={"a labelled set of GPT-1": ANY_SET},
+    models=("gpt1",),
     settings=Settings,
     pieces=pieces,
     run=run,
-    texts=("books",),
+    lacks=lambda scale, data: sets_missing(scale, _settings(scale).sets, data),
 )

@@ -12,16 +12,13 @@ import math
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.model import build_model
-from headwater.model.folder import load_config
-from headwater.pretrain import PretrainConfig
 from headwater.provenance import open_folder
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge
 from headwater.reproduce.figures import bands
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.setup import describe_model, describe_text
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
+from headwater.reproduce.setup import describe, parameters, tokens_read
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences, over_seeds
 
 PUBLISHED = 18.4
 # The released model, and a million updates of 64 sequences of 512 tokens (figure 2 ends there).
@@ -44,7 +41,7 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
 
 def run(laboratory: Laboratory) -> Findings:
     """Train both models once a seed, measure both parts."""
-    settings = laboratory.settings("gpt1_perplexity", Settings)
+    settings = laboratory.scale.settings("gpt1_perplexity", Settings)
     text = laboratory.scale.models["gpt1"].text
     train, held_out = laboratory.tokens(text)
     measured: dict[tuple[str, str], list[float]] = {}
@@ -108,7 +105,7 @@ def run(laboratory: Laboratory) -> Findings:
             "The model underfits: its perplexity on training text is not far below that on held-out text.",
             "stated for GPT-2 (section 3.1); GPT-1 gives one number",
             [0.05 - gap for gap in gaps],
-            here=f"held-out less training loss: {Row('', '', gaps).estimate.text(3)} nats a token",
+            here=f"held-out less training loss: {over_seeds(gaps).text(3)} nats a token",
             sentences={
                 HOLDS: "Both parts lie within 0.05 nats: what it lacks is capacity and time, not text.",
                 FAILS: "Held-out books cost more than 0.05 nats a token beyond training text, which was read "
@@ -120,7 +117,7 @@ def run(laboratory: Laboratory) -> Findings:
     return Findings(
         rows=rows,
         findings=findings,
-        setup=[*describe_text(laboratory, text), *(describe_model(laboratory, model) for model in MODELS)],
+        setup=describe(laboratory, list(MODELS)),
         notes=[
             f"Perplexity is over {settings.windows:,} windows of one context, spread evenly; the first token of a "
             "window is not scored. GPT-1's tokenizer loses spaces and case; bits a byte count the bytes of the "
@@ -136,14 +133,10 @@ def run(laboratory: Laboratory) -> Findings:
 
 def _beside_the_paper(laboratory: Laboratory) -> tuple[str, float]:
     """`1 % of the paper's parameters and read 0.005 % of its tokens`, and how often the text was read."""
-    plan = laboratory.scale.models["gpt1"]
-    recipe = PretrainConfig.build(plan.recipe)
-    shape = load_config(laboratory.model("gpt1", laboratory.scale.seeds[0]))
-    parameters = sum(p.numel() for p in build_model(shape, device="meta").parameters())
-    read = recipe.steps * recipe.batch_size * recipe.window
-    packed, _ = laboratory.tokens(plan.text)
+    read = tokens_read(laboratory, "gpt1")
+    packed, _ = laboratory.tokens(laboratory.scale.models["gpt1"].text)
     there = open_folder(packed, "tokens").config["counts"]["train"]["tokens"]
-    shares = 100 * parameters / PARAMETERS, 100 * read / TOKENS
+    shares = 100 * parameters(laboratory, "gpt1") / PARAMETERS, 100 * read / TOKENS
     return f"{shares[0]:.2g} % of the paper's parameters and read {shares[1]:.2g} % of its tokens", read / there
 
 
@@ -153,9 +146,8 @@ PERPLEXITY = Experiment(
     paper="GPT-1",
     section="4.1",
     claim="Pre-training on books reaches a token perplexity of 18.4.",
-    needs={},
+    models=tuple(MODELS),
     settings=Settings,
     pieces=pieces,
     run=run,
-    texts=("books",),
 )

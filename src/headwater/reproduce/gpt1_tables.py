@@ -14,18 +14,19 @@ from headwater.config import Config
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
 from headwater.reproduce.figures import grouped_bars
 from headwater.reproduce.labelled import (
-    ANY_SET,
     FULL,
     Score,
     fine_tune,
+    left_out_note,
     piece_names,
     sample_set,
+    sets_missing,
     sets_there,
     test_texts,
 )
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.setup import describe_fine_tuning, describe_model, describe_text
+from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Estimate, over_seeds
 
 # Table -> (what its tasks are, its sets).
@@ -48,33 +49,30 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
 
 def run(laboratory: Laboratory) -> Findings:
     """Fine-tune the full model on each set that is there, measure it, measure the overlap."""
-    there, missing = sets_there(laboratory)
-    seeds = laboratory.scale.seeds
+    scale = laboratory.scale
+    there, left_out = sets_there(scale, list(scale.labelled.sets), laboratory.data)
+    seeds = scale.seeds
     scores = {name: [fine_tune(laboratory, name, FULL, seed) for seed in seeds] for name in there}
     rows = [row for name in there for row in score_rows(scores[name])]
-    text = laboratory.scale.models["gpt1"].text
+    text = scale.models["gpt1"].text
     overlap = laboratory.overlap(text, {name: sample_set(laboratory, name) for name in there}, test_texts)
     rows += [
         Row(name, "8-grams of its test text that stand in the training text, %", [found["percent"]], None)
         for name, found in overlap.items()
     ]
     findings = [_finding(table, scores) for table in TABLES if any(name in scores for name in TABLES[table][1])]
-    notes = ["Each seed pre-trains and fine-tunes anew, so the interval holds both; the sampling of test examples"]
-    notes[0] += " adds to it, about ±3 points for 1,000 examples of two classes."
+    notes = [
+        "Each seed pre-trains and fine-tunes anew, so the interval holds both; the sampling of test examples adds "
+        "to it, about ±3 points for 1,000 examples of two classes."
+    ]
     blind = [name for name in there if all(_is_blind(one) for one in scores[name])]
     if blind:
         notes.append(f"Within a point of blind answers with every seed: {', '.join(blind)}.")
-    if missing:
-        notes.append(f"Not at hand, so left out: {', '.join(missing)}.")
     return Findings(
         rows=rows,
         findings=findings,
-        setup=[
-            *describe_text(laboratory, text),
-            describe_model(laboratory, "gpt1"),
-            *describe_fine_tuning(laboratory),
-        ],
-        notes=notes,
+        setup=describe(laboratory, ["gpt1"], fine_tuned=True),
+        notes=notes + left_out_note(left_out),
         figures={"tables-2-to-4": lambda figure: _draw(figure, scores)},
     )
 
@@ -94,6 +92,19 @@ def score_rows(seeds: Sequence[Sequence[Score]]) -> list[Row]:
         )
         for index, score in enumerate(seeds[0])
     ]
+
+
+def mean_row(setting: str, seeds: Sequence[Sequence[Score]], published: float | None = None) -> Row:
+    """One row for a whole set: the mean over its parts, one value a seed, and all their examples."""
+    parts = seeds[0]
+    return Row(
+        setting=setting,
+        measure=parts[0].metric,
+        values=[mean_of(scores) for scores in seeds],
+        published=published,
+        examples=sum(score.examples for score in parts),
+        note="; ".join(dict.fromkeys(remark for score in parts for remark in score.remarks)),
+    )
 
 
 def mean_of(scores: Sequence[Score]) -> float:
@@ -146,7 +157,7 @@ def _draw(figure: object, scores: Mapping[str, Sequence[Sequence[Score]]]) -> No
     for seeds in scores.values():
         for index, score in enumerate(seeds[0]):
             tasks.append(f"{score.task}\n{score.metric}")
-            here.append(Estimate(*(PERCENT * x for x in _known(over_seeds([s[index].value for s in seeds])))))
+            here.append(over_seeds([PERCENT * one[index].value for one in seeds]))
             blind.append(Estimate(PERCENT * score.baseline, None, None))
             paper.append(None if score.published is None else PERCENT * score.published)
     grouped_bars(
@@ -158,11 +169,6 @@ def _draw(figure: object, scores: Mapping[str, Sequence[Sequence[Score]]]) -> No
     )
 
 
-def _known(estimate: Estimate) -> tuple[float, float, float]:
-    low, high = estimate.low, estimate.high
-    return estimate.value, estimate.value if low is None else low, estimate.value if high is None else high
-
-
 TABLES_2_TO_4 = Experiment(
     name="gpt1_tables",
     title="Fine-tuning on the twelve sets (tables 2 to 4)",
@@ -170,9 +176,9 @@ TABLES_2_TO_4 = Experiment(
     section="4.2",
     claim="One pre-trained model, with only its input rearranged and one linear layer added, does natural "
     "language inference, question answering, similarity and classification.",
-    needs={"a labelled set of GPT-1": ANY_SET},
+    models=("gpt1",),
     settings=Settings,
     pieces=pieces,
     run=run,
-    texts=("books",),
+    lacks=lambda scale, data: sets_missing(scale, list(scale.labelled.sets), data),
 )

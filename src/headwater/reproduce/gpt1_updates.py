@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from headwater.config import Config
+from headwater.errors import DataError, HeadwaterError
+from headwater.evaluate.places import locate
+from headwater.evaluate.tasks import TASKS
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge
 from headwater.reproduce.figures import COLOURS, bands
 from headwater.reproduce.gpt1_perplexity import MODELS
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.setup import describe_model, describe_text
+from headwater.reproduce.scores import skipped_because, value_of
+from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences, over_seeds
 
 
@@ -41,20 +46,6 @@ HEURISTICS = {
     "race-middle.mean": Measured("question answering", "accuracy", 0.25, 0.602),
     "story-cloze.mean": Measured("story endings", "accuracy", 0.5, 1.0),
 }
-NEEDS = {
-    "a set of the heuristics": (
-        "finetune/sst2",
-        "finetune/cola",
-        "finetune/race",
-        "finetune/dprd",
-        "finetune/storycloze",
-        "SST-2",
-        "CoLA",
-        "RACE",
-    )
-}
-
-
 _PAPER = ("sst-2.very", "cola.mean-log-probability", "dprd.substitution", "race-middle.mean")
 
 
@@ -63,10 +54,17 @@ class Settings(Config):
 
     tasks: dict[str, int] = Field(default_factory=lambda: dict.fromkeys(_PAPER, 1_000))
 
+    @field_validator("tasks")
+    @classmethod
+    def _are_heuristics(cls, tasks: dict[str, int]) -> dict[str, int]:
+        if not tasks or not tasks.keys() <= HEURISTICS.keys():
+            raise ValueError(f"expected some of {', '.join(HEURISTICS)}")
+        return tasks
+
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """Both models once a seed, and every protocol at every snapshot."""
-    settings = Settings.build(scale.experiments.get("gpt1_updates", {}))
+    settings = scale.settings("gpt1_updates", Settings)
     found = set()
     for model in MODELS:
         for seed in scale.seeds:
@@ -78,7 +76,7 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
 
 def run(laboratory: Laboratory) -> Findings:
     """Score every snapshot of both models with each heuristic."""
-    settings = laboratory.settings("gpt1_updates", Settings)
+    settings = laboratory.scale.settings("gpt1_updates", Settings)
     seeds = laboratory.scale.seeds
     raw: dict[tuple[str, str], list[dict[int, float]]] = {}
     counts: dict[str, int] = {}
@@ -89,14 +87,16 @@ def run(laboratory: Laboratory) -> Findings:
                 found: dict[int, float] = {}
                 for step, folder in laboratory.snapshots(model, seed).items():
                     name = _name(model, seed, step, task)
-                    scores = laboratory.evaluate(name, folder, [task], limit=limit)
-                    for result in scores.results:
-                        if result.metric == HEURISTICS[task].metric:
-                            found[step], counts[task] = result.value, result.count
-                    left_out |= {s.protocol: s.reason for s in scores.skipped if not scores.results}
+                    results, _ = laboratory.evaluate(name, folder, [task], limit=limit)
+                    measured = value_of(results, task, HEURISTICS[task].metric)
+                    if measured is not None:
+                        found[step], counts[task] = measured
+                    left_out |= skipped_because(laboratory, results)
                 if found:
                     raw.setdefault((model, task), []).append(found)
     tasks = [task for task in settings.tasks if (next(iter(MODELS)), task) in raw]
+    if not tasks:
+        raise DataError("; ".join(f"{task} cannot be asked: {reason}" for task, reason in left_out.items()))
     rows = [
         Row(
             f"{HEURISTICS[task].title} ({task}), {MODELS[model]}, {step:,} updates",
@@ -159,13 +159,23 @@ def run(laboratory: Laboratory) -> Findings:
     return Findings(
         rows=rows,
         findings=findings,
-        setup=[
-            *describe_text(laboratory, laboratory.scale.models["gpt1"].text),
-            *(describe_model(laboratory, model) for model in MODELS),
-        ],
+        setup=describe(laboratory, list(MODELS)),
         notes=notes,
         figures={"figure-2-right": lambda figure: _draw(figure, curves)},
     )
+
+
+def _lacks(scale: Scale, data: Path) -> list[str]:
+    """Why no heuristic can be asked, where none can."""
+    missing = []
+    for task in scale.settings("gpt1_updates", Settings).tasks:
+        try:
+            locate(TASKS[task].sources, [data])
+        except HeadwaterError:
+            missing += [" or ".join(source.names) for source in TASKS[task].sources if source.needed]
+        else:
+            return []
+    return [f"a set of the heuristics ({'; '.join(dict.fromkeys(missing))})"]
 
 
 def _rescaled(task: str, value: float) -> float:
@@ -197,9 +207,9 @@ UPDATES = Experiment(
     paper="GPT-1",
     section="5",
     claim="Zero-shot performance rises steadily over pre-training, and the LSTM's is lower and less steady.",
-    needs=NEEDS,
+    models=tuple(MODELS),
     settings=Settings,
     pieces=pieces,
     run=run,
-    texts=("books",),
+    lacks=_lacks,
 )

@@ -11,25 +11,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from pydantic import Field
 
-from headwater.config import Config
 from headwater.corpus.overlap import WORDS, TrainingGrams, training_grams
 from headwater.provenance import Stage
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge
 from headwater.reproduce.figures import COLOURS
 from headwater.reproduce.gpt2_ladder import (
+    PREFIX,
     TOP_K,
     Continuation,
+    Continued,
     continuations,
-    describe_ladder,
-    full_rungs,
+    ends,
     label,
     trainings,
 )
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
+from headwater.reproduce.setup import describe
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences, over_seeds
 from headwater.storage import read_json, write_json
 
 # Beside the paper's 8 words also half of it: a small model's samples hold next to no 8 words of anything.
@@ -37,38 +37,29 @@ LENGTHS = (WORDS, WORDS // 2)
 WHO = ("written", "real")
 
 
-class Settings(Config):
-    """How many continuations, behind how many tokens of text, how long."""
-
-    count: int = Field(default=100, ge=2)
-    context: int = Field(default=96, ge=1)
-    length: int = Field(default=128, ge=1)
-
-
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """The ends of the ladder once a seed: trained, their continuations, the overlap of those."""
-    ends = _ends(scale)
     kinds = ("pre-training", "continuations", "overlap")
-    return {(kind, name) for name in trainings(scale, ends) for kind in kinds}
+    return {(kind, name) for name in trainings(scale, ends(scale)) for kind in kinds}
 
 
 def run(laboratory: Laboratory) -> Findings:
     """Continue held-out text with both ends of the ladder, measure what repeats the training text."""
-    settings = laboratory.settings("gpt2_memorisation", Settings)
     scale = laboratory.scale
-    ends = _ends(scale)
-    largest = ends[-1]
+    settings = scale.settings("gpt2_memorisation", Continued)
+    shown = ends(scale)
+    smallest, largest = shown[0], shown[-1]
     grams: dict[int, TrainingGrams] = {}
     shares: dict[tuple[str, int, str], list[list[float]]] = {}
-    for rung in ends:
+    for rung in shown:
         for seed in scale.seeds:
-            texts = continuations(laboratory, rung, seed, **settings.to_dict())
+            texts = continuations(laboratory, rung, seed, settings)
             for (words, who), values in _shares(laboratory, rung, seed, texts, grams).items():
                 shares.setdefault((rung, words, who), []).append(values)
     means = {key: [float(np.mean(values)) for values in seeds] for key, seeds in shares.items()}
     none = [float(np.mean([value == 0 for value in seed])) for seed in shares[largest, WORDS, "written"]]
     rows = []
-    for rung in ends:
+    for rung in shown:
         for words in LENGTHS:
             rows.append(
                 Row(label(laboratory, rung), f"% of {words}-grams, samples", means[rung, words, "written"])
@@ -85,8 +76,8 @@ def run(laboratory: Laboratory) -> Findings:
                 "samples mostly below 1 %, held-out text 2.6 % (median)",
                 gap,
                 here="; ".join(
-                    f"{words} words: {Row('', '', means[largest, words, 'written']).estimate.value:.3f} % of "
-                    f"samples, {Row('', '', means[largest, words, 'real']).estimate.value:.3f} % of real text"
+                    f"{words} words: {over_seeds(means[largest, words, 'written']).value:.3f} % of "
+                    f"samples, {over_seeds(means[largest, words, 'real']).value:.3f} % of real text"
                     for words in LENGTHS
                 ),
                 sentences={
@@ -99,9 +90,9 @@ def run(laboratory: Laboratory) -> Findings:
                 "More than 30 % of samples hold no run of eight words of the training text.",
                 "> 30 %",
                 [value - 0.3 for value in none],
-                here=f"{Row('', '', none).estimate.text(1, 100)} %",
+                here=f"{over_seeds(none).text(1, 100)} %",
                 sentences={
-                    HOLDS: "Nearly all samples are new: what was read once at most is not known by heart.",
+                    HOLDS: "What was read once at most is not known by heart.",
                     FAILS: "Fewer than that are free of it.",
                     OPEN: "The share is near 30 %.",
                 },
@@ -109,7 +100,7 @@ def run(laboratory: Laboratory) -> Findings:
             judge(
                 "The larger model repeats more of the training text than the smaller one (runs of four words).",
                 "not in the paper, which shows its largest alone",
-                differences(means[largest, LENGTHS[1], "written"], means[ends[0], LENGTHS[1], "written"]),
+                differences(means[largest, LENGTHS[1], "written"], means[smallest, LENGTHS[1], "written"]),
                 unit=" points",
                 digits=2,
                 sentences={
@@ -120,7 +111,7 @@ def run(laboratory: Laboratory) -> Findings:
             ),
         ],
         setup=[
-            *describe_ladder(laboratory, ends),
+            *describe(laboratory, shown),
             (
                 "samples",
                 f"{settings.count} a seed, {settings.length} tokens behind {settings.context} of held-out text, "
@@ -130,13 +121,8 @@ def run(laboratory: Laboratory) -> Findings:
         notes=[
             "The paper's contexts are of its test text, its samples of the same length as the real continuation."
         ],
-        figures={"figure-5-overlap-of-samples": lambda figure: _draw(figure, shares, ends)},
+        figures={"figure-5-overlap-of-samples": lambda figure: _draw(figure, shares, shown)},
     )
-
-
-def _ends(scale: Scale) -> list[str]:
-    ladder = full_rungs(scale)
-    return list(dict.fromkeys((ladder[0], ladder[-1])))
 
 
 def _shares(
@@ -165,11 +151,13 @@ def _shares(
 
 
 def _draw(
-    figure: Any, shares: Mapping[tuple[str, int, str], Sequence[Sequence[float]]], ends: Sequence[str]
+    figure: Any, shares: Mapping[tuple[str, int, str], Sequence[Sequence[float]]], shown: Sequence[str]
 ) -> None:
     panels = figure.subplots(1, len(LENGTHS), sharey=True)
     for axes, words in zip(panels, LENGTHS, strict=True):
-        drawn = {rung: shares[rung, words, "written"] for rung in ends} | {"real": shares[ends[-1], words, "real"]}
+        drawn = {rung: shares[rung, words, "written"] for rung in shown} | {
+            "real": shares[shown[-1], words, "real"]
+        }
         for number, (name, seeds) in enumerate(drawn.items()):
             values = np.sort(np.concatenate([np.asarray(seed) for seed in seeds]))
             heights = np.arange(1, len(values) + 1) / len(values)
@@ -186,8 +174,8 @@ MEMORISATION = Experiment(
     paper="GPT-2",
     section="4 and appendix A (figure 5)",
     claim="Samples repeat the training text less often than held-out text does.",
-    needs={},
-    settings=Settings,
+    models=(PREFIX,),
+    settings=Continued,
     pieces=pieces,
     run=run,
 )

@@ -15,12 +15,13 @@ from headwater.config import Config
 from headwater.corpus.overlap import TrainingGrams, texts_of, training_grams
 from headwater.evaluate.results import read_examples
 from headwater.provenance import Stage
-from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
+from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, files_missing, judge
 from headwater.reproduce.figures import grouped_bars
-from headwater.reproduce.gpt2_ladder import describe_ladder, full_rungs, text_of, trainings
+from headwater.reproduce.gpt2_ladder import PREFIX, rungs, text_of, trainings
 from headwater.reproduce.gpt2_zero_shot import table_3
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
+from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Estimate, Verdict
 from headwater.storage import read_json, write_json
 
@@ -40,14 +41,14 @@ class Settings(Config):
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """The table, and the largest model scored once a seed."""
-    largest = full_rungs(scale)[-1]
+    largest = rungs(scale)[-1]
     found = {("pre-training", name) for name in trainings(scale, [largest])} | {("overlap", "table 6")}
     return found | {("scores", f"table 3, {name}") for name in trainings(scale, [largest])}
 
 
 def run(laboratory: Laboratory) -> Findings:
     """Measure the table, and score the largest model with and without what overlaps."""
-    largest = full_rungs(laboratory.scale)[-1]
+    largest = rungs(laboratory.scale)[-1]
     text = text_of(laboratory.scale)
     counted = _table(laboratory, text)
     table, passages = counted["sets"], counted["passages"]
@@ -74,7 +75,7 @@ def run(laboratory: Laboratory) -> Findings:
     return Findings(
         rows=rows,
         findings=[_own_is_more(table), _overlap_explains_little(gains, count, asked)],
-        setup=describe_ladder(laboratory, [largest]),
+        setup=describe(laboratory, [largest]),
         notes=[
             "8-grams of lower-cased words of letters and digits, as often as they stand in the test text, in a "
             "Bloom filter whose rate of false positives is below 1e-8, as in the paper. The held-out books are "
@@ -190,8 +191,9 @@ OVERLAP = Experiment(
     section="4 (table 6)",
     claim="Test sets share few 8-grams with the training text, fewer than with their own training parts, and what "
     "they share explains little of the scores.",
-    needs={"LAMBADA": ["eval-zeroshot/lambada/lambada_test_openai.jsonl"]},
+    models=(PREFIX,),
     settings=Settings,
     pieces=pieces,
     run=run,
+    lacks=lambda scale, data: files_missing({"LAMBADA": SETS["LAMBADA"][0]}, data),
 )

@@ -14,53 +14,48 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from headwater.config import Config
 from headwater.corpus.overlap import split_words, texts_of
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge
 from headwater.reproduce.figures import grouped_bars
 from headwater.reproduce.gpt2_ladder import (
+    PREFIX,
     TOP_K,
     Continuation,
+    Continued,
     continuations,
-    describe_ladder,
-    full_rungs,
+    ends,
     label,
     text_of,
     trainings,
 )
-from headwater.reproduce.laboratory import Laboratory
+from headwater.reproduce.laboratory import Laboratory, evenly_placed
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
+from headwater.reproduce.setup import describe
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences, over_seeds, percent
 
 _KNOWN_FROM = 3  # a word counts as one where the training text has it so often: fewer are slips of the scanner
 _RUN = 3
 
 
-class Settings(Config):
-    """count, context, length: as `gpt2_memorisation`, whose texts these are where equal; shown: how many."""
+class Settings(Continued):
+    """The texts are those of `gpt2_memorisation` where the numbers are equal; shown: how many are on the page."""
 
-    count: int = Field(default=100, ge=2)
-    context: int = Field(default=96, ge=1)
-    length: int = Field(default=128, ge=1)
     shown: int = Field(default=4, ge=1)
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """The ends of the ladder once a seed: trained, and their continuations."""
-    names = trainings(scale, _ends(scale))
+    names = trainings(scale, ends(scale))
     return {(kind, name) for name in names for kind in ("pre-training", "continuations")}
 
 
 def run(laboratory: Laboratory) -> Findings:
     """Continue the same held-out pieces with both ends of the ladder."""
-    settings = laboratory.settings("gpt2_samples", Settings)
     scale = laboratory.scale
-    smallest, largest = _ends(scale)
-    asked = {"count": settings.count, "context": settings.context, "length": settings.length}
-    texts = {
-        rung: [continuations(laboratory, rung, seed, **asked) for seed in scale.seeds]
-        for rung in (smallest, largest)
-    }
+    settings = scale.settings("gpt2_samples", Settings)
+    shown = ends(scale)
+    smallest, largest = shown[0], shown[-1]
+    texts = {rung: [continuations(laboratory, rung, seed, settings) for seed in scale.seeds] for rung in shown}
     known = _known_words(laboratory.corpus(text_of(scale))[0])
     measured: dict[str, dict[str, list[float]]] = {}
     for rung, seeds in texts.items():
@@ -83,7 +78,7 @@ def run(laboratory: Laboratory) -> Findings:
                 "The largest model writes words where the smallest writes strings that are none.",
                 "tables 7 to 11: to be read",
                 differences(measured[largest]["words"], measured[smallest]["words"]),
-                here=" → ".join(_percent(measured[rung]["words"]) for rung in texts) + " of the words",
+                here=" → ".join(percent(measured[rung]["words"]) for rung in texts) + " of the words",
                 sentences={
                     HOLDS: "Spelling comes with size; sense, at this size, does not: read the samples below.",
                     FAILS: "The smallest writes more words: it keeps to the shortest and commonest.",
@@ -94,7 +89,7 @@ def run(laboratory: Laboratory) -> Findings:
                 "The largest model repeats itself less.",
                 "not measured",
                 differences(measured[smallest]["repeats"], measured[largest]["repeats"]),
-                here=" → ".join(_percent(measured[rung]["repeats"]) for rung in texts)
+                here=" → ".join(percent(measured[rung]["repeats"]) for rung in texts)
                 + f" of runs of {_RUN} words",
                 sentences={
                     HOLDS: "It has more to say.",
@@ -104,7 +99,7 @@ def run(laboratory: Laboratory) -> Findings:
             ),
         ],
         setup=[
-            *describe_ladder(laboratory, (smallest, largest)),
+            *describe(laboratory, shown),
             (
                 "samples",
                 f"{settings.length} tokens behind {settings.context}, drawn from the {TOP_K} likeliest; they "
@@ -114,11 +109,6 @@ def run(laboratory: Laboratory) -> Findings:
         notes=_shown(texts[smallest][0], texts[largest][0], titles[smallest], titles[largest], settings.shown),
         figures={"appendix-a-words": lambda figure: _draw(figure, measured)},
     )
-
-
-def _ends(scale: Scale) -> tuple[str, str]:
-    ladder = full_rungs(scale)
-    return ladder[0], ladder[-1]
 
 
 def _known_words(corpus: Path) -> frozenset[Any]:
@@ -152,7 +142,7 @@ def _shown(
     smaller: Sequence[Continuation], larger: Sequence[Continuation], small: str, large: str, count: int
 ) -> list[str]:
     """Samples to be read, side by side, evenly among all."""
-    places = np.unique(np.linspace(0, len(smaller) - 1, min(count, len(smaller))).round().astype(int))
+    places = evenly_placed(len(smaller), count)
     return [
         f"Sample {place + 1} of {len(smaller)}. Context: *{_line(smaller[place].context)}* … "
         f"**{small}:** {_line(smaller[place].written)} … **{large}:** {_line(larger[place].written)} … "
@@ -166,13 +156,9 @@ def _line(text: str) -> str:
     return "".join(f"\\{letter}" if letter in "*_`#[]<>|\\" else letter for letter in " ".join(text.split()))
 
 
-def _percent(values: Sequence[float]) -> str:
-    return f"{Row('', '', values).estimate.value:.1%}"
-
-
 def _draw(figure: Any, measured: dict[str, dict[str, list[float]]]) -> None:
     names = {"words": "words that are words", "repeats": f"repeated runs of {_RUN}"}
-    bars = {title: [Row("", "", of[key]).estimate for of in measured.values()] for key, title in names.items()}
+    bars = {title: [over_seeds(of[key]) for of in measured.values()] for key, title in names.items()}
     grouped_bars(figure, list(measured), bars, "share")
 
 
@@ -182,7 +168,7 @@ SAMPLES = Experiment(
     paper="GPT-2",
     section="appendix A (tables 7 to 11)",
     claim="Completions of the largest model read better than those of the smallest.",
-    needs={},
+    models=(PREFIX,),
     settings=Settings,
     pieces=pieces,
     run=run,

@@ -8,6 +8,7 @@ beginning, which leaves translation about one pair here where the paper's contex
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -15,27 +16,20 @@ from pydantic import Field
 from headwater.config import Config
 from headwater.evaluate.published import published
 from headwater.evaluate.results import read_examples
-from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
-from headwater.reproduce.figures import bands
+from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, files_missing, judge, judge_steps
 from headwater.reproduce.gpt2_ladder import (
+    PREFIX,
     counterpart,
-    describe_ladder,
-    fewer_seeds,
-    full_rungs,
-    judge_steps,
     label,
-    mark_others,
-    parameters,
+    panels_over_sizes,
     rungs,
-    seed_curves,
-    seeds_of,
-    skipped_because,
     trainings,
-    value_of,
 )
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
+from headwater.reproduce.scores import Column, ScoreTable
+from headwater.reproduce.setup import describe, parameters
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences, over_seeds, percent
 
 READ = ("wsc273.partial", "wsc273.full")
 WRITTEN = ("cnndm.tldr", "cnndm.no-hint", "cnndm.lead-3", "cnndm.random-3", "wmt14.en-fr", "wmt14.fr-en")
@@ -61,8 +55,10 @@ PANELS = {
     "summaries": ("cnndm.tldr", "rouge average"),
     "questions": (QUESTIONS, "exact match"),
 }
+_CHANCE = 0.5  # of Winograd's two candidates
 _LISTED = 5
-_Scores = Mapping[tuple[str, str], Mapping[str, Sequence[float]]]
+_Scores = Mapping[Column, Mapping[str, Sequence[float]]]
+NEEDED = {"WSC273": "eval-zeroshot/wsc/wsc273.txt", "Natural Questions": "eval-zeroshot/nq/NQ-open.dev.jsonl"}
 
 
 class Settings(Config):
@@ -84,53 +80,53 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
 
 def run(laboratory: Laboratory) -> Findings:
     """Score every rung on every task."""
-    settings = laboratory.settings("gpt2_tasks", Settings)
     scale = laboratory.scale
+    settings = scale.settings("gpt2_tasks", Settings)
     ladder = rungs(scale)
     parts: Mapping[str, tuple[Sequence[str], int | None]] = {
         "winograd": (READ, settings.read),
         "written": (WRITTEN, settings.written),
         "questions": ((QUESTIONS,), settings.questions),
     }
-    scores: dict[tuple[str, str], dict[str, list[float]]] = {}
-    counts: dict[tuple[str, str], int] = {}
-    left_out: dict[str, str] = {}
-    full = full_rungs(scale)
+    scores = ScoreTable(SHOWN)
+    answered: dict[tuple[str, int], Path] = {}
     for rung in ladder:
-        for seed in seeds_of(scale, rung):
+        for seed in scale.seeds:
             for part, (protocols, limit) in parts.items():
                 name = f"{part}, {rung}, seed {seed}"
-                results = laboratory.evaluate(name, laboratory.model(rung, seed), protocols, limit=limit)
-                left_out |= skipped_because(laboratory, results)
-                for column in SHOWN:
-                    found = value_of(results, *column)
-                    if found is not None:
-                        scores.setdefault(column, {}).setdefault(rung, []).append(found[0])
-                        counts[column] = found[1]
-    surest = _surest(laboratory, full[-1], scale.seeds[0])
+                results, folder = laboratory.evaluate(name, laboratory.model(rung, seed), protocols, limit=limit)
+                scores.add(laboratory, rung, results)
+                if part == "questions":
+                    answered[rung, seed] = folder
+    largest, first = ladder[-1], scale.seeds[0]
     labels = {rung: label(laboratory, rung) for rung in ladder}
     sizes = {rung: parameters(laboratory, rung) for rung in ladder}
     return Findings(
         rows=[
-            Row(labels[rung], SHOWN[column], values, _paper(column, counterpart(scale, rung)), counts[column])
-            for column, of in scores.items()
+            Row(
+                labels[rung],
+                SHOWN[column],
+                values,
+                _paper(column, counterpart(scale, rung)),
+                scores.counts[column],
+            )
+            for column, of in scores.values.items()
             for rung, values in of.items()
         ],
-        findings=_findings(scores, full),
+        findings=_findings(scores.values, ladder),
         setup=[
-            *describe_ladder(laboratory, ladder),
+            *describe(laboratory, ladder),
             (
                 "prompts",
                 "as `headwater evaluate --list` names them; what does not fit the context is cut in front",
             ),
         ],
         notes=[
-            *fewer_seeds(scale),
             "The first three sentences and three random ones ask no model: their numbers are the articles'.",
-            *surest,
-            *(f"{protocol} is left out: {reason}" for protocol, reason in left_out.items()),
+            f"The answers that {largest} of seed {first} is surest of: {_surest(answered[largest, first])}.",
+            *scores.notes(),
         ],
-        figures={"figure-1-tasks-over-size": lambda figure: _draw(figure, scores, sizes, full)},
+        figures={"figure-1-tasks-over-size": lambda figure: _draw(figure, scores.values, sizes)},
     )
 
 
@@ -139,19 +135,14 @@ def _paper(column: tuple[str, str], size: str) -> float | None:
     return values.get(size, values.get("paper"))
 
 
-def _surest(laboratory: Laboratory, rung: str, seed: int) -> list[str]:
-    """The answers that the largest model is surest of, as in table 5."""
-    prefix = f"scores-questions-{rung}-seed-{seed}-"
-    folder = next((path for name, path in laboratory.used.items() if name.startswith(prefix)), None)
-    if folder is None:
-        return []
+def _surest(folder: Path) -> str:
+    """The answers of an evaluation that the model is surest of, as in table 5."""
     answers = sorted(read_examples(folder, QUESTIONS), key=lambda answer: -float(answer["confidence"]))
-    told = [
+    return "; ".join(
         f"“{answer['text'] or '(nothing)'}” ({answer['confidence']:.1%}, "
         f"{'right' if answer['exact match'] else 'wrong'})"
         for answer in answers[:_LISTED]
-    ]
-    return [f"The answers that {rung} of seed {seed} is surest of: {'; '.join(told)}."]
+    )
 
 
 def _findings(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
@@ -163,8 +154,8 @@ def _findings(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
             judge(
                 "The largest model resolves more Winograd schemas than chance.",
                 "70.7 %",
-                [value - 0.5 for value in winograd[largest]],
-                here=Row("", "", winograd[largest]).estimate.text(1, 100) + " %",
+                [value - _CHANCE for value in winograd[largest]],
+                here=over_seeds(winograd[largest]).text(1, 100) + " %",
                 sentences={
                     HOLDS: "Above a coin's half, far below the paper.",
                     FAILS: "Below chance: likelihood prefers the wrong candidate more often than not.",
@@ -175,7 +166,7 @@ def _findings(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
                 "Winograd accuracy rises with size, at every step of the ladder.",
                 "figure 3: 58 % to 70.7 %",
                 [winograd[rung] for rung in ladder],
-                here=" → ".join(_percent(winograd[rung]) for rung in ladder),
+                here=" → ".join(percent(winograd[rung]) for rung in ladder),
                 scale=100,
                 digits=1,
                 unit=" points",
@@ -225,7 +216,7 @@ def _findings(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
                 "Translation into English is better than into French.",
                 "11.5 and 5 BLEU",
                 differences(to_english, to_french),
-                here=" and ".join(Row("", "", way).estimate.text(2) for way in (to_english, to_french)) + " BLEU",
+                here=" and ".join(over_seeds(way).text(2) for way in (to_english, to_french)) + " BLEU",
                 sentences={
                     HOLDS: "The order is the paper's, but both are no translations: words that languages share.",
                     FAILS: "The order is reversed, and both are no translations: copied names and numbers count.",
@@ -240,7 +231,7 @@ def _findings(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
                 "The largest model answers more questions than the smallest.",
                 "4.1 %, 5.3 times the smallest",
                 differences(all_[largest], all_[smallest]),
-                here=f"{_percent(all_[smallest])} → {_percent(all_[largest])}",
+                here=f"{percent(all_[smallest])} → {percent(all_[largest])}",
                 sentences={
                     HOLDS: "Facts come with size, here in traces.",
                     FAILS: "It answers fewer.",
@@ -251,7 +242,7 @@ def _findings(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
                 "The answers that the model is surest of are right more often.",
                 "63.1 % of the surest 1 %, 4.1 % of all",
                 differences(surest[largest], all_[largest]),
-                here=f"{_percent(surest[largest])} of the surest, {_percent(all_[largest])} of all",
+                here=f"{percent(surest[largest])} of the surest, {percent(all_[largest])} of all",
                 sentences={
                     HOLDS: "Its confidence means something.",
                     FAILS: "The surest are more often wrong: the likeliest string is an empty or a common one.",
@@ -262,28 +253,15 @@ def _findings(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
     return found
 
 
-def _percent(values: Sequence[float]) -> str:
-    return f"{Row('', '', values).estimate.value:.1%}"
-
-
-def _draw(figure: Any, scores: _Scores, sizes: Mapping[str, int], full: Sequence[str]) -> None:
-    shown = {title: column for title, column in PANELS.items() if column in scores}
-    panels = figure.subplots(1, max(1, len(shown)), squeeze=False).flatten()
-    for axes, (title, column) in zip(panels, shown.items(), strict=False):
-        of = scores[column]
-        curves = seed_curves(of, sizes, full)
-        lines = {"chance": 0.5} if title == "Winograd" else {}
-        if title == "summaries":
-            lines = {
-                name: scores[f"cnndm.{reading}", "rouge average"][full[0]][0]
-                for name, reading in (("first three", "lead-3"), ("random three", "random-3"))
-            }
-        bands(figure, {title: curves}, "", "", log_x=True, axes=axes, legend=False, references=lines)
-        mark_others(axes, of, sizes, full)
-        axes.set_title(title, fontsize="small")
-        axes.tick_params(labelsize="x-small")
-    figure.supxlabel("parameters", fontsize="small")
-    figure.supylabel("accuracy, BLEU, ROUGE average, exact match", fontsize="x-small")
+def _draw(figure: Any, scores: _Scores, sizes: Mapping[str, int]) -> None:
+    shown = {title: scores[column] for title, column in PANELS.items() if column in scores}
+    references = {"Winograd": {"chance": _CHANCE}}
+    for name, reading in (("first three", "cnndm.lead-3"), ("random three", "cnndm.random-3")):
+        of = scores.get((reading, "rouge average"))
+        if of:
+            references.setdefault("summaries", {})[name] = next(iter(of.values()))[0]
+    y_label = "accuracy, BLEU, ROUGE average, exact match"
+    panels_over_sizes(figure, shown, sizes, y_label, references=references)
 
 
 TASKS = Experiment(
@@ -292,11 +270,9 @@ TASKS = Experiment(
     paper="GPT-2",
     section="3.4, 3.6 to 3.8 (figures 1 and 3, tables 4 and 5)",
     claim="A language model does tasks that nobody trained it for, when the text in front of it says so.",
-    needs={
-        "WSC273": ["eval-zeroshot/wsc/wsc273.txt"],
-        "Natural Questions": ["eval-zeroshot/nq/NQ-open.dev.jsonl"],
-    },
+    models=(PREFIX,),
     settings=Settings,
     pieces=pieces,
     run=run,
+    lacks=lambda scale, data: files_missing(NEEDED, data),
 )

@@ -13,42 +13,35 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import Field
 
 from headwater.config import Config
 from headwater.evaluate.published import published
 from headwater.evaluate.results import Results
 from headwater.pretrain import PretrainConfig
-from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
+from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, files_missing, judge, judge_steps
 from headwater.reproduce.figures import bands
 from headwater.reproduce.gpt2_ladder import (
+    PREFIX,
     counterpart,
-    describe_ladder,
-    fewer_seeds,
-    full_rungs,
-    judge_steps,
+    curve_over_sizes,
     label,
-    loss_on,
-    mark_others,
-    parameters,
+    panels_over_sizes,
     rungs,
-    seed_curves,
-    seeds_of,
-    skipped_because,
     trainings,
-    value_of,
     windows_read,
     windows_unread,
 )
-from headwater.reproduce.laboratory import Laboratory
+from headwater.reproduce.laboratory import Laboratory, evenly_placed
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
+from headwater.reproduce.scores import Column, ScoreTable
+from headwater.reproduce.setup import describe, parameters
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences, over_seeds
 from headwater.tokens.sampler import TokenStream
 
 # Table 3's columns: protocol, metric, short name, and how a score grows, so that more is better.
 _Grow = Callable[[float], float]
-COLUMNS: Mapping[tuple[str, str], tuple[str, _Grow]] = {
+COLUMNS: Mapping[Column, tuple[str, _Grow]] = {
     ("lambada.openai.whole-word", "perplexity"): ("LAMBADA perplexity", lambda value: -math.log(value)),
     ("lambada.openai.whole-word.stop-words", "accuracy"): ("LAMBADA accuracy", lambda value: value),
     ("cbt.common-nouns.detokenized", "accuracy"): ("CBT common nouns", lambda value: value),
@@ -56,6 +49,10 @@ COLUMNS: Mapping[tuple[str, str], tuple[str, _Grow]] = {
     ("wikitext-2.detokenized", "perplexity"): ("WikiText-2 perplexity", lambda value: -math.log(value)),
     ("ptb.detokenized", "perplexity"): ("PTB perplexity", lambda value: -math.log(value)),
     ("enwik8.bytes", "bits per byte"): ("enwik8 bits a byte", lambda value: -value),
+}
+NEEDED = {
+    "LAMBADA": "eval-zeroshot/lambada/lambada_test_openai.jsonl",
+    "WikiText-2": "eval-zeroshot/wikitext2/wiki.test.tokens",
 }
 PARTS = ("read", "unread", "held-out")
 _TITLES = {"read": "text that it read", "unread": "same books, not read", "held-out": "books held out"}
@@ -78,24 +75,15 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
 
 def run(laboratory: Laboratory) -> Findings:
     """Train the ladder, score every rung, measure its loss on the three parts."""
-    settings = laboratory.settings("gpt2_zero_shot", Settings)
     scale = laboratory.scale
+    settings = scale.settings("gpt2_zero_shot", Settings)
     ladder = rungs(scale)
-    scores: dict[tuple[str, str], dict[str, list[float]]] = {}
-    counts: dict[tuple[str, str], int] = {}
+    scores = ScoreTable(COLUMNS)
     losses: dict[str, dict[str, list[float]]] = {part: {} for part in PARTS}
     bits: dict[str, list[float]] = {}
-    left_out: dict[str, str] = {}
-    full = full_rungs(scale)
     for rung in ladder:
-        for seed in seeds_of(scale, rung):
-            results, _ = table_3(laboratory, rung, seed)
-            left_out |= skipped_because(laboratory, results)
-            for column in COLUMNS:
-                found = value_of(results, *column)
-                if found is not None:
-                    scores.setdefault(column, {}).setdefault(rung, []).append(found[0])
-                    counts[column] = found[1]
+        for seed in scale.seeds:
+            scores.add(laboratory, rung, table_3(laboratory, rung, seed)[0])
             for part, figures in _losses(laboratory, rung, seed, settings.windows).items():
                 losses[part].setdefault(rung, []).append(figures["loss"])
                 if part == "held-out":
@@ -107,10 +95,10 @@ def run(laboratory: Laboratory) -> Findings:
             COLUMNS[column][0],
             values,
             published(*column).get(counterpart(scale, rung)),
-            counts[column],
+            scores.counts[column],
             note=f"paper: {counterpart(scale, rung)}",
         )
-        for column, of in scores.items()
+        for column, of in scores.values.items()
         for rung, values in of.items()
     ]
     rows += [Row(labels[rung], "bits a byte, books held out", values) for rung, values in bits.items()]
@@ -122,9 +110,9 @@ def run(laboratory: Laboratory) -> Findings:
     sizes = {rung: parameters(laboratory, rung) for rung in ladder}
     return Findings(
         rows=rows,
-        findings=[*_sizes(bits, full, ladder), *_columns(scores, full), *_underfitting(losses, full)],
+        findings=[_sizes(bits), *_columns(scores), *_underfitting(losses, ladder)],
         setup=[
-            *describe_ladder(laboratory, ladder),
+            *describe(laboratory, ladder),
             (
                 "scores",
                 f"the first {settings.limit or 'all'} examples of each set; of running texts, windows of "
@@ -132,27 +120,26 @@ def run(laboratory: Laboratory) -> Findings:
             ),
         ],
         notes=[
-            *fewer_seeds(scale),
             "The paper's column stands beside the rung of the same place, for orientation: its smallest model has "
             "124 million parameters and read some ten thousand times more text.",
             "Perplexity of WikiText-2 and PTB is a word of the set, whatever the model's tokens, as in the paper.",
-            *(f"{protocol} is left out: {reason}" for protocol, reason in left_out.items()),
+            *scores.notes(),
         ],
         figures={
-            "figure-1-zero-shot-over-size": lambda figure: _draw_scores(figure, scores, sizes, full),
-            "figure-4-train-and-test": lambda figure: _draw_parts(figure, losses, sizes, full),
+            "figure-1-zero-shot-over-size": lambda figure: panels_over_sizes(
+                figure, {COLUMNS[column][0]: of for column, of in scores.values.items()}, sizes, "", rows=2
+            ),
+            "figure-4-train-and-test": lambda figure: _draw_parts(figure, losses, sizes),
         },
     )
 
 
 def table_3(laboratory: Laboratory, rung: str, seed: int) -> tuple[Results, Path]:
     """The scores of one model on table 3's sets, and the folder that has every example of them."""
-    limit = laboratory.settings("gpt2_zero_shot", Settings).limit
+    limit = laboratory.scale.settings("gpt2_zero_shot", Settings).limit
     tasks = list(dict.fromkeys(protocol for protocol, _ in COLUMNS))
     name = f"table 3, {rung}, seed {seed}"
-    results = laboratory.evaluate(name, laboratory.model(rung, seed), tasks, limit=limit)
-    prefix = f"scores-table-3-{rung}-seed-{seed}-"
-    return results, next(path for name, path in laboratory.used.items() if name.startswith(prefix))
+    return laboratory.evaluate(name, laboratory.model(rung, seed), tasks, limit=limit)
 
 
 def _losses(laboratory: Laboratory, rung: str, seed: int, windows: int) -> dict[str, dict[str, float]]:
@@ -161,46 +148,41 @@ def _losses(laboratory: Laboratory, rung: str, seed: int, windows: int) -> dict[
     train, held_out = laboratory.tokens(plan.text)
     model = laboratory.model(rung, seed)
     stream = TokenStream(held_out, "validation", recipe.window)
-    evenly = np.unique(np.linspace(0, stream.windows - 1, min(windows, stream.windows)).round().astype(int))
     chosen = {
         "read": (train, "train", windows_read(train, recipe, windows)),
         "unread": (train, "train", windows_unread(train, recipe, windows)),
-        "held-out": (held_out, "validation", evenly),
+        "held-out": (held_out, "validation", evenly_placed(stream.windows, windows)),
     }
     return {
-        part: loss_on(laboratory, f"{rung}, seed {seed}, {part}", model, tokens, where, places.tolist())
+        part: laboratory.perplexity(f"{rung}, seed {seed}, {part}", model, tokens, where, places.tolist())
         for part, (tokens, where, places) in chosen.items()
     }
 
 
-def _sizes(bits: Mapping[str, Sequence[float]], full: Sequence[str], ladder: Sequence[str]) -> list[Finding]:
-    return [
-        judge_steps(
-            "Held-out bits a byte fall with size, at every step of the ladder.",
-            "figure 4: falls over all four sizes",
-            [[-value for value in bits[rung]] for rung in full],
-            here=" → ".join(f"{Row('', '', bits[rung]).estimate.value:.3f}" for rung in ladder),
-            sentences={
-                HOLDS: "Each rung is better than the one below it, also at a few hundred updates.",
-                FAILS: "At least one larger model is worse after the same updates: with so few it has not yet "
-                "learned what it has room for.",
-                OPEN: "Each mean is below the one before, but a step is within the spread of three seeds.",
-            },
-        )
-    ]
+def _sizes(bits: Mapping[str, Sequence[float]]) -> Finding:
+    return judge_steps(
+        "Held-out bits a byte fall with size, at every step of the ladder.",
+        "figure 4: falls over all four sizes",
+        [[-value for value in values] for values in bits.values()],
+        here=" → ".join(f"{over_seeds(values).value:.3f}" for values in bits.values()),
+        sentences={
+            HOLDS: "Each rung is better than the one below it, also at a few hundred updates.",
+            FAILS: "At least one larger model is worse after the same updates: with so few it has not yet "
+            "learned what it has room for.",
+            OPEN: "At least one step is within the spread over seeds.",
+        },
+    )
 
 
-def _columns(
-    scores: Mapping[tuple[str, str], Mapping[str, Sequence[float]]], ladder: Sequence[str]
-) -> list[Finding]:
+def _columns(scores: ScoreTable) -> list[Finding]:
     found = []
-    for column, of in scores.items():
+    for column, of in scores.values.items():
         name, grows = COLUMNS[column]
-        best, worst = of[ladder[-1]], of[ladder[0]]
-        gains = differences([grows(value) for value in best], [grows(value) for value in worst])
+        by_size = list(of.values())
+        gains = differences([grows(value) for value in by_size[-1]], [grows(value) for value in by_size[0]])
         paper = published(*column)
         values = " → ".join(f"{value:g}" for value in paper.values())
-        here = " → ".join(f"{Row('', '', of[rung]).estimate.value:.4g}" for rung in ladder)
+        here = " → ".join(f"{over_seeds(values).value:.4g}" for values in by_size)
         found.append(
             judge(
                 f"{name}: the largest model is better than the smallest, with no training for the set.",
@@ -217,18 +199,18 @@ def _columns(
     return found
 
 
-def _underfitting(losses: Mapping[str, Mapping[str, Sequence[float]]], full: Sequence[str]) -> list[Finding]:
-    gaps = [differences(losses["unread"][rung], losses["read"][rung]) for rung in full]
+def _underfitting(losses: Mapping[str, Mapping[str, Sequence[float]]], ladder: Sequence[str]) -> list[Finding]:
+    gaps = [differences(losses["unread"][rung], losses["read"][rung]) for rung in ladder]
     mean = [sum(seed) / len(seed) for seed in zip(*gaps, strict=True)]
-    each = ", ".join(f"{Row('', '', gap).estimate.value:.3f}" for gap in gaps)
-    strange = Row("", "", differences(losses["held-out"][full[-1]], losses["unread"][full[-1]])).estimate
-    perplexities = [math.exp(Row("", "", losses["read"][rung]).estimate.value) for rung in full]
+    each = ", ".join(f"{over_seeds(gap).value:.3f}" for gap in gaps)
+    strange = over_seeds(differences(losses["held-out"][ladder[-1]], losses["unread"][ladder[-1]]))
+    perplexities = [math.exp(over_seeds(losses["read"][rung]).value) for rung in ladder]
     return [
         judge(
             "Training and test perplexity stay close: the models underfit.",
             "section 4: both fall together, all models still underfit",
             [_TIGHT - gap for gap in mean],
-            here=f"unread less read text: {Row('', '', mean).estimate.text(3)} nats a token (by size: {each})",
+            here=f"unread less read text: {over_seeds(mean).text(3)} nats a token (by size: {each})",
             sentences={
                 HOLDS: f"What was read once costs the same as what was not, within {_TIGHT} nats: nothing is "
                 f"learned by heart. Books of other authors cost {strange.text(2)} nats more for the largest "
@@ -240,51 +222,26 @@ def _underfitting(losses: Mapping[str, Mapping[str, Sequence[float]]], full: Seq
         judge_steps(
             "Perplexity on the training text falls with size, at every step.",
             "figure 4: falls over all four sizes",
-            [[-value for value in losses["read"][rung]] for rung in full],
+            [[-value for value in losses["read"][rung]] for rung in ladder],
             here=" → ".join(f"{value:.0f}" for value in perplexities),
             unit=" nats a token",
             sentences={
                 HOLDS: "The training text is far from exhausted by the smaller models.",
                 FAILS: "At least one larger model fits even its own training text worse after the same updates.",
-                OPEN: "Each mean is below the one before, but a step is within the spread of three seeds.",
+                OPEN: "At least one step is within the spread over seeds.",
             },
         ),
     ]
 
 
 def _draw_parts(
-    figure: Any,
-    losses: Mapping[str, Mapping[str, Sequence[float]]],
-    sizes: Mapping[str, int],
-    full: Sequence[str],
+    figure: Any, losses: Mapping[str, Mapping[str, Sequence[float]]], sizes: Mapping[str, int]
 ) -> None:
-    exact = {
-        _TITLES[part]: {rung: [math.exp(value) for value in values] for rung, values in losses[part].items()}
-        for part in PARTS
-    }
-    curves = {title: seed_curves(of, sizes, full) for title, of in exact.items()}
-    axes = bands(figure, curves, "parameters", "perplexity a token", log_x=True, log_y=True)
-    for number, of in enumerate(exact.values()):
-        mark_others(axes, of, sizes, full, number)
-
-
-def _draw_scores(
-    figure: Any,
-    scores: Mapping[tuple[str, str], Mapping[str, Sequence[float]]],
-    sizes: Mapping[str, int],
-    full: Sequence[str],
-) -> None:
-    columns = max(1, math.ceil(len(scores) / 2))
-    panels = figure.subplots(2, columns, squeeze=False).flatten()
-    for axes, (column, of) in zip(panels, scores.items(), strict=False):
-        name = COLUMNS[column][0]
-        bands(figure, {name: seed_curves(of, sizes, full)}, "", name, log_x=True, axes=axes, legend=False)
-        mark_others(axes, of, sizes, full)
-        axes.tick_params(labelsize="x-small")
-        axes.yaxis.label.set_size("x-small")
-    for axes in panels[len(scores) :]:
-        axes.set_visible(False)
-    figure.supxlabel("parameters", fontsize="small")
+    curves = {}
+    for part in PARTS:
+        exact = {rung: [math.exp(value) for value in values] for rung, values in losses[part].items()}
+        curves[_TITLES[part]] = curve_over_sizes(exact, sizes)
+    bands(figure, curves, "parameters", "perplexity a token", log_x=True, log_y=True)
 
 
 ZERO_SHOT = Experiment(
@@ -293,11 +250,9 @@ ZERO_SHOT = Experiment(
     paper="GPT-2",
     section="3.1 to 3.3 and 4 (table 3, figures 1 and 4)",
     claim="Scores on sets that no model was trained on grow with size, and every size still underfits its text.",
-    needs={
-        "LAMBADA": ["eval-zeroshot/lambada/lambada_test_openai.jsonl"],
-        "WikiText-2": ["eval-zeroshot/wikitext2/wiki.test.tokens"],
-    },
+    models=(PREFIX,),
     settings=Settings,
     pieces=pieces,
     run=run,
+    lacks=lambda scale, data: files_missing(NEEDED, data),
 )

@@ -14,20 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import DataError
+from headwater.config import nearest
+from headwater.errors import DataError, UsageError
 from headwater.finetune.examples import Raw
 from headwater.finetune.run import Parts, arrange_parts, run_stage
+from headwater.finetune.tasks.benchmarks import Benchmark
 from headwater.finetune.tasks.run import table_rows
-from headwater.finetune.tasks.sets import BY_NAME, SETS, Found, find
+from headwater.finetune.tasks.sets import BY_NAME, Found, find, is_there
 from headwater.finetune.training import FinetuneConfig
 from headwater.provenance import Stage, open_folder
 from headwater.reproduce.laboratory import Laboratory
-from headwater.reproduce.scale import Rows
+from headwater.reproduce.scale import Rows, Scale
 from headwater.storage import read_text, write_text
 
 FOLDER = "finetune"  # below the data folder
-# What an experiment on labelled sets cannot do without: the folder of one of them.
-ANY_SET = tuple(f"{FOLDER}/{folder}" for benchmark in SETS for folder in benchmark.folders)
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,25 @@ class Score:
     remarks: Sequence[str]
 
 
-def sets_there(laboratory: Laboratory) -> tuple[list[str], list[str]]:
-    """The sets of the scale whose files are there, and those that are missing."""
+def sets_there(scale: Scale, wanted: Sequence[str], data: Path) -> tuple[list[str], list[str]]:
+    """Of the sets wanted, those that the scale takes rows of and whose files are there, and the others."""
     there: list[str] = []
-    missing: list[str] = []
-    for name in laboratory.scale.labelled.sets:
-        found = find(BY_NAME[name], laboratory.data / FOLDER)
-        (missing if found is None else there).append(name)
-    return there, missing
+    left_out: list[str] = []
+    for name in wanted:
+        is_here = is_there(_benchmark(name), data / FOLDER) and name in scale.labelled.sets
+        (there if is_here else left_out).append(name)
+    return there, left_out
+
+
+def sets_missing(scale: Scale, wanted: Sequence[str], data: Path) -> list[str]:
+    """What an experiment on these sets lacks where not one of them is there; see Experiment."""
+    there, _ = sets_there(scale, wanted, data)
+    return [] if there else [f"one of the sets {', '.join(wanted)} ({FOLDER}) with rows in the scale"]
+
+
+def left_out_note(sets: Sequence[str]) -> list[str]:
+    """A note on sets that are left out; none where there is none."""
+    return [f"Not at hand, so left out: {', '.join(sets)}."] if sets else []
 
 
 def piece_names(sets: Sequence[str], variants: Sequence[Variant], seeds: Sequence[int]) -> set[tuple[str, str]]:
@@ -90,7 +101,7 @@ def fine_tune(
     Returns the set's own metric for each test part, or for validation where there is no test part with labels.
     """
     rows = sample_set(laboratory, benchmark)
-    task = BY_NAME[benchmark]
+    task = _benchmark(benchmark)
     model = laboratory.model(variant.model, seed)
     config = FinetuneConfig.build(
         laboratory.scale.labelled.recipe,
@@ -137,8 +148,12 @@ def fine_tune(
 
 def sample_set(laboratory: Laboratory, benchmark: str) -> Path:
     """The rows of a set that the scale takes, as a folder of JSON Lines, one file a part."""
+    return laboratory.once(("rows", benchmark), lambda: _sample_set(laboratory, benchmark))
+
+
+def _sample_set(laboratory: Laboratory, benchmark: str) -> Path:
     taken = laboratory.scale.labelled.sets[benchmark]
-    found = find(BY_NAME[benchmark], laboratory.data / FOLDER)
+    found = find(_benchmark(benchmark), laboratory.data / FOLDER)
     if found is None:
         raise DataError(
             f"{laboratory.data / FOLDER} does not hold {benchmark}", repair="headwater finetune --download"
@@ -176,8 +191,20 @@ def test_texts(rows: Path) -> list[str]:
     return [" ".join(raw.segments) for path in files for raw in _read(path)]
 
 
+def _benchmark(name: str) -> Benchmark:
+    if name not in BY_NAME:
+        raise UsageError(
+            f"the scale names the set {name!r}, which is none of GPT-1's",
+            repair=nearest(name, BY_NAME).capitalize(),
+        )
+    return BY_NAME[name]
+
+
 def _baseline(rows: Path, task: str, metric: str, majority: float | None) -> float:
-    """What always giving the most frequent answer of the training rows gets; a correlation gets 0."""
+    """What blind answers get: the most frequent one of the training rows, or yes always by F1, where that is best.
+
+    A correlation of answers that are all the same counts as 0.
+    """
     if metric in ("matthews", "pearson", "spearman"):
         return 0.0
     test = rows / f"test-{task}.jsonl"
@@ -188,7 +215,7 @@ def _baseline(rows: Path, task: str, metric: str, majority: float | None) -> flo
     share = labels.count(most) / len(labels)
     if metric == "accuracy":
         return share
-    positive = labels.count("1") / len(labels)  # F1 of saying yes to everything, which is the best blind answer
+    positive = labels.count("1") / len(labels)
     return 2 * positive / (1 + positive)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from headwater.config import Config
+import numpy as np
+from numpy.typing import NDArray
+
 from headwater.corpus.folder import Document, read_documents, write_documents
 from headwater.corpus.overlap import training_grams
 from headwater.corpus.pipeline import build
@@ -25,16 +28,17 @@ from headwater.corpus.recipes import load_recipe
 from headwater.errors import DataError
 from headwater.evaluate import evaluate
 from headwater.evaluate.results import Results
+from headwater.language_model import LanguageModel
 from headwater.model.folder import save_model
 from headwater.pretrain import PretrainConfig, pretrain
 from headwater.progress import SILENT, Progress
-from headwater.provenance import Stage, identity_of
+from headwater.provenance import MANIFEST, Stage, identity_of
 from headwater.reproduce.scale import ModelPlan, Scale, TextPlan
 from headwater.storage import read_json, write_json
 from headwater.tokenizer import Tokenizer, train_tokenizer
 from headwater.tokens.pack import pack
+from headwater.tokens.sampler import TokenStream
 
-Settings = TypeVar("Settings", bound=Config)
 Made = TypeVar("Made")
 
 DIGITS = 10  # of the hash in a folder's name
@@ -66,10 +70,6 @@ class Laboratory:
         self._made: dict[tuple[str, ...], tuple[Any, dict[str, Path]]] = {}
         shared.mkdir(parents=True, exist_ok=True)
 
-    def settings(self, experiment: str, cls: type[Settings]) -> Settings:
-        """An experiment's own table of the scale."""
-        return cls.build(self.scale.experiments.get(experiment, {}), source=f"experiments.{experiment}")
-
     def place(self, name: str, config: Mapping[str, Any], inputs: Mapping[str, Path]) -> Path:
         """The folder for what is made with this configuration from these inputs; noted as used."""
         what = {"config": dict(config), "inputs": {role: self._identity(path) for role, path in inputs.items()}}
@@ -81,7 +81,7 @@ class Laboratory:
     @contextmanager
     def piece(self, kind: str, name: str, place: Path) -> Iterator[None]:
         """Do one piece of work at `place`; says afterwards what is left and about how long that takes."""
-        made = not (place / "headwater.json").exists()
+        made = not (place / MANIFEST).exists()
         started = time.monotonic()
         yield
         self._left.discard((kind, name))
@@ -90,18 +90,29 @@ class Laboratory:
             self._took[kind].append(took)
             self.progress.note(f"{kind} {name}: {_duration(took)}; {self._remaining()}")
 
+    def once(self, key: tuple[str, ...], make: Callable[[], Made]) -> Made:
+        """What `make` gives, asked for once; what it used counts as used each time."""
+        if key not in self._made:
+            before, self.used = self.used, {}
+            made = make()
+            self._made[key] = made, self.used
+            self.used = before
+        result, used = self._made[key]
+        self.used.update(used)
+        return cast(Made, result)
+
     # Text
 
     def corpus(self, name: str) -> tuple[Path, Path]:
         """The training corpus of a text, and the documents held out of it."""
-        return self._once(("corpus", name), lambda: self._corpus(name))
+        return self.once(("corpus", name), lambda: self._corpus(name))
 
     def tokens(self, name: str) -> tuple[Path, Path]:
         """A text as tokens: what models train on, and the held-out documents packed with the same tokenizer.
 
         Of the held-out documents a half is in each part of their folder; only "validation" is measured on.
         """
-        return self._once(("tokens", name), lambda: self._tokens(name))
+        return self.once(("tokens", name), lambda: self._tokens(name))
 
     def _corpus(self, name: str) -> tuple[Path, Path]:
         plan = self.scale.texts[name]
@@ -143,7 +154,7 @@ class Laboratory:
 
     def run(self, name: str, seed: int) -> Path:
         """The pre-training run of a model of the scale, with its snapshots beside it."""
-        return self._once(("run", name, str(seed)), lambda: self._run(name, seed))
+        return self.once(("run", name, str(seed)), lambda: self._run(name, seed))
 
     def _run(self, name: str, seed: int) -> Path:
         plan = self.scale.models[name]
@@ -174,20 +185,21 @@ class Laboratory:
     # Scores
 
     def evaluate(
-        self, name: str, model: Path, tasks: Sequence[str], *, limit: int | None = None, data: Sequence[Path] = ()
-    ) -> Results:
-        """Zero-shot scores of a model on protocols; `data` adds folders to the scale's own."""
-        config = {"tasks": list(tasks), "limit": limit}
-        out = self.place(
-            f"scores-{_file_name(name)}", config, {"model": model} | {f"data {i}": d for i, d in enumerate(data)}
-        )
+        self, name: str, model: Path, tasks: Sequence[str], *, limit: int | None = None
+    ) -> tuple[Results, Path]:
+        """Zero-shot scores of a model on protocols, and the folder that has every example of them."""
+        out = self.place(f"scores-{_file_name(name)}", {"tasks": list(tasks), "limit": limit}, {"model": model})
         with self.piece("scores", name, out):
-            return evaluate(model, tasks, [self.data, *data], out, limit=limit, progress=self.progress)
+            return evaluate(model, tasks, self.data, out, limit=limit, progress=self.progress), out
 
-    def perplexity(self, name: str, model: Path, tokens: Path, part: str, windows: int) -> dict[str, float]:
-        """Loss a token (nats) and perplexity of a model on windows spread evenly over a part of a tokens folder.
+    def perplexity(
+        self, name: str, model: Path, tokens: Path, part: str, windows: int | Sequence[int]
+    ) -> dict[str, float]:
+        """Loss a token (nats) and perplexity of a model on windows of a part of a tokens folder.
 
-        Each window is one context of the model, and every token of it but the first is scored.
+        windows: how many, evenly over the part, or the very ones by their places. Each is one context of the
+        model, and every token of it but the first is scored. With a tokenizer of kind gpt2, whose tokens are
+        bytes, also "bits per byte" of what was scored.
         """
         config = {"part": part, "windows": windows}
         inputs = {"model": model, "tokens": tokens}
@@ -199,17 +211,6 @@ class Laboratory:
                     write_json(work / "perplexity.json", _perplexity(model, tokens, part, windows))
         found: dict[str, float] = read_json(out / "perplexity.json")
         return found
-
-    def _once(self, key: tuple[str, ...], make: Callable[[], Made]) -> Made:
-        """What `make` gives, asked for once; what it used counts as used each time."""
-        if key not in self._made:
-            before, self.used = self.used, {}
-            made = make()
-            self._made[key] = made, self.used
-            self.used = before
-        result, used = self._made[key]
-        self.used.update(used)
-        return cast(Made, result)
 
     def overlap(
         self, text: str, rows: Mapping[str, Path], read: Callable[[Path], Sequence[str]]
@@ -285,22 +286,24 @@ def _part(corpus: Path, held_out: frozenset[str], wanted: bool) -> Iterator[Docu
     return (document for document in read_documents(corpus) if (document.id in held_out) == wanted)
 
 
-def _perplexity(model: Path, tokens: Path, part: str, windows: int) -> dict[str, float]:
-    import math
+def evenly_placed(total: int, count: int) -> NDArray[np.int64]:
+    """`count` of the places 0 to `total` − 1, evenly over them and in order; all where there are no more."""
+    return np.unique(np.linspace(0, total - 1, min(count, total)).round().astype(np.int64))
 
-    import numpy as np
 
-    from headwater.language_model import LanguageModel
-    from headwater.tokens.sampler import TokenStream
-
+def _perplexity(model: Path, tokens: Path, part: str, windows: int | Sequence[int]) -> dict[str, float]:
     lm = LanguageModel.open(model, precision="fp32")
-    stream = TokenStream(tokens, part, lm.model.config.context)
-    chosen = np.unique(np.linspace(0, stream.windows - 1, min(windows, stream.windows)).round().astype(int))
+    stream = TokenStream(tokens, part, lm.config.context)
+    chosen = evenly_placed(stream.windows, windows) if isinstance(windows, int) else windows
     asked = [stream.window(int(index))[0].tolist() for index in chosen]
     scores = lm.scorer.token_scores([(ids[:1], ids[1:]) for ids in asked])
     count = sum(len(score.log_probability) for score in scores)
     loss = -math.fsum(float(value) for score in scores for value in score.log_probability) / count
-    return {"loss": loss, "perplexity": math.exp(loss), "tokens": count}
+    found = {"loss": loss, "perplexity": math.exp(loss), "tokens": count}
+    if lm.tokenizer.kind == "gpt2":
+        size = sum(len(lm.tokenizer.token_bytes(token)) for ids in asked for token in ids[1:])
+        found["bits per byte"] = loss * count / math.log(2) / size
+    return found
 
 
 def _file_name(name: str) -> str:

@@ -17,13 +17,13 @@ from typing import Any
 from headwater.errors import FolderError
 from headwater.provenance import MANIFEST, Stage, package_versions, read_manifest
 from headwater.report import report
+from headwater.report.claims import KIND
 from headwater.reproduce.experiment import Experiment, Findings
 from headwater.reproduce.figures import save_figures
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.statistics import RULE
 from headwater.storage import read_json, write_json, write_text
 
-KIND = "reproduction"
 RESULTS = "results.json"
 MADE = "made.json"
 PAGE = "README.md"
@@ -40,7 +40,7 @@ def write_experiment(
         "experiment": experiment.name,
         "scale": scale.name,
         "seeds": list(scale.seeds),
-        "settings": laboratory.settings(experiment.name, experiment.settings).to_dict(),
+        "settings": scale.settings(experiment.name, experiment.settings).to_dict(),
     }
     results = {
         "experiment": experiment.name,
@@ -63,9 +63,15 @@ def write_experiment(
     with stage.write() as work:
         save_figures(findings.figures, work)
         write_json(work / RESULTS, results)
-        made = {"commit": commit(), "machine": machine(), "versions": package_versions()}
-        write_json(work / MADE, made | {"command": f"headwater reproduce {experiment.name} --scale {scale.name}"})
-        write_text(work / PAGE, page(results, read_json(work / MADE)))
+        made = {
+            "commit": commit(),
+            "machine": machine(),
+            "versions": package_versions(),
+            "command": f"headwater reproduce {experiment.name} --scale {scale.name}",
+        }
+        made |= {} if scale.is_shipped else {"scale": scale.to_dict()}
+        write_json(work / MADE, made)
+        write_text(work / PAGE, page(results, made))
     report([out], out.with_name(f"{out.name}.html"), title=f"{experiment.paper}: {experiment.title}")
     return results
 
@@ -82,8 +88,10 @@ def page(results: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     lines += ["", "## Set-up here", "", *(f"- **{name}**: {value}" for name, value in results["setup"])]
     lines += ["", *(f"- {note}" for note in results["notes"])] if results["notes"] else []
     lines += ["", f"The rule: {results['rule']}", "", "## Made with", "", "```sh", made["command"], "```", ""]
-    lines += [f"Commit {made['commit']}; {made['machine']}; "]
-    lines[-1] += ", ".join(f"{name} {version}" for name, version in made["versions"].items()) + "."
+    if "scale" in made:
+        lines += [f"The scale is not the one that comes with Headwater: `{MADE}` has all of it.", ""]
+    versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
+    lines += [f"Commit {made['commit']}; {made['machine']}; {versions}."]
     return "\n".join(lines) + "\n"
 
 
@@ -129,13 +137,16 @@ def write_index(out: Path) -> None:
 
 
 def commit() -> str:
-    """The commit of the source that runs, `changed` where it was, `unknown` where there is no history."""
+    """The commit of the source that runs, `changed` where it was, `unknown` where no history has this source."""
+    here = Path(__file__)
 
     def git(*arguments: str) -> str:
-        folder = Path(__file__).parent
-        return subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            ["git", *arguments], cwd=here.parent, capture_output=True, text=True, check=True
+        ).stdout
 
     try:
+        git("ls-files", "--error-unmatch", here.name)  # an installation inside another project's checkout has none
         name = git("rev-parse", "--short=12", "HEAD").strip()
         return f"{name}, changed" if git("status", "--porcelain", "--untracked-files=no", ".") else name
     except (OSError, subprocess.CalledProcessError):

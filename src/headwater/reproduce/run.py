@@ -45,18 +45,25 @@ def reproduce(
     where another run is in `out`, DataError where none of the experiments has its data.
     """
     chosen = choose(names)
+    for name in scale.experiments:
+        if name not in EXPERIMENTS:
+            raise UsageError(
+                f"the scale {scale.name} has a table for the experiment {name!r}, which there is not",
+                repair=nearest(name, EXPERIMENTS).capitalize(),
+            )
     if not scale.run:
         check_machine(scale, list(scale.models))
     left_out = {}
     for experiment in chosen:
         missing = experiment.missing(scale, data)
         if missing:
-            left_out[experiment.name] = f"needs {', '.join(missing)} below {data}"
+            left_out[experiment.name] = f"needs {', '.join(missing)}"
             progress.note(f"{experiment.name} is left out: it {left_out[experiment.name]}")
     ready = [experiment for experiment in chosen if experiment.name not in left_out]
     if not ready:
         raise DataError(
-            "none of these experiments has its data: " + "; ".join(f"{n} {why}" for n, why in left_out.items()),
+            f"with {data} none of these experiments can be run: "
+            + "; ".join(f"{name} {why}" for name, why in left_out.items()),
             repair="Give the folder that holds it with --data",
         )
     use_all_cores()

@@ -13,12 +13,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
 from headwater.config import Config, merge, nearest, read_toml
 from headwater.errors import ResourceError, UsageError
+
+Settings = TypeVar("Settings", bound=Config)
 
 FOLDER = Path(__file__).parent / "scales"
 # Share of the rate of large matrix products that training of small and middle-sized models reaches.
@@ -84,6 +86,17 @@ class Scale(Config):
     labelled: LabelledPlan = LabelledPlan()
     experiments: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
+    def settings(self, experiment: str, cls: type[Settings]) -> Settings:
+        """An experiment's own table."""
+        return cls.build(self.experiments.get(experiment, {}), source=f"experiments.{experiment}")
+
+    @property
+    def is_shipped(self) -> bool:
+        """Whether it is the one of its name that comes with Headwater, but for how long it may take."""
+        if self.name not in scale_names():
+            return False
+        return self == load_scale(self.name).model_copy(update={"most_hours": self.most_hours})
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -136,7 +149,7 @@ def cost_of(scale: Scale, models: Sequence[str]) -> Cost:
 
     A recipe in epochs has no known number of tokens before its text is packed: a scale gives `steps`.
     """
-    from headwater.model import build_model
+    from headwater.model import count_parameters
     from headwater.pretrain import PretrainConfig
     from headwater.train.plan import training_flops_a_token
 
@@ -149,7 +162,7 @@ def cost_of(scale: Scale, models: Sequence[str]) -> Cost:
         read = config.steps * config.batch_size * config.window * len(scale.seeds)
         tokens += read
         flops += read * training_flops_a_token(shape, config.window)
-        parameters = sum(p.numel() for p in build_model(shape, device="meta").parameters())
+        parameters = count_parameters(shape)
         if parameters > largest[1]:
             largest = (name, parameters)
     return Cost(flops, tokens, largest[0], largest[1], 16 * largest[1])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headwater.corpus.folder import measure
-from headwater.model import build_model
+from headwater.model import count_parameters
 from headwater.model.folder import load_config
 from headwater.pretrain import PretrainConfig
 from headwater.provenance import open_folder
@@ -12,6 +14,29 @@ from headwater.reproduce.laboratory import Laboratory
 
 Lines = list[tuple[str, str]]
 _NAMED = 3  # sources that are named
+
+
+def describe(laboratory: Laboratory, models: Sequence[str], *, fine_tuned: bool = False) -> Lines:
+    """The text of some models, each of them, and where they are fine-tuned, how."""
+    lines = describe_text(laboratory, laboratory.scale.models[models[0]].text)
+    lines += [describe_model(laboratory, model) for model in models]
+    return lines + (describe_fine_tuning(laboratory) if fine_tuned else [])
+
+
+def tokens_read(laboratory: Laboratory, name: str) -> int:
+    """How many tokens the pre-training of a model reads."""
+    recipe = PretrainConfig.build(laboratory.scale.models[name].recipe)
+    return recipe.steps * recipe.batch_size * recipe.window
+
+
+def parameters(laboratory: Laboratory, name: str) -> int:
+    """Parameters of a model of the scale, embeddings and all."""
+    return count_parameters(load_config(laboratory.model(name, laboratory.scale.seeds[0])))
+
+
+def counted(number: int, what: str) -> str:
+    """`1 layer`, `2 layers`, `12,000 layers`."""
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def describe_text(laboratory: Laboratory, name: str) -> Lines:
@@ -43,16 +68,15 @@ def describe_model(laboratory: Laboratory, name: str) -> tuple[str, str]:
     plan = laboratory.scale.models[name]
     recipe = PretrainConfig.build(plan.recipe)
     shape = load_config(laboratory.model(name, laboratory.scale.seeds[0]))
-    parameters = sum(p.numel() for p in build_model(shape, device="meta").parameters())
-    form = f"{shape.layers} layers of {shape.width}, {shape.heads} heads"
+    form = f"{counted(shape.layers, 'layer')} of {shape.width}, {counted(shape.heads, 'head')}"
     if shape.architecture == "lstm":
-        form = f"{shape.layers} LSTM layer of {shape.units} units, embeddings of {shape.width}"
-    tokens = recipe.steps * recipe.batch_size * recipe.window
+        form = f"{counted(shape.layers, 'LSTM layer')} of {shape.units} units, embeddings of {shape.width}"
     seeds = ", ".join(map(str, laboratory.scale.seeds))
     return (
         f"model {name}",
-        f"{form}, context {recipe.window}, {parameters:,} parameters; {recipe.steps:,} updates of "
-        f"{recipe.batch_size} sequences, {tokens:,} tokens, rate {recipe.learning_rate:g}; seeds {seeds}",
+        f"{form}, context {recipe.window}, {count_parameters(shape):,} parameters; {recipe.steps:,} updates of "
+        f"{recipe.batch_size} sequences, {tokens_read(laboratory, name):,} tokens, "
+        f"rate {recipe.learning_rate:g}; seeds {seeds}",
     )
 
 

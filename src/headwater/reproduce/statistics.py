@@ -25,7 +25,7 @@ RULE = (
 FEWEST_SEEDS = 3
 # Student's t at 97.5 %, by degrees of freedom.
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-_NORMAL = 1.96
+_NORMAL = 1.959964
 
 
 class Estimate(NamedTuple):
@@ -50,9 +50,21 @@ def over_seeds(values: Sequence[float]) -> Estimate:
     if count == 1:
         return Estimate(mean, None, None)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-    quantile = _T[count - 2] if count - 2 < len(_T) else _NORMAL
-    reach = quantile * deviation / math.sqrt(count)
+    reach = student_quantile(count - 1) * deviation / math.sqrt(count)
     return Estimate(mean, mean - reach, mean + reach)
+
+
+def student_quantile(freedom: int) -> float:
+    """Student's t at 97.5 %: from the table, beyond it by Fisher's expansion about the normal, to three digits."""
+    if freedom <= len(_T):
+        return _T[freedom - 1]
+    z = _NORMAL
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def percent(values: Sequence[float]) -> str:
+    """The mean of shares over seeds, as `12.5%`."""
+    return f"{over_seeds(values).value:.1%}"
 
 
 def differences(first: Sequence[float], second: Sequence[float]) -> list[float]:

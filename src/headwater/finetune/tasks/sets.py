@@ -49,15 +49,12 @@ def choose(names: str) -> list[Benchmark]:
 
 def find(benchmark: Benchmark, data: Path) -> Found | None:
     """The set below `data`, or None where no training rows are there; raises DataError for damaged files."""
-    train_sources = _with_hub(benchmark.train, "train")
-    folder = next(
-        (data / name for name in benchmark.folders if _first(train_sources, data / name) is not None), None
-    )
+    folder = _folder(benchmark, data)
     if folder is None:
         return None
     paths: dict[str, Path] = {}
     remarks: list[str] = []
-    train_source = _first(train_sources, folder)
+    train_source = _first(_with_hub(benchmark.train, "train"), folder)
     assert train_source is not None
     train = list(_rows("train", train_source, folder, paths, remarks))
     validation = None
@@ -73,6 +70,17 @@ def find(benchmark: Benchmark, data: Path) -> Found | None:
         known = {row.segments[0].strip() for rows in tests.values() for row in rows}
         train = [row for row in train if row.segments[0].strip() not in known]
     return Found(benchmark, train, validation, tests, paths, remarks)
+
+
+def is_there(benchmark: Benchmark, data: Path) -> bool:
+    """Whether `find` would find the set; no rows but the first are read."""
+    return _folder(benchmark, data) is not None
+
+
+def _folder(benchmark: Benchmark, data: Path) -> Path | None:
+    """The first of the set's folders below `data` that holds training rows."""
+    sources = _with_hub(benchmark.train, "train")
+    return next((data / name for name in benchmark.folders if _first(sources, data / name) is not None), None)
 
 
 def _with_hub(sources: tuple[Source, ...], part: str) -> tuple[Source, ...]:
@@ -120,4 +128,4 @@ def _rows(part: str, source: Source, folder: Path, paths: dict[str, Path], remar
             ) from None
 
 
-__all__ = ["BY_NAME", "SETS", "Found", "choose", "find"]
+__all__ = ["BY_NAME", "SETS", "Found", "choose", "find", "is_there"]
