@@ -114,13 +114,14 @@ def _skipped(examples: int | None) -> str:
 
 def _list(data: list[Path], as_json: bool) -> None:
     from headwater.errors import HeadwaterError
-    from headwater.evaluate.places import locate
+    from headwater.evaluate.places import Listing
     from headwater.evaluate.tasks import TASKS
 
     listed: list[dict[str, Any]] = []
+    listing = Listing(data)
     for task in TASKS.values():
         try:
-            places = {role: str(place) for role, place in locate(task.sources, data).items()}
+            places = {role: str(place) for role, place in listing.locate(task.sources).items()}
             missing = ""
         except HeadwaterError as error:
             places, missing = {}, str(error)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import UsageError
-from headwater.evaluate.places import locate
+from headwater.evaluate.places import Listing
 from headwater.evaluate.reader import Reader
 from headwater.evaluate.run import Asker, run_task, select
 from headwater.language_model import LanguageModel
@@ -36,13 +36,13 @@ class Follower:
         tokenizer: Tokenizer,
         *,
         every: int,
-        limit: int = EXAMPLES,
     ) -> None:
         if every < 1:
             raise UsageError(f"--evaluate-every {every}", expected="at least 1")
-        self.every, self.limit = every, limit
+        self.every = every
         self._tokenizer = tokenizer
-        self._tasks = [(task, locate(task.sources, data)) for task in select(tasks)]
+        listing = Listing(data)
+        self._tasks = [(task, listing.locate(task.sources)) for task in select(tasks)]
         self._started: float | None = None
         self._spent = self._last = 0.0
 
@@ -60,7 +60,7 @@ class Follower:
         figures = {}
         try:
             for task, places in self._tasks:
-                for result in run_task(task, places, Asker(lm), reader, limit=self.limit).results:
+                for result in run_task(task, places, Asker(lm), reader, limit=EXAMPLES).results:
                     figures[f"zero-shot {result.protocol} {result.metric}"] = result.value
         finally:
             model.train(training)

@@ -30,31 +30,33 @@ class Source:
     needed: bool = True
 
 
-def locate(sources: Sequence[Source], data: Sequence[Path]) -> dict[str, Place]:
-    """The place of each source by role; raises ResourceError naming the first needed one that is missing."""
-    files = _Listing(data)
-    found: dict[str, Place] = {}
-    for source in sources:
-        place = files.find(source)
-        if place is not None:
-            found[source.role] = place
-        elif source.needed:
-            wanted = f"a folder of kind {source.kind}" if source.kind else " or ".join(source.names)
-            where = ", ".join(str(folder) for folder in data) or "no --data folder"
-            raise ResourceError(f"{wanted} was not found in {where}", repair=source.where)
-    return found
+class Listing:
+    """The files and Headwater folders below some folders, listed once, in a stable order.
 
-
-class _Listing:
-    """The files and Headwater folders below some folders, listed once, in a stable order."""
+    Raises ResourceError where one of the folders does not exist.
+    """
 
     def __init__(self, data: Sequence[Path]) -> None:
         for folder in data:
             if not folder.exists():
                 raise ResourceError(f"{folder} does not exist", expected="a folder with data")
+        self._data = data
         self._paths = [path for folder in data for path in _below(folder, 0)]
 
-    def find(self, source: Source) -> Path | None:
+    def locate(self, sources: Sequence[Source]) -> dict[str, Place]:
+        """The place of each source by role; raises ResourceError naming the first needed one that is missing."""
+        found: dict[str, Place] = {}
+        for source in sources:
+            place = self._find(source)
+            if place is not None:
+                found[source.role] = place
+            elif source.needed:
+                wanted = f"a folder of kind {source.kind}" if source.kind else " or ".join(source.names)
+                where = ", ".join(str(folder) for folder in self._data) or "no --data folder"
+                raise ResourceError(f"{wanted} was not found in {where}", repair=source.where)
+        return found
+
+    def _find(self, source: Source) -> Path | None:
         if source.kind:
             return next((p for p in self._folders() if _is_kind(p, source)), None)
         for name in source.names:

@@ -7,7 +7,7 @@ cannot be asked (empty, or longer than the context) is left out and counted.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from headwater.config import Config, nearest
 from headwater.corpus.overlap import TrainingGrams, training_grams
 from headwater.errors import DataError, HeadwaterError, ResourceError, UsageError
 from headwater.evaluate.cache import AnswerCache
-from headwater.evaluate.places import Place, locate
+from headwater.evaluate.places import Listing, Place
 from headwater.evaluate.protocols import (
     Answer,
     Example,
@@ -149,6 +149,8 @@ def evaluate(
     Headwater's tokens and labels folders; `limit` takes the first examples of each only. Interrupted, the same
     call goes on. With `overlap`, a training corpus, each result has beside it the score without the examples
     whose text shares 8-grams with that corpus (GPT-2 section 4).
+
+    Raises UsageError for an unknown task, ResourceError where a folder of `data` does not exist.
     """
     config = config or EvaluateConfig()
     named, model = str(model), shipped.resolve(model)
@@ -156,9 +158,10 @@ def evaluate(
     folders = [data] if isinstance(data, Path) else list(data)
     skipped: list[Skipped] = []
     found: dict[str, dict[str, Place]] = {}
+    listing = Listing(folders)
     for task in chosen:
         try:
-            found[task.protocol] = locate(task.sources, folders)
+            found[task.protocol] = listing.locate(task.sources)
         except HeadwaterError as error:
             skipped.append(Skipped(task.benchmark, task.protocol, str(error)))
     places = {place.resolve(): place for roles in found.values() for place in roles.values()}
@@ -166,9 +169,7 @@ def evaluate(
         out,
         kind=KIND,
         config={"tasks": [task.protocol for task in chosen], "limit": limit, **config.to_dict()},
-        inputs={"model": model}
-        | {_role(place): place for place in places.values()}
-        | ({} if overlap is None else {"overlap": overlap}),
+        inputs={"model": model} | _roles(places.values()) | ({} if overlap is None else {"overlap": overlap}),
     )
     if stage.is_complete():
         progress.note(f"{out} is complete already")
@@ -320,6 +321,14 @@ def _generated(generation: Any) -> Generated:
     return Generated(generation.text, tuple(tokens), tuple(log_probabilities))
 
 
-def _role(place: Path) -> str:
-    """A role in the lineage: the file's name with its folder's, the folder's own name for a folder."""
-    return f"data {place.name}" if place.is_dir() else f"data {place.parent.name}/{place.name}"
+def _roles(places: Iterable[Path]) -> dict[str, Path]:
+    """Places by their role in the lineage: the file's name with its folder's, the folder's own name for a folder.
+
+    Of several with one name those behind the first are numbered, so that each of them decides what is found.
+    """
+    roles: dict[str, Path] = {}
+    for place in places:
+        name = f"data {place.name}" if place.is_dir() else f"data {place.parent.name}/{place.name}"
+        alike = sum(role == name or role.startswith(f"{name} (") for role in roles)
+        roles[f"{name} ({alike + 1})" if alike else name] = place
+    return roles

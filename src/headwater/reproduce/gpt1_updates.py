@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 
 from headwater.config import Config
 from headwater.errors import DataError, HeadwaterError
-from headwater.evaluate.places import locate
+from headwater.evaluate.places import Listing
 from headwater.evaluate.tasks import TASKS
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge
 from headwater.reproduce.figures import COLOURS, bands
@@ -168,9 +168,10 @@ def run(laboratory: Laboratory) -> Findings:
 def _lacks(scale: Scale, data: Path) -> list[str]:
     """Why no heuristic can be asked, where none can."""
     missing = []
+    listing = Listing([data])
     for task in scale.settings("gpt1_updates", Settings).tasks:
         try:
-            locate(TASKS[task].sources, [data])
+            listing.locate(TASKS[task].sources)
         except HeadwaterError:
             missing += [" or ".join(source.names) for source in TASKS[task].sources if source.needed]
         else:
