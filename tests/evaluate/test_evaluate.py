@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from headwater.errors import FolderError, UsageError
+from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
 from headwater.evaluate import evaluate
 from headwater.evaluate.cache import AnswerCache
+from headwater.evaluate.compare import _values, compare
 from headwater.evaluate.during import Follower
 from headwater.evaluate.held_out import Alphabet, read_stream, read_text
 from headwater.evaluate.protocols import Scored
 from headwater.evaluate.reader import Continuation
 from headwater.evaluate.results import read_examples, read_results
+from headwater.evaluate.run import _roles
 from headwater.inference.scorer import Scorer
 from headwater.model.folder import load_model
 from headwater.tokenizer import Tokenizer
@@ -129,6 +131,52 @@ def test_a_missing_set_is_skipped_and_said(world: Any, tmp_path: Path) -> None:
     assert skipped.protocol == "continuation.four.mean"
     assert "headwater corpus labels" in skipped.reason
     assert read_results(tmp_path / "out") == results
+
+
+def test_a_data_folder_that_is_not_there_is_an_error(world: Any, tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match="nowhere"):
+        evaluate(world.model, ["heldout"], [world.tokens, tmp_path / "nowhere"], tmp_path / "out")
+
+
+def test_two_evaluations_are_compared_example_by_example(world: Any, tmp_path: Path) -> None:
+    for name in ("model", "wide"):
+        evaluate(getattr(world, name), BOTH, [world.tokens, world.labels], tmp_path / name)
+    found = {(one.protocol, one.metric): one for one in compare(tmp_path / "model", tmp_path / "wide")}
+    accuracy = found["signature.docstring.mean", "accuracy"]
+    right = [
+        np.array([example["accuracy"] for example in read_examples(tmp_path / name, accuracy.protocol)])
+        for name in ("model", "wide")
+    ]
+    gains = right[1] - right[0]
+    assert (accuracy.a, accuracy.b, accuracy.count) == (right[0].mean(), right[1].mean(), len(gains))
+    reach = 1.96 * gains.std(ddof=1) / math.sqrt(len(gains))
+    assert (accuracy.low, accuracy.high) == pytest.approx((gains.mean() - reach, gains.mean() + reach))
+    # No mean over documents: their log-likelihoods stand for it.
+    held_out = found["heldout.bits-per-byte", "log-likelihood an example"]
+    bits = sum(example["bits"] for example in read_examples(tmp_path / "model", held_out.protocol))
+    assert held_out.a * held_out.count == pytest.approx(-bits * math.log(2), rel=1e-5)
+    with pytest.raises(MismatchError, match="no protocol in common"):
+        compare(tmp_path / "model", one_task(world, tmp_path))
+
+
+def one_task(world: Any, tmp_path: Path) -> Path:
+    (tmp_path / "wsc273.txt").write_text(
+        "One saw two when [MASK] came .\n[MASK]\none,two\none\n", encoding="utf-8"
+    )
+    evaluate(world.model, ["wsc273.full"], tmp_path, tmp_path / "other")
+    return tmp_path / "other"
+
+
+def test_texts_that_two_models_wrote_are_not_compared_by_their_own_likelihood() -> None:
+    record = {"text": "a lake", "answers": [{"text": "a lake", "log_probabilities": [-1.0]}]}
+    assert _values("bleu", [(record, record)]) == ("bleu", [])
+
+
+def test_places_of_one_name_all_stand_in_the_lineage() -> None:
+    places = [Path("a/dev.tsv"), Path("b/a/dev.tsv"), Path("c/a/dev.tsv")]
+    assert _roles(places) == dict(
+        zip(("data a/dev.tsv", "data a/dev.tsv (2)", "data a/dev.tsv (3)"), places, strict=True)
+    )
 
 
 def test_unknown_tasks_and_foreign_folders_are_refused(world: Any, tmp_path: Path) -> None:

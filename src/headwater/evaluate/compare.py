@@ -2,7 +2,8 @@
 
 Both were asked the same examples, so the difference is taken within each and its error is that of differences,
 which is smaller than that of two separate scores (Miller 2024, section 4). For scores that are no mean over
-examples (perplexity, bits per byte) the compared quantity is the log-likelihood of each example.
+examples (perplexity, bits per byte) the compared quantity is the log-likelihood of each example. Where each model
+wrote a text of its own and the score is no mean (BLEU), there is nothing to compare example by example.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Difference:
 
 
 def compare(a: Path, b: Path) -> list[Difference]:
-    """Differences for every protocol in both results folders.
+    """Differences for every protocol in both results folders that can be compared.
 
     Raises MismatchError when they have no protocol in common.
     """
@@ -62,9 +63,11 @@ def compare(a: Path, b: Path) -> list[Difference]:
 def _values(
     metric: str, pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
 ) -> tuple[str, list[tuple[float, float]]]:
-    """The metric itself where every example has it, else the log-likelihood of each example."""
+    """The metric itself where every example has it, else the log-likelihood of each example's own text."""
     if all(metric in record for pair in pairs for record in pair):
         return metric, [(float(x[metric]), float(y[metric])) for x, y in pairs]
+    if any("text" in answer for pair in pairs for record in pair for answer in record["answers"]):
+        return metric, []
     return "log-likelihood an example", [(_log_likelihood(x), _log_likelihood(y)) for x, y in pairs]
 
 
