@@ -320,6 +320,18 @@ def test_a_damaged_file_is_skipped_by_name_and_the_others_go_on(world: Any, tmp_
     assert "lambada_test.jsonl line 2" in results.skipped[0].reason
 
 
+@pytest.mark.parametrize("content", [b"x\t2\t\ta sentence\n", b"x\tyes\t\ta sentence\n", b"x\t1\t\t\xff\xfe\n"])
+def test_damaged_sentences_are_skipped_by_name(world: Any, tmp_path: Path, content: bytes) -> None:
+    for name in ("cola/in_domain_train.tsv", "cola/in_domain_dev.tsv", "SST-2/dev.tsv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    results = evaluate(world.model, ["cola", "sst-2.whole-word"], tmp_path, tmp_path / "out")
+    reasons = {skipped.protocol: skipped.reason for skipped in results.skipped}
+    if b"\xff" not in content:  # a reader of labelled sets takes bytes that are no UTF-8 for U+FFFD
+        assert "in_domain_dev.tsv" in reasons["cola.mean-log-probability"]
+    assert "dev.tsv" in reasons["sst-2.whole-word"]
+
+
 def test_an_empty_example_is_left_out_and_counted(world: Any, tmp_path: Path) -> None:
     lines = "".join(json.dumps({"text": text}) + "\n" for text in ("", "north", *PASSAGES))
     results, _ = run(world, tmp_path, "lambada.openai.whole-word", {"lambada_test.jsonl": lines})

@@ -45,8 +45,6 @@ class Detokenizer:
         self.rules = rules
         self._split = lru_cache(maxsize=1 << 16)(_splitter(rules))
         self._left = rules.left | set(rules.clitics)
-        self._closing = {closing for _, closing, _ in rules.quotes}
-        self._opening = {opening for opening, _, _ in rules.quotes}
 
     def detokenize(self, line: str) -> str:
         """Natural text of one tokenised line."""

@@ -14,7 +14,6 @@ from headwater.tokenizer import Tokenizer
 
 Part = Literal["train", "validation"]
 
-
 _PIECE_TOKENS = 65_536  # a sample of a long stream takes the beginning of every piece of this length
 
 

@@ -146,6 +146,12 @@ class Task(ABC):
         return next((metric for metric in self.metrics if metric.name == name), Metric(name))
 
 
+def choose_largest(values: Sequence[float], label: int) -> dict[str, Any]:
+    """The figures of one question by what each answer got: the largest is chosen, the first of equal ones."""
+    chosen = max(range(len(values)), key=values.__getitem__)
+    return {"accuracy": float(chosen == label), "chosen": chosen, "label": label}
+
+
 def mean_figure(name: str, values: Sequence[float], **details: Any) -> Figure:
     """The mean and its standard error, from the spread of the examples."""
     count = len(values)

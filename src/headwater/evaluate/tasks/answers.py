@@ -13,7 +13,7 @@ from typing import Any
 
 from headwater.errors import DataError
 from headwater.evaluate.places import Place, Source
-from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task
+from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
 from headwater.evaluate.reader import Continuation, Reader
 from headwater.finetune.examples import Raw
 from headwater.finetune.tasks import readers
@@ -55,9 +55,7 @@ class Answers(Task):
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
         """Whether the likeliest answer is the right one."""
         values = [answer.mean for answer in answers if isinstance(answer, Scored)]
-        chosen = max(range(len(values)), key=values.__getitem__)
-        label = example.content["label"]
-        return {"accuracy": float(chosen == label), "chosen": chosen, "label": label}
+        return choose_largest(values, example.content["label"])
 
 
 def _reader(path: Path) -> Callable[[Path], Iterator[Raw]]:

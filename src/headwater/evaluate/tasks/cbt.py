@@ -14,7 +14,7 @@ from typing import Any
 from headwater.errors import DataError
 from headwater.evaluate.detokenize import CBT, Detokenizer
 from headwater.evaluate.places import Place, Source
-from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task
+from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
 from headwater.evaluate.reader import Continuation, Reader
 from headwater.storage import read_text
 
@@ -62,9 +62,7 @@ class ChildrensBooks(Task):
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
         """Whether the likeliest candidate is the right one."""
         values = [answer.total for answer in answers if isinstance(answer, Scored)]
-        chosen = max(range(len(values)), key=values.__getitem__)
-        label = example.content["label"]
-        return {"accuracy": float(chosen == label), "chosen": chosen, "label": label}
+        return choose_largest(values, example.content["label"])
 
     def _written(self, sentences: Sequence[str]) -> str:
         if self._detokenizer is None:

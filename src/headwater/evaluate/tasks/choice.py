@@ -14,7 +14,7 @@ from typing import Any
 
 from headwater.evaluate.lines import json_lines
 from headwater.evaluate.places import Place, Source
-from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task
+from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
 from headwater.evaluate.reader import Continuation, Reader
 
 CHOICES = 4
@@ -64,9 +64,7 @@ class Choice(Task):
             ]
         else:
             values = [answer.mean for answer in scored]
-        chosen = max(range(CHOICES), key=values.__getitem__)
-        label = example.content["label"]
-        return {"accuracy": float(chosen == label), "chosen": chosen, "label": label}
+        return choose_largest(values, example.content["label"])
 
 
 def _content(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from headwater.evaluate.protocols import (
 )
 from headwater.evaluate.reader import Reader
 from headwater.storage import read_text
+from headwater.tokenizer import Tokenizer
 
 Text = Literal["openai", "original", "original.detokenized"]
 Reading = Literal["last-token", "whole-word", "whole-word.stop-words"]
@@ -105,7 +106,7 @@ class Lambada(Task):
         if self.reading == "whole-word":
             return [asked]
         room = reader.context
-        first = Generation(asked.context[-room:], 1, excluded=_function_tokens(reader.tokenizer.identity, reader))
+        first = Generation(asked.context[-room:], 1, excluded=_function_tokens(reader.tokenizer))
         return [asked, first]
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
@@ -150,9 +151,8 @@ def _detokenized(line: str) -> str:
 
 
 @lru_cache(maxsize=4)
-def _function_tokens(identity: str, reader: Reader) -> tuple[int, ...]:
+def _function_tokens(tokenizer: Tokenizer) -> tuple[int, ...]:
     """Every token that is a function word by itself, a space before it or not, in any case."""
-    tokenizer = reader.tokenizer
     return tuple(
         token
         for token in range(tokenizer.vocabulary_size)

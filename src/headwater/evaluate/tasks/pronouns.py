@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from headwater.errors import DataError
 from headwater.evaluate.places import Place, Source
-from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task
+from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
 from headwater.evaluate.reader import Continuation, Reader
 from headwater.storage import read_text
 
@@ -73,9 +73,7 @@ class Pronouns(Task):
         """Whether the likeliest candidate is the right one."""
         scored = [answer for answer in answers if isinstance(answer, Scored)]
         values = [answer.mean if self.reading == "substitution" else answer.total for answer in scored]
-        chosen = max(range(len(values)), key=values.__getitem__)
-        label = example.content["label"]
-        return {"accuracy": float(chosen == label), "chosen": chosen, "label": label}
+        return choose_largest(values, example.content["label"])
 
 
 def read_blocks(path: Path) -> list[tuple[str, str, str, list[str], int]]:

@@ -15,10 +15,21 @@ from typing import Any
 
 from headwater.errors import DataError
 from headwater.evaluate.places import Place, Source
-from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Request, Scored, Task, mean_figure
+from headwater.evaluate.protocols import (
+    Answer,
+    Example,
+    Figure,
+    Metric,
+    Request,
+    Scored,
+    Task,
+    choose_largest,
+    mean_figure,
+)
 from headwater.evaluate.reader import Continuation, Reader
 from headwater.finetune.tasks.readers import Reader as FileReader
 from headwater.finetune.tasks.readers import tab_separated
+from headwater.storage import read_text
 
 _LABELS = ("negative", "positive")  # in the order of SST-2's labels
 _TUNED_ON = 2_000  # training sentences are enough to place one threshold
@@ -46,8 +57,7 @@ class Sentiment(Task):
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
         """The development sentences, whose labels are public."""
         path = places["test"]
-        with path.open(encoding="utf-8") as lines:
-            header = lines.readline().rstrip("\r\n").split("\t")
+        header = read_text(path).partition("\n")[0].rstrip("\r").split("\t")
         text = "text_a" if "text_a" in header else "sentence"
         named = {text, "label"} <= set(header)
         rows = tab_separated((text,), "label", header=None if named else ("sentence", "label"))
@@ -74,13 +84,8 @@ class Sentiment(Task):
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
         """Whether the likelier word is the label."""
-        negative, positive = (answer.total for answer in answers if isinstance(answer, Scored))
-        chosen = int(positive > negative)
-        return {
-            "accuracy": float(chosen == example.content["label"]),
-            "chosen": chosen,
-            "label": example.content["label"],
-        }
+        values = [answer.total for answer in answers if isinstance(answer, Scored)]
+        return choose_largest(values, example.content["label"])
 
 
 class Acceptability(Task):
@@ -108,7 +113,8 @@ class Acceptability(Task):
             if role in places:
                 rows = type(self)._rows(places[role])
                 for row in islice(rows, _TUNED_ON if role == "train" else None):
-                    content = {"sentence": row.segments[0], "label": int(str(row.label)), "tuned": role == "train"}
+                    label = _label(row.label, str(places[role]))
+                    content = {"sentence": row.segments[0], "label": label, "tuned": role == "train"}
                     found.append(Example(f"{role} {row.row}", content, text=row.segments[0]))
         return found
 
@@ -150,11 +156,9 @@ def best_threshold(scored: Sequence[tuple[float, int]]) -> tuple[float, float]:
     positives = sum(label for _, label in ordered)
     best = (-math.inf, -math.inf)
     below = [0, 0]  # labels 0 and 1 at or below the candidate
-    candidates = [(ordered[0][0] - 1.0, 0)]
     for place, (value, label) in enumerate(ordered):
         below[label] += 1
         if place + 1 == len(ordered) or ordered[place + 1][0] > value:
-            candidates.append((value, place + 1))
             correlation = _matthews(positives - below[1], len(ordered) - positives - below[0], below[0], below[1])
             best = max(best, (correlation, value))
     correlation, value = best
