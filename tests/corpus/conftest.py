@@ -52,6 +52,9 @@ class Web:
     def url(self, host: str, path: str = "/") -> str:
         return f"http://{host}.test:{self.port}{path}"
 
+    def page(self, host: str, path: str) -> bytes:
+        return page_of(host, path).encode()
+
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
@@ -109,6 +112,9 @@ class Web:
         if path == "/cut":
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1000\r\n\r\n<p>only this")
             return await writer.drain()
+        if path == "/cut-packed":  # whole as an answer, cut as what is packed in it
+            packed = gzip.compress(page_of(host, path).encode())[:-40]
+            return await self._send(writer, 200, packed, extra="Content-Encoding: gzip\r\n")
         if path == "/noise":
             writer.write(b"\x00\x01\x02 this is no HTTP\r\n\r\n")
             return await writer.drain()
@@ -121,7 +127,8 @@ class Web:
         if path.startswith("/overlong"):  # more comes than the length says
             story = page_of(host, path).encode()
             head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(story) - 20}\r\n"
-            writer.write(f"{head}Connection: close\r\n\r\n".encode() + story)
+            head += "Connection: close\r\n" if path.endswith("closing") else ""
+            writer.write(f"{head}\r\n".encode() + story)
             return await writer.drain()
         if path.startswith("/mislabelled"):
             page = page_of(host, path).replace("the old mill", "the old caf\u00e9").encode("latin-1")

@@ -32,7 +32,7 @@ from headwater.config import Config
 from headwater.corpus.destination import Destination
 from headwater.corpus.links import read_links
 from headwater.corpus.urls import canonical_url, host_of
-from headwater.corpus.visit import Refused, Visitor, require_packages
+from headwater.corpus.visit import Fetched, Refused, Visitor, require_packages
 from headwater.errors import DataError, FolderError
 from headwater.lock import folder_lock
 from headwater.progress import SILENT, Progress
@@ -42,6 +42,7 @@ from headwater.storage import parse_json, storage_errors, write_json
 FUNNEL = "funnel.json"
 JOURNAL = ".journal.jsonl"
 EXAMPLES = 10
+CUT_PAGE = "page, cut short"  # the outcome of a link to an answer that never came whole; its record says so
 WARC_BYTES = 1024**3  # of one WARC file, compressed
 _AHEAD = 20_000  # links held in memory, waiting for their hosts
 
@@ -85,7 +86,8 @@ def fetch_links(
     """Visit the links of a links folder and write the pages folder `out`, go on with one, or find it there.
 
     Both may be URLs; pages for a URL are gathered on this machine and uploaded at the end.
-    Returns what was counted: links, pages, bytes, outcomes {outcome: links}, examples {outcome: [url, …]}.
+    Returns what was counted: links, pages (those cut short too), bytes, outcomes {outcome: links}, examples
+    {outcome: [url, …]}.
     """
     config = config or FetchConfig()
     require_packages()
@@ -188,7 +190,7 @@ class _Fetch:
             try:
                 page = await visitor.visit(url)
                 host.failures = 0
-                self._book.add(url, page.url, page.status_line, page.headers, page.body)
+                self._book.add(url, page)
             except Refused as refusal:
                 if refusal.passing and attempts < self._config.retries:
                     # Back in line, so that nobody stands idle meanwhile.
@@ -197,7 +199,10 @@ class _Fetch:
                     self._waiting += 1
                 else:
                     host.failures = host.failures + 1 if refusal.no_answer else 0
-                    self._book.refuse(url, refusal.outcome)
+                    if refusal.page is not None:
+                        self._book.add(url, refusal.page, cut=True)
+                    else:
+                        self._book.refuse(url, refusal.outcome)
         self._progress.advance(self._book.links, pages=self._book.pages, hosts=len(self._visits))
         host.scheduled = False
         self._schedule(name, host, visitor)
@@ -249,15 +254,16 @@ class _Book:
         """Write down a link of which no page came."""
         self._note({"url": url, "outcome": outcome})
 
-    def add(self, link: str, url: str, status: str, headers: list[tuple[str, str]], body: bytes) -> None:
-        """Write a page and its line in the journal."""
+    def add(self, link: str, page: Fetched, *, cut: bool = False) -> None:
+        """Write a page, or as much of it as came, and its line in the journal."""
         if self._warc is None or self._end >= WARC_BYTES:
             self._next_file()
         assert self._warc is not None
-        self._warc.write(gzip.compress(_record(link, url, status, headers, body), 6))
+        self._warc.write(gzip.compress(_record(link, page, cut), 6))
         self._warc.flush()
         self._end = self._warc.tell()
-        self._note({"url": link, "outcome": "page", "bytes": len(body), "file": self._number, "end": self._end})
+        outcome, size = CUT_PAGE if cut else "page", len(page.body)
+        self._note({"url": link, "outcome": outcome, "bytes": size, "file": self._number, "end": self._end})
 
     def result(self) -> dict[str, Any]:
         """What was counted."""
@@ -286,7 +292,7 @@ class _Book:
         shown = self._examples.setdefault(entry["outcome"], [])
         if len(shown) < EXAMPLES:
             shown.append(entry["url"])
-        if entry["outcome"] == "page":
+        if "file" in entry:
             self.pages += 1
             self.bytes += entry["bytes"]
 
@@ -303,7 +309,7 @@ class _Book:
                     try:
                         entry = parse_json(line)
                         self._count(entry)
-                        if entry["outcome"] == "page":
+                        if "file" in entry:
                             self._number, self._end = int(entry["file"]), int(entry["end"])
                     except (json.JSONDecodeError, LookupError, TypeError, ValueError, AttributeError):
                         raise self._damaged(journal, f"line {number} cannot be read") from None
@@ -348,13 +354,16 @@ def _warc_name(number: int) -> str:
     return f"pages-{number:05d}.warc.gz"
 
 
-def _record(link: str, url: str, status: str, headers: list[tuple[str, str]], body: bytes) -> bytes:
+def _record(link: str, page: Fetched, cut: bool) -> bytes:
     """A response record; headers that speak of the packed form go, the length is that of the body here."""
+    body = page.body
     dropped = {"content-encoding", "transfer-encoding", "content-length", "connection"}
-    kept = [f"{name}: {value}\r\n" for name, value in headers if name.lower() not in dropped]
-    head = f"{status}\r\n{''.join(kept)}Content-Length: {len(body)}\r\n\r\n".encode("utf-8", "replace")
+    kept = [f"{name}: {value}\r\n" for name, value in page.headers if name.lower() not in dropped]
+    head = f"{page.status_line}\r\n{''.join(kept)}Content-Length: {len(body)}\r\n\r\n".encode("utf-8", "replace")
     digest = base64.b32encode(hashlib.sha1(body, usedforsecurity=False).digest()).decode()
-    extra = f"WARC-Target-URI: {url}\r\nWARC-Payload-Digest: sha1:{digest}\r\nX-Headwater-Link: {link}\r\n"
+    extra = f"WARC-Target-URI: {page.url}\r\nWARC-Payload-Digest: sha1:{digest}\r\nX-Headwater-Link: {link}\r\n"
+    if cut:
+        extra += "WARC-Truncated: disconnect\r\n"
     return _warc_block("response", "application/http; msgtype=response", head + body, extra)
 
 

@@ -92,7 +92,7 @@ def _warc_pages(path: Path, notes: list[str]) -> Iterator[Page]:
         raise ResourceError(
             "reading WARC needs the package fastwarc", repair="pip install 'headwater[corpus]'"
         ) from None
-    position = count = 0
+    position = count = cut = 0
     with path.open("rb") as handle:
         try:
             for record in ArchiveIterator(handle):
@@ -104,11 +104,14 @@ def _warc_pages(path: Path, notes: list[str]) -> Iterator[Page]:
                     notes.append(f"{path}: {page.url} is larger than {PAGE_BYTES:,} bytes and was left out")
                     continue
                 if page is not None:
+                    cut += "WARC-Truncated" in record.headers
                     yield page
         except (OSError, ValueError, EOFError) as error:
             notes.append(f"{path} is damaged after {count:,} records: {error}")
     if not count:
         raise DataError(f"{path} is no WARC file, or an empty one", repair="Check the file, or fetch it again")
+    if cut:
+        notes.append(f"{path}: {cut:,} pages came cut short, and are used as far as they go")
     if not _ends_whole(path, position):
         notes.append(f"{path} is cut short after {count:,} records")
 

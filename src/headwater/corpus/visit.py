@@ -1,8 +1,14 @@
-"""One visit to one page: what may be visited, over which redirects, how much of it is read."""
+"""One visit to one page: what may be visited, over which redirects, how much of it is read.
+
+Of an answer that is longer than its Content-Length the body is as long as that says; what follows is thrown away
+and the connection closed (RFC 9112, sections 6.3 and 9.2). One that ends before its length, its last chunk or the
+end of its packing is incomplete (section 8): it is asked for again, and kept with a mark if it never comes whole.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import ipaddress
 import socket
 import time
@@ -30,11 +36,16 @@ _REDIRECTS = {301, 302, 303, 307, 308}
 
 
 class Refused(Exception):
-    """No page came; `outcome` says why. `no_answer`: nobody was there. `passing`: it may do later."""
+    """No page came; `outcome` says why. `no_answer`: nobody was there. `passing`: it may do later.
 
-    def __init__(self, outcome: str, *, no_answer: bool = False, passing: bool = False) -> None:
+    `page` is the beginning of one, where no more than that came.
+    """
+
+    def __init__(
+        self, outcome: str, *, no_answer: bool = False, passing: bool = False, page: Fetched | None = None
+    ) -> None:
         super().__init__(outcome)
-        self.outcome, self.no_answer, self.passing = outcome, no_answer, passing
+        self.outcome, self.no_answer, self.passing, self.page = outcome, no_answer, passing, page
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +105,7 @@ class Visitor:
         connector = self._aiohttp.TCPConnector(
             limit=0, ttl_dns_cache=300, resolver=_resolver(self._aiohttp, self._config.allow_private)
         )
+        connector._factory = functools.partial(_protocol(), loop=asyncio.get_running_loop())
         self._session = self._aiohttp.ClientSession(
             connector=connector,
             auto_decompress=False,
@@ -217,7 +229,10 @@ class Visitor:
                 if pages_only and kind not in _TEXT_TYPES:
                     response.close()
                     raise Refused("content type")
-                body = await _read(response, limit, cut=not pages_only)
+                body, whole = await self._read(response, limit, cut=not pages_only)
+                if not whole:
+                    page = Fetched(url, line, headers, body) if pages_only and body else None
+                    raise Refused("answer cut short", passing=True, page=page)
                 return _Answer(200, line, headers, body, location)
         except (errors.ClientPayloadError, errors.ServerDisconnectedError, ConnectionResetError):
             raise Refused("answer cut short", passing=True) from None
@@ -231,6 +246,32 @@ class Visitor:
             raise Refused("no connection", no_answer=True, passing=True) from None
         except (errors.ClientError, ValueError):
             raise Refused("answer is no HTTP") from None
+
+    async def _read(self, response: Any, limit: int, *, cut: bool) -> tuple[bytes, bool]:
+        """The body, unpacked, at most `limit` bytes (more is cut off, or refused), and whether it came whole."""
+        encoding = response.headers.get("Content-Encoding", "").strip().lower()
+        decoder = zlib.decompressobj(47) if encoding in {"gzip", "x-gzip", "deflate"} else None
+        if encoding not in {"", "identity", "gzip", "x-gzip", "deflate"}:
+            raise Refused("content encoding")
+        pieces, size = [], 0
+        begun = False
+        try:
+            async for chunk in response.content.iter_chunked(65536):
+                begun = True
+                try:
+                    piece = decoder.decompress(chunk, limit - size + 1) if decoder else chunk
+                except zlib.error:
+                    raise Refused("content encoding is broken") from None
+                pieces.append(piece)
+                size += len(piece)
+                if size > limit:
+                    response.close()
+                    if cut:
+                        return b"".join(pieces)[:limit], True
+                    raise Refused("too large")
+        except (self._aiohttp.ClientPayloadError, self._aiohttp.ServerDisconnectedError, ConnectionResetError):
+            return b"".join(pieces), False
+        return b"".join(pieces), decoder is None or decoder.eof or not begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,26 +300,23 @@ def retry_after(value: str) -> float:
     return max(0.0, (asked - datetime.now(asked.tzinfo)).total_seconds())
 
 
-async def _read(response: Any, limit: int, *, cut: bool) -> bytes:
-    """The body, unpacked, at most `limit` bytes; more is cut off, or refused."""
-    encoding = response.headers.get("Content-Encoding", "").strip().lower()
-    decoder = zlib.decompressobj(47) if encoding in {"gzip", "x-gzip", "deflate"} else None
-    if encoding not in {"", "identity", "gzip", "x-gzip", "deflate"}:
-        raise Refused("content encoding")
-    pieces, size = [], 0
-    async for chunk in response.content.iter_chunked(65536):
-        try:
-            piece = decoder.decompress(chunk, limit - size + 1) if decoder else chunk
-        except zlib.error:
-            raise Refused("content encoding is broken") from None
-        pieces.append(piece)
-        size += len(piece)
-        if size > limit:
-            response.close()
-            if cut:
-                break
-            raise Refused("too large")
-    return b"".join(pieces)[:limit]
+@functools.cache
+def _protocol() -> Any:
+    """aiohttp's protocol, given the head of an answer before what follows.
+
+    Both at once, what follows the body would undo an answer that was whole.
+    """
+    from aiohttp.client_proto import ResponseHandler
+
+    class HeadFirst(ResponseHandler):
+        def data_received(self, data: bytes) -> None:
+            end = data.find(b"\r\n\r\n") + 4
+            if 4 <= end < len(data):
+                super().data_received(data[:end])
+                data = data[end:]
+            super().data_received(data)
+
+    return HeadFirst
 
 
 def _refuse_private(url: str, allowed: bool) -> None:
