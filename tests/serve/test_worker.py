@@ -67,3 +67,35 @@ def test_a_step_that_fails_ends_what_runs_and_the_worker_goes_on(
 
     asyncio.run(scenario())
     assert "a step of the engine failed" in caplog.text
+
+
+def test_a_request_that_the_engine_cannot_take_is_answered_and_its_places_are_free_again(
+    base_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        lm = hw.load(base_folder, slots=2)
+        worker = Worker(lm.engine, 4, "test")
+        requests = [lm.request("the river", max_tokens=4, seed=3, sample=sample) for sample in range(3)]
+        submit, taken = lm.engine.submit, []
+
+        def second_fails(*arguments: Any) -> Any:
+            taken.append(arguments)
+            if len(taken) == 2:
+                raise MemoryError("no memory for this request")
+            return submit(*arguments)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(lm.engine, "submit", second_fails)
+            run = worker.open(requests)
+            async with asyncio.timeout(30):
+                with pytest.raises(Problem) as raised:
+                    await tokens_of(run)
+                run.close()
+                while worker.held:
+                    await asyncio.sleep(0.01)
+        assert raised.value.status == 500
+        assert len(await tokens_of(worker.open(requests[:1]))) == 4
+        await asyncio.to_thread(worker.stop)
+
+    asyncio.run(scenario())
+    assert "did not take a request" in caplog.text

@@ -42,7 +42,7 @@ _PAGE_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-_NAMES = {401: "No valid API key.", 404: "There is no such page.", 405: "That method is not allowed here."}
+_MESSAGES = {401: "No valid API key.", 404: "There is no such page.", 405: "That method is not allowed here."}
 
 
 class Server:
@@ -184,7 +184,7 @@ def _answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> Response:
-        message = _NAMES.get(error.status_code, f"{error.detail}.")
+        message = _MESSAGES.get(error.status_code, f"{error.detail}.")
         if error.status_code == 400:
             message = "The body cannot be read: expected JSON in UTF-8."
         return Problem(error.status_code, message, headers=error.headers).response

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, counted
 from headwater.inference.request import Event, Request
 from headwater.inference.sampling import Alternatives
 from headwater.inference.text import TextStream
@@ -170,8 +170,8 @@ def plan_completion(served: Served, body: CompletionRequest, limits: Limits) -> 
         raise Problem(400, "best_of chooses among whole texts, so it does not go with stream.", param="best_of")
     prompts = read_prompts(served, body.prompt, "prompt")
     if len(prompts) * best_of > served.worker.capacity:
-        asked = f"{len(prompts)} prompts × {best_of} continuations"
-        raise Problem(400, f"{asked} at once; the most is {served.worker.capacity}.", param="prompt")
+        asked = f"{counted(len(prompts), 'prompt')} with {counted(best_of, 'continuation')} each"
+        raise Problem(400, f"{asked} at once; the most is {served.worker.capacity} in all.", param="prompt")
     options = _options(served, body, need_scores=best_of > n)
     requests = []
     total = sum(len(prompt.ids) for prompt in prompts)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, counted
 from headwater.finetune.examples import Raw
 from headwater.finetune.explain import explain
+from headwater.finetune.fine_tuned import FineTuned, Prediction
 from headwater.serve.completions import Prompt, read_prompts, token_name
 from headwater.serve.inspection import Inside, look_inside, mean_state
 from headwater.serve.limits import Limits
@@ -20,6 +22,7 @@ from headwater.serve.served import Served
 
 # Rows of /score and /classify in one request, and of those that are to be explained.
 _MOST_ROWS, _MOST_EXPLAINED = 1_024, 16
+_ROWS_TOGETHER = 16
 _PARTS = {"entail": "[premise, hypothesis]", "similarity": "[first, second]"}
 
 
@@ -84,7 +87,9 @@ async def score(served: Served, body: ScoreRequest, limits: Limits) -> dict[str,
         first = first * len(second)
     if not second or len(first) != len(second):
         raise Problem(
-            400, f"text_1 has {len(first)} texts and text_2 {len(second)}; expected as many.", param="text_2"
+            400,
+            f"text_1 has {counted(len(first), 'text')} and text_2 {len(second):,}; expected as many.",
+            param="text_2",
         )
     _require_rows(len(second), _MOST_ROWS, "text_2")
     pairs = list(zip(first, second, strict=True))
@@ -105,8 +110,7 @@ async def score(served: Served, body: ScoreRequest, limits: Limits) -> dict[str,
     if head.labels.target != "score":
         raise Problem(400, f"{served.name!r} gives classes, not scores: use /classify.", param="model")
     rows = [Raw(pair, None, number) for number, pair in enumerate(pairs)]
-    predictions = await served.beside(lambda: list(head.predict(rows)))
-    data = [{"index": p.row, "score": float(p.label)} for p in predictions]
+    data = [{"index": p.row, "score": float(p.label)} async for p in _predicted(served, head, rows)]
     return {"object": "list", "model": served.name, "meaning": "similarity", "data": data}
 
 
@@ -121,25 +125,31 @@ async def classify(served: Served, body: ClassifyRequest) -> dict[str, Any]:
     _require_rows(len(given), _MOST_EXPLAINED if body.explain else _MOST_ROWS, "input")
     rows = [Raw(_segments(head.task, row), None, number) for number, row in enumerate(given)]
     data = []
-    for start in range(0, len(rows), 16):  # others get their turn between
-        part = rows[start : start + 16]
-        for prediction in await served.beside(lambda part=part: list(head.predict(part))):  # type: ignore[misc]
-            row = rows[prediction.row]
-            found: dict[str, Any] = {
-                "index": prediction.row,
-                "label": prediction.label,
-                "probabilities": prediction.probabilities,
-                "words": None,
-            }
-            if body.explain:
-                values = list(prediction.probabilities.values())
-                output = values.index(max(values))
-                pieces = await served.beside(
-                    lambda row=row, output=output: explain(head, row.segments, output)  # type: ignore[misc]
-                )
-                found["words"] = [{"segment": p.segment, "text": p.text, "share": p.share} for p in pieces]
-            data.append(found)
+    async for prediction in _predicted(served, head, rows):
+        segments = rows[prediction.row].segments
+        found: dict[str, Any] = {
+            "index": prediction.row,
+            "label": prediction.label,
+            "probabilities": prediction.probabilities,
+            "words": None,
+        }
+        if body.explain:
+            values = list(prediction.probabilities.values())
+            output = values.index(max(values))
+            pieces = await served.beside(
+                lambda segments=segments, output=output: explain(head, segments, output)  # type: ignore[misc]
+            )
+            found["words"] = [{"segment": p.segment, "text": p.text, "share": p.share} for p in pieces]
+        data.append(found)
     return {"object": "list", "model": served.name, "task": head.task, "data": data}
+
+
+async def _predicted(served: Served, head: FineTuned, rows: list[Raw]) -> AsyncIterator[Prediction]:
+    """Predictions in order, some rows at a time: others get their turn between, and who left keeps no thread."""
+    for start in range(0, len(rows), _ROWS_TOGETHER):
+        part = rows[start : start + _ROWS_TOGETHER]
+        for prediction in await served.beside(lambda part=part: list(head.predict(part))):  # type: ignore[misc]
+            yield prediction
 
 
 def _segments(task: str, row: Any) -> tuple[str, ...]:
@@ -150,7 +160,9 @@ def _segments(task: str, row: Any) -> tuple[str, ...]:
         right = len(parts) == 2 if task in _PARTS else len(parts) >= 4
         expected = f"{_PARTS.get(task, '[context, question, answer, answer, …]')} a row"
     if not right or (task == "choice" and not all(part.strip() for part in parts[2:])):
-        raise Problem(400, f"input has a row of {len(parts)} texts; expected {expected}.", param="input")
+        raise Problem(
+            400, f"input has a row of {counted(len(parts), 'text')}; expected {expected}.", param="input"
+        )
     return tuple(parts)
 
 

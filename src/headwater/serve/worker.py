@@ -131,8 +131,13 @@ class Worker:
         for number, request in enumerate(requests):
             try:
                 run.generations.append(self._engine.submit(request, self._listener(run, number)))
-            except HeadwaterError as error:
-                self._outbox += [(run, rest, refused(error)) for rest in range(number, len(requests))]
+            except (
+                Exception
+            ) as error:  # each that was promised an answer gets one, or its place were lost for good
+                if not isinstance(error, HeadwaterError):
+                    logger.exception("the engine did not take a request")
+                problem = refused(error) if isinstance(error, HeadwaterError) else _failed()
+                self._outbox += [(run, rest, problem) for rest in range(number, len(requests))]
                 return
 
     def _listener(self, run: Run, number: int) -> Callable[[Event], None]:
@@ -170,8 +175,7 @@ class Worker:
         for run in list(self._runs):
             for number, generation in enumerate(run.generations):
                 if generation.finished is None:
-                    problem = Problem(500, "The model failed on this request.", code="engine_fault")
-                    self._outbox.append((run, number, problem))
+                    self._outbox.append((run, number, _failed()))
                     self._engine.cancel(generation)
 
     def _flush(self) -> None:
@@ -183,6 +187,10 @@ class Worker:
             self._loop.call_soon_threadsafe(_deliver, events)
         except RuntimeError:  # the loop is closed: nobody listens any more
             return
+
+
+def _failed() -> Problem:
+    return Problem(500, "The model failed on this request.", code="engine_fault")
 
 
 def _deliver(events: list[tuple[Run, int, Event | Problem]]) -> None:
