@@ -223,7 +223,7 @@ def _read_results(path: Path, bars: list[Bar], scores: list[Score], skipped: lis
         if entry["metric"] == "bits per byte" and entry["task"] == "heldout":
             tokens = entry["details"].get("tokens")
             note = "; ".join(filter(None, (origin, f"{tokens:,} held-out tokens" if tokens else "")))
-            bars.append(Bar(_model_name(model), entry["value"], error, True, note, ships))
+            bars.append(Bar(shipped.name_of(Path(model)), entry["value"], error, True, note, ships))
             for yardstick in entry["details"].get("yardsticks", []):
                 size = yardstick["training_bytes"]
                 note = f"has read {size / 1e6:.1f} MB of the training text" if size else ""
@@ -240,7 +240,7 @@ def _read_results(path: Path, bars: list[Bar], scores: list[Score], skipped: lis
                 count=entry["count"],
                 chance=entry.get("chance"),
                 published=entry["published"],
-                model=_model_name(model),
+                model=shipped.name_of(Path(model)),
                 note=origin,
             )
         )
@@ -349,12 +349,6 @@ class _Chain:
             return path.resolve().relative_to(self._base).as_posix()
         except ValueError:
             return path.name
-
-
-def _model_name(path: str) -> str:
-    """`small` for runs/small/model, else the folder's own name."""
-    folder = Path(path)
-    return folder.parent.name if folder.name == "model" and folder.parent.name else folder.name
 
 
 def _json_lines(path: Path) -> Iterable[dict[str, Any]]:

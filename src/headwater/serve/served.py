@@ -94,8 +94,7 @@ def _usual_name(model: str) -> str:
     path = Path(model)
     if not path.exists():
         return model
-    path = path.resolve()
-    return path.parent.name if path.name == "model" and path.parent.name else path.name
+    return shipped.name_of(path.resolve())
 
 
 def _open(name: str, place: str, precision: str, slots: int) -> Served:

@@ -36,3 +36,8 @@ def is_shadowed(model: str | Path) -> bool:
 def alternative() -> str:
     """What completes a repair "Check the path": the models that ship."""
     return f", or take a model that ships with Headwater: {', '.join(names())}" if names() else ""
+
+
+def name_of(folder: Path) -> str:
+    """What a model is called by its folder: `small` for runs/small/model, else the folder's own name."""
+    return folder.parent.name if folder.name == "model" and folder.parent.name else folder.name
