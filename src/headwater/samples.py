@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from headwater.errors import counted
 from headwater.language_model import LanguageModel
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
@@ -58,7 +59,7 @@ def write_samples(
         progress.advance(len(samples))
     with stage.write() as work:
         write_json(work / SAMPLES, samples)
-    progress.finish(f"{len(samples)} samples")
+    progress.finish(counted(len(samples), "sample"))
     return samples
 
 

@@ -78,7 +78,7 @@ def test_class_names_are_kept_and_numbers_agree_however_they_are_written() -> No
     [
         ("t.csv", "body_text,label\na,b\n", "classify", "has no column for the text.*'body_text', 'label'"),
         ("t.csv", "", "classify", "is empty"),
-        ("t.csv", "text,label\na,b\nc\n", "classify", "row 2 has 1 fields"),
+        ("t.csv", "text,label\na,b\nc\n", "classify", "row 2 has 1 field,"),
         ("t.csv", b"text,label\na,b\xff\n", "classify", "not UTF-8: byte 0xff in line 2"),
         ("t.csv", "text,label\n".encode("utf-16"), "classify", "UTF-16"),
         ("t.csv", b"PK\x03\x04\x00\x00\x00", "classify", "binary"),
@@ -141,7 +141,7 @@ def test_what_is_said_before_training() -> None:
     assert figures["duplicates_with_validation"] == 1
     assert figures["duplicates_within_training"] == 1
     assert any("row 1" in note and "flattered" in note for note in notes)
-    assert any("1 rows without text, 1 without a label" in note for note in notes)
+    assert any("1 row without text, 1 without a label" in note for note in notes)
 
 
 def test_the_split_keeps_classes_and_equal_texts_together() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli.console import AsJson, Limit, Settings, emit, tell_apart, terminal_progress
-from headwater.errors import UsageError
+from headwater.errors import UsageError, counted
 
 app = typer.Typer(add_completion=False)
 
@@ -84,7 +84,7 @@ def _line(result: Any) -> str:
     published = "".join(f", {name} {value:g} published" for name, value in result.published.items())
     return (
         f"  {result.protocol}  {result.metric} {result.value:.4f}{error}"
-        f" on {result.count:,} examples{chance}{beside}{published}"
+        f" on {counted(result.count, 'example')}{chance}{beside}{published}"
     )
 
 
@@ -99,7 +99,7 @@ def _compare(a: Path, b: Path, *, as_json: bool) -> None:
         interval = "" if one.low is None else f", 95 % from {one.low:+.4f} to {one.high:+.4f}"
         lines.append(
             f"{one.protocol}  {one.metric}  {one.a:.4f} → {one.b:.4f}, difference {one.difference:+.4f}{interval}"
-            f" on {one.count:,} examples"
+            f" on {counted(one.count, 'example')}"
         )
     emit(
         {"a": str(a), "b": str(b), "differences": [asdict(one) for one in found]},
@@ -109,7 +109,7 @@ def _compare(a: Path, b: Path, *, as_json: bool) -> None:
 
 
 def _skipped(examples: int | None) -> str:
-    return "skipped." if examples is None else f"{examples:,} examples left out, as"
+    return "skipped." if examples is None else f"{counted(examples, 'example')} left out, as"
 
 
 def _list(data: list[Path], as_json: bool) -> None:

@@ -79,7 +79,7 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Continue a text. The same prompt, seed and options give the same text."""
-    from headwater.errors import UsageError
+    from headwater.errors import UsageError, counted
 
     if interactive and (as_json or samples > 1 or prompt == "-"):
         raise UsageError(
@@ -127,7 +127,7 @@ def generate(
         _print_streamed(generation, color)
         print(flush=True)
         if stop and generation.finished == "length":
-            say(f"No stop text came: ended after {len(generation.tokens)} tokens.")
+            say(f"No stop text came: ended after {counted(len(generation.tokens), 'token')}.")
 
 
 def _standard_input() -> str:

@@ -81,7 +81,7 @@ def encode(
     ids = loaded.encode(_read_stdin() if text == "-" else text, allow_special)
     if show and not as_json:
         _show(loaded, ids)
-        say(f"{len(ids):,} tokens")
+        say(f"{len(ids):,} token{'' if len(ids) == 1 else 's'}")
         return
     result = {"tokenizer": tokenizer, "ids": ids, "tokens": [loaded.token_text(i) for i in ids]}
     emit(result, as_json=as_json, text=" ".join(map(str, ids)))

@@ -27,7 +27,7 @@ from headwater.corpus.recipes import BuildConfig, make_steps
 from headwater.corpus.remote import is_remote, place
 from headwater.corpus.sources import BUILT_IN, Task, list_remote, other_files, plan_tasks
 from headwater.corpus.steps import Funnel
-from headwater.errors import DataError, FolderError, HeadwaterError, StorageError, UsageError
+from headwater.errors import DataError, FolderError, HeadwaterError, StorageError, UsageError, counted
 from headwater.lock import folder_lock
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
@@ -67,7 +67,7 @@ def build(
     for source in sources:
         others = _others(source)
         if others:
-            progress.note(f"{source}: {len(others)} files of other kinds are left out")
+            progress.note(f"{source}: left out of it: {counted(len(others), 'file')} of other kinds")
     plan = _plan(sources, stage, config, tasks)
     with folder_lock(plan.folder):
         if damaged := plan.drop_damaged():

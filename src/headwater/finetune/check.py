@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from headwater.errors import DataError
+from headwater.errors import DataError, counted
 from headwater.finetune.examples import Labels, Raw, class_name
 from headwater.finetune.inputs import Task
 
@@ -112,7 +112,8 @@ def report(train: Usable, validation: Usable, labels: Labels) -> tuple[dict[str,
     for part, name in ((train, "training"), (validation, "validation")):
         if part.empty or part.unlabelled:
             notes.append(
-                f"left out of {name}: {part.empty:,} rows without text, {part.unlabelled:,} without a label"
+                f"left out of {name}: {counted(part.empty, 'row')} without text, "
+                f"{part.unlabelled:,} without a label"
             )
     figures = {
         "classes": classes,

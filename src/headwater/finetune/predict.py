@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import UsageError
+from headwater.errors import UsageError, counted
 from headwater.finetune.examples import Columns, Raw, class_name, read_rows
 from headwater.finetune.fine_tuned import FineTuned, Prediction
 from headwater.progress import SILENT, Progress
@@ -67,7 +67,7 @@ def predict_file(
                 labelled += 1
                 right += class_name(truth) == class_name(prediction.label)
             progress.advance(done)
-    progress.finish(f"{done:,} rows")
+    progress.finish(counted(done, "row"))
     summary: dict[str, Any] = {"out": str(out), "rows": done}
     if labelled:
         summary |= {"labelled": labelled, "accuracy": right / labelled}

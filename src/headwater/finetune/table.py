@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headwater.errors import DataError
+from headwater.errors import DataError, counted
 from headwater.storage import parse_json
 
 Row = Mapping[str, Any]
@@ -108,7 +108,7 @@ def _separated(path: Path, records: Iterable[list[str]]) -> Table:
             number += 1
             if len(record) != len(columns):
                 raise DataError(
-                    f"{path} row {number:,} has {len(record)} fields, beginning {_beginning(record)}",
+                    f"{path} row {number:,} has {counted(len(record), 'field')}, beginning {_beginning(record)}",
                     expected=f"{len(columns)}, one for each column name",
                     repair="Put fields that hold the separator, a quote or a line end in double quotes",
                 )

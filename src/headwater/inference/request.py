@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.errors import UsageError
+from headwater.errors import UsageError, counted
 from headwater.inference.network import require_ids
 from headwater.inference.sampling import Alternatives, Sampling
 
@@ -55,8 +55,9 @@ class Request(Config):
         if wanted is None:
             wanted = DEFAULT_TOKENS if shift else min(DEFAULT_TOKENS, room)
         if wanted > room and not shift:
+            prompt = counted(len(self.prompt), "token")
             raise UsageError(
-                f"{len(self.prompt):,} tokens of prompt and {wanted:,} more are longer than the context",
+                f"a prompt of {prompt} and {wanted:,} more are longer than the context",
                 expected=f"at most {room:,} more, as the context holds {context:,}",
                 repair=f"Ask for --max-tokens {room}, or let the context shift (--shift)",
             )

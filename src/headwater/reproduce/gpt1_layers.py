@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 from headwater.config import Config
+from headwater.errors import counted
 from headwater.model.folder import load_config
 from headwater.pretrain import PretrainConfig
 from headwater.reproduce.experiment import Experiment, Findings, judge, judge_steps
@@ -19,7 +20,7 @@ from headwater.reproduce.gpt1_tables import PERCENT, mean_of, mean_row
 from headwater.reproduce.labelled import FULL, fine_tune, left_out_note, piece_names, sets_missing, sets_there
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.setup import counted, describe
+from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
 
 

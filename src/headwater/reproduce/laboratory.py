@@ -25,7 +25,7 @@ from headwater.corpus.folder import Document, read_documents, write_documents
 from headwater.corpus.overlap import training_grams
 from headwater.corpus.pipeline import build
 from headwater.corpus.recipes import load_recipe
-from headwater.errors import DataError
+from headwater.errors import DataError, counted
 from headwater.evaluate import evaluate
 from headwater.evaluate.results import Results
 from headwater.language_model import LanguageModel
@@ -253,7 +253,7 @@ def choose_held_out(corpus: Path, share: float) -> frozenset[str]:
     """The ids of the documents that are held out: the `share` with the smallest hashes, at least one."""
     ids = [document.id for document in read_documents(corpus)]
     if len(ids) < _FEWEST_DOCUMENTS:
-        raise DataError(f"{corpus} has {len(ids)} documents", expected="two at least, to hold one out")
+        raise DataError(f"{corpus} has {counted(len(ids), 'document')}", expected="two at least, to hold one out")
     ordered = sorted(ids, key=lambda one: hashlib.sha256(one.encode()).digest())
     return frozenset(ordered[: max(1, round(share * len(ids)))])
 

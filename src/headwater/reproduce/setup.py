@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headwater.corpus.folder import measure
+from headwater.errors import counted
 from headwater.model import count_parameters
 from headwater.model.folder import load_config
 from headwater.pretrain import PretrainConfig
@@ -32,11 +33,6 @@ def tokens_read(laboratory: Laboratory, name: str) -> int:
 def parameters(laboratory: Laboratory, name: str) -> int:
     """Parameters of a model of the scale, embeddings and all."""
     return count_parameters(load_config(laboratory.model(name, laboratory.scale.seeds[0])))
-
-
-def counted(number: int, what: str) -> str:
-    """`1 layer`, `2 layers`, `12,000 layers`."""
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def describe_text(laboratory: Laboratory, name: str) -> Lines:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import DataError
+from headwater.errors import DataError, counted
 from headwater.finetune.examples import Raw
 from headwater.storage import parse_json
 
@@ -47,7 +47,8 @@ def tab_separated(
         for number, record in enumerate(records, 1):
             if len(record) < len(columns):
                 raise DataError(
-                    f"{path} row {number:,} has {len(record)} fields", expected=f"{len(columns)} or more"
+                    f"{path} row {number:,} has {counted(len(record), 'field')}",
+                    expected=f"{len(columns)} or more",
                 )
             row = dict(zip(columns, record, strict=False))
             value = row[label] if label else None
@@ -85,7 +86,7 @@ def mrpc(path: Path) -> Iterator[Raw]:
             continue
         number += 1
         if len(record) != 5:
-            raise DataError(f"{path} row {number:,} has {len(record)} fields", expected="5")
+            raise DataError(f"{path} row {number:,} has {counted(len(record), 'field')}", expected="5")
         yield Raw((record[3], record[4]), None if hidden else record[0], number)
 
 
@@ -93,7 +94,7 @@ def stsb_original(path: Path) -> Iterator[Raw]:
     """STSbenchmark: genre, file, year, number, score, two sentences, sometimes their sources."""
     for number, record in enumerate(_records(path, quoted=False), 1):
         if len(record) < 7:
-            raise DataError(f"{path} row {number:,} has {len(record)} fields", expected="7 or 9")
+            raise DataError(f"{path} row {number:,} has {counted(len(record), 'field')}", expected="7 or 9")
         yield Raw((record[5], record[6]), record[4], number)
 
 
