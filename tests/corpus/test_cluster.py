@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headwater.cli.main import main
-from headwater.corpus import sources
+from headwater.corpus import engine, sources
 from headwater.corpus.engine import Plan
 from headwater.corpus.pipeline import build
 from headwater.corpus.recipes import BuildConfig
-from headwater.errors import DataError
+from headwater.errors import DataError, StorageError
 from headwater.provenance import open_folder
 
 
@@ -113,6 +115,46 @@ def test_steps_stand_in_a_pipeline_of_datatroves(tmp_path: Path) -> None:
     assert (kept.text, kept.metadata) == (story, {"url": "http://a.org/", "score": 3, "language": "en"})
     dropped = [step.stats["dropped"].total for step in steps]
     assert dropped == [1, 1, 1]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_ray_cluster_that_is_not_there_is_one_message_and_no_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ray = pytest.importorskip("ray")
+    pytest.importorskip("datatrove")
+    files = write_files(tmp_path / "files", 3)
+    command = ["corpus", "build", str(files), "--out", str(tmp_path / "corpus"), "--engine", "ray"]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = server.getsockname()[1]
+    original = engine._fill_part
+
+    def failing(*arguments: Any) -> None:
+        raise StorageError("the disk is full")
+
+    def once(*arguments: Any) -> None:
+        original(*arguments)
+        monkeypatch.setattr(engine, "_fill_part", failing)
+
+    monkeypatch.setattr(engine, "_fill_part", once)
+    with pytest.raises(StorageError):
+        build([files], tmp_path / "corpus")
+    monkeypatch.setattr(engine, "_fill_part", original)
+    for address, words in (
+        (f"127.0.0.1:{free}", f"no Ray cluster answers at 127.0.0.1:{free}"),
+        ("", "timed out"),
+    ):
+
+        def timed_out(**options: Any) -> None:
+            raise Exception("The current node timed out during startup.\nLook into the logs.")
+
+        monkeypatch.setattr(ray, "init", timed_out)
+        assert main([*command, *(["--address", address] if address else [])]) == 1
+        error = capsys.readouterr().err
+        assert words in error
+        assert "Traceback" not in error
+    [parts] = tmp_path.glob(".corpus.*.parts")
+    assert (parts / "000000").is_dir(), "the task that was done stays done"
 
 
 @pytest.mark.slow

@@ -7,7 +7,9 @@ of datatrove's, among its own readers, filters and writers.
 
 from __future__ import annotations
 
+import re
 import shlex
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +27,7 @@ except ImportError:  # the extra `cluster` is not there: `run_on_ray` says so
     PipelineStep = object
 
 _METADATA = ("source", "url", "date", "language")
+_CONNECT_SECONDS = 10.0
 # Slurm's own limit on the size of an array is 1,001 unless an administrator changed it.
 SLURM_JOBS = 1000
 
@@ -87,13 +90,7 @@ def run_on_ray(plan: Plan, workers: int, address: str) -> None:
             f"--engine ray needs the package {error.name or 'ray'}", repair="pip install 'headwater[cluster]'"
         ) from None
     if not ray.is_initialized():
-        try:
-            ray.init(address=address or None, log_to_driver=False, configure_logging=False)
-        except ConnectionError as error:
-            raise ResourceError(
-                f"no Ray cluster answers at {address}: {error}",
-                repair="Check --address, or start: ray start --head",
-            ) from None
+        _join_ray(ray, address)
     executor = RayPipelineExecutor(
         [DoTask(str(plan.folder))],
         tasks=len(plan.tasks),
@@ -104,6 +101,26 @@ def run_on_ray(plan: Plan, workers: int, address: str) -> None:
     )
     executor.run()
     raise_error(plan)
+
+
+def _join_ray(ray: Any, address: str) -> None:
+    """Connect to the cluster at `address`, or start one here; raises ResourceError where neither can be."""
+    repair = "Check --address, as HOST:6379, and that there runs: ray start --head"
+    named = re.fullmatch(r"(?:ray://)?\[?([^/]+?)\]?:(\d+)", address)
+    if named:  # Ray itself tries for minutes before it gives up
+        try:
+            socket.create_connection((named[1], int(named[2])), _CONNECT_SECONDS).close()
+        except (OSError, OverflowError) as error:
+            raise ResourceError(f"no Ray cluster answers at {address}: {error}", repair=repair) from None
+    try:
+        ray.init(address=address or None, log_to_driver=False, configure_logging=False)
+    except Exception as error:  # Ray has no class of its own for what goes wrong here
+        reason = (str(error).strip() or type(error).__name__).partition("\n")[0]
+        if address:
+            seen = f"the Ray cluster at {address} cannot be joined: {reason}"
+        else:
+            seen, repair = f"Ray did not start on this machine: {reason}", "Try again, or take --engine local"
+        raise ResourceError(seen[:500], repair=repair) from None
 
 
 def write_slurm_jobs(plan: Plan, folder: Path, workers: int, finish: list[str]) -> Path:

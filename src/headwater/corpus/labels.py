@@ -13,7 +13,6 @@ which (`format`), how many examples there are (`counts`), the classes, and the a
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from headwater.corpus.split import Part, check_fraction, split
 from headwater.errors import DataError, UsageError
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
-from headwater.storage import write_text
+from headwater.storage import write_json_lines
 
 Format = Literal["classification", "choice"]
 Maker = Callable[[Iterable[tuple[Part, Document]], int], Rows]
@@ -97,8 +96,7 @@ def make_labels(
         rows = make(split(corpus, validation), seed)
         _check_counts(corpus, task, rows)
         for part, examples in rows.items():
-            lines = (json.dumps(row, ensure_ascii=False) for row in examples)
-            write_text(work / f"{part}.jsonl", "".join(f"{line}\n" for line in lines))
+            write_json_lines(work / f"{part}.jsonl", examples)
         stage.config |= _measure(kind, rows)
         counts = stage.config["counts"]
         progress.finish(f"{counts['train']:,} examples for training, {counts['validation']:,} held out")

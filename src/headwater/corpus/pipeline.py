@@ -27,11 +27,12 @@ from headwater.corpus.recipes import BuildConfig, make_steps
 from headwater.corpus.remote import is_remote, place
 from headwater.corpus.sources import BUILT_IN, Task, list_remote, other_files, plan_tasks
 from headwater.corpus.steps import Funnel
-from headwater.errors import DataError, FolderError, HeadwaterError, StorageError, UsageError, counted
+from headwater.errors import DataError, FolderError, HeadwaterError, ResourceError, StorageError, UsageError
 from headwater.lock import folder_lock
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
-from headwater.storage import read_json, read_sealed, storage_errors, write_json, write_text
+from headwater.storage import read_json, read_sealed, storage_errors, write_json, write_json_lines
+from headwater.wording import counted
 
 Engine = Literal["local", "ray"]
 
@@ -100,7 +101,7 @@ def _carry_out(
                 run_tasks(plan, workers, lambda f: progress.advance(f.kept.documents, **f.figures()))
         with stage.write() as work:
             kept = _assemble(plan, work, sources)
-    except StorageError:
+    except (ResourceError, StorageError):
         if len(plan.missing()) == len(plan.tasks):  # else what is complete is kept for the next run
             shutil.rmtree(plan.folder, ignore_errors=True)
         raise
@@ -223,7 +224,7 @@ def _assemble(plan: Plan, work: Path, sources: Sequence[str | Path]) -> dict[str
         },
     )
     if aside:
-        write_text(work / ASIDE, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in aside))
+        write_json_lines(work / ASIDE, aside)
     if any(task.kind == "python-docs" for task in plan.tasks):
         packages = python_docs.installed_packages(python_docs.Roots.of_interpreter())
         write_json(work / PACKAGES, packages)
