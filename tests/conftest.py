@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,14 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         connect(self, address)  # type: ignore[arg-type]
 
     monkeypatch.setattr(socket.socket, "connect", guarded)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _logs_of_torchrun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """torchrun logs where pytest cleans up: else it leaves a folder of its own for every start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PET_LOG_DIR", str(tmp_path_factory.getbasetemp() / "torchrun"))
+        yield
 
 
 @pytest.fixture(scope="session")

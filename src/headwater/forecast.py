@@ -24,7 +24,7 @@ from headwater.provenance import Stage
 from headwater.storage import write_text
 from headwater.train.machine import available_memory, use_all_cores
 from headwater.train.optimizer import bytes_a_parameter
-from headwater.train.parallel import Ranks, join
+from headwater.train.parallel import Ranks, joined
 from headwater.train.plan import Memory, estimate_memory, time_updates
 from headwater.train.profile import Share, profile_updates
 from headwater.train.rate_search import RateSearch, search_rate
@@ -88,8 +88,11 @@ class Forecast:
 def forecast(config: PretrainConfig, tokens: Path, out: Path) -> Forecast:
     """The cost of the run that `pretrain(config, tokens, out)` would be."""
     use_all_cores()
-    ranks = join(config.device)
-    config = resolve(config, tokens, ranks)
+    with joined(config.device) as ranks:
+        return _forecast(resolve(config, tokens, ranks), tokens, out, ranks)
+
+
+def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> Forecast:
     assert config.micro_batch is not None
     available = available_memory(ranks.device)
     parameters = sum(p.numel() for p in build_model(config.architecture, device="meta").parameters())
@@ -146,24 +149,27 @@ def forecast(config: PretrainConfig, tokens: Path, out: Path) -> Forecast:
 def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Progress = SILENT) -> RateSearch:
     """A learning-rate range test of this recipe; writes the folder `out` with `points.jsonl` and `curve.svg`."""
     use_all_cores()
-    ranks = join(config.device)
-    config = resolve(config, tokens, ranks)
-    stage = Stage(out, kind="rate-search", config=config.to_dict(), inputs={"tokens": tokens}, seed=config.seed)
-    with stage.write() as work:
-        run = build_run(config, tokens, out, ranks, SILENT)
-        found = search_rate(run.trainer, run.read, progress=progress)
-        write_text(work / "points.jsonl", "".join(json.dumps(point._asdict()) + "\n" for point in found.points))
-        _draw(found, work / "curve.svg")
+    with joined(config.device) as ranks:
+        config = resolve(config, tokens, ranks)
+        stage = Stage(
+            out, kind="rate-search", config=config.to_dict(), inputs={"tokens": tokens}, seed=config.seed
+        )
+        with stage.write() as work:
+            run = build_run(config, tokens, out, ranks, SILENT)
+            found = search_rate(run.trainer, run.read, progress=progress)
+            lines = [json.dumps(point._asdict()) + "\n" for point in found.points]
+            write_text(work / "points.jsonl", "".join(lines))
+            _draw(found, work / "curve.svg")
     return found
 
 
 def profile(config: PretrainConfig, tokens: Path, out: Path) -> list[Share]:
     """Where the time of this recipe's updates goes on this machine; nothing is written."""
     use_all_cores()
-    ranks = join(config.device)
-    config = resolve(config, tokens, ranks)
-    run = build_run(config, tokens, out, ranks, SILENT)
-    return profile_updates(run.trainer, run.read, config.architecture, config.window)
+    with joined(config.device) as ranks:
+        config = resolve(config, tokens, ranks)
+        run = build_run(config, tokens, out, ranks, SILENT)
+        return profile_updates(run.trainer, run.read, config.architecture, config.window)
 
 
 def _draw(found: RateSearch, path: Path) -> None:

@@ -31,7 +31,7 @@ from headwater.tokenizer import Tokenizer
 from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream
 from headwater.train.loop import Objective, RunConfig, Trainer, choose_kernels, choose_precision
 from headwater.train.machine import use_all_cores
-from headwater.train.parallel import Ranks, join, leave
+from headwater.train.parallel import Ranks, joined
 from headwater.train.plan import training_flops_a_token
 from headwater.train.run import Run
 
@@ -158,19 +158,17 @@ def pretrain(
     metrics.jsonl, as zero-shot scores.
 
     Under torchrun every rank calls this; the first one writes. Raises TrainingError when the loss is not
-    finite (the state before it is kept), KeyboardInterrupt after Ctrl-C or SIGTERM (a checkpoint is written
-    first).
+    finite (the state before it is kept) or another rank is gone, KeyboardInterrupt after Ctrl-C or SIGTERM (a
+    checkpoint is written first).
     """
     use_all_cores()
-    ranks = join(config.device)
-    recipe = out / "config.toml"
-    begun = PretrainConfig.load(recipe) if recipe.exists() else None
-    config = resolve(config, tokens, ranks, begun)
-    # Ranks that measure for themselves may find otherwise, and would compute otherwise after a restart.
-    found = ranks.share({name: getattr(config, name) for name in MEASURED})
-    model = _pretrain(config.model_copy(update=found), tokens, out, ranks, progress, follow)
-    leave()
-    return model
+    with joined(config.device) as ranks:
+        recipe = out / "config.toml"
+        begun = PretrainConfig.load(recipe) if recipe.exists() else None
+        config = resolve(config, tokens, ranks, begun)
+        # Ranks that measure for themselves may find otherwise, and would compute otherwise after a restart.
+        found = ranks.share({name: getattr(config, name) for name in MEASURED})
+        return _pretrain(config.model_copy(update=found), tokens, out, ranks, progress, follow)
 
 
 def _pretrain(

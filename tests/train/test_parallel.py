@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from headwater.model.folder import load_model
 from headwater.train.journal import read_journal
+from headwater.train.parallel import meet
 
-pytestmark = pytest.mark.slow
+Launched = Callable[[list[str], Path], AbstractContextManager[subprocess.Popen[bytes]]]
 
 SETTINGS: dict[str, Any] = {
     "context": 32,
@@ -33,37 +40,36 @@ SETTINGS: dict[str, Any] = {
     "compiled": "[]",
     "device": "cpu",
 }
+LONG = {"steps": 200, "validate_every": 100}
+STANDALONE = ("--standalone", "--nproc-per-node=2")
 
 
-def command(tokens: Path, out: Path, ranks: int, *launch: str, **changes: Any) -> list[str]:
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *launch]
+def headwater(tokens: Path, out: Path, **changes: Any) -> list[str]:
     settings = [f"--set={key}={value}" for key, value in (SETTINGS | changes).items()]
-    headwater = [
-        "-m",
-        "headwater",
-        "pretrain",
-        "--preset=gpt2-pico",
-        f"--tokens={tokens}",
-        f"--out={out}",
-        *settings,
-    ]
-    return [sys.executable, *(launcher if ranks > 1 else []), *headwater]
+    return ["-m", "headwater", "pretrain", "--preset=gpt2-pico", f"--tokens={tokens}", f"--out={out}", *settings]
 
 
-def kill_with_descendants(pid: int) -> None:
-    """SIGKILL a launcher and its ranks, which are in sessions of their own and would go on without it."""
-    children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
-    os.kill(pid, signal.SIGKILL)
-    for child in children:
-        kill_with_descendants(int(child))
+def torchrun(*options: str) -> list[str]:
+    return [sys.executable, "-m", "torch.distributed.run", *options]
 
 
-def train(tokens: Path, out: Path, ranks: int, *launch: str, **changes: Any) -> list[dict[str, Any]]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    arguments = command(tokens, out, ranks, *launch, **changes)
-    result = subprocess.run(arguments, env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+def train(launched: Launched, arguments: list[str], out: Path) -> list[dict[str, Any]]:
+    log = out.with_suffix(".log")
+    with launched(arguments, log) as process:
+        assert process.wait(timeout=300) == 0, log.read_text()
     return read_journal(out / "metrics.jsonl")
+
+
+def wait_for_a_checkpoint(run: Path, *processes: subprocess.Popen[bytes]) -> None:
+    while not list((run / "checkpoints").glob("step-*")):
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.005)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def assert_same_losses(lines: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
@@ -73,53 +79,120 @@ def assert_same_losses(lines: list[dict[str, Any]], expected: list[dict[str, Any
         assert got == pytest.approx([line[name] for line in expected if name in line], rel=1e-5)
 
 
+@pytest.mark.parametrize("late", [0, 2])
+def test_ranks_agree_on_a_name_that_no_earlier_start_had(late: int) -> None:
+    store = dist.HashStore()
+
+    def start(rank: int) -> str:
+        time.sleep(0.05 * (rank == late))  # the others find in the store only what dead ranks said
+        return meet(store, rank, 3, timedelta(minutes=1))
+
+    with ThreadPoolExecutor(3) as ranks:
+        starts = [set(ranks.map(start, range(3))) for _ in range(3)]
+    assert [len(names) for names in starts] == [1, 1, 1]
+    assert len(set.union(*starts)) == 3
+
+
+def test_a_rank_that_does_not_come_is_named() -> None:
+    with pytest.raises(dist.DistStoreError, match="rank 1 did not come"):
+        meet(dist.HashStore(), 0, 2, timedelta(milliseconds=20))
+
+
 @pytest.fixture(scope="module")
-def alone(tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def alone(launched: Launched, tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("alone") / "run"
-    train(tokens, out, 1)
+    train(launched, [sys.executable, *headwater(tokens, out)], out)
     return out
 
 
+@pytest.fixture(scope="module")
+def whole(launched: Launched, tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """The losses of a long run of two ranks that nothing disturbed."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    lines = train(launched, torchrun(*STANDALONE, *headwater(tokens, out, **LONG)), out)
+    return [line["loss"] for line in lines]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_ranks_give_the_losses_of_one(tokens: Path, tmp_path: Path, alone: Path, ranks: int) -> None:
-    assert_same_losses(train(tokens, tmp_path / "run", ranks), read_journal(alone / "metrics.jsonl"))
+def test_ranks_give_the_losses_of_one(
+    launched: Launched, tokens: Path, tmp_path: Path, alone: Path, ranks: int
+) -> None:
+    run = tmp_path / "run"
+    lines = train(launched, torchrun("--standalone", f"--nproc-per-node={ranks}", *headwater(tokens, run)), run)
+    assert_same_losses(lines, read_journal(alone / "metrics.jsonl"))
 
 
-def test_sharded_ranks_give_the_losses_and_the_model_of_one(tokens: Path, tmp_path: Path, alone: Path) -> None:
-    lines = train(tokens, tmp_path / "run", 2, shard="true")
+@pytest.mark.slow
+def test_sharded_ranks_give_the_losses_and_the_model_of_one(
+    launched: Launched, tokens: Path, tmp_path: Path, alone: Path
+) -> None:
+    run = tmp_path / "run"
+    lines = train(launched, torchrun(*STANDALONE, *headwater(tokens, run, shard="true")), run)
     assert_same_losses(lines, read_journal(alone / "metrics.jsonl"))
     expected = load_model(alone / "model").state_dict()
-    for name, weight in load_model(tmp_path / "run" / "model").state_dict().items():
+    for name, weight in load_model(run / "model").state_dict().items():
         torch.testing.assert_close(weight, expected[name], rtol=0, atol=1e-4, msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shard", ["false", "true"])
-def test_a_run_goes_on_with_another_number_of_ranks(tokens: Path, tmp_path: Path, alone: Path, shard: str) -> None:
+def test_a_run_goes_on_with_another_number_of_ranks(
+    launched: Launched, tokens: Path, tmp_path: Path, alone: Path, shard: str
+) -> None:
     run = tmp_path / "run"
-    interrupted = command(tokens, run, 2, shard=shard)
-    process = subprocess.Popen(interrupted, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
-    while not list((run / "checkpoints").glob("step-*")):
-        assert process.poll() is None
-        time.sleep(0.005)
-    kill_with_descendants(process.pid)
-    process.wait()
+    with launched(torchrun(*STANDALONE, *headwater(tokens, run, shard=shard)), tmp_path / "log") as process:
+        wait_for_a_checkpoint(run, process)
     assert not (run / "model").exists()
-    assert_same_losses(train(tokens, run, 1), read_journal(alone / "metrics.jsonl"))
+    lines = train(launched, [sys.executable, *headwater(tokens, run)], run)
+    assert_same_losses(lines, read_journal(alone / "metrics.jsonl"))
 
 
-def test_torchrun_restarts_a_rank_that_was_killed(tokens: Path, tmp_path: Path, alone: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_torchrun_restarts_a_rank_that_was_killed(
+    launched: Launched, tokens: Path, tmp_path: Path, whole: list[float], nodes: int
+) -> None:
     run = tmp_path / "run"
-    steps = 200
-    arguments = command(tokens, run, 2, "--max-restarts=2", steps=steps, validate_every=100)
-    process = subprocess.Popen(arguments, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    while not list((run / "checkpoints").glob("step-*")):
-        assert process.poll() is None
-        time.sleep(0.005)
-    victims = subprocess.run(
-        ["pgrep", "-P", str(process.pid), "-f", "headwater pretrain"], capture_output=True, text=True
-    ).stdout.split()
-    os.kill(int(victims[-1]), signal.SIGKILL)
-    assert process.wait(timeout=300) == 0
-    assert [line["step"] for line in read_journal(run / "metrics.jsonl")] == list(range(1, steps + 1))
-    whole = train(tokens, tmp_path / "whole", 2, steps=steps, validate_every=100)
-    assert [line["loss"] for line in read_journal(run / "metrics.jsonl")] == [line["loss"] for line in whole]
+    options = list(STANDALONE)
+    if nodes == 2:  # each with one rank, and with a count of restarts of its own
+        endpoint = f"--rdzv-endpoint=127.0.0.1:{free_port()}"
+        options = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", endpoint, "--local-addr=127.0.0.1"]
+    arguments = torchrun(*options, "--max-restarts=2", *headwater(tokens, run, **LONG))
+    logs = [tmp_path / f"{node}.log" for node in range(nodes)]
+    with ExitStack() as stack:
+        launchers = [stack.enter_context(launched(arguments, log)) for log in logs]
+        wait_for_a_checkpoint(run, *launchers)
+        ranks = subprocess.run(
+            ["pgrep", "-P", str(launchers[-1].pid), "-f", "headwater pretrain"], capture_output=True, text=True
+        ).stdout.split()
+        os.kill(int(ranks[-1]), signal.SIGKILL)
+        states = [launcher.wait(timeout=300) for launcher in launchers]
+    assert states == [0] * nodes, "\n".join(log.read_text() for log in logs)
+    lines = read_journal(run / "metrics.jsonl")
+    assert [line["step"] for line in lines] == list(range(1, LONG["steps"] + 1))
+    assert [line["loss"] for line in lines] == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard", ["false", "true"])
+def test_a_rank_that_lost_another_says_so_and_ends(
+    launched: Launched, tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard: str
+) -> None:
+    run = tmp_path / "run"
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(free_port()))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    arguments = [sys.executable, *headwater(tokens, run, steps=100_000, shard=shard)]
+    with ExitStack() as stack:
+        processes = []
+        for rank in range(2):  # without torchrun, which would stop the survivor as soon as it sees the death
+            monkeypatch.setenv("RANK", str(rank))
+            processes.append(stack.enter_context(launched(arguments, tmp_path / f"{rank}.log")))
+        wait_for_a_checkpoint(run, *processes)
+        processes[1].kill()
+        assert processes[0].wait(timeout=60) == 1
+    said = (tmp_path / "0.log").read_text()
+    assert said.count("Error: rank 0 of 2 lost another one: ") == 1
+    assert "Traceback" not in said
+    assert "newest checkpoint" in said

@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from headwater.pretrain import PretrainConfig, pretrain
 from headwater.progress import Progress
 from headwater.provenance import open_folder
 from headwater.train.journal import read_journal
+
+Launched = Callable[[list[str], Path], AbstractContextManager[subprocess.Popen[bytes]]]
 
 TINY: dict[str, Any] = {
     "preset": "gpt2-pico",
@@ -139,20 +143,18 @@ def half_done(run: Path, manifest: dict[str, Any], tokens: Path) -> None:
     aside.rename(checkpoints)
 
 
-def run_and_kill(arguments: list[str], run: Path, rng: random.Random, environment: dict[str, str]) -> bool:
+def run_and_kill(launched: Launched, arguments: list[str], run: Path, rng: random.Random) -> bool:
     """Start the command and SIGKILL it after some updates; returns whether it was still running."""
-    process = subprocess.Popen(
-        [sys.executable, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
     wanted = rng.randint(1, 10)
     begun = len(read_journal(run / "metrics.jsonl")) if (run / "metrics.jsonl").exists() else 0
-    while process.poll() is None:
-        lines = len(read_journal(run / "metrics.jsonl")) if (run / "metrics.jsonl").exists() else 0
-        if lines >= begun + wanted:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            return True
-        time.sleep(0.01)
+    log = run.with_suffix(".log")
+    with launched(arguments, log) as process:
+        while process.poll() is None:
+            lines = len(read_journal(run / "metrics.jsonl")) if (run / "metrics.jsonl").exists() else 0
+            if lines >= begun + wanted:
+                return True
+            time.sleep(0.01)
+    assert process.returncode == 0, log.read_text()
     return False
 
 
@@ -160,21 +162,19 @@ def run_and_kill(arguments: list[str], run: Path, rng: random.Random, environmen
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_killed_runs_end_bit_for_bit_where_undisturbed_ones_do(
-    tokens: Path, tmp_path: Path, ranks: int, precision: str
+    launched: Launched, tokens: Path, tmp_path: Path, ranks: int, precision: str
 ) -> None:
     settings = TINY | {"precision": precision, "steps": 60}
     rng = random.Random(11)
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    launcher = [] if ranks == 1 else ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
 
     def arguments(out: Path) -> list[str]:
-        return [*launcher, *command(tokens, out, settings)]
+        return [sys.executable, *launcher, *command(tokens, out, settings)]
 
-    subprocess.run(
-        [sys.executable, *arguments(tmp_path / "whole")], env=environment, check=True, capture_output=True
-    )
+    with launched(arguments(tmp_path / "whole"), tmp_path / "whole.log") as process:
+        assert process.wait(timeout=300) == 0, (tmp_path / "whole.log").read_text()
     kills = 0
-    while run_and_kill(arguments(tmp_path / "killed"), tmp_path / "killed", rng, environment):
+    while run_and_kill(launched, arguments(tmp_path / "killed"), tmp_path / "killed", rng):
         kills += 1
         assert kills < 30
     assert kills >= 3

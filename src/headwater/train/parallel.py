@@ -7,15 +7,23 @@ Losses and gradients are sums over ranks, never means: a batch carries weights t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from headwater.errors import UsageError
+from headwater.errors import TrainingError, UsageError
+
+# For the slowest rank to start: it may read its Python from storage that a thousand others read.
+PATIENCE = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +70,34 @@ class Ranks:
             dist.barrier()
 
 
-def join(device: str = "auto") -> Ranks:
-    """Find this process's place and device; under torchrun, meet the others.
+@contextmanager
+def joined(device: str = "auto") -> Iterator[Ranks]:
+    """Find this process's place and device; under torchrun, meet the others, and part from them at the end.
 
-    `device`: "auto" (CUDA, then MPS, then CPU), or a torch device name.
+    `device`: "auto" (CUDA, then MPS, then CPU), or a torch device name. Raises TrainingError when another rank is
+    gone, in the block or before it.
     """
+    parted = False
+    try:
+        yield _join(device)
+        parted = True
+    except RuntimeError as error:
+        # Gloo has no exception of its own: its messages name it, or the file of it that raised.
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error).lower():
+            raise
+        reason = re.sub(r"\[\S+:\d+\] ", "", str(error).splitlines()[0]).split(". ")[0]
+        raise TrainingError(
+            f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']} lost another one: {reason}",
+            repair="With --max-restarts N torchrun starts all of them again; without, run the same command again. "
+            "Both go on from the newest checkpoint",
+        ) from error
+    finally:
+        # A process that ends without this may be aborted by gloo's threads; NCCL would wait here for the dead.
+        if dist.is_initialized() and (parted or dist.get_backend() == "gloo"):
+            dist.destroy_process_group()
+
+
+def _join(device: str) -> Ranks:
     count = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
@@ -74,14 +105,39 @@ def join(device: str = "auto") -> Ranks:
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
     if count > 1 and not dist.is_initialized():
-        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+        backend = "nccl" if chosen.type == "cuda" else "gloo"
+        store, *_ = next(dist.rendezvous("env://", rank, count, timeout=PATIENCE))
+        # torchrun keeps one store through its restarts (pytorch 135712), where the addresses of dead ranks would
+        # be taken for those of living ones; its restart count, which differs from node to node, cannot tell them.
+        own = dist.PrefixStore(meet(store, rank, count, PATIENCE), store)
+        dist.init_process_group(backend, store=own, rank=rank, world_size=count)
     return Ranks(rank, count, chosen)
 
 
-def leave() -> None:
-    """Part from the other ranks, at the end of training."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
+def meet(store: dist.Store, rank: int, count: int, patience: timedelta) -> str:
+    """A name that the ranks of this start agree on, and that no earlier start in `store` had.
+
+    Each rank says by which word, its own and new, it can be reached; the first one tells it the name there, until
+    it confirms: what dead ranks said stays in the store, and is answered in vain. Raises torch's DistStoreError
+    when a rank does not come.
+    """
+    word = uuid.uuid4().hex
+    if rank != 0:
+        store.set(f"word of {rank}", word)
+        store.wait([f"name for {word}"], patience)
+        name = store.get(f"name for {word}").decode()
+        store.set(f"{name} has {rank}", "")
+        return name
+    absent, deadline = set(range(1, count)), time.monotonic() + patience.total_seconds()
+    while absent:
+        for other in absent:
+            if store.check([f"word of {other}"]):
+                store.set(f"name for {store.get(f'word of {other}').decode()}", word)
+        absent = {other for other in absent if not store.check([f"{word} has {other}"])}
+        if absent and time.monotonic() > deadline:
+            raise dist.DistStoreError(f"rank {min(absent)} did not come within {patience}")
+        time.sleep(0.01)
+    return word
 
 
 def choose_device(device: str, local_rank: int = 0) -> torch.device:
