@@ -233,12 +233,14 @@ def held_out_loss(trainer: Trainer, stream: TokenStream, config: PretrainConfig)
     ranks = trainer.ranks
     count = min(config.validation_windows, stream.windows)
     windows = torch.linspace(0, stream.windows - 1, count).round().long().numpy()
-    windows = windows[ranks.rank :: ranks.count] if count >= ranks.count else windows
+    shares = [windows[rank :: ranks.count] if count >= ranks.count else windows for rank in range(ranks.count)]
     sums = torch.zeros(2, dtype=torch.float64)
     trainer.model.eval()
-    for start in range(0, len(windows), config.micro_batch):
-        ids, targets = stream.batch(windows[start : start + config.micro_batch])
-        seen = (targets != IGNORE).float()
+    for start in range(0, len(shares[0]), config.micro_batch):
+        mine = shares[ranks.rank][start : start + config.micro_batch]
+        # Sharded ranks gather each block together: one that has read its share goes along, and counts nothing.
+        ids, targets = stream.batch(mine if len(mine) else windows[:1])
+        seen = (targets != IGNORE).float() * float(len(mine) > 0)
         loss, _ = trainer.objective(trainer.model, TokenBatch(ids, targets, seen).to(ranks.device))
         sums += torch.tensor([float(loss), float(seen.sum())], dtype=torch.float64)
     total = sums.float().to(ranks.device)

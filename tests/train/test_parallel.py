@@ -32,6 +32,7 @@ SETTINGS: dict[str, Any] = {
     "batch_size": 8,
     "micro_batch": 2,
     "validate_every": 6,
+    "validation_windows": 5,  # of two ranks one goes through the model twice, the other has enough of one time
     "checkpoint_every": 3,
     "precision": "fp32",
     # Named, since what a measurement chooses may differ from one run to the next.
