@@ -9,7 +9,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "headwater"
 FLOORS = [
-    {"errors"},
+    {"errors", "wording"},
     {"storage", "config", "progress", "lock"},
     {"provenance", "resources", "shipped"},
     {"compilation"},

@@ -64,8 +64,3 @@ class StorageError(HeadwaterError):
 
 class TrainingError(HeadwaterError):
     """Training that cannot go on."""
-
-
-def counted(number: int, what: str) -> str:
-    """`1 token`, `12,000 tokens`: a number and what is counted, as messages say it."""
-    return f"{number:,} {what}" + ("" if number == 1 else "s")

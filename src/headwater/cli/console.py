@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.progress import Progress
+from headwater.wording import duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -148,16 +149,3 @@ def figure_texts(figures: dict[str, float]) -> list[str]:
             shown = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
             texts.append(f"{name.replace('_', ' ')} {shown}")
     return texts
-
-
-def duration(seconds: float) -> str:
-    """`0.4 s`, `38 s`, `3 min 05 s`, `2 h 10 min`."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min"

@@ -55,7 +55,13 @@ def describe_machine() -> dict[str, Any]:
     import torch
 
     from headwater import resources, shipped
-    from headwater.train.machine import available_cores, available_memory, matmul_rate, use_all_cores
+    from headwater.train.machine import (
+        available_cores,
+        available_memory,
+        matmul_rate,
+        processor_name,
+        use_all_cores,
+    )
 
     cpu = torch.device("cpu")
     threads = use_all_cores()
@@ -68,7 +74,7 @@ def describe_machine() -> dict[str, Any]:
         "headwater": importlib.metadata.version("headwater"),
         "python": platform.python_version(),
         "system": platform.platform(),
-        "processor": _processor(),
+        "processor": processor_name(),
         "cores": available_cores(),
         "threads": threads,
         "vectors": torch.backends.cpu.get_cpu_capability(),
@@ -167,16 +173,6 @@ def _at_hand(name: str) -> bool:
     except ResourceError:
         return False
     return True
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def _size(count: float) -> str:

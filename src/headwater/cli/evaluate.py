@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli.console import AsJson, Limit, Settings, emit, tell_apart, terminal_progress
-from headwater.errors import UsageError, counted
+from headwater.errors import UsageError
+from headwater.wording import counted
 
 app = typer.Typer(add_completion=False)
 

@@ -12,6 +12,7 @@ import typer
 
 from headwater.cli.console import AsJson, Seed, emit, say, tell_apart
 from headwater.shipped import DEFAULT
+from headwater.wording import counted
 
 if TYPE_CHECKING:
     from headwater.inference.engine import Generation
@@ -79,7 +80,7 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Continue a text. The same prompt, seed and options give the same text."""
-    from headwater.errors import UsageError, counted
+    from headwater.errors import UsageError
 
     if interactive and (as_json or samples > 1 or prompt == "-"):
         raise UsageError(

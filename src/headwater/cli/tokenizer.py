@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from headwater.cli.console import AsJson, Out, emit, say, terminal_progress
+from headwater.wording import counted
 
 if TYPE_CHECKING:
     from headwater.tokenizer import Comparison, Tokenizer
@@ -81,7 +82,7 @@ def encode(
     ids = loaded.encode(_read_stdin() if text == "-" else text, allow_special)
     if show and not as_json:
         _show(loaded, ids)
-        say(f"{len(ids):,} token{'' if len(ids) == 1 else 's'}")
+        say(counted(len(ids), "token"))
         return
     result = {"tokenizer": tokenizer, "ids": ids, "tokens": [loaded.token_text(i) for i in ids]}
     emit(result, as_json=as_json, text=" ".join(map(str, ids)))

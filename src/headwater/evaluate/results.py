@@ -7,7 +7,6 @@ all its log-probabilities, from which every figure can be computed again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 from headwater.errors import FolderError
 from headwater.provenance import open_folder
-from headwater.storage import parse_json, read_json, storage_errors, write_json
+from headwater.storage import parse_json, read_json, write_json, write_json_lines
 
 KIND = "results"
 FILE = "results.json"
@@ -89,9 +88,7 @@ def write_examples(records: Iterable[Mapping[str, Any]], protocol: str, folder: 
     """Write examples/PROTOCOL.jsonl into an open stage folder."""
     path = examples_path(folder, protocol)
     path.parent.mkdir(exist_ok=True)
-    with storage_errors(path), path.open("w", encoding="utf-8", newline="\n") as lines:
-        for record in records:
-            lines.write(json.dumps(record, ensure_ascii=False) + "\n")
+    write_json_lines(path, records)
 
 
 def read_examples(folder: Path, protocol: str) -> Iterator[dict[str, Any]]:

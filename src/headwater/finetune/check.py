@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from headwater.errors import DataError, counted
+from headwater.errors import DataError
 from headwater.finetune.examples import Labels, Raw, class_name
 from headwater.finetune.inputs import Task
+from headwater.wording import counted
 
 # A class with fewer rows than this has none to spare for validation.
 _FEWEST_TO_SPLIT = 2

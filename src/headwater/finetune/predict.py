@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import UsageError, counted
+from headwater.errors import UsageError
 from headwater.finetune.examples import Columns, Raw, class_name, read_rows
 from headwater.finetune.fine_tuned import FineTuned, Prediction
 from headwater.progress import SILENT, Progress
@@ -19,6 +19,7 @@ from headwater.storage import atomic_write
 from headwater.train.loop import Precision, choose_precision
 from headwater.train.machine import use_all_cores
 from headwater.train.parallel import choose_device
+from headwater.wording import counted
 
 _FORMATS = {".jsonl": None, ".csv": ",", ".tsv": "\t"}
 

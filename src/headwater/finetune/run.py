@@ -6,7 +6,6 @@ Beside the model lie `metrics.json` (every figure, with its interval, against ch
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from headwater.finetune.training import (
 from headwater.model.folder import load_config, load_model
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
-from headwater.storage import read_json, write_json, write_text
+from headwater.storage import read_json, write_json, write_json_lines, write_text
 from headwater.tokenizer import Tokenizer
 from headwater.train.machine import use_all_cores
 from headwater.train.parallel import choose_device
@@ -137,8 +136,7 @@ def write_test(fine_tuned: FineTuned, name: str, encoded: Encoded, work: Path, t
     """Measure a test part where its labels are known; write its predictions, one a line, in every case."""
     probabilities = fine_tuned.probabilities(encoded)
     predictions = [fine_tuned.prediction(n, share) for n, share in enumerate(probabilities, 1)]
-    lines = [json.dumps({"row": p.row, "label": p.label}, ensure_ascii=False) for p in predictions]
-    write_text(work / f"predictions-{name}.jsonl", "\n".join(lines) + "\n")
+    write_json_lines(work / f"predictions-{name}.jsonl", ({"row": p.row, "label": p.label} for p in predictions))
     tests[name] = {"count": len(encoded), "labelled": int(np.isfinite(encoded.targets).sum())}
     if tests[name]["labelled"] == len(encoded) > 0:
         tests[name] |= measure_probabilities(fine_tuned, encoded, probabilities)

@@ -7,7 +7,6 @@ numbers; how they look is left to the template.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from headwater.provenance import MANIFEST, Manifest, lineage, open_folder, read_
 from headwater.report.claims import KIND, Reproduction, read_reproduction
 from headwater.report.plots import Point
 from headwater.storage import parse_json, read_json
+from headwater.wording import duration
 
 SHOWN = ("run", "results", "samples", "model", KIND)  # kinds that have something to show
 _NORMAL_95 = 1.96
@@ -209,7 +209,7 @@ def _read_run(path: Path, manifest: Manifest) -> Run:
     if last:
         facts["updates"] = f"{last['step']:,}"
         facts["tokens read"] = f"{last['tokens']:,}"
-        facts["training time"] = _duration(float(last.get("seconds", 0)))
+        facts["training time"] = duration(float(last.get("seconds", 0)))
     return Run(path.name, training, held_out, facts, manifest.complete, followed)
 
 
@@ -360,13 +360,3 @@ def _json_lines(path: Path) -> Iterable[dict[str, Any]]:
             continue
         if isinstance(line, dict) and all(isinstance(line.get(key), int | float) for key in _LINE):
             yield line
-
-
-def _duration(seconds: float) -> str:
-    if not math.isfinite(seconds):
-        return "–"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 
 from headwater.config import Config
-from headwater.errors import counted
 from headwater.model.folder import load_config
 from headwater.pretrain import PretrainConfig
 from headwater.reproduce.experiment import Experiment, Findings, judge, judge_steps
@@ -22,6 +21,7 @@ from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
+from headwater.wording import counted
 
 
 class Settings(Config):

@@ -26,7 +26,7 @@ from headwater.reproduce.figures import Curve, bands
 from headwater.reproduce.laboratory import Laboratory, evenly_placed
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import parameters
-from headwater.storage import read_text, write_text
+from headwater.storage import read_text, write_json_lines
 from headwater.tokens.sampler import Sampler, TokenStream
 
 PREFIX = "gpt2-"
@@ -164,8 +164,7 @@ def continuations(laboratory: Laboratory, rung: str, seed: int, asked: Continued
                 for one, ids in zip(running, texts, strict=True)
             ]
             with stage.write() as work:
-                lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in found)
-                write_text(work / "continuations.jsonl", lines)
+                write_json_lines(work / "continuations.jsonl", found)
     written = read_text(out / "continuations.jsonl").split("\n")
     return [Continuation(**json.loads(line)) for line in written if line]
 

@@ -25,7 +25,7 @@ from headwater.finetune.training import FinetuneConfig
 from headwater.provenance import Stage, open_folder
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Rows, Scale
-from headwater.storage import read_text, write_text
+from headwater.storage import read_text, write_json_lines
 
 FOLDER = "finetune"  # below the data folder
 
@@ -229,11 +229,7 @@ def _parts(config: FinetuneConfig, rows: Path) -> Parts:
 
 
 def _write(path: Path, rows: Sequence[Raw]) -> None:
-    lines = [
-        json.dumps({"segments": row.segments, "label": row.label, "row": row.row}, ensure_ascii=False)
-        for row in rows
-    ]
-    write_text(path, "\n".join(lines) + "\n")
+    write_json_lines(path, ({"segments": row.segments, "label": row.label, "row": row.row} for row in rows))
 
 
 def _read(path: Path) -> list[Raw]:

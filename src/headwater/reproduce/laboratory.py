@@ -25,7 +25,7 @@ from headwater.corpus.folder import Document, read_documents, write_documents
 from headwater.corpus.overlap import training_grams
 from headwater.corpus.pipeline import build
 from headwater.corpus.recipes import load_recipe
-from headwater.errors import DataError, counted
+from headwater.errors import DataError
 from headwater.evaluate import evaluate
 from headwater.evaluate.results import Results
 from headwater.language_model import LanguageModel
@@ -38,6 +38,7 @@ from headwater.storage import read_json, write_json
 from headwater.tokenizer import Tokenizer, train_tokenizer
 from headwater.tokens.pack import pack
 from headwater.tokens.sampler import TokenStream
+from headwater.wording import counted, duration
 
 Made = TypeVar("Made")
 
@@ -88,7 +89,7 @@ class Laboratory:
         if made:
             took = time.monotonic() - started
             self._took[kind].append(took)
-            self.progress.note(f"{kind} {name}: {_duration(took)}; {self._remaining()}")
+            self.progress.note(f"{kind} {name}: {duration(took)}; {self._remaining()}")
 
     def once(self, key: tuple[str, ...], make: Callable[[], Made]) -> Made:
         """What `make` gives, asked for once; what it used counts as used each time."""
@@ -246,7 +247,7 @@ class Laboratory:
         known = [self._took[kind] for kind, _ in self._left if self._took[kind]]
         seconds = sum(sum(took) / len(took) for took in known)
         more = "at least " if len(known) < len(self._left) else "about "
-        return f"{len(self._left)} of {self._all} pieces left, {more}{_duration(seconds)}"
+        return f"{len(self._left)} of {self._all} pieces left, {more}{duration(seconds)}"
 
 
 def choose_held_out(corpus: Path, share: float) -> frozenset[str]:
@@ -308,10 +309,3 @@ def _perplexity(model: Path, tokens: Path, part: str, windows: int | Sequence[in
 
 def _file_name(name: str) -> str:
     return name.replace(",", "").replace(" ", "-")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"

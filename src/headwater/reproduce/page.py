@@ -23,6 +23,7 @@ from headwater.reproduce.figures import save_figures
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.statistics import RULE
 from headwater.storage import read_json, write_json, write_text
+from headwater.train.machine import processor_name
 
 RESULTS = "results.json"
 MADE = "made.json"
@@ -157,16 +158,8 @@ def machine() -> str:
     """Processor, cores and accelerator in a few words, without the machine's name."""
     import torch
 
-    name = platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                name = line.partition(":")[2].strip()
-                break
-    except OSError:
-        pass
     device = f", {torch.cuda.get_device_name(0)}" if torch.cuda.is_available() else ""
-    return f"{os.cpu_count()} cores of {name}{device}, {platform.system()}"
+    return f"{os.cpu_count()} cores of {processor_name()}{device}, {platform.system()}"
 
 
 def _remove_earlier(out: Path) -> None:

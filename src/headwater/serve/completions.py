@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.errors import HeadwaterError, counted
+from headwater.errors import HeadwaterError
 from headwater.inference.request import Event, Request
 from headwater.inference.sampling import Alternatives
 from headwater.inference.text import TextStream
@@ -25,6 +25,7 @@ from headwater.serve.problems import Problem, refused
 from headwater.serve.schema import CompletionRequest
 from headwater.serve.served import Served
 from headwater.tokenizer import Tokenizer
+from headwater.wording import counted
 
 DONE = b"data: [DONE]\n\n"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import platform
 import time
 from collections.abc import Callable
 from functools import cache
@@ -25,6 +26,16 @@ def available_cores() -> int:
     cores = len({_core_of(cpu) for cpu in affinity})
     quota = _cpu_quota()
     return max(1, min(cores, math.floor(quota + 0.5)) if quota else cores)
+
+
+def processor_name() -> str:
+    """What the processor is called."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine()
 
 
 def use_all_cores() -> int:
