@@ -45,6 +45,9 @@ class Optimizer:
         self.compiled = compiled
         self._scale = 1.0  # what clipping leaves of the gradients
         self._first: dict[int, Tensor] = {}  # bfloat16 gradients of the first micro-batch, by index
+        # Float32 gradients of a former update, to be written over: where batches differ in shape, giving them back
+        # and asking anew leaves holes in memory as large as they are.
+        self._spare: dict[int, Tensor] = {}
         self.form, self.betas, self.epsilon, self.weight_decay = form, betas, epsilon, weight_decay
         self.updates = 0
         self.names: list[str] = []
@@ -88,7 +91,9 @@ class Optimizer:
     def clear_gradients(self) -> None:
         """Forget the gradients of the last update."""
         self._first.clear()
-        for parameter, master in zip(self.parameters, self.masters, strict=True):
+        for index, (parameter, master) in enumerate(zip(self.parameters, self.masters, strict=True)):
+            if parameter is not master and master.grad is not None:
+                self._spare[index] = master.grad
             parameter.grad = master.grad = None
 
     def clip(self, limit: float) -> Tensor:
@@ -198,6 +203,8 @@ class Optimizer:
                 master.grad = first.float()
             if master.grad is not None:
                 master.grad += gradient
+            elif index in self._spare:
+                master.grad = self._spare.pop(index).copy_(gradient)
             elif self.compiled:
                 self._first[index] = gradient
             else:
