@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from headwater.corpus import clean
 from headwater.corpus.clean import Clean
 from headwater.corpus.folder import Document
 from headwater.corpus.steps import EXAMPLES, Funnel, run_steps
@@ -55,6 +59,24 @@ def test_clean_names_the_rule(text: str, rule: str) -> None:
 def test_english_rules_are_asked_of_english_alone() -> None:
     assert rule_of(KOREAN + " 산 너머에는 다른 마을이 있다.", "ko") == ""
     assert rule_of(noise(80, 5), "de") == ""
+
+
+@given(st.text(st.sampled_from("the river a²½é강물 \u0301\u2028\x1c1_Ω\udcff"), max_size=60))
+def test_letters_are_counted_as_the_pattern_says(text: str) -> None:
+    assert clean._letters(text) == sum(map(len, clean._LETTERS.findall(text)))
+
+
+@given(st.lists(st.sampled_from(["a", "the", "river", "Constantinople", "to"]), max_size=40), st.integers(0, 60))
+def test_the_bound_on_repeated_phrases_hides_none(words: list[str], others: int) -> None:
+    text = " ".join([*words, *(f"word{number}" for number in range(others))])
+    split = text.split()
+
+    def repeats(size: int, limit: float) -> bool:
+        phrases = Counter(zip(*(split[start:] for start in range(size)), strict=False))
+        phrase, count = phrases.most_common(1)[0] if phrases else ((), 0)
+        return count > 1 and count * sum(map(len, phrase)) > limit * sum(map(len, split))
+
+    assert clean._repeated_phrases(clean._Text(text)) == any(repeats(*pair) for pair in clean.PHRASES)
 
 
 def test_a_rule_can_be_left_out() -> None:

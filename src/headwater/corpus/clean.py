@@ -25,6 +25,7 @@ section 2.2); those that count words or look for English words are asked of Engl
 from __future__ import annotations
 
 import re
+import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -39,8 +40,10 @@ _NOTICE = re.compile(
     r"|(?:javascript|cookies) (?:is|are|must|has|need)",
     re.I,
 )
-# Runs of letters and of everything beyond Latin (its marks, signs and numbers too) but white space.
+# Beyond ASCII, runs of letters and of everything beyond Latin (its marks, signs and numbers too) but white space.
 _LETTERS = re.compile(r"(?:[^\W\d_²³¹¼½¾]|(?!\s)[\u0300-\U0010ffff])+")
+_ASCII_LETTERS = string.ascii_letters.encode()
+_ASCII = bytes(range(128))
 _PHRASE_WORDS = 20_000  # looked at: a novel that repeats itself does so in its first chapters
 
 Rule = Callable[["_Text"], bool]
@@ -73,8 +76,14 @@ class Clean(Step):
 
 
 def _few_letters(text: _Text) -> bool:
-    letters = sum(map(len, _LETTERS.findall(text.text)))
-    return letters < 0.6 * sum(map(len, text.words))
+    return _letters(text.text) < 0.6 * sum(map(len, text.words))
+
+
+def _letters(text: str) -> int:
+    """How many characters are letters or marks; those of ASCII counted apart, as bytes."""
+    data = text.encode("utf-8", "surrogatepass")
+    others = data.translate(None, _ASCII).decode("utf-8", "surrogatepass")
+    return len(data) - len(data.translate(None, _ASCII_LETTERS)) + sum(map(len, _LETTERS.findall(others)))
 
 
 def _repeated(parts: list[str]) -> bool:
@@ -95,7 +104,7 @@ def _symbols(text: _Text) -> bool:
 
 
 def _without_letters(text: _Text) -> bool:
-    with_letter = sum(1 for word in text.words if any(map(str.isalpha, word)))
+    with_letter = sum(1 for word in text.words if word[0].isalpha() or any(map(str.isalpha, word)))
     return with_letter < 0.8 * len(text.words)
 
 
@@ -106,7 +115,11 @@ def _no_stop_words(text: _Text) -> bool:
 def _repeated_phrases(text: _Text) -> bool:
     words = text.words[:_PHRASE_WORDS]
     characters = sum(map(len, words))
+    # A phrase is no more frequent than any of its words, so that the heaviest word bounds what phrases make up.
+    heaviest = max((count * len(word) for word, count in Counter(words).items()), default=0)
     for size, limit in PHRASES:
+        if size * heaviest <= limit * characters:
+            continue
         phrases = Counter(zip(*(words[start:] for start in range(size)), strict=False))
         if not phrases:
             return False

@@ -23,14 +23,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from headwater.corpus.wikipedia import MARKS
+from headwater.corpus.wikipedia import has_mark
 
 SENTENCE_BYTES = 40
 LONG_BYTES = 80
 LEAST_SHARE = 0.06
 BELIEVED = 1500
 SKIPPED = ["aside", "button", "footer", "nav"]
-_MARKED = ("Wikipedia", "wikipedia", "Jump to")  # what a line has for MARKS to be looked for
 _SENTENCE_END = re.compile(r"""[.!?…:;。！？]["'”’»)\]]*$""")
 
 
@@ -86,9 +85,12 @@ def _once(lines: list[str]) -> list[str]:
 
 def _trimmed(lines: list[str]) -> list[str]:
     """From the first line of prose to the last; all, where there is none (a poem, a list)."""
-    places = [number for number, line in enumerate(lines) if is_prose(line) or _is_mark(line)]
-    return lines[places[0] : places[-1] + 1] if places else lines
+    first = next((number for number, line in enumerate(lines) if _stays(line)), None)
+    if first is None:
+        return lines
+    last = next(number for number in range(len(lines) - 1, -1, -1) if _stays(lines[number]))
+    return lines[first : last + 1]
 
 
-def _is_mark(line: str) -> bool:
-    return any(word in line for word in _MARKED) and MARKS.search(f"{line}\n") is not None
+def _stays(line: str) -> bool:
+    return is_prose(line) or has_mark(f"{line}\n")
