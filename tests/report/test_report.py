@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from headwater.errors import FolderError
 from headwater.provenance import Stage
 from headwater.report import report
-from headwater.report.content import Token, read_content
+from headwater.report.content import Content, Score, Token, read_content
+from headwater.report.html import headlines
 from headwater.report.plots import Series, line_chart, thin, ticks
 from headwater.storage import write_text
 
@@ -119,6 +120,21 @@ def test_the_page_stands_alone_and_runs_nothing(world: Path) -> None:
     assert not [name for name, _ in tags.attributes if name in {"src", "href", "onclick", "onload"}]
     assert not re.search(r"url\(|@import|https?://", page)
     assert "<svg" in page
+
+
+def test_a_correlation_is_no_percentage_in_the_headlines() -> None:
+    def score(metric: str, value: float, chance: float | None) -> Score:
+        return Score("x", metric, value, None, None, 100, chance=chance)
+
+    zero_shot = [score("matthews", 0.4, 0.0), score("accuracy", 0.55, 0.5)]
+    tuned = [("similarity", [score("pearson", 0.82, None)]), ("words", [score("f1", 0.8, None)])]
+    content = Content([], [], zero_shot, [], [], tuned, [], {})
+    found = [(line.value, line.unit) for line in headlines(content)]
+    assert found == [
+        ("55%", "right without training for it"),
+        ("0.820", "pearson after fine-tuning"),
+        ("80%", "f1 after fine-tuning"),
+    ]
 
 
 def test_it_shows_what_the_folders_hold(world: Path) -> None:

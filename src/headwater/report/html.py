@@ -20,6 +20,7 @@ from headwater.report.plots import Series, interval_mark, line_chart
 from headwater.storage import write_text
 
 _TEMPLATE = "report.html.j2"
+_SHARES = ("accuracy", "f1")  # metrics that are said in per cent; a correlation is none
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def headlines(content: Content) -> list[Headline]:
     for bar in sorted(models, key=lambda bar: bar.ships)[:1]:
         found.append(Headline(f"{bar.value:.3f}", "bits per byte", "on text it has never read"))
     own = [score for score in content.scores if score.note == ""] or content.scores
-    guessed = [score for score in own if score.chance is not None]
+    guessed = [score for score in own if score.metric == "accuracy" and score.chance is not None]
     if guessed:
         best = max(guessed, key=lambda score: score.value - (score.chance or 0))
         found.append(
@@ -102,7 +103,8 @@ def headlines(content: Content) -> list[Headline]:
     for name, scores in content.fine_tuned:
         best = max(scores, key=lambda score: score.value)
         about = f"{name}" + (f"; chance {best.chance:.0%}" if best.chance is not None else "")
-        found.append(Headline(f"{best.value:.0%}", f"{best.metric} after fine-tuning", about))
+        shown = f"{best.value:.0%}" if best.metric in _SHARES else number(best.value)
+        found.append(Headline(shown, f"{best.metric} after fine-tuning", about))
     return found
 
 
