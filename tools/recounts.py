@@ -1,0 +1,360 @@
+"""What each zero-shot protocol asks, worked out again on transformers' GPT-2: for tools/verify_evaluation.py.
+
+The official files are read here by other code than Headwater's, tokenised by transformers' tokenizer, and asked of
+its GPT-2 one text a pass. Taken from Headwater are the de-tokenizers, whose inverses have a test of their own, and
+the list of function words. `RECOUNTS` has a function for each protocol.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+import re
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+
+class Written(NamedTuple):
+    """What the model writes: its text and the log-probability of each token."""
+
+    text: str
+    scores: list[float]
+
+
+class Drawn(NamedTuple):
+    """A prompt whose continuation is drawn from the two likeliest tokens each time."""
+
+    prompt: list[int]
+
+
+Answer = list[float] | Written | Drawn
+
+
+class Peer:
+    """transformers' GPT-2 and fast tokenizer of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import AutoTokenizer, GPT2LMHeadModel
+
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model = GPT2LMHeadModel.from_pretrained(folder).eval()
+        self.context: int = self.model.config.n_positions
+        self.end: int = self.tokenizer.eos_token_id
+
+    def ids(self, text: str) -> list[int]:
+        """Token ids of a text by itself."""
+        return list(self.tokenizer(text)["input_ids"])
+
+    def after(self, before: Sequence[int], scored: Sequence[int]) -> list[float]:
+        """Log-probability of each token of `scored`, the start of `before` lost where it does not fit."""
+        whole = torch.tensor([[*before, *scored][-self.context - 1 :]])
+        with torch.no_grad():
+            rows = self.model(whole[:, :-1], logits_to_keep=len(scored)).logits[0].log_softmax(-1)
+        return [float(x) for x in rows.gather(1, whole[0, -len(scored) :, None])[:, 0]]
+
+    def alone(self, text: str) -> list[float]:
+        """Every token of a text behind the end of another."""
+        return self.after([self.end], self.ids(text))
+
+    def score(self, context: str, continuation: str) -> list[float]:
+        """The tokens of both as one text that end behind the context's last letter."""
+        border = len(context.rstrip())
+        found = self.tokenizer(context + continuation, return_offsets_mapping=True)
+        first = next(i for i, (_, end) in enumerate(found["offset_mapping"]) if end > border)
+        ids = found["input_ids"]
+        return self.after(ids[:first] or [self.end], ids[first:])
+
+    def windows(self, ids: Sequence[int], count: int) -> list[list[list[float]]]:
+        """The first windows of a text: a whole context, then half of one at a time."""
+        whole, found, end = [self.end, *ids], [], 1
+        while end < len(whole) and len(found) < count:
+            start, end = end, min(len(whole), end + (self.context if end == 1 else self.context // 2))
+            found.append([self.after(whole[max(0, end - 1 - self.context) : start], whole[start:end])])
+        return found
+
+    def likely(self, prompt: Sequence[int]) -> Generator[torch.Tensor, int, None]:
+        """Log-probabilities of the token behind `prompt`, then of the one behind each token sent in."""
+        ids, cache = torch.tensor([list(prompt)]), None
+        while True:
+            with torch.no_grad():
+                found = self.model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            cache = found.past_key_values
+            ids = torch.tensor([[(yield found.logits[0, -1].log_softmax(-1))]])
+
+    def write(self, prompt: Sequence[int], most: int, stop: str = "\n") -> Written:
+        """Greedy, up to the stop text, the end of text or `most` tokens."""
+        tokens: list[int] = []
+        scores: list[float] = []
+        steps = self.likely(prompt)
+        likely = next(steps)
+        while True:
+            tokens.append(int(likely.argmax()))
+            scores.append(float(likely.max()))
+            if tokens[-1] == self.end or len(tokens) == most or stop in self.tokenizer.decode(tokens):
+                return Written(self.text(tokens).partition(stop)[0], scores)
+            likely = steps.send(tokens[-1])
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Tokens as text, without the end of text."""
+        return str(self.tokenizer.decode([token for token in tokens if token != self.end]))
+
+
+class Files:
+    """The first place of an official file below the data folders, by the end of its path."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._paths = [path for folder in folders for path in sorted(folder.rglob("*"))]
+
+    def __call__(self, name: str) -> Path:
+        """The file whose path ends so; raises FileNotFoundError naming it."""
+        found = next((path for path in self._paths if path.as_posix().endswith(f"/{name}")), None)
+        if found is None:
+            raise FileNotFoundError(f"{name} is in none of the folders given as --data")
+        return found
+
+    def lines(self, name: str) -> list[str]:
+        """The lines of a file, without the last line end."""
+        return self(name).read_text(encoding="utf-8").rstrip("\n").split("\n")
+
+
+# What is asked of each protocol: (files, peer, count) -> the answers of each of the first `count` examples.
+Recount = Callable[[Files, Peer, int], "list[list[Answer]]"]
+RECOUNTS: dict[str, Recount] = {}
+
+
+def recounts(*protocols: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function for protocols; it is told which one is meant."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        for protocol in protocols:
+            RECOUNTS[protocol] = lambda files, peer, count, p=protocol: list(
+                islice(function(p, files, peer, count), count)
+            )
+        return function
+
+    return register
+
+
+_TEXTS, _READINGS = ("openai", "original", "original.detokenized"), ("last-token", "whole-word")
+_STOP_WORDS = "whole-word.stop-words"
+
+
+@recounts(*(f"lambada.{text}.{reading}" for text in _TEXTS for reading in (*_READINGS, _STOP_WORDS)))
+def lambada(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """The last word, or its last token; behind it the likeliest token that is no function word."""
+    from headwater.evaluate.detokenize import LAMBADA
+    from headwater.evaluate.tasks.lambada import FUNCTION_WORDS
+
+    if ".openai." in protocol:
+        texts = [json.loads(line)["text"] for line in files.lines("lambada_test_openai.jsonl")]
+    else:
+        texts = [line.strip() for line in files.lines("lambada_test_plain_text.txt")]
+    tokens = peer.tokenizer.batch_decode([[token] for token in range(len(peer.tokenizer))])
+    barred = [i for i, token in enumerate(tokens) if token.strip().lower() in FUNCTION_WORDS]
+    for text in texts[:count]:
+        context, word = text[: text.rindex(" ")], text[text.rindex(" ") :]
+        context = LAMBADA.detokenize(context) if ".detokenized." in protocol else context
+        scores = peer.score(context, word)
+        if protocol.endswith("last-token"):
+            scores = scores[-1:]
+        answers: list[Answer] = [scores]
+        if protocol.endswith(_STOP_WORDS):
+            likely = next(peer.likely(peer.ids(context)[-peer.context :]))
+            chosen = int(likely.index_fill(0, torch.tensor(barred), -torch.inf).argmax())
+            answers.append(Written(peer.tokenizer.decode([chosen]), [float(likely[chosen])]))
+        yield answers
+
+
+def stream(name: str, detokenizer: str | None, most: int = 400_000) -> Callable[..., Iterator[list[Answer]]]:
+    """A recount of the windows of a text."""
+
+    def windows(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+        from headwater.evaluate import detokenize
+
+        text = files(name).read_bytes()[:most].decode("utf-8", errors="ignore")
+        if detokenizer is not None:
+            text = "\n".join(map(getattr(detokenize, detokenizer).detokenize, text.split("\n")))
+        yield from peer.windows(peer.ids(text), count)
+
+    return windows
+
+
+for _name, _file, _detokenizer in (
+    ("wikitext-2", "wikitext2/wiki.test.tokens", "WIKITEXT"),
+    ("wikitext-raw", "wikitext2/wiki.test.raw", "WIKITEXT"),
+    ("wikitext-103", "wikitext-103/wiki.test.tokens", "WIKITEXT"),
+    ("ptb", "ptb.test.txt", "PTB"),
+    ("1bw", "news.en.heldout-00000-of-00050", "ONE_BILLION"),
+):
+    recounts(f"{_name}.tokens")(stream(_file, None))
+    recounts(f"{_name}.detokenized")(stream(_file, _detokenizer))
+recounts("enwik8.bytes")(stream("enwik8.test.5mb", None))
+recounts("text8.characters")(stream("text8.test.5mb", None))
+
+
+@recounts(
+    *(f"cbt.{kind}.{text}" for kind in ("common-nouns", "named-entities") for text in ("tokens", "detokenized"))
+)
+def cbt(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Each candidate with the rest of its sentence."""
+    from headwater.evaluate.detokenize import CBT
+
+    written: Callable[[str], str] = CBT.detokenize if protocol.endswith("detokenized") else str
+    lines = files.lines(f"cbtest_{'CN' if '.common' in protocol else 'NE'}_valid_2000ex.txt")
+    for start in range(0, len(lines), 22):
+        *story, asked = (line.split(" ", 1)[1] for line in lines[start : start + 21])
+        query, _, _, candidates = asked.split("\t")
+        texts = ["\n".join(map(written, [*story, query.replace("XXXXX", c)])) for c in candidates.split("|")]
+        alike = next(i for i, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1)
+        border = texts[0].rindex(" ", 0, alike)
+        yield [peer.score(text[:border], text[border:]) for text in texts]
+
+
+@recounts("wsc273.full", "wsc273.partial", "pdp.full", "pdp.partial", "dprd.substitution")
+def pronouns(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Each candidate in the pronoun's place."""
+    name = {"wsc": "wsc273.txt", "pdp": "PDP.txt", "dpr": "dprd/test.c.txt"}[protocol[:3]]
+    blocks = "\n".join(files.lines(name)).split("\n\n")
+    for block in blocks[:count]:
+        sentence, pronoun, candidates, _ = (line.strip() for line in block.strip().split("\n"))
+        before, after = re.split(
+            rf"\s*(?<!\w){re.escape(pronoun)}(?!\w)\s*(?!.*(?<!\w){re.escape(pronoun)}(?!\w))", sentence
+        )
+        answers: list[Answer] = []
+        for candidate in candidates.split(","):
+            who = " ".join(candidate.split())
+            if before and before[-1] not in ".!?:":  # only a beginning's capital goes, not that of a name
+                who = re.sub(r"^(The|A|An|His|Her|My|Their)\b", lambda found: found[0].lower(), who)
+            else:
+                who = who[0].upper() + who[1:]
+            start = f"{before} {who}".strip()
+            end = after if after[:1] in {"'", ",", ".", ";"} else f" {after}"
+            answers.append(peer.alone(start + end) if protocol.endswith("full") else peer.score(start, end))
+        yield answers
+
+
+@recounts("sst-2.very", "sst-2.whole-word")
+def sst2(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Two words behind *very*."""
+    for line in files.lines("sst2/glue/dev.tsv")[1:]:
+        text = line.split("\t")[1].strip()
+        yield [peer.score(f"{text} very", f" {word}") for word in ("negative", "positive")]
+
+
+@recounts("cola.mean-log-probability")
+def cola(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Whole sentences."""
+    for line in files.lines("cola/in_domain_dev.tsv"):
+        yield [peer.alone(line.split("\t")[3])]
+
+
+def options_of(row: dict[str, Any]) -> list[str]:
+    """The answers of a RACE question, in the sample a list written in Python."""
+    options = row["options"]
+    return list(ast.literal_eval(options) if isinstance(options, str) else options)
+
+
+@recounts("race-middle.mean", "race-sample.mean")
+def race(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Each answer behind text and question."""
+    if protocol == "race-sample.mean":
+        rows = map(json.loads, files.lines("race_1000_m500_h500.jsonl"))
+        questions = [(row["article"], row["question"], options_of(row)) for row in islice(rows, count)]
+    else:
+        questions = []
+        for line in files.lines("race_middle_test.jsonl")[:count]:
+            prompt = json.loads(line)["conversation"][0]["human"]
+            passage, rest = prompt.split("<passage>:\n")[1].split("<question>:\n")
+            question, rest = rest.split("<options>:\n")
+            options = [option[2:] for option in rest.split("<answer>")[0].strip().split("\n")]
+            questions.append((passage.rstrip("\n"), question.rstrip("\n"), options))
+    for article, question, options in questions:
+        yield [peer.score(f"{article}\n{question}\n", option) for option in options]
+
+
+@recounts("race-high.mean")
+def race_high(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """The same from an article of the official distribution."""
+    article = json.loads(files("RACE/test/high/1.txt").read_text(encoding="utf-8"))
+    for question, options in zip(article["questions"], article["options"], strict=True):
+        yield [peer.score(f"{article['article']}\n{question}\n", option) for option in options]
+
+
+@recounts("story-cloze.mean")
+def story_cloze(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Each ending."""
+    rows = [r for r in csv.reader(files.lines("cloze_test_test__spring2016.csv")) if r[0] != "InputStoryid"]
+    for row in rows:
+        yield [peer.score(" ".join(row[1:5]), f" {ending}") for ending in row[5:7]]
+
+
+@recounts("coqa.greedy")
+def coqa(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Answers behind the conversation so far."""
+    for story in json.loads(files("coqa-dev-v1.0.json").read_text(encoding="utf-8"))["data"]:
+        text = ""
+        for question, answer in zip(story["questions"], story["answers"], strict=True):
+            text += f"\nQ: {question['input_text']}\nA:"
+            asked = peer.ids(text)
+            before = peer.ids(story["story"].strip() + "\n")
+            yield [peer.write([*before[: peer.context + 1 - 32 - len(asked)], *asked], 32)]
+            text += f" {answer['input_text']}"
+
+
+@recounts("natural-questions.exact-match")
+def natural_questions(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Answers behind the last five pairs."""
+    rows = [json.loads(line) for line in files.lines("NQ-open.dev.jsonl")]
+    shown = "".join(f"Q: {row['question']}?\nA: {row['answer'][0]}\n\n" for row in rows[-5:])
+    for row in rows[:-5]:
+        yield [peer.write(peer.ids(f"{shown}Q: {row['question']}?\nA:")[-(peer.context + 1 - 32) :], 32)]
+
+
+@recounts("wmt14.en-fr", "wmt14.fr-en")
+def translation(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Translations behind the last five pairs."""
+    pairs = list(zip(*(files.lines(f"newstest2014.en-fr.{s}") for s in protocol[6:].split("-")), strict=True))
+    shown = "".join(f"{source} = {target}\n" for source, target in pairs[-5:])
+    for source, _ in pairs[:-5]:
+        yield [peer.write(peer.ids(f"{shown}{source} =")[-(peer.context + 1 - 96) :], 96)]
+
+
+@recounts("cnndm.tldr", "cnndm.no-hint", "cnndm.lead-3", "cnndm.random-3")
+def summaries(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """What is drawn behind the article, or nothing."""
+    for line in files.lines("summeval_cnndm_test_100.jsonl"):
+        article, hint = peer.ids(json.loads(line)["article"].strip()), "TL;DR:" if "tldr" in protocol else ""
+        end = peer.ids(f"\n{hint}")
+        prompt = [*article[: peer.context + 1 - 100 - len(end)], *end]
+        yield [Drawn(prompt)] if protocol in {"cnndm.tldr", "cnndm.no-hint"} else []
+
+
+@recounts("heldout.bits-per-byte")
+def held_out(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """The windows of each document."""
+    ids = np.load(files("validation-00000.npy"))
+    starts = np.load(files("documents-validation-00000.npy"))
+    for document in np.split(ids, starts[1:])[:count]:
+        found = peer.windows(document.tolist(), len(document))
+        yield [window[0] for window in found]
+
+
+@recounts(*(f"{name}.{how}" for name in ("signature.docstring", "continuation.four") for how in ("mean", "gain")))
+def choice(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Each continuation, for `.gain` by itself too."""
+    task = "signature" if protocol.startswith("signature") else "continuation"
+    for line in files.lines(f"labels-{task}/validation.jsonl"):
+        row = json.loads(line)
+        prompt = row["context"] + row["question"]
+        head = peer.ids(prompt.rstrip())
+        before = [peer.end, *head] if task == "signature" else head
+        tails = [peer.ids(prompt + answer)[len(head) :] for answer in row["answers"]]
+        tails = [tail[: max(peer.context + 1 - len(before), peer.context // 2)] for tail in tails]
+        asked = [peer.after(before, tail) for tail in tails]
+        yield asked + ([peer.after([peer.end], tail) for tail in tails] if protocol.endswith("gain") else [])
