@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+import ship
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def ship() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("ship", ROOT / "tools" / "ship.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.slow
-def test_a_run_becomes_a_model_with_its_card(ship: ModuleType, tmp_path: Path, tokens: Path, data: Path) -> None:
+def test_a_run_becomes_a_model_with_its_card(tmp_path: Path, tokens: Path, data: Path) -> None:
     from headwater.language_model import LanguageModel
     from headwater.pretrain import PretrainConfig, pretrain
     from headwater.provenance import open_folder
@@ -49,7 +38,7 @@ def test_a_run_becomes_a_model_with_its_card(ship: ModuleType, tmp_path: Path, t
     assert all(ship.number(result["value"]) in page for result in results)
 
 
-def test_a_card_names_what_is_not_told_apart_from_guessing(ship: ModuleType) -> None:
+def test_a_card_names_what_is_not_told_apart_from_guessing() -> None:
     about = {"model": {"context": 256}, "text": {"validation": {"bytes": 3_000, "tokens": 1_000}}}
     entry = {"stderr": 0.02, "chance": 0.5}
     results = {
@@ -64,12 +53,12 @@ def test_a_card_names_what_is_not_told_apart_from_guessing(ship: ModuleType) -> 
     assert "known" not in last
 
 
-def test_a_command_loses_the_places_of_its_machine(ship: ModuleType) -> None:
+def test_a_command_loses_the_places_of_its_machine() -> None:
     command = "headwater pretrain /home/somebody/recipes/mini.toml --tokens tokens --set steps=3"
     assert ship.plain_command(command) == "headwater pretrain mini.toml --tokens tokens --set steps=3"
 
 
-def test_a_curve_keeps_its_end(ship: ModuleType) -> None:
+def test_a_curve_keeps_its_end() -> None:
     points = [{"updates": number} for number in range(1, 50)]
     kept = ship.thinned(points)
     assert kept[-1] == points[-1]

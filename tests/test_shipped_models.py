@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
+import ship
 
 import headwater
 from headwater import shipped
 from headwater.provenance import open_folder
 
-ROOT = Path(__file__).parents[1]
 NAMES = ("gpt1-mini", "gpt2-mini")
 MOST_BYTES = 16_000_000
 
@@ -33,11 +31,6 @@ def test_a_model_is_whole_and_small_and_names_no_place(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_card_is_what_the_scores_beside_it_say(name: str) -> None:
-    spec = importlib.util.spec_from_file_location("ship", ROOT / "tools" / "ship.py")
-    assert spec is not None
-    assert spec.loader is not None
-    ship = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(ship)
     about, results = (
         json.loads((shipped.resolve(name) / f"{file}.json").read_text()) for file in ("about", "results")
     )
