@@ -124,7 +124,7 @@ def ship(
 def describe(name: str, manifest: Any, run: Path, tokens: Path, corpus: Path) -> dict[str, Any]:
     """What the card says of the run and of its text, from the folders alone."""
     from headwater.corpus.folder import read_documents
-    from headwater.model import build_model
+    from headwater.model import count_parameters
     from headwater.model.folder import load_config
     from headwater.provenance import open_folder
 
@@ -135,7 +135,7 @@ def describe(name: str, manifest: Any, run: Path, tokens: Path, corpus: Path) ->
     sources = [Path(document.source).stem for document in read_documents(corpus)]
     return {
         "name": name,
-        "parameters": sum(p.numel() for p in build_model(config, device="meta").parameters()),
+        "parameters": count_parameters(config),
         "model": config.to_dict(),
         "run": {
             "identity": manifest.identity,

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from headwater.errors import ResourceError
-from headwater.model import build_model
+from headwater.model import count_parameters
 from headwater.pretrain import PretrainConfig, build_run, resolve
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
@@ -95,7 +95,7 @@ def forecast(config: PretrainConfig, tokens: Path, out: Path) -> Forecast:
 def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> Forecast:
     assert config.micro_batch is not None
     available = available_memory(ranks.device)
-    parameters = sum(p.numel() for p in build_model(config.architecture, device="meta").parameters())
+    parameters = count_parameters(config.architecture)
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
     common: dict[str, Any] = {
         "preset": config.preset,
