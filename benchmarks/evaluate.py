@@ -30,6 +30,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from peak import peak_megabytes
+
 CASES = ("requests", "choice", "stride", "lean")
 WINDOWED = {"stride", "lean"}
 
@@ -156,24 +158,12 @@ def serve(arguments: argparse.Namespace) -> None:
     asked = json.loads((arguments.work / "asked.json").read_text())[case]
     name = f"{arguments.side}_{'stride' if case in WINDOWED else 'pairs'}"
     seconds, scores = globals()[name](arguments, asked)
-    print(json.dumps({"seconds": seconds, "peak_mb": peak_memory(), "scores": scores}))
+    print(json.dumps({"seconds": seconds, "peak_mb": peak_megabytes(), "scores": scores}))
 
 
 def clock(arguments: argparse.Namespace) -> float:
     """Seconds since some moment: the processor's where there is one thread."""
     return time.process_time() if arguments.threads == 1 else time.perf_counter()
-
-
-def peak_memory() -> float:
-    """The most memory this process held, in MB."""
-    status = Path("/proc/self/status")  # rusage counts what the parent held before the child began, too
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) / 1024
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1024 * 1024 if sys.platform == "darwin" else 1024)
 
 
 def headwater_pairs(arguments: argparse.Namespace, asked: Sequence[Sequence[str]]) -> tuple[float, list[float]]:

@@ -13,7 +13,6 @@ ratios is printed.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import statistics
 import subprocess
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from peak import forget_peak, peak_megabytes
 
 CASES = ("train-0", "train-0.5", "predict")
 SIDES = ("headwater", "transformers")
@@ -112,25 +112,7 @@ def serve(arguments: argparse.Namespace) -> None:
         start = clock()
         examples = sum(step() for _ in range(arguments.updates))
         seconds = clock() - start
-        print(json.dumps({"examples_per_second": examples / seconds, "peak_mb": peak_memory()}), flush=True)
-
-
-def forget_peak() -> None:
-    """Leave out what building the model took, where the system can."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def peak_memory() -> float:
-    """The most memory this process held, in MB."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) / 1024
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1024 * 1024 if sys.platform == "darwin" else 1024)
+        print(json.dumps({"examples_per_second": examples / seconds, "peak_mb": peak_megabytes()}), flush=True)
 
 
 def sequences(arguments: argparse.Namespace) -> list[np.ndarray]:

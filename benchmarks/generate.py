@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from peak import peak_megabytes
 
 # (side, precision, the class of precision it competes in)
 SIDES = [
@@ -202,8 +203,7 @@ def serve(arguments: argparse.Namespace) -> None:
         started = clock()
         tokens = run(line.strip())
         seconds = clock() - started
-        peak = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM"))
-        answer = {"seconds": seconds, "tokens": tokens, "peak_mb": int(peak.split()[1]) / 1024}
+        answer = {"seconds": seconds, "tokens": tokens, "peak_mb": peak_megabytes()}
         print("@" + json.dumps(answer), flush=True)
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from peak import peak_megabytes
 
 
 class Case(NamedTuple):
@@ -139,8 +139,10 @@ def work(system: str, case: Case, precision: str, updates: int, nanogpt: str) ->
         started = time.perf_counter()
         step()
         seconds.append(time.perf_counter() - started)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return {"tokens_per_second": case.batch * case.context / statistics.median(seconds), "peak": peak}
+    return {
+        "tokens_per_second": case.batch * case.context / statistics.median(seconds),
+        "peak_mb": peak_megabytes(),
+    }
 
 
 def flops_a_token(case: Case) -> int:
@@ -172,7 +174,7 @@ def compare(name: str, precision: str, arguments: argparse.Namespace) -> dict[st
         speeds = [r["tokens_per_second"] for r in found]
         result["systems"][system] = {
             "tokens_per_second": statistics.median(speeds),
-            "peak": statistics.median(r["peak"] for r in found),
+            "peak_mb": statistics.median(r["peak_mb"] for r in found),
             "headwater_ratio": statistics.median(a / b for a, b in zip(ours, speeds, strict=False)),
         }
     speed = result["systems"]["headwater"]["tokens_per_second"]
@@ -259,7 +261,9 @@ def show(result: dict[str, Any]) -> None:
     )
     print(f" ({result['matmul_rate'] / 1e9:.0f} GFLOP/s)")
     for system, found in result["systems"].items():
-        line = f"  {system:18} {found['tokens_per_second']:9,.0f} tokens/s  {found['peak'] / 1e9:5.2f} GB"
+        line = (
+            f"  {system:18} {found['tokens_per_second']:9,.0f} tokens/s  {found['peak_mb'] * 1.048576e-3:5.2f} GB"
+        )
         print(line + ("" if system == "headwater" else f"  headwater is {found['headwater_ratio']:.2f} x"))
 
 

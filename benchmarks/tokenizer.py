@@ -19,7 +19,6 @@ import hashlib
 import importlib.util
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -28,6 +27,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from peak import peak_megabytes
 
 ENCODERS = ("headwater", "gigatoken", "fastokens", "tokie", "tokenizers", "tiktoken")
 TRAINERS = ("headwater", "gigatoken", "rustbpe", "sentencepiece", "bpeasy", "tokenizers")
@@ -141,15 +142,6 @@ def work(options: argparse.Namespace) -> dict[str, Any]:
         assert len(offsets) == len(texts) + 1
         ids = hashlib.sha256(np.ascontiguousarray(array, dtype=np.uint32).tobytes()).hexdigest()
     return {"seconds": seconds, "peak": peak_megabytes(), "ids": ids}
-
-
-def peak_megabytes() -> float:
-    """Peak memory of this process; getrusage would count the parent's from before the exec on Linux."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def documents(text: str) -> list[str]:
