@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import examples
@@ -50,6 +51,12 @@ def test_excerpts_are_of_objects_that_exist() -> None:
     assert len(wanted) > 50
     for file, name in wanted:
         assert pages.source_lines(file, name)
+
+
+def test_every_extra_is_explained() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.M)) == set(project["optional-dependencies"])
 
 
 def test_every_test_that_holds_a_guarantee_exists() -> None:
