@@ -5,15 +5,13 @@ The sentence with the higher log-probability is taken. Each line of `verbs.jsonl
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headwater.errors import DataError
+from headwater.evaluate.lines import json_lines
 from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task
 from headwater.evaluate.reader import Continuation, Reader
-from headwater.storage import read_text
 
 
 class Verbs(Task):
@@ -27,15 +25,13 @@ class Verbs(Task):
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
         """One example a line."""
-        path, examples = places["pairs"], []
-        for number, line in enumerate(read_text(path).splitlines(), start=1):
-            try:
-                row = json.loads(line)
-                pair = {"right": str(row["right"]), "wrong": str(row["wrong"])}
-            except (json.JSONDecodeError, KeyError, TypeError) as error:
-                raise DataError(f"{path} line {number} has another format: {error!r}") from None
-            examples.append(Example(str(number), pair, text=pair["right"]))
-        return examples
+        rows = json_lines(
+            places["pairs"], lambda row: (str(row["right"]), str(row["wrong"])), "right and wrong a line"
+        )
+        return [
+            Example(str(number), {"right": right, "wrong": wrong}, text=right)
+            for number, (right, wrong) in enumerate(rows, start=1)
+        ]
 
     def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
         """Both sentences, each at the start of a text."""
