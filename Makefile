@@ -10,7 +10,7 @@ BIN := .venv/bin
 DATA := $(abspath $(wildcard ../shared/data))
 export HEADWATER_DATA ?= $(DATA)
 
-.PHONY: quickstart test test-all check format docs clean
+.PHONY: quickstart test test-all results check format docs clean
 
 quickstart: .venv/.ready-quickstart
 	$(BIN)/headwater quickstart $(ARGS)
