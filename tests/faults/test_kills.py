@@ -24,6 +24,7 @@ KILLS = {
     "finetune": 16,
     "predict": 14,
     "evaluate": 16,
+    "reproduce": 14,
     "convert": 14,
     "gguf": 14,
     "report": 14,
