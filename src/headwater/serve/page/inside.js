@@ -27,8 +27,10 @@ export function setUpInside(models) {
 // prompt: a text or token ids.
 export async function show(model, prompt, position = null) {
   byId("inside-model").value = model;
-  asked = { model, prompt };
-  found = await call("inspect", { ...asked, ...(position === null ? {} : { position }) });
+  const mine = (asked = { model, prompt });
+  const answer = await call("inspect", { ...asked, ...(position === null ? {} : { position }) });
+  if (mine !== asked) return; // another text was asked for meanwhile
+  found = answer;
   const decode = decoder();
   const texts = found.tokens.map(decode);
   if (Array.isArray(prompt)) byId("inside-text").value = texts.join("");

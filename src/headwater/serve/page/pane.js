@@ -61,12 +61,12 @@ export class Pane {
         reason = choice.finish_reason ?? reason;
         const written = this.entries.length - ids.length;
         const speed = (1000 * written) / (performance.now() - began);
-        this.status.textContent = `${written} tokens, ${speed.toFixed(0)}/s`;
+        this.status.textContent = `${written} ${written === 1 ? "token" : "tokens"}, ${speed.toFixed(0)}/s`;
       }
       this.status.textContent += reason === "stop" ? ", ended by itself" : "";
     } catch (error) {
-      if (error.name === "AbortError") this.status.textContent += " stopped";
-      else throw error;
+      if (error.name !== "AbortError") throw error;
+      if (this.abort === abort) this.status.textContent += " stopped"; // else another text is here by now
     } finally {
       if (this.abort === abort) this.abort = null;
       this.onState();
@@ -124,6 +124,7 @@ export class Pane {
 
   goBack() {
     this.stop();
+    this.abort = null;
     const entries = this.earlier.pop();
     this.back.hidden = this.earlier.length === 0;
     this.begin();
