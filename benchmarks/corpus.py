@@ -2,7 +2,7 @@
 
     python benchmarks/corpus.py marked --marked FOLDER...
     python benchmarks/corpus.py extract --marked FOLDER... --pages 300 --rounds 3
-    python benchmarks/corpus.py near --text FILE... --documents 5000 --rounds 3
+    python benchmarks/corpus.py near --text FILE... --documents 5000 --rounds 3 [--alone]
     python benchmarks/corpus.py growth --text FILE... --documents 10000 100000 1000000
     python benchmarks/corpus.py workers --text FILE... --documents 100000 --workers 2
     python benchmarks/corpus.py fetch --hosts 200 --pages 10 --delay 0.2 --latency 0.05
@@ -11,7 +11,7 @@ marked sets the words that extractors keep beside those that people marked (`cor
 sets it reads). extract, near and growth count processor seconds of the process and of its children, so that other
 work on the machine matters little; contenders take turns, and the median ratio over rounds is what counts. workers
 and fetch are wall-clock and want a machine of their own. near also says recall and precision against exact Jaccard
-on the first SAMPLE documents. Every figure is printed as one JSON object a line.
+on the first SAMPLE documents; with --alone it leaves datatrove out. Every figure is printed as one JSON object a line.
 
 datatrove 0.10's MinHash needs xxhash below 4.
 """
@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.05, help="seconds before a page answers")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--alone", action="store_true", help="for near: without datatrove")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:  # a contender in a process of its own: its name and the folder with what it works on
@@ -126,12 +127,13 @@ def extract(options: argparse.Namespace, folder: Path) -> None:
 
 def near(options: argparse.Namespace, folder: Path) -> None:
     """Near-duplicate removal with the same number of bands and rows on both sides."""
+    contenders = ["headwater-near"] if options.alone else ["headwater-near", "datatrove-near"]
     for count in options.documents:
         write_rows(make_texts(options.text, count), folder / "in")
         size = sum(path.stat().st_size for path in (folder / "in").iterdir())
         say(case="near", documents=count, megabytes=round(size / 1e6, 1))
-        compete("near", ["headwater-near", "datatrove-near"], folder, options.rounds)
-        quality(folder)
+        compete("near", contenders, folder, options.rounds)
+        quality(folder, contenders)
         shutil.rmtree(folder)
         folder.mkdir()
 
@@ -312,7 +314,7 @@ def compete(case: str, contenders: list[str], folder: Path, rounds: int) -> None
         say(case=case, contender=name, times_of_ours=round(ratio, 2))
 
 
-def quality(folder: Path) -> None:
+def quality(folder: Path, contenders: list[str]) -> None:
     """What each contender removed of the first SAMPLE documents, beside exact Jaccard of their pairs.
 
     Recall: of pairs at SIMILARITY or above, those of which a document went. Precision: of documents that went,
@@ -333,7 +335,7 @@ def quality(folder: Path) -> None:
     }
     like = [(a, b) for a, b in pairs if jaccard(sets[a], sets[b]) >= SIMILARITY]
     alike = {number for pair in like for number in pair}
-    for name in ("headwater-near", "datatrove-near"):
+    for name in contenders:
         every = np.load(folder / f"{name}.npy")
         gone = {int(n) for n in every if n < len(sets)}
         say(

@@ -109,7 +109,13 @@ def _without_letters(text: _Text) -> bool:
 
 
 def _no_stop_words(text: _Text) -> bool:
-    return len(STOP_WORDS.intersection(word.lower().strip(".,;:!?\"'()") for word in text.words)) < 2
+    found: set[str] = set()
+    for word in text.words:
+        if (plain := word.lower().strip(".,;:!?\"'()")) in STOP_WORDS:
+            found.add(plain)
+            if len(found) == 2:
+                return False
+    return True
 
 
 def _repeated_phrases(text: _Text) -> bool:
