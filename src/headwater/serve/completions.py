@@ -186,18 +186,21 @@ def plan_completion(served: Served, body: CompletionRequest, limits: Limits) -> 
                 request = served.lm.request(prompt.ids, **dict(options), sample=sample)
                 total += request.length(engine.runner.context, engine.vocabulary)
             except HeadwaterError as error:
-                raise refused(error, _param(str(error))) from None
+                raise refused(error, _too_much(served, body, prompt)) from None
             requests.append(request)
     if total > limits.tokens:
         raise Problem(400, f"{total:,} tokens in one request; the most is {limits.tokens:,}.", param="max_tokens")
     return Plan(body, prompts, requests, best_of, n)
 
 
-def _param(message: str) -> str:
-    for name in ("top_k", "min_tokens"):
-        if name in message:
-            return name
-    return "max_tokens" if "more" in message else "prompt"
+def _too_much(served: Served, body: CompletionRequest, prompt: Prompt) -> str:
+    """The parameter for which a request does not fit the model, in the order in which they are looked at."""
+    if (body.top_k or 0) > served.lm.engine.vocabulary:
+        return "top_k"
+    room = served.lm.config.context + 1 - len(prompt.ids)
+    if room < 1:
+        return "prompt"
+    return "max_tokens" if (body.max_tokens or 0) > room else "min_tokens"
 
 
 def _options(served: Served, body: CompletionRequest, need_scores: bool) -> dict[str, Any]:
