@@ -11,7 +11,7 @@ marked sets the words that extractors keep beside those that people marked (`cor
 sets it reads). extract, near and growth count processor seconds of the process and of its children, so that other
 work on the machine matters little; contenders take turns, and the median ratio over rounds is what counts. workers
 and fetch are wall-clock and want a machine of their own. near also says recall and precision against exact Jaccard
-on the first SAMPLE documents; with --alone it leaves datatrove out. Every figure is printed as one JSON object a line.
+on the first SAMPLE documents; with --alone it leaves datatrove out. Each figure is one JSON object a line.
 
 datatrove 0.10's MinHash needs xxhash below 4.
 """
@@ -236,23 +236,13 @@ def datatrove_extract(folder: Path) -> None:
 def headwater_near(folder: Path) -> None:
     import numpy as np
 
+    from headwater.corpus.arrays import ArrayFile
     from headwater.corpus.near_duplicates import MinHash, find_duplicates
 
     maker = MinHash(BANDS, ROWS)
-    paths: list[Path] = []
-    part: list[Any] = []
-
-    def save() -> None:
-        paths.append(folder / f"keys-{len(paths)}.npy")
-        np.save(paths[-1], np.stack(part))
-        part.clear()
-
-    for text in read_texts(folder / "in"):
-        part.append(maker.keys(text))
-        if len(part) == 50_000:
-            save()
-    if part:
-        save()
+    with ArrayFile(folder / "keys.npy", BANDS, "<u8") as keys:
+        for text in read_texts(folder / "in"):
+            keys.append(maker.keys(text).tobytes())
 
     def wanted_texts(wanted: Any) -> Any:
         numbers = iter(wanted)
@@ -262,8 +252,8 @@ def headwater_near(folder: Path) -> None:
                 yield number, text
                 following = next(numbers, None)
 
-    gone = find_duplicates(paths, wanted_texts, folder / "scratch")
-    np.save(folder / "headwater-near.npy", np.array(sorted(gone)))
+    gone, _ = find_duplicates([folder / "keys.npy"], wanted_texts, folder / "scratch")
+    np.save(folder / "headwater-near.npy", gone)
 
 
 def datatrove_near(folder: Path) -> None:

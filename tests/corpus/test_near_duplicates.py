@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.corpus import near_duplicates
+from headwater.corpus import arrays
+from headwater.corpus.arrays import ArrayFile
+from headwater.corpus.duplicates import find_copies
 from headwater.corpus.near_duplicates import MinHash, candidate_pairs, clusters, find_duplicates, jaccard
 
 
@@ -32,9 +34,10 @@ def save_keys(folder: Path, texts: list[str], parts: int) -> list[Path]:
     maker = MinHash()
     paths = []
     for number, chunk in enumerate(np.array_split(np.arange(len(texts)), parts)):
-        keys = [maker.keys(texts[i]) for i in chunk]
         paths.append(folder / f"{number}.npy")
-        np.save(paths[-1], np.stack(keys) if keys else np.empty((0, maker.bands), np.uint64))
+        with ArrayFile(paths[-1], maker.bands, "<u8") as file:
+            for i in chunk:
+                file.append(maker.keys(texts[i]).tobytes())
     return paths
 
 
@@ -42,10 +45,12 @@ def save_keys(folder: Path, texts: list[str], parts: int) -> list[Path]:
 def test_recall_and_precision_against_all_pairs(
     tmp_path: Path, partition_keys: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(near_duplicates, "PARTITION_KEYS", partition_keys)
+    monkeypatch.setattr(arrays, "PARTITION_ROWS", partition_keys)
     texts = make_texts(600)
     paths = save_keys(tmp_path, texts, 4)
-    gone = find_duplicates(paths, lambda wanted: ((n, texts[n]) for n in wanted), tmp_path / "scratch")
+    goes, stay = find_duplicates(paths, lambda wanted: ((n, texts[n]) for n in wanted), tmp_path / "scratch")
+    assert sorted(goes) == goes.tolist()
+    gone = dict(zip(goes.tolist(), stay.tolist(), strict=True))
     maker = MinHash()
     sets = [maker.shingles(text) for text in texts]
     for document, like in gone.items():
@@ -108,9 +113,26 @@ def test_similarity_is_that_of_sets_of_five_words() -> None:
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20))))
 def test_clusters_are_connected_components(pairs: list[tuple[int, int]]) -> None:
-    found = clusters(pairs)
+    found = clusters(21, *np.array(pairs, np.uint32).reshape(-1, 2).T)
     groups = [{n} for n in range(21)]
     for a, b in pairs:
         joined = next(g for g in groups if a in g) | next(g for g in groups if b in g)
         groups = [g for g in groups if not g & joined] + [joined]
-    assert found == {n: min(g) for g in groups for n in g if n != min(g)}
+    assert found.tolist() == [min(next(g for g in groups if n in g)) for n in range(21)]
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, 5), max_size=9), min_size=1, max_size=4), st.sampled_from([2, 10**6]))
+def test_copies_of_an_earlier_document_are_found_in_any_partition(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[list[int]], rows: int
+) -> None:
+    folder, paths = tmp_path_factory.mktemp("fingerprints"), []
+    for number, part in enumerate(parts):
+        paths.append(folder / f"{number}.npy")
+        with ArrayFile(paths[-1], 2, ">u8") as file:
+            for text in part:  # both halves matter
+                file.append(bytes([0 if text < 3 else 200, *[0] * 7, *[text % 3] * 8]))
+    every = [text for part in parts for text in part]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrays, "PARTITION_ROWS", rows)
+        assert find_copies(paths).tolist() == [text in every[:place] for place, text in enumerate(every)]

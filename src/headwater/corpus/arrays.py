@@ -1,12 +1,18 @@
-"""Arrays written as `.npy` so that a full disk is noticed."""
+"""Arrays as `.npy` files, larger than memory where need be; a full disk is noticed."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+PARTITION_ROWS = 500_000
+PARTITIONS = 64
+_BLOCK_ROWS = 65_536
 
 
 def save_array(path: Path, array: npt.NDArray[Any]) -> None:
@@ -19,3 +25,72 @@ def save_array(path: Path, array: npt.NDArray[Any]) -> None:
     with path.open("wb") as handle:
         np.lib.format.write_array_header_1_0(handle, np.lib.format.header_data_from_array_1_0(array))
         handle.write(array.tobytes())
+
+
+class ArrayFile:
+    """A two-dimensional `.npy` file that gets its rows one by one; a column lies together on the disk.
+
+    A context manager: the file is written, or an OSError raised, where the block ends well.
+    """
+
+    def __init__(self, path: Path, columns: int, dtype: str) -> None:
+        self._path, self._columns, self._dtype = path, columns, np.dtype(dtype)
+        self._rows = path.with_suffix(".rows")
+        self._handle = self._rows.open("wb")
+        self.count = 0
+
+    def append(self, row: bytes) -> None:
+        """Add the bytes of one row."""
+        self._handle.write(row)
+        self.count += 1
+
+    def __enter__(self) -> ArrayFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *unused: object) -> None:
+        if kind is None:
+            self._handle.close()
+            self._save()
+            return
+        with suppress(OSError):  # what is wrong is being raised already
+            self._handle.close()
+
+    def _save(self) -> None:
+        shape = (self.count, self._columns)
+        with self._path.open("wb") as handle:
+            described = {"descr": self._dtype.str, "fortran_order": True, "shape": shape}
+            np.lib.format.write_array_header_1_0(handle, described)
+            for column in range(self._columns):
+                with self._rows.open("rb") as rows:
+                    while block := rows.read(_BLOCK_ROWS * self._columns * self._dtype.itemsize):
+                        values = np.frombuffer(block, self._dtype).reshape(-1, self._columns)[:, column]
+                        handle.write(values.tobytes())
+        self._rows.unlink()
+
+
+def in_range(
+    path: Path, column: int, start: int, low: int, high: int
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
+    """Of a column of 64-bit numbers those from `low` up to but not with `high`, and the places of their rows.
+
+    Places count from `start`. The file is opened anew each time: pages of a mapped one count as memory until it is
+    closed.
+    """
+    values = np.load(path, mmap_mode="r", allow_pickle=False)[:, column]
+    chosen = np.flatnonzero((values >= np.uint64(low)) & (values <= np.uint64(high - 1)))
+    return values[chosen].astype(np.uint64), (chosen + start).astype(np.uint32)
+
+
+def ranges(count: int) -> list[tuple[int, int]]:
+    """Ranges of 64-bit numbers, evenly spread ones of which fall in parts of some PARTITION_ROWS.
+
+    At most PARTITIONS of them, since each is one more reading of the files.
+    """
+    partitions = min(PARTITIONS, -(-count // PARTITION_ROWS)) or 1
+    edges = [2**64 * part // partitions for part in range(partitions + 1)]
+    return list(pairwise(edges))
+
+
+def row_counts(paths: list[Path]) -> list[int]:
+    """The number of rows of each file."""
+    return [len(np.load(path, mmap_mode="r", allow_pickle=False)) for path in paths]

@@ -10,9 +10,15 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headwater.corpus.folder import Document
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 # All white space but a single space, which stands already; splitting into words would cost ten times the text.
 _SPACES = re.compile(r"\s{2,}|[^\S ]")
@@ -48,3 +54,27 @@ class ExactDuplicates:
                 continue
             self._seen.add(fingerprint)
             yield document
+
+
+def find_copies(fingerprints: Sequence[Path]) -> npt.NDArray[np.bool_]:
+    """Which documents, numbered through all files of fingerprints in order, an earlier one is equal to."""
+    import numpy as np
+
+    from headwater.corpus.arrays import in_range, ranges, row_counts
+
+    lengths = row_counts(list(fingerprints))
+    starts = np.cumsum([0, *lengths]).tolist()
+    copies = np.zeros(starts[-1], bool)
+    for low, high in ranges(len(copies)):
+        values: list[npt.NDArray[np.uint64]] = []
+        places: list[npt.NDArray[np.uint32]] = []
+        for path, start in zip(fingerprints, starts[:-1], strict=True):
+            first, rows = in_range(path, 0, start, low, high)
+            second = np.load(path, mmap_mode="r", allow_pickle=False)[:, 1][rows - np.uint32(start)]
+            values.append(np.stack([first, second.astype(np.uint64)], axis=1))
+            places.append(rows)
+        found, numbers = np.concatenate(values), np.concatenate(places)
+        order = np.lexsort((found[:, 1], found[:, 0]))  # stable: the first of equals comes first
+        same = (found[order[1:]] == found[order[:-1]]).all(axis=1)
+        copies[numbers[order[1:][same]]] = True
+    return copies

@@ -16,12 +16,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from headwater import errors
-from headwater.corpus.arrays import save_array
+from headwater.corpus.arrays import ArrayFile
 from headwater.corpus.duplicates import FINGERPRINT_BYTES, text_fingerprint
 from headwater.corpus.folder import Document, write_documents
 from headwater.corpus.recipes import BuildConfig, make_steps
@@ -227,32 +228,27 @@ def _error(described: dict[str, str]) -> HeadwaterError:
 
 
 def _fill_part(work: Path, config: BuildConfig, task: Task, seen: Seen) -> None:
-    import numpy as np
-
     account, funnel = Account(), Funnel()
-    fingerprints: list[bytes] = []
-    keys: list[Any] = []
     hasher = None
     if config.near_duplicates:
         from headwater.corpus.near_duplicates import MinHash
 
         hasher = MinHash()
 
-    def kept() -> Iterator[Document]:
+    def kept(fingerprints: ArrayFile, keys: ArrayFile | None) -> Iterator[Document]:
         for document in run_steps(read_task(task, config, account), make_steps(config), funnel):
             fingerprints.append(text_fingerprint(document.text))
-            if hasher is not None:
-                keys.append(hasher.keys(document.text))
-            if len(fingerprints) % 100 == 0:
+            if hasher is not None and keys is not None:
+                keys.append(hasher.keys(document.text).tobytes())
+            if fingerprints.count % 100 == 0:
                 seen(funnel)
             yield document
 
-    write_documents(kept(), work)
-    joined = np.frombuffer(b"".join(fingerprints), ">u8").reshape(-1, FINGERPRINT_BYTES // 8)
-    save_array(work / FINGERPRINTS, joined)
-    if hasher is not None:
-        stacked = np.stack(keys) if keys else np.empty((0, hasher.bands), np.uint64)
-        save_array(work / KEYS, stacked)
+    with (
+        ArrayFile(work / FINGERPRINTS, FINGERPRINT_BYTES // 8, ">u8") as fingerprints,
+        ArrayFile(work / KEYS, hasher.bands, "<u8") if hasher else nullcontext() as keys,
+    ):
+        write_documents(kept(fingerprints, keys), work)
     funnel.notes += account.notes
     found = {"funnel": funnel.to_dict(), "aside": account.aside, "details": account.details}
     files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}

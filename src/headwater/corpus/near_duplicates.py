@@ -11,28 +11,29 @@ nothing goes by chance. GPT-2 (section 2.1) speaks of de-duplication without say
 | BANDS x ROWS | 16 x 7 | FineWeb's 112 hashes; 14 x 8 there finds 92 % of pairs at 0.8, 16 x 7 finds 98 % |
 | SIMILARITY | 0.8 | ours |
 
-Per document one row of BANDS keys of 64 bits is kept on disk. Keys are compared band by band in partitions of
-PARTITION_KEYS, so that memory depends on that figure and on the number of duplicates alone.
+Per document one row of BANDS keys of 64 bits is kept on disk. Keys are compared band by band in partitions
+(`arrays.ranges`), so that memory hardly depends on the number of documents; a duplicate costs some 60 bytes of it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+
+from headwater.corpus.arrays import in_range, ranges, row_counts
 
 Keys = npt.NDArray[np.uint64]
 
 WORDS = 5
 BANDS, ROWS = 16, 7
 SIMILARITY = 0.8
-PARTITION_KEYS = 4_000_000
 _SEED = 2019
 _CHUNK = 2048  # 5-grams hashed at a time: the matrix of hashes stays in cache
 _COMPARED = 100  # documents that stay, of one cluster, with which a further one is compared
@@ -94,31 +95,30 @@ class MinHash:
 
 def candidate_pairs(
     signatures: Sequence[Path], gone: npt.NDArray[np.bool_] | None = None
-) -> Iterator[npt.NDArray[np.int64]]:
+) -> Iterator[npt.NDArray[np.uint32]]:
     """Pairs that share a band key, (pairs, 2) arrays of document numbers, the smaller first, band by band.
 
     `signatures` are .npy files of (documents, bands) keys; documents are numbered through all of them in order.
     Documents that are `gone` already, (documents,) bool, take no part. Of a group with one key each document is
     paired with the first and with the one before it.
     """
-    lengths = [len(np.load(path, mmap_mode="r", allow_pickle=False)) for path in signatures]
-    total = sum(lengths)
-    if not total:
+    lengths = row_counts(list(signatures))
+    if not sum(lengths):
         return
     starts = np.cumsum([0, *lengths]).tolist()
-    partitions = -(-total // PARTITION_KEYS)
-    edges = [int(2**64 * part / partitions) for part in range(partitions + 1)]
     bands = np.load(signatures[0], mmap_mode="r", allow_pickle=False).shape[1]
     for band in range(bands):
-        for low, high in pairwise(edges):
+        for low, high in ranges(sum(lengths)):
             chosen = [
-                _in_range(path, band, start, low, high)
+                in_range(path, band, start, max(low, 1), high)
                 for path, start in zip(signatures, starts[:-1], strict=True)
             ]
             keys = np.concatenate([keys for keys, _ in chosen])
             numbers = np.concatenate([numbers for _, numbers in chosen])
+            del chosen
             if gone is not None:
-                keys, numbers = keys[~gone[numbers]], numbers[~gone[numbers]]
+                there = ~gone[numbers]
+                keys, numbers = keys[there], numbers[there]
             pairs = _pairs_of_equal_keys(keys, numbers)
             if len(pairs):
                 yield pairs
@@ -126,12 +126,12 @@ def candidate_pairs(
 
 def find_duplicates(
     signatures: Sequence[Path],
-    read_texts: Callable[[Sequence[int]], Iterable[tuple[int, str]]],
+    read_texts: Callable[[Iterable[int]], Iterable[tuple[int, str]]],
     scratch: Path,
     similarity: float = SIMILARITY,
     gone: npt.NDArray[np.bool_] | None = None,
-) -> dict[int, int]:
-    """Number of each document that goes -> number of the earlier one that stays and is like it.
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The documents that go, ascending, and for each the earlier one that stays and is like it.
 
     `read_texts` gives (number, text) of the documents asked for, in ascending order; `scratch` is a file to use;
     documents that are `gone` already, (documents,) bool, take no part.
@@ -141,34 +141,38 @@ def find_duplicates(
     for pairs in candidate_pairs(signatures, gone):
         coded = pairs[:, 0].astype(np.uint64) << np.uint64(32) | pairs[:, 1].astype(np.uint64)
         found = np.union1d(found, coded)
+    none = np.empty(0, np.int64)
     if not len(found):
-        return {}
-    firsts, seconds = found >> np.uint64(32), found & np.uint64(0xFFFFFFFF)
-    wanted = np.union1d(firsts, seconds)
+        return none, none
+    wanted = np.union1d(found >> np.uint64(32), found & np.uint64(0xFFFFFFFF))
     sets = _ShingleFile(scratch, len(wanted))
     maker = MinHash()
-    for _, text in read_texts(wanted.tolist()):
+    for _, text in read_texts(map(int, wanted)):
         sets.append(maker.shingles(text))
     sets.finish()
-    similar = (
-        (a, b)
-        for a, b in zip(np.searchsorted(wanted, firsts), np.searchsorted(wanted, seconds), strict=True)
-        if jaccard(sets[a], sets[b]) >= similarity
-    )
-    groups: dict[int, list[int]] = {}
-    for place, first in clusters((int(a), int(b)) for a, b in similar).items():
-        groups.setdefault(first, [first]).append(place)
-    duplicates: dict[int, int] = {}
-    for group in groups.values():
+    similar = np.zeros(len(found), bool)
+    firsts = np.searchsorted(wanted, found >> np.uint64(32)).astype(np.uint32)
+    seconds = np.searchsorted(wanted, found & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    del found
+    for pair in range(len(similar)):
+        similar[pair] = jaccard(sets[firsts[pair]], sets[seconds[pair]]) >= similarity
+    roots = clusters(len(wanted), firsts[similar], seconds[similar])
+    del firsts, seconds, similar
+    goes, likes = array("q"), array("q")
+    for group in _groups(roots):
         stays: list[int] = []
         for place in group:
             like = next((s for s in stays[:_COMPARED] if jaccard(sets[s], sets[place]) >= similarity), None)
             if like is None:
                 stays.append(place)
             else:
-                duplicates[int(wanted[place])] = int(wanted[like])
+                goes.append(int(wanted[place]))
+                likes.append(int(wanted[like]))
     sets.remove()
-    return duplicates
+    if not goes:
+        return none, none
+    order = np.argsort(np.frombuffer(goes, np.int64))
+    return np.frombuffer(goes, np.int64)[order], np.frombuffer(likes, np.int64)[order]
 
 
 def jaccard(one: Keys, other: Keys) -> float:
@@ -178,20 +182,30 @@ def jaccard(one: Keys, other: Keys) -> float:
     return common / union if union else 0.0
 
 
-def clusters(pairs: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Each document that is connected to a smaller one -> the smallest it is connected to."""
-    parent: dict[int, int] = {}
+def clusters(count: int, firsts: npt.NDArray[Any], seconds: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """For each of `count` documents the smallest that it is connected to by pairs, itself where by none."""
+    parent = array("q", range(count))
 
     def root(number: int) -> int:
-        while (above := parent.get(number, number)) != number:
-            parent[number] = parent.get(above, above)
+        while (above := parent[number]) != number:
+            parent[number] = parent[above]
             number = above
         return number
 
-    for first, second in pairs:
+    for first, second in zip(firsts, seconds, strict=True):
         a, b = sorted((root(first), root(second)))
         parent[b] = a
-    return {number: root(number) for number in sorted(parent) if root(number) != number}
+    for number in range(count):
+        parent[number] = root(number)
+    return np.frombuffer(parent, np.int64) if count else np.empty(0, np.int64)
+
+
+def _groups(roots: npt.NDArray[np.int64]) -> Iterator[list[int]]:
+    """The documents with one root, ascending, where they are more than one."""
+    order = np.argsort(roots, kind="stable").astype(np.uint32)
+    begins = np.flatnonzero(np.concatenate([[True], roots[order[1:]] != roots[order[:-1]], [True]]))
+    for place in np.flatnonzero(np.diff(begins) > 1):
+        yield order[begins[place] : begins[place + 1]].tolist()
 
 
 class _ShingleFile:
@@ -222,19 +236,12 @@ class _ShingleFile:
         return np.frombuffer(self._handle.read(int(end - begin) * 8), np.uint64)
 
 
-def _in_range(path: Path, band: int, start: int, low: int, high: int) -> tuple[Keys, npt.NDArray[np.int64]]:
-    # Opened anew each time: pages of a mapped file count as memory until it is closed.
-    keys = np.array(np.load(path, mmap_mode="r", allow_pickle=False)[:, band])
-    chosen = (keys >= np.uint64(max(low, 1))) & (keys <= np.uint64(high - 1))
-    return keys[chosen], np.flatnonzero(chosen) + start
-
-
-def _pairs_of_equal_keys(keys: Keys, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _pairs_of_equal_keys(keys: Keys, numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     order = np.argsort(keys, kind="stable")  # numbers ascend within a key
     keys, numbers = keys[order], numbers[order]
     same = np.flatnonzero(keys[1:] == keys[:-1]) + 1
     if not len(same):
-        return np.empty((0, 2), np.int64)
+        return np.empty((0, 2), np.uint32)
     begins = np.concatenate([[True], keys[1:] != keys[:-1]])
     first = np.maximum.accumulate(np.where(begins, np.arange(len(keys)), 0))
     chain = np.stack([numbers[same - 1], numbers[same]], axis=1)

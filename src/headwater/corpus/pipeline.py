@@ -14,13 +14,13 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from headwater.corpus import python_docs
 from headwater.corpus.destination import Destination
+from headwater.corpus.duplicates import find_copies
 from headwater.corpus.engine import ACCOUNT, FINGERPRINTS, KEYS, Plan, run_tasks
 from headwater.corpus.folder import Document, read_shard, write_documents
 from headwater.corpus.recipes import BuildConfig, make_steps
@@ -238,37 +238,33 @@ class _Duplicates:
         import numpy as np
 
         parts = [plan.part(number) for number in range(len(plan.tasks))]
-        fingerprints = np.concatenate([np.load(part / FINGERPRINTS, allow_pickle=False) for part in parts])
-        count = len(fingerprints)
-        order = np.lexsort((fingerprints[:, 1], fingerprints[:, 0]))  # stable: the first of equals comes first
-        same = (fingerprints[order[1:]] == fingerprints[order[:-1]]).all(axis=1)
-        self._exact = np.zeros(count, bool)
-        self._exact[order[1:][same]] = True
-        self._near: dict[int, int] = {}
+        self._exact = find_copies([part / FINGERPRINTS for part in parts])
+        self._near = np.zeros(len(self._exact), bool)
+        stays = np.empty(0, np.int64)
         if plan.config.near_duplicates:
             from headwater.corpus.near_duplicates import find_duplicates
 
-            self._near = find_duplicates(
+            goes, stays = find_duplicates(
                 [part / KEYS for part in parts],
                 lambda wanted: _texts(plan, wanted),
                 work / ".shingles",
                 plan.config.similarity,
                 self._exact,
             )
+            self._near[goes] = True
         self.counts = {"exact": int(self._exact.sum())}
         self.clusters: dict[str, int] = {}
         self.examples: dict[str, list[dict[str, str]]] = {"exact": []}
         if plan.config.near_duplicates:
-            self.counts["near"] = len(self._near)
+            self.counts["near"] = len(stays)
             self.examples["near"] = []
-            stays = Counter(self._near.values())
-            largest = 1 + max(stays.values(), default=0)
-            self.clusters = {"near": len(stays), "largest": largest if stays else 0}
+            sizes = np.unique(stays, return_counts=True)[1]
+            self.clusters = {"near": len(sizes), "largest": int(sizes.max()) + 1 if len(sizes) else 0}
 
     def without(self, documents: Iterator[Document]) -> Iterator[Document]:
         """Stream the documents that stay."""
         for number, document in enumerate(documents):
-            kind = "exact" if self._exact[number] else "near" if number in self._near else ""
+            kind = "exact" if self._exact[number] else "near" if self._near[number] else ""
             if not kind:
                 yield document
             elif len(self.examples[kind]) < 10:
@@ -276,7 +272,7 @@ class _Duplicates:
                 self.examples[kind].append({"source": document.source, "url": document.url, "text": text})
 
 
-def _texts(plan: Plan, wanted: Sequence[int]) -> Iterator[tuple[int, str]]:
+def _texts(plan: Plan, wanted: Iterable[int]) -> Iterator[tuple[int, str]]:
     numbers = iter(wanted)
     following = next(numbers, None)
     for number, document in enumerate(_documents(plan)):
