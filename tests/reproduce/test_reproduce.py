@@ -35,7 +35,7 @@ def test_an_experiment_leaves_numbers_figures_and_a_page(done: Path) -> None:
     results = json.loads((folder / "results.json").read_text())
     assert all(row["seeds"] == 3 and row["low"] <= row["value"] <= row["high"] for row in results["rows"])
     assert {finding["verdict"] for finding in results["findings"]} <= {HOLDS, FAILS, OPEN}
-    for name in ("held-out-loss.png", "held-out-loss.svg", "README.md", "made.json"):
+    for name in ("validation-loss.png", "validation-loss.svg", "README.md", "made.json"):
         assert (folder / name).stat().st_size > 0
     page = (folder / "README.md").read_text()
     assert "18.4" in page

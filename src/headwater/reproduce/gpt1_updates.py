@@ -7,6 +7,7 @@ not print the constants; those used here are in `Measured`. The models are the s
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from headwater.config import Config
 from headwater.errors import DataError, HeadwaterError
 from headwater.evaluate.places import Listing
 from headwater.evaluate.tasks import TASKS
-from headwater.reproduce.experiment import Experiment, Findings, Row, judge
-from headwater.reproduce.figures import COLOURS, bands
+from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
+from headwater.reproduce.figures import COLOURS, Curve, bands
 from headwater.reproduce.gpt1_perplexity import MODELS
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
@@ -46,6 +47,7 @@ HEURISTICS = {
     "race-middle.mean": Measured("question answering", "accuracy", 0.25, 0.602),
     "story-cloze.mean": Measured("story endings", "accuracy", 0.5, 1.0),
 }
+_Raw = dict[tuple[str, str], list[dict[int, float]]]
 _PAPER = ("sst-2.very", "cola.mean-log-probability", "dprd.substitution", "race-middle.mean")
 
 
@@ -77,23 +79,7 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
 def run(laboratory: Laboratory) -> Findings:
     """Score every snapshot of both models with each heuristic."""
     settings = laboratory.scale.settings("gpt1_updates", Settings)
-    seeds = laboratory.scale.seeds
-    raw: dict[tuple[str, str], list[dict[int, float]]] = {}
-    counts: dict[str, int] = {}
-    left_out: dict[str, str] = {}
-    for model in MODELS:
-        for seed in seeds:
-            for task, limit in settings.tasks.items():
-                found: dict[int, float] = {}
-                for step, folder in laboratory.snapshots(model, seed).items():
-                    name = _name(model, seed, step, task)
-                    results, _ = laboratory.evaluate(name, folder, [task], limit=limit)
-                    measured = value_of(results, task, HEURISTICS[task].metric)
-                    if measured is not None:
-                        found[step], counts[task] = measured
-                    left_out |= skipped_because(laboratory, results)
-                if found:
-                    raw.setdefault((model, task), []).append(found)
+    raw, counts, left_out = _measured(laboratory, settings)
     tasks = [task for task in settings.tasks if (next(iter(MODELS)), task) in raw]
     if not tasks:
         raise DataError("; ".join(f"{task} cannot be asked: {reason}" for task, reason in left_out.items()))
@@ -110,17 +96,59 @@ def run(laboratory: Laboratory) -> Findings:
         for model in MODELS
         for step in raw[model, task][0]
     ]
-    steps = list(raw[next(iter(MODELS)), tasks[0]][0])
+    curves: dict[str, list[Curve]] = {
+        f"{HEURISTICS[task].title}, {title}": [
+            [(step, _rescaled(task, value)) for step, value in one.items()] for one in raw[model, task]
+        ]
+        for task in tasks
+        for model, title in MODELS.items()
+    }
+    scales = "; ".join(f"{HEURISTICS[t].title} {HEURISTICS[t].chance:g} to {HEURISTICS[t].best:g}" for t in tasks)
+    notes = [f"Rescaled from a random guess to the best single model of the time: {scales}."]
+    notes += [f"{task} is left out: {reason}" for task, reason in left_out.items()]
+    return Findings(
+        rows=rows,
+        findings=_findings(raw, tasks),
+        setup=describe(laboratory, list(MODELS)),
+        notes=notes,
+        figures={"figure-2-right": lambda figure: _draw(figure, curves)},
+    )
+
+
+def _measured(laboratory: Laboratory, settings: Settings) -> tuple[_Raw, dict[str, int], dict[str, str]]:
+    """(model, task) -> the value by update, one table a seed; task -> examples; task -> why it is left out."""
+    raw: _Raw = {}
+    counts: dict[str, int] = {}
+    left_out: dict[str, str] = {}
+    for model in MODELS:
+        for seed in laboratory.scale.seeds:
+            for task, limit in settings.tasks.items():
+                found: dict[int, float] = {}
+                for step, folder in laboratory.snapshots(model, seed).items():
+                    name = _name(model, seed, step, task)
+                    results, _ = laboratory.evaluate(name, folder, [task], limit=limit)
+                    measured = value_of(results, task, HEURISTICS[task].metric)
+                    if measured is not None:
+                        found[step], counts[task] = measured
+                    left_out |= skipped_because(laboratory, results)
+                if found:
+                    raw.setdefault((model, task), []).append(found)
+    return raw, counts, left_out
+
+
+def _findings(raw: _Raw, tasks: Sequence[str]) -> list[Finding]:
+    steps = list(raw["gpt1", tasks[0]][0])
+    first, last = steps[0], steps[-1]
 
     def mean(model: str, step: int) -> list[float]:
+        seeds = range(len(raw[model, tasks[0]]))
         return [
             math.fsum(_rescaled(task, raw[model, task][seed][step]) for task in tasks) / len(tasks)
-            for seed in range(len(seeds))
+            for seed in seeds
         ]
 
-    first, last = steps[0], steps[-1]
     transformer = mean("gpt1", last)
-    findings = [
+    return [
         judge(
             "Zero-shot performance rises over pre-training.",
             "all four heuristics rise steadily (figure 2, right)",
@@ -146,23 +174,6 @@ def run(laboratory: Laboratory) -> Findings:
             },
         ),
     ]
-    curves: dict[str, list[list[tuple[float, float]]]] = {}
-    for task in tasks:
-        for model, title in MODELS.items():
-            values: list[list[tuple[float, float]]] = [
-                [(s, _rescaled(task, one[s])) for s in steps] for one in raw[model, task]
-            ]
-            curves[f"{HEURISTICS[task].title}, {title}"] = values
-    scales = "; ".join(f"{HEURISTICS[t].title} {HEURISTICS[t].chance:g} to {HEURISTICS[t].best:g}" for t in tasks)
-    notes = [f"Rescaled from a random guess to the best single model of the time: {scales}."]
-    notes += [f"{task} is left out: {reason}" for task, reason in left_out.items()]
-    return Findings(
-        rows=rows,
-        findings=findings,
-        setup=describe(laboratory, list(MODELS)),
-        notes=notes,
-        figures={"figure-2-right": lambda figure: _draw(figure, curves)},
-    )
 
 
 def _lacks(scale: Scale, data: Path) -> list[str]:
@@ -188,7 +199,7 @@ def _name(model: str, seed: int, step: int, task: str) -> str:
     return f"{model}, seed {seed}, {step} updates, {task}"
 
 
-def _draw(figure: object, curves: dict[str, list[list[tuple[float, float]]]]) -> None:
+def _draw(figure: object, curves: dict[str, list[Curve]]) -> None:
     titles = list(dict.fromkeys(name.rpartition(", ")[0] for name in curves))
     colours = {name: COLOURS[titles.index(name.rpartition(", ")[0]) % len(COLOURS)] for name in curves}
     bands(

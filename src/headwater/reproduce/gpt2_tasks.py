@@ -146,111 +146,126 @@ def _surest(folder: Path) -> str:
 
 
 def _findings(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
-    largest, smallest = ladder[-1], ladder[0]
-    found = []
-    if ("wsc273.partial", "accuracy") in scores:
-        winograd = scores["wsc273.partial", "accuracy"]
-        found += [
-            judge(
-                "The largest model resolves more Winograd schemas than chance.",
-                "70.7 %",
-                [value - _CHANCE for value in winograd[largest]],
-                here=over_seeds(winograd[largest]).text(1, 100) + " %",
-                sentences={
-                    HOLDS: "Above a coin's half, far below the paper.",
-                    FAILS: "Below chance: likelihood prefers the wrong candidate more often than not.",
-                    OPEN: "Not told apart from a coin: what the schemas ask for is not learned at this size.",
-                },
-            ),
-            judge_steps(
-                "Winograd accuracy rises with size, at every step of the ladder.",
-                "figure 3: 58 % to 70.7 %",
-                [winograd[rung] for rung in ladder],
-                here=" → ".join(percent(winograd[rung]) for rung in ladder),
-                scale=100,
-                digits=1,
-                unit=" points",
-                sentences={
-                    HOLDS: "Every rung is better.",
-                    FAILS: "At least one step goes down: at chance, sizes differ by luck alone.",
-                    OPEN: "Steps are within the spread of seeds, all of them at chance.",
-                },
-            ),
-        ]
-    if ("cnndm.tldr", "rouge average") in scores:
-        hinted, plain, random = (
-            scores[f"cnndm.{reading}", "rouge average"][largest] for reading in ("tldr", "no-hint", "random-3")
+    """The claims on those tasks that were asked."""
+    claims = {
+        ("wsc273.partial", "accuracy"): _winograd,
+        ("cnndm.tldr", "rouge average"): _summaries,
+        ("wmt14.fr-en", "bleu"): _translation,
+        (QUESTIONS, "exact match"): _questions,
+    }
+    return [finding for column, judged in claims.items() if column in scores for finding in judged(scores, ladder)]
+
+
+def _winograd(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
+    winograd = scores["wsc273.partial", "accuracy"]
+    largest = winograd[ladder[-1]]
+    return [
+        judge(
+            "The largest model resolves more Winograd schemas than chance.",
+            "70.7 %",
+            [value - _CHANCE for value in largest],
+            here=over_seeds(largest).text(1, 100) + " %",
+            sentences={
+                HOLDS: "Above a coin's half.",
+                FAILS: "Below chance: likelihood prefers the wrong candidate more often than not.",
+                OPEN: "Not told apart from a coin: what the schemas ask for is not learned at this size.",
+            },
+        ),
+        judge_steps(
+            "Winograd accuracy rises with size, at every step of the ladder.",
+            "figure 3: 58 % to 70.7 %",
+            [winograd[rung] for rung in ladder],
+            here=" → ".join(percent(winograd[rung]) for rung in ladder),
+            scale=100,
+            digits=1,
+            unit=" points",
+            sentences={
+                HOLDS: "Every rung is better.",
+                FAILS: "At least one step goes down.",
+                OPEN: "At least one step is within the spread over seeds.",
+            },
+        ),
+    ]
+
+
+def _summaries(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
+    hinted, plain, random = (
+        scores[f"cnndm.{reading}", "rouge average"][ladder[-1]] for reading in ("tldr", "no-hint", "random-3")
+    )
+    return [
+        judge(
+            "TL;DR: makes summaries better than the same text without it.",
+            "21.40 and 15.03 ROUGE (average)",
+            differences(hinted, plain),
+            scale=100,
+            digits=2,
+            unit=" points",
+            sentences={
+                HOLDS: "The hint helps.",
+                FAILS: "The hint hurts: what the training text does not hold means nothing to this model.",
+                OPEN: "The hint makes no difference that shows.",
+            },
+        ),
+        judge(
+            "Summaries behind TL;DR: are better than three random sentences of the article.",
+            "21.40 and 20.98 ROUGE (average): barely",
+            differences(hinted, random),
+            scale=100,
+            digits=2,
+            unit=" points",
+            sentences={
+                HOLDS: "Above random sentences, as in the paper.",
+                FAILS: "Below random sentences: at this size the model does not take up the article's words.",
+                OPEN: "Not told apart from random sentences.",
+            },
+        ),
+    ]
+
+
+def _translation(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
+    to_english, to_french = (scores[f"wmt14.{way}", "bleu"][ladder[-1]] for way in ("fr-en", "en-fr"))
+    return [
+        judge(
+            "Translation into English is better than into French.",
+            "11.5 and 5 BLEU",
+            differences(to_english, to_french),
+            here=" and ".join(over_seeds(way).text(2) for way in (to_english, to_french)) + " BLEU",
+            sentences={
+                HOLDS: "The order is the paper's; near 0, BLEU counts the words and names that languages share.",
+                FAILS: "The order is reversed; near 0, BLEU counts the words and names that languages share.",
+                OPEN: "The two are not told apart: the training text is English alone.",
+            },
         )
-        found += [
-            judge(
-                "TL;DR: makes summaries better than the same text without it.",
-                "21.40 and 15.03 ROUGE (average)",
-                differences(hinted, plain),
-                scale=100,
-                digits=2,
-                unit=" points",
-                sentences={
-                    HOLDS: "The hint helps, though no novel holds it.",
-                    FAILS: "The hint hurts: novels do not hold it, so it means nothing to this model.",
-                    OPEN: "The hint makes no difference that shows: novels do not hold it.",
-                },
-            ),
-            judge(
-                "Summaries behind TL;DR: are better than three random sentences of the article.",
-                "21.40 and 20.98 ROUGE (average): barely",
-                differences(hinted, random),
-                scale=100,
-                digits=2,
-                unit=" points",
-                sentences={
-                    HOLDS: "Above random sentences, as in the paper.",
-                    FAILS: "Below random sentences: at this size the model does not take up the article's words.",
-                    OPEN: "Not told apart from random sentences.",
-                },
-            ),
-        ]
-    if ("wmt14.fr-en", "bleu") in scores:
-        to_english, to_french = (scores[f"wmt14.{way}", "bleu"][largest] for way in ("fr-en", "en-fr"))
-        found.append(
-            judge(
-                "Translation into English is better than into French.",
-                "11.5 and 5 BLEU",
-                differences(to_english, to_french),
-                here=" and ".join(over_seeds(way).text(2) for way in (to_english, to_french)) + " BLEU",
-                sentences={
-                    HOLDS: "The order is the paper's, but both are no translations: words that languages share.",
-                    FAILS: "The order is reversed, and both are no translations: copied names and numbers count.",
-                    OPEN: "Both are no translations: the text is English alone, and the order says nothing.",
-                },
-            )
-        )
-    if (QUESTIONS, "exact match") in scores:
-        all_, surest = scores[QUESTIONS, "exact match"], scores[QUESTIONS, _SUREST]
-        found += [
-            judge(
-                "The largest model answers more questions than the smallest.",
-                "4.1 %, 5.3 times the smallest",
-                differences(all_[largest], all_[smallest]),
-                here=f"{percent(all_[smallest])} → {percent(all_[largest])}",
-                sentences={
-                    HOLDS: "Facts come with size, here in traces.",
-                    FAILS: "It answers fewer.",
-                    OPEN: "Next to no question is answered by either: novels do not hold these facts.",
-                },
-            ),
-            judge(
-                "The answers that the model is surest of are right more often.",
-                "63.1 % of the surest 1 %, 4.1 % of all",
-                differences(surest[largest], all_[largest]),
-                here=f"{percent(surest[largest])} of the surest, {percent(all_[largest])} of all",
-                sentences={
-                    HOLDS: "Its confidence means something.",
-                    FAILS: "The surest are more often wrong: the likeliest string is an empty or a common one.",
-                    OPEN: "With next to no right answer there is nothing that confidence could tell apart.",
-                },
-            ),
-        ]
-    return found
+    ]
+
+
+def _questions(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
+    all_, surest = scores[QUESTIONS, "exact match"], scores[QUESTIONS, _SUREST][ladder[-1]]
+    smallest, largest = all_[ladder[0]], all_[ladder[-1]]
+    return [
+        judge(
+            "The largest model answers more questions than the smallest.",
+            "4.1 %, 5.3 times the smallest",
+            differences(largest, smallest),
+            here=f"{percent(smallest)} → {percent(largest)}",
+            sentences={
+                HOLDS: "Facts come with size.",
+                FAILS: "It answers fewer.",
+                OPEN: "The two are not told apart: the training text holds few of these facts.",
+            },
+        ),
+        judge(
+            "The answers that the model is surest of are right more often.",
+            "63.1 % of the surest 1 %, 4.1 % of all",
+            differences(surest, largest),
+            here=f"{percent(surest)} of the surest, {percent(largest)} of all",
+            sentences={
+                HOLDS: "Its confidence means something.",
+                FAILS: "The surest are more often wrong: the likeliest string is an empty or a common one.",
+                OPEN: "The surest are not told apart from the rest.",
+            },
+        ),
+    ]
 
 
 def _draw(figure: Any, scores: _Scores, sizes: Mapping[str, int]) -> None:
