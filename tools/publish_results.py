@@ -14,6 +14,9 @@ PUBLISHED = {".json", ".md", ".png", ".svg"}
 
 def main() -> int:
     """Replace the experiments in the second folder by those in the first; others that lie there stay."""
+    if len(sys.argv) != 3:
+        print(__doc__)
+        return 2
     source, target = map(Path, sys.argv[1:])
     found = sorted(path.parent for path in source.glob("*/results.json"))
     if not found:
