@@ -11,9 +11,10 @@ import pytest
 from headwater.finetune.examples import Raw
 from headwater.provenance import open_folder
 from headwater.reproduce import reproduce
-from headwater.reproduce.gpt1_ablations import AVERAGES, PUBLISHED
-from headwater.reproduce.labelled import evenly
+from headwater.reproduce.gpt1_ablations import AVERAGES, PUBLISHED, judge_table
+from headwater.reproduce.labelled import FULL, LSTM, NO_AUXILIARY, NO_PRETRAINING, Score, evenly
 from headwater.reproduce.scale import Scale
+from headwater.reproduce.statistics import HOLDS
 
 NAMES = ("gpt1_tables", "gpt1_ablations", "gpt1_layers", "gpt1_updates")
 
@@ -61,6 +62,21 @@ def test_the_papers_averages_follow_from_its_columns() -> None:
         mean = sum(columns.values()) / len(columns)
         # The LSTM's is 69.16 and printed as 69.1.
         assert mean == pytest.approx(AVERAGES[variant], abs=0.07), variant
+
+
+@pytest.mark.parametrize(("name", "rows", "claims"), [("snli", 20_000, 3), ("rte", 400, 4), ("mnli", 20_000, 4)])
+def test_claims_are_made_on_the_sets_that_are_there(name: str, rows: int, claims: int) -> None:
+    values = ((FULL, 0.7), (NO_PRETRAINING, 0.5), (NO_AUXILIARY, 0.6), (LSTM, 0.4))
+    table = {
+        variant.name: {
+            name: [[Score(name, "accuracy", value + seed / 100, None, 9, rows, 0.3, ())] for seed in range(3)]
+        }
+        for variant, value in values
+    }
+    found = judge_table(table, [name])
+    assert len(found) == claims
+    assert found[0].verdict == HOLDS
+    assert any("every set" in finding.claim for finding in found) == (rows < 10_000)
 
 
 def test_rows_are_taken_evenly() -> None:

@@ -102,7 +102,6 @@ def run(laboratory: Laboratory) -> Findings:
     for name in chosen:  # set by set, so that an interrupted run has whole columns
         for variant in VARIANTS:
             table[variant.name][name] = [fine_tune(laboratory, name, variant, seed) for seed in seeds]
-    columns = [name for name in COLUMNS if name in chosen]
     rows = [
         mean_row(
             f"{name}: {variant.title}",
@@ -112,12 +111,13 @@ def run(laboratory: Laboratory) -> Findings:
         for name in chosen
         for variant in VARIANTS
     ]
+    names = averaged(chosen)
     rows += [
         Row(
-            f"average of {', '.join(columns)}: {variant.title}",
+            f"average of {', '.join(names)}: {variant.title}",
             "mean of the sets' metrics",
-            averages(table, variant.name, columns),
-            _share(AVERAGES[variant.name]) if len(columns) == len(COLUMNS) else None,
+            averages(table, variant.name, names),
+            _share(AVERAGES[variant.name]) if names == list(COLUMNS) else None,
         )
         for variant in VARIANTS
     ]
@@ -128,7 +128,7 @@ def run(laboratory: Laboratory) -> Findings:
     ]
     return Findings(
         rows=rows,
-        findings=_judge(table, columns, chosen),
+        findings=judge_table(table, chosen),
         setup=describe(laboratory, ["gpt1", "lstm"], fine_tuned=True),
         notes=notes + left_out_note(left_out),
         figures={"table-5": lambda figure: _draw(figure, table, chosen)},
@@ -137,6 +137,11 @@ def run(laboratory: Laboratory) -> Findings:
 
 def _wanted(scale: Scale) -> Sequence[str]:
     return scale.settings("gpt1_ablations", Settings).sets or tuple(scale.labelled.sets)
+
+
+def averaged(chosen: Sequence[str]) -> list[str]:
+    """The sets that averages are over: the table's columns, or where none of them is there, all that are."""
+    return [name for name in COLUMNS if name in chosen] or list(chosen)
 
 
 def averages(table: Table, variant: str, names: Sequence[str]) -> list[float]:
@@ -151,15 +156,9 @@ def gains(table: Table, first: str, second: str, names: Sequence[str]) -> list[f
     return [a - b for a, b in pairs]
 
 
-def _judge(table: Table, columns: Sequence[str], chosen: Sequence[str]) -> list[Finding]:
-    names = columns or chosen
-    small = [name for name in chosen if table[FULL.name][name][0][0].trained_on < SMALL_SET]
-    each = {name: gains(table, FULL.name, NO_PRETRAINING.name, [name]) for name in small}
-    verdicts = {name: decide(values)[0] for name, values in each.items()}
-    held = [name for name, verdict in verdicts.items() if verdict == HOLDS]
-    failed = [name for name, verdict in verdicts.items() if verdict == FAILS]
-    smallest = [min(each[name][seed] for name in small) for seed in range(len(next(iter(each.values()))))]
-    all_sets: Verdict = HOLDS if len(held) == len(small) else FAILS if failed else OPEN
+def judge_table(table: Table, chosen: Sequence[str]) -> list[Finding]:
+    """The findings on the sets that there are; a claim on sets of which none is there is not made."""
+    names = averaged(chosen)
     found = [
         _average(
             table,
@@ -175,16 +174,7 @@ def _judge(table: Table, columns: Sequence[str], chosen: Sequence[str]) -> list[
                 "spread over seeds.",
             },
         ),
-        Finding(
-            claim="Fine-tuning from pre-trained weights beats training from scratch on every set with fewer than "
-            "10,000 examples.",
-            paper="on all eight sets of table 5",
-            here=f"on {len(held)} of {len(small)} sets outside the interval"
-            + (f" ({', '.join(held)})" if held else ""),
-            verdict=all_sets,
-            sentence=_sets_sentence(held, failed, small),
-            difference=over_seeds(smallest),
-        ),
+        *_small_sets(table, [name for name in chosen if table[FULL.name][name][0][0].trained_on < SMALL_SET]),
         _average(
             table,
             names,
@@ -201,6 +191,8 @@ def _judge(table: Table, columns: Sequence[str], chosen: Sequence[str]) -> list[
     ]
     large = [name for name in LARGE if name in chosen]
     if large:
+        most = max(table[FULL.name][name][0][0].trained_on for name in large)
+        trained = f"; here they have at most {most:,} rows to train on."
         found.append(
             _average(
                 table,
@@ -210,10 +202,9 @@ def _judge(table: Table, columns: Sequence[str], chosen: Sequence[str]) -> list[
                 "The auxiliary objective helps on the larger sets: QQP and natural language inference.",
                 "QQP 0.5, MNLI 0.7, QNLI 1.2 points",
                 {
-                    HOLDS: "It helps on these sets, by {here} points, though none of them is large here.",
-                    FAILS: "On these sets it does harm here ({here} points); none of them is large at this scale.",
-                    OPEN: "On these sets it makes no difference that the seeds agree on ({here} points); none of "
-                    "them is large at this scale.",
+                    HOLDS: "It helps on these sets, by {here} points" + trained,
+                    FAILS: "On these sets it does harm here ({here} points)" + trained,
+                    OPEN: "On these sets it makes no difference that the seeds agree on ({here} points)" + trained,
                 },
             )
         )
@@ -235,6 +226,30 @@ def _judge(table: Table, columns: Sequence[str], chosen: Sequence[str]) -> list[
         )
     )
     return found
+
+
+def _small_sets(table: Table, small: Sequence[str]) -> list[Finding]:
+    """Whether pre-training pays on each set with few examples; nothing where there is none."""
+    if not small:
+        return []
+    each = {name: gains(table, FULL.name, NO_PRETRAINING.name, [name]) for name in small}
+    verdicts = {name: decide(values)[0] for name, values in each.items()}
+    held = [name for name, verdict in verdicts.items() if verdict == HOLDS]
+    failed = [name for name, verdict in verdicts.items() if verdict == FAILS]
+    smallest = [min(seeds) for seeds in zip(*each.values(), strict=True)]
+    verdict: Verdict = HOLDS if len(held) == len(small) else FAILS if failed else OPEN
+    return [
+        Finding(
+            claim=f"Fine-tuning from pre-trained weights beats training from scratch on every set with fewer than "
+            f"{SMALL_SET:,} examples.",
+            paper="on all eight sets of table 5",
+            here=f"on {len(held)} of {len(small)} sets outside the interval"
+            + (f" ({', '.join(held)})" if held else ""),
+            verdict=verdict,
+            sentence=_sets_sentence(held, failed, small),
+            difference=over_seeds(smallest),
+        )
+    ]
 
 
 def _average(
