@@ -237,22 +237,19 @@ def headwater_near(folder: Path) -> None:
     import numpy as np
 
     from headwater.corpus.arrays import ArrayFile
-    from headwater.corpus.near_duplicates import MinHash, find_duplicates
+    from headwater.corpus.near_duplicates import MinHash, ShingleFiles, find_duplicates, write_shingles
 
     maker = MinHash(BANDS, ROWS)
     with ArrayFile(folder / "keys.npy", BANDS, "<u8") as keys:
         for text in read_texts(folder / "in"):
             keys.append(maker.keys(text).tobytes())
 
-    def wanted_texts(wanted: Any) -> Any:
-        numbers = iter(wanted)
-        following = next(numbers, None)
-        for number, text in enumerate(read_texts(folder / "in")):
-            if number == following:
-                yield number, text
-                following = next(numbers, None)
+    def shingles(wanted: Any) -> ShingleFiles:
+        texts = enumerate(read_texts(folder / "in"))
+        write_shingles((next(t for n, t in texts if n == number) for number in wanted), folder / "scratch")
+        return ShingleFiles([folder / "scratch"])
 
-    gone, _ = find_duplicates([folder / "keys.npy"], wanted_texts, folder / "scratch")
+    gone, _ = find_duplicates([folder / "keys.npy"], shingles)
     np.save(folder / "headwater-near.npy", gone)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,15 @@ from hypothesis import strategies as st
 from headwater.corpus import arrays
 from headwater.corpus.arrays import ArrayFile
 from headwater.corpus.duplicates import find_copies
-from headwater.corpus.near_duplicates import MinHash, candidate_pairs, clusters, find_duplicates, jaccard
+from headwater.corpus.near_duplicates import (
+    MinHash,
+    ShingleFiles,
+    candidate_pairs,
+    clusters,
+    find_duplicates,
+    jaccard,
+    write_shingles,
+)
 
 
 def make_texts(count: int) -> list[str]:
@@ -48,7 +57,15 @@ def test_recall_and_precision_against_all_pairs(
     monkeypatch.setattr(arrays, "PARTITION_ROWS", partition_keys)
     texts = make_texts(600)
     paths = save_keys(tmp_path, texts, 4)
-    goes, stay = find_duplicates(paths, lambda wanted: ((n, texts[n]) for n in wanted), tmp_path / "scratch")
+
+    def shingles(wanted: Any) -> ShingleFiles:
+        files = []
+        for number, some in enumerate(np.array_split(wanted, 3)):
+            files.append(tmp_path / f"shingles-{number}")
+            write_shingles((texts[n] for n in some), files[-1])
+        return ShingleFiles(files)
+
+    goes, stay = find_duplicates(paths, shingles)
     assert sorted(goes) == goes.tolist()
     gone = dict(zip(goes.tolist(), stay.tolist(), strict=True))
     maker = MinHash()
@@ -61,7 +78,7 @@ def test_recall_and_precision_against_all_pairs(
     missed = [(a, b) for a, b in combinations(stays, 2) if jaccard(sets[a], sets[b]) >= 0.8]
     assert len(gone) > 50
     assert len(missed) <= 0.05 * (len(gone) + len(missed))
-    assert not (tmp_path / "scratch").exists()
+    assert not list(tmp_path.glob("shingles*"))
 
 
 def test_documents_gone_already_take_no_part(tmp_path: Path) -> None:

@@ -18,13 +18,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from headwater import errors
 from headwater.corpus.arrays import ArrayFile
 from headwater.corpus.duplicates import FINGERPRINT_BYTES, text_fingerprint
-from headwater.corpus.folder import Document, write_documents
+from headwater.corpus.folder import Document, read_shard, write_documents
 from headwater.corpus.recipes import BuildConfig, make_steps
 from headwater.corpus.sources import Account, Task, read_task
 from headwater.corpus.steps import Funnel, run_steps
@@ -33,6 +34,7 @@ from headwater.storage import read_json, read_sealed, sha256_of, write_json, wri
 
 ATTEMPTS = 3
 ACCOUNT, FINGERPRINTS, KEYS = "account.json", "fingerprints.npy", "keys.npy"
+WANTED, SHINGLES = "wanted.npy", "shingles.bin"
 _PLAN, _ERROR = "plan.json", "error.json"
 Seen = Callable[[Funnel], None]
 
@@ -110,19 +112,57 @@ def run_tasks(plan: Plan, workers: int, seen: Seen) -> None:
             total = total.joined(_funnel(plan.part(number)))
             seen(total)
         return
-    _Workers(plan, missing, seen).run(min(workers, len(missing)))
+    total = Funnel()
+
+    def done(reply: dict[str, Any]) -> None:
+        total.add(Funnel.from_dict(reply["funnel"]))
+        seen(total)
+
+    _Workers(plan, "do", missing, done).run(min(workers, len(missing)))
+
+
+def write_wanted(plan: Plan, numbers: list[int], workers: int) -> None:
+    """Write the shingles of the documents that WANTED in each of these parts names, beside them."""
+    if workers == 1 or len(numbers) <= 1:
+        for number in numbers:
+            _write_wanted(plan.part(number))
+        return
+    _Workers(plan, "shingle", numbers, lambda reply: None).run(min(workers, len(numbers)))
+
+
+def _write_wanted(part: Path) -> None:
+    import numpy as np
+
+    from headwater.corpus.near_duplicates import write_shingles
+
+    wanted = np.load(part / WANTED, allow_pickle=False).tolist()
+    rows = read_part(part)
+    read = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal read
+        for row in wanted:
+            yield next(islice(rows, row - read, None)).text
+            read = row + 1
+
+    write_shingles(texts(), part / SHINGLES)
+
+
+def read_part(part: Path) -> Iterator[Document]:
+    """The documents of a part, in order."""
+    for shard in sorted(part.glob("documents-*.parquet")):
+        yield from read_shard(shard)
 
 
 class _Workers:
-    """Processes that ask for tasks until none is left."""
+    """Processes that ask for something to `do` with the parts of `missing` until all of it is done."""
 
-    def __init__(self, plan: Plan, missing: list[int], seen: Seen) -> None:
-        self._plan, self._seen = plan, seen
+    def __init__(self, plan: Plan, job: str, missing: list[int], done: Callable[[dict[str, Any]], None]) -> None:
+        self._plan, self._job, self._done = plan, job, done
         self._tasks: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
         for number in missing:
             self._tasks.put((number, 1))
         self._left = len(missing)
-        self._total = Funnel()
         self._failure: HeadwaterError | None = None
         self._lock = threading.Lock()
         self._processes: set[subprocess.Popen[str]] = set()
@@ -153,7 +193,7 @@ class _Workers:
                 continue  # another worker may yet fail and give its task back
             if process is None:
                 process = self._start()
-            reply = _ask(process, number)
+            reply = _ask(process, f"{self._job} {number}")
             with self._lock:
                 if reply is None:
                     self._processes.discard(process)
@@ -164,8 +204,7 @@ class _Workers:
                     self._failure = self._failure or _error(reply["error"])
                 else:
                     self._left -= 1
-                    self._total.add(Funnel.from_dict(reply["funnel"]))
-                    self._seen(self._total)
+                    self._done(reply)
         if process is not None:
             _end(process)
 
@@ -194,12 +233,12 @@ class _Workers:
         return process
 
 
-def _ask(process: subprocess.Popen[str], number: int) -> dict[str, Any] | None:
-    """A worker's answer to a task; None where the worker died over it."""
+def _ask(process: subprocess.Popen[str], request: str) -> dict[str, Any] | None:
+    """A worker's answer to a request; None where the worker died over it."""
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        process.stdin.write(f"{number}\n")
+        process.stdin.write(f"{request}\n")
         process.stdin.flush()
         line = process.stdout.readline()
     except OSError:
@@ -311,14 +350,19 @@ def _do_tasks(folder: Path, first: int, stride: int) -> int:
 
 
 def _serve(folder: Path) -> None:
-    """A worker: task numbers from stdin, one JSON line each to stdout."""
+    """A worker: requests from stdin, what to do and the number of a task, one JSON line each to stdout."""
     answers, sys.stdout = sys.stdout, sys.stderr
     plan = Plan.load(folder)
     for line in sys.stdin:
-        number = int(line)
+        job, _, number = line.partition(" ")
+        part = plan.part(int(number))
+        reply: dict[str, Any] = {}
         try:
-            run_task(plan, number)
-            reply: dict[str, Any] = {"funnel": _funnel(plan.part(number)).to_dict()}
+            if job == "shingle":
+                _write_wanted(part)
+            else:
+                run_task(plan, int(number))
+                reply = {"funnel": _funnel(part).to_dict()}
         except HeadwaterError as error:
             reply = {"error": _described(error)}
         answers.write(json.dumps(reply) + "\n")

@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import re
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -27,7 +28,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from headwater.corpus.arrays import in_range, ranges, row_counts
+from headwater.corpus.arrays import ArrayFile, in_range, ranges, row_counts
 
 Keys = npt.NDArray[np.uint64]
 
@@ -126,15 +127,14 @@ def candidate_pairs(
 
 def find_duplicates(
     signatures: Sequence[Path],
-    read_texts: Callable[[Iterable[int]], Iterable[tuple[int, str]]],
-    scratch: Path,
+    shingles: Callable[[npt.NDArray[np.int64]], ShingleFiles],
     similarity: float = SIMILARITY,
     gone: npt.NDArray[np.bool_] | None = None,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The documents that go, ascending, and for each the earlier one that stays and is like it.
 
-    `read_texts` gives (number, text) of the documents asked for, in ascending order; `scratch` is a file to use;
-    documents that are `gone` already, (documents,) bool, take no part.
+    `shingles` gives those of the documents asked for, whose numbers ascend. Documents that are `gone` already,
+    (documents,) bool, take no part.
     """
     # A pair as one number, the smaller document above: half the memory of two, and one sort finds repetitions.
     found = np.empty(0, np.uint64)
@@ -145,17 +145,13 @@ def find_duplicates(
     if not len(found):
         return none, none
     wanted = np.union1d(found >> np.uint64(32), found & np.uint64(0xFFFFFFFF))
-    sets = _ShingleFile(scratch, len(wanted))
-    maker = MinHash()
-    for _, text in read_texts(map(int, wanted)):
-        sets.append(maker.shingles(text))
-    sets.finish()
+    sets = shingles(wanted.astype(np.int64))
     similar = np.zeros(len(found), bool)
     firsts = np.searchsorted(wanted, found >> np.uint64(32)).astype(np.uint32)
     seconds = np.searchsorted(wanted, found & np.uint64(0xFFFFFFFF)).astype(np.uint32)
     del found
     for pair in range(len(similar)):
-        similar[pair] = jaccard(sets[firsts[pair]], sets[seconds[pair]]) >= similarity
+        similar[pair] = jaccard(sets[int(firsts[pair])], sets[int(seconds[pair])]) >= similarity
     roots = clusters(len(wanted), firsts[similar], seconds[similar])
     del firsts, seconds, similar
     goes, likes = array("q"), array("q")
@@ -208,32 +204,46 @@ def _groups(roots: npt.NDArray[np.int64]) -> Iterator[list[int]]:
         yield order[begins[place] : begins[place + 1]].tolist()
 
 
-class _ShingleFile:
-    """Arrays one after the other in a file, read back by number."""
+def write_shingles(texts: Iterable[str], path: Path) -> None:
+    """The shingles of each text in turn in a file, and where each ends in another beside it."""
+    maker = MinHash()
+    end = 0
+    with path.open("wb") as handle, ArrayFile(_ends_of(path), 1, "<i8") as ends:
+        for text in texts:
+            shingles = maker.shingles(text)
+            handle.write(shingles.tobytes())
+            end += len(shingles)
+            ends.append(end.to_bytes(8, "little"))
 
-    def __init__(self, path: Path, count: int) -> None:
-        self._path = path
-        self._handle: IO[bytes] = path.open("wb")
-        self._ends = np.zeros(count + 1, np.int64)
-        self._count = 0
 
-    def append(self, shingles: Keys) -> None:
-        self._handle.write(shingles.tobytes())
-        self._count += 1
-        self._ends[self._count] = self._ends[self._count - 1] + len(shingles)
+class ShingleFiles:
+    """What `write_shingles` wrote into files that follow one another, by the place of a text among all."""
 
-    def finish(self) -> None:
-        self._handle.close()
-        self._handle = self._path.open("rb")
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self._handles: list[IO[bytes]] = [path.open("rb") for path in paths]
+        ends = [np.load(_ends_of(path), allow_pickle=False)[:, 0] for path in paths]
+        self._starts = np.cumsum([0, *map(len, ends)]).tolist()
+        self._ends = [np.concatenate([[0], own]) for own in ends]
+
+    def __getitem__(self, place: int) -> Keys:
+        file = bisect_right(self._starts, place) - 1
+        row = place - self._starts[file]
+        begin, end = self._ends[file][row : row + 2].tolist()
+        handle = self._handles[file]
+        handle.seek(begin * 8)
+        return np.frombuffer(handle.read((end - begin) * 8), np.uint64)
 
     def remove(self) -> None:
-        self._handle.close()
-        self._path.unlink()
+        """Remove the files."""
+        for path, handle in zip(self._paths, self._handles, strict=True):
+            handle.close()
+            path.unlink()
+            _ends_of(path).unlink()
 
-    def __getitem__(self, number: int) -> Keys:
-        begin, end = self._ends[number], self._ends[number + 1]
-        self._handle.seek(int(begin) * 8)
-        return np.frombuffer(self._handle.read(int(end - begin) * 8), np.uint64)
+
+def _ends_of(path: Path) -> Path:
+    return path.with_suffix(".ends.npy")
 
 
 def _pairs_of_equal_keys(keys: Keys, numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:

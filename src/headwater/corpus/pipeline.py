@@ -13,16 +13,27 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.corpus import python_docs
 from headwater.corpus.destination import Destination
 from headwater.corpus.duplicates import find_copies
-from headwater.corpus.engine import ACCOUNT, FINGERPRINTS, KEYS, Plan, run_tasks
-from headwater.corpus.folder import Document, read_shard, write_documents
+from headwater.corpus.engine import (
+    ACCOUNT,
+    FINGERPRINTS,
+    KEYS,
+    SHINGLES,
+    WANTED,
+    Plan,
+    read_part,
+    run_tasks,
+    write_wanted,
+)
+from headwater.corpus.folder import Document, write_documents
 from headwater.corpus.recipes import BuildConfig, make_steps
 from headwater.corpus.remote import is_remote, place
 from headwater.corpus.sources import BUILT_IN, Task, list_remote, other_files, plan_tasks
@@ -33,6 +44,12 @@ from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
 from headwater.storage import read_json, read_sealed, storage_errors, write_json, write_json_lines
 from headwater.wording import counted
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from headwater.corpus.near_duplicates import ShingleFiles
 
 Engine = Literal["local", "ray"]
 
@@ -100,7 +117,7 @@ def _carry_out(
             else:
                 run_tasks(plan, workers, lambda f: progress.advance(f.kept.documents, **f.figures()))
         with stage.write() as work:
-            kept = _assemble(plan, work, sources)
+            kept = _assemble(plan, work, sources, min(workers, os.cpu_count() or 1))
     except (ResourceError, StorageError):
         if len(plan.missing()) == len(plan.tasks):  # else what is complete is kept for the next run
             shutil.rmtree(plan.folder, ignore_errors=True)
@@ -180,7 +197,7 @@ def has_funnel(corpus: str | Path) -> bool:
     return place(corpus, FUNNEL).is_file()
 
 
-def _assemble(plan: Plan, work: Path, sources: Sequence[str | Path]) -> dict[str, int]:
+def _assemble(plan: Plan, work: Path, sources: Sequence[str | Path], workers: int) -> dict[str, int]:
     """Join the parts into the open stage folder without duplicates; returns what was kept."""
     funnel, aside, given = Funnel(), [], _sources_given(sources)
     reasons: dict[int, str] = {}  # why the first page of a source was set aside
@@ -203,7 +220,7 @@ def _assemble(plan: Plan, work: Path, sources: Sequence[str | Path]) -> dict[str
             )
         if not entry["documents"]:
             raise DataError(f"{source} is empty: it holds no text", repair="Name a file or folder with text")
-    duplicates = _Duplicates(plan, work)
+    duplicates = _Duplicates(plan, workers)
     kept = {"documents": 0, "bytes": 0}
     write_documents(_counted(duplicates.without(_documents(plan)), kept), work)
     if not kept["documents"]:
@@ -234,7 +251,7 @@ def _assemble(plan: Plan, work: Path, sources: Sequence[str | Path]) -> dict[str
 class _Duplicates:
     """Which documents of all parts go because an earlier one is the same, or nearly."""
 
-    def __init__(self, plan: Plan, work: Path) -> None:
+    def __init__(self, plan: Plan, workers: int) -> None:
         import numpy as np
 
         parts = [plan.part(number) for number in range(len(plan.tasks))]
@@ -246,8 +263,7 @@ class _Duplicates:
 
             goes, stays = find_duplicates(
                 [part / KEYS for part in parts],
-                lambda wanted: _texts(plan, wanted),
-                work / ".shingles",
+                lambda wanted: _shingles(plan, wanted, workers),
                 plan.config.similarity,
                 self._exact,
             )
@@ -272,20 +288,28 @@ class _Duplicates:
                 self.examples[kind].append({"source": document.source, "url": document.url, "text": text})
 
 
-def _texts(plan: Plan, wanted: Iterable[int]) -> Iterator[tuple[int, str]]:
-    numbers = iter(wanted)
-    following = next(numbers, None)
-    for number, document in enumerate(_documents(plan)):
-        if number == following:
-            yield number, document.text
-            following = next(numbers, None)
+def _shingles(plan: Plan, wanted: npt.NDArray[np.int64], workers: int) -> ShingleFiles:
+    """The shingles of these documents, made beside the parts that they are in."""
+    import numpy as np
+
+    from headwater.corpus.arrays import row_counts, save_array
+    from headwater.corpus.near_duplicates import ShingleFiles
+
+    parts = [plan.part(number) for number in range(len(plan.tasks))]
+    starts = np.cumsum([0, *row_counts([part / KEYS for part in parts])])
+    places = np.searchsorted(wanted, starts)
+    having = [number for number in range(len(parts)) if places[number] < places[number + 1]]
+    for number in having:
+        own = wanted[places[number] : places[number + 1]] - starts[number]
+        save_array(parts[number] / WANTED, own)
+    write_wanted(plan, having, workers)
+    return ShingleFiles([parts[number] / SHINGLES for number in having])
 
 
 def _documents(plan: Plan) -> Iterator[Document]:
     """All documents of all parts, in order."""
     for number in range(len(plan.tasks)):
-        for shard in sorted(plan.part(number).glob("documents-*.parquet")):
-            yield from read_shard(shard)
+        yield from read_part(plan.part(number))
 
 
 def _counted(documents: Iterator[Document], kept: dict[str, int]) -> Iterator[Document]:

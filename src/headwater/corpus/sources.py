@@ -26,7 +26,7 @@ from headwater.storage import read_bytes
 BUILT_IN = (python_docs.SOURCE,)
 SUFFIXES = (*ROW_SUFFIXES, *PAGE_SUFFIXES)
 # Files are put together in one task up to these figures; a larger file is a task of its own.
-TASK_BYTES = 64 * 1024**2
+TASK_BYTES = 16 * 1024**2
 TASK_FILES = 1000
 
 
