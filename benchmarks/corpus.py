@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.05, help="seconds before a page answers")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sentences", type=int, nargs=2, default=(4, 18), help="of a document of near")
     parser.add_argument("--alone", action="store_true", help="for near: without datatrove")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -129,7 +130,7 @@ def near(options: argparse.Namespace, folder: Path) -> None:
     """Near-duplicate removal with the same number of bands and rows on both sides."""
     contenders = ["headwater-near"] if options.alone else ["headwater-near", "datatrove-near"]
     for count in options.documents:
-        write_rows(make_texts(options.text, count), folder / "in")
+        write_rows(make_texts(options.text, count, options.sentences), folder / "in")
         size = sum(path.stat().st_size for path in (folder / "in").iterdir())
         say(case="near", documents=count, megabytes=round(size / 1e6, 1))
         compete("near", contenders, folder, options.rounds)
