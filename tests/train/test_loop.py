@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -53,6 +55,15 @@ def test_bfloat16_follows_float32_over_masters_in_float32() -> None:
         assert losses[1] == pytest.approx(losses[0], abs=0.03)
     assert losses[0] < 3.5  # it has learned much of the two batches (ln 61 = 4.1)
     assert all(weight.dtype == torch.float32 for weight in rounded.full_weights().values())
+
+
+def test_what_has_trained_is_freed_when_it_is_let_go() -> None:
+    trainer = tiny_trainer(precision="bf16")
+    trainer.update([batch_of(8)])
+    held = [weakref.ref(trainer.optimizer), weakref.ref(trainer.model.tokens.weight)]
+    del trainer
+    gc.collect()
+    assert [thing() for thing in held] == [None, None]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

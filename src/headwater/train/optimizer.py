@@ -17,6 +17,7 @@ gradients of an update's only micro-batch stay in bfloat16, from which float32 w
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
@@ -194,23 +195,31 @@ class Optimizer:
 
     def _moving_gradient(self, index: int) -> Callable[[Tensor], None]:
         """Take a bfloat16 parameter's gradient away after each backward pass, and sum in float32."""
+        # The parameter holds this function where no garbage collector looks: held by it, no optimizer would be freed.
+        this = weakref.ref(self)
 
         def move(parameter: Tensor) -> None:
-            master, gradient, parameter.grad = self.masters[index], parameter.grad, None
-            assert gradient is not None
-            first = self._first.pop(index, None)
-            if first is not None:
-                master.grad = first.float()
-            if master.grad is not None:
-                master.grad += gradient
-            elif index in self._spare:
-                master.grad = self._spare.pop(index).copy_(gradient)
-            elif self.compiled:
-                self._first[index] = gradient
-            else:
-                master.grad = gradient.float()
+            optimizer = this()
+            if optimizer is not None:
+                gradient, parameter.grad = parameter.grad, None
+                assert gradient is not None
+                optimizer._take_gradient(index, gradient)
 
         return move
+
+    def _take_gradient(self, index: int, gradient: Tensor) -> None:
+        """Add a bfloat16 gradient to the others of this update."""
+        master, first = self.masters[index], self._first.pop(index, None)
+        if first is not None:
+            master.grad = first.float()
+        if master.grad is not None:
+            master.grad += gradient
+        elif index in self._spare:
+            master.grad = self._spare.pop(index).copy_(gradient)
+        elif self.compiled:
+            self._first[index] = gradient
+        else:
+            master.grad = gradient.float()
 
 
 def bytes_a_parameter(matrix_dtype: torch.dtype) -> int:
