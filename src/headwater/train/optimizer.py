@@ -195,7 +195,7 @@ class Optimizer:
 
     def _moving_gradient(self, index: int) -> Callable[[Tensor], None]:
         """Take a bfloat16 parameter's gradient away after each backward pass, and sum in float32."""
-        # The parameter holds this function where no garbage collector looks: held by it, no optimizer would be freed.
+        # The parameter holds this where no garbage collector looks: an optimizer held by it would never be freed.
         this = weakref.ref(self)
 
         def move(parameter: Tensor) -> None:
