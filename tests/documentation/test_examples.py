@@ -186,7 +186,10 @@ JOURNEYS = {
         needs=("make",),
     ),
     "readme-korean": Journey(
-        ("readme/ko_tokenizer.sh", "readme/ko_flow.sh", "readme/ko_classifier.py", "readme/ko_finetune.sh"),
+        (
+            *("readme/ko_tokenizer.sh", "readme/ko_flow.sh", "readme/ko_classifier.py"),
+            *("readme/ko_sentiment.py", "readme/ko_finetune.sh"),
+        ),
         {
             **RATE,
             "learning_rate=1e-3": "learning_rate=1e-3, epochs=0.2",
@@ -396,6 +399,8 @@ def furnish_with_korean(folder: Path, home: Path) -> None:
     (folder / "내_글" / "헌법.txt").write_text(text[2_000:], encoding="utf-8")
     (folder / "검증.txt").write_text(text[:2_000], encoding="utf-8")
     (folder / "내_모델").symlink_to(home / "quickstart")
+    reviews = (korean / "nsmc_reviews.txt").read_text(encoding="utf-8").splitlines()
+    (folder / "nsmc_reviews.txt").write_text("\n".join(reviews[::60]), encoding="utf-8")
     lines = (korean / "ChatbotData.csv").read_text(encoding="utf-8").splitlines()
     (folder / "ChatbotData.csv").write_text("\n".join(lines[:1] + lines[1::40]) + "\n", encoding="utf-8")
 
