@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -99,13 +99,28 @@ def run_task(plan: Plan, number: int, seen: Seen = lambda funnel: None) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def run_tasks(plan: Plan, workers: int, seen: Seen) -> None:
-    """Do all missing tasks with so many processes; `seen` is shown the funnel of all that is done so far.
+@dataclass
+class Workers:
+    """So many processes, started when they are needed; a context manager, at whose end they end."""
+
+    count: int
+    idle: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        while self.idle:
+            _end(self.idle.pop())
+
+
+def run_tasks(plan: Plan, workers: Workers, seen: Seen) -> None:
+    """Do all missing tasks with these processes; `seen` is shown the funnel of all that is done so far.
 
     Raises what a task raised, StorageError for a task whose worker died ATTEMPTS times.
     """
     missing = plan.missing()
-    if workers == 1 or len(missing) <= 1:
+    if workers.count == 1 or len(missing) <= 1:
         total = Funnel()
         for number in missing:
             run_task(plan, number, lambda funnel, before=total: seen(before.joined(funnel)))  # type: ignore[misc]
@@ -118,16 +133,16 @@ def run_tasks(plan: Plan, workers: int, seen: Seen) -> None:
         total.add(Funnel.from_dict(reply["funnel"]))
         seen(total)
 
-    _Workers(plan, "do", missing, done).run(min(workers, len(missing)))
+    _Round(plan, "do", missing, done, workers).run()
 
 
-def write_wanted(plan: Plan, numbers: list[int], workers: int) -> None:
+def write_wanted(plan: Plan, numbers: list[int], workers: Workers) -> None:
     """Write the shingles of the documents that WANTED in each of these parts names, beside them."""
-    if workers == 1 or len(numbers) <= 1:
+    if workers.count == 1 or len(numbers) <= 1:
         for number in numbers:
             _write_wanted(plan.part(number))
         return
-    _Workers(plan, "shingle", numbers, lambda reply: None).run(min(workers, len(numbers)))
+    _Round(plan, "shingle", numbers, lambda reply: None, workers).run()
 
 
 def _write_wanted(part: Path) -> None:
@@ -154,11 +169,18 @@ def read_part(part: Path) -> Iterator[Document]:
         yield from read_shard(shard)
 
 
-class _Workers:
-    """Processes that ask for something to `do` with the parts of `missing` until all of it is done."""
+class _Round:
+    """One job done with each of some parts, by the processes that ask for the next one until none is left."""
 
-    def __init__(self, plan: Plan, job: str, missing: list[int], done: Callable[[dict[str, Any]], None]) -> None:
-        self._plan, self._job, self._done = plan, job, done
+    def __init__(
+        self,
+        plan: Plan,
+        job: str,
+        missing: list[int],
+        done: Callable[[dict[str, Any]], None],
+        workers: Workers,
+    ) -> None:
+        self._plan, self._job, self._done, self._workers = plan, job, done, workers
         self._tasks: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
         for number in missing:
             self._tasks.put((number, 1))
@@ -167,20 +189,21 @@ class _Workers:
         self._lock = threading.Lock()
         self._processes: set[subprocess.Popen[str]] = set()
 
-    def run(self, workers: int) -> None:
-        threads = [threading.Thread(target=self._work) for _ in range(workers)]
+    def run(self) -> None:
+        threads = [threading.Thread(target=self._work) for _ in range(min(self._workers.count, self._left))]
         for thread in threads:
             thread.start()
         try:
             for thread in threads:
                 thread.join()
-        finally:  # an interruption ends the workers too
+        except BaseException:  # an interruption ends the workers too
             with self._lock:
                 self._left = 0
                 for process in self._processes:
                     process.kill()
             for thread in threads:
                 thread.join()
+            raise
         if self._failure is not None:
             raise self._failure
 
@@ -206,7 +229,7 @@ class _Workers:
                     self._left -= 1
                     self._done(reply)
         if process is not None:
-            _end(process)
+            self._workers.idle.append(process)
 
     def _died(self, number: int, attempt: int) -> None:
         if not self._left:
@@ -221,6 +244,10 @@ class _Workers:
         )
 
     def _start(self) -> subprocess.Popen[str]:
+        with self._lock:
+            if self._workers.idle:
+                self._processes.add(self._workers.idle[-1])
+                return self._workers.idle.pop()
         process = subprocess.Popen(
             [sys.executable, "-m", "headwater.corpus.engine", str(self._plan.folder)],
             stdin=subprocess.PIPE,

@@ -29,6 +29,7 @@ from headwater.corpus.engine import (
     SHINGLES,
     WANTED,
     Plan,
+    Workers,
     read_part,
     run_tasks,
     write_wanted,
@@ -109,15 +110,16 @@ def _carry_out(
     """Do the tasks and write the corpus; returns what was kept."""
     progress.start("corpus", unit="documents")
     try:
-        with storage_errors(stage.out):
+        cores = os.cpu_count() or 1
+        with storage_errors(stage.out), Workers(workers if engine == "local" else min(workers, cores)) as here:
             if engine == "ray":
                 from headwater.corpus.cluster import run_on_ray
 
                 run_on_ray(plan, workers, address)
             else:
-                run_tasks(plan, workers, lambda f: progress.advance(f.kept.documents, **f.figures()))
-        with stage.write() as work:
-            kept = _assemble(plan, work, sources, min(workers, os.cpu_count() or 1))
+                run_tasks(plan, here, lambda f: progress.advance(f.kept.documents, **f.figures()))
+            with stage.write() as work:
+                kept = _assemble(plan, work, sources, here)
     except (ResourceError, StorageError):
         if len(plan.missing()) == len(plan.tasks):  # else what is complete is kept for the next run
             shutil.rmtree(plan.folder, ignore_errors=True)
@@ -197,7 +199,7 @@ def has_funnel(corpus: str | Path) -> bool:
     return place(corpus, FUNNEL).is_file()
 
 
-def _assemble(plan: Plan, work: Path, sources: Sequence[str | Path], workers: int) -> dict[str, int]:
+def _assemble(plan: Plan, work: Path, sources: Sequence[str | Path], workers: Workers) -> dict[str, int]:
     """Join the parts into the open stage folder without duplicates; returns what was kept."""
     funnel, aside, given = Funnel(), [], _sources_given(sources)
     reasons: dict[int, str] = {}  # why the first page of a source was set aside
@@ -251,7 +253,7 @@ def _assemble(plan: Plan, work: Path, sources: Sequence[str | Path], workers: in
 class _Duplicates:
     """Which documents of all parts go because an earlier one is the same, or nearly."""
 
-    def __init__(self, plan: Plan, workers: int) -> None:
+    def __init__(self, plan: Plan, workers: Workers) -> None:
         import numpy as np
 
         parts = [plan.part(number) for number in range(len(plan.tasks))]
@@ -288,7 +290,7 @@ class _Duplicates:
                 self.examples[kind].append({"source": document.source, "url": document.url, "text": text})
 
 
-def _shingles(plan: Plan, wanted: npt.NDArray[np.int64], workers: int) -> ShingleFiles:
+def _shingles(plan: Plan, wanted: npt.NDArray[np.int64], workers: Workers) -> ShingleFiles:
     """The shingles of these documents, made beside the parts that they are in."""
     import numpy as np
 
