@@ -12,7 +12,7 @@ nothing goes by chance. GPT-2 (section 2.1) speaks of de-duplication without say
 | SIMILARITY | 0.8 | ours |
 
 Per document one row of BANDS keys of 64 bits is kept on disk. Keys are compared band by band in partitions
-(`arrays.ranges`), so that memory hardly depends on the number of documents; a duplicate costs some 60 bytes of it.
+(`arrays.ranges`), so that memory hardly depends on the number of documents; a duplicate takes some 120 bytes.
 """
 
 from __future__ import annotations
