@@ -181,7 +181,7 @@ class _Round:
         workers: Workers,
     ) -> None:
         self._plan, self._job, self._done, self._workers = plan, job, done, workers
-        self._tasks: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
         for number in missing:
             self._tasks.put((number, 1))
         self._left = len(missing)
@@ -211,9 +211,12 @@ class _Round:
         process: subprocess.Popen[str] | None = None
         while self._left and self._failure is None:
             try:
-                number, attempt = self._tasks.get(timeout=0.2)
+                task = self._tasks.get(timeout=0.2)
             except queue.Empty:
                 continue  # another worker may yet fail and give its task back
+            if task is None:
+                break
+            number, attempt = task
             if process is None:
                 process = self._start()
             reply = _ask(process, f"{self._job} {number}")
@@ -228,6 +231,9 @@ class _Round:
                 else:
                     self._left -= 1
                     self._done(reply)
+                    if not self._left:  # nobody need wait any longer
+                        for _ in range(self._workers.count):
+                            self._tasks.put(None)
         if process is not None:
             self._workers.idle.append(process)
 

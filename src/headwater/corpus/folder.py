@@ -93,11 +93,12 @@ def read_shard(path: Path) -> Iterator[Document]:
         labels = [name for name in file.schema_arrow.names if name not in COLUMNS]
         groups = range(file.num_row_groups)  # one at a time: a batch may reach over many
         for batch in (b for group in groups for b in file.iter_batches(_BATCH_DOCUMENTS, [group])):
-            for row in batch.to_pylist():
-                yield Document(
-                    **{name: row[name] for name in COLUMNS},
-                    labels={name: row[name] for name in labels if row[name] is not None},
-                )
+            fields = [batch.column(name).to_pylist() for name in COLUMNS]
+            values = [batch.column(name).to_pylist() for name in labels]
+            for number, (identity, text, source, url, date, language) in enumerate(zip(*fields, strict=True)):
+                found = {n: column[number] for n, column in zip(labels, values, strict=True)} if labels else {}
+                found = {name: value for name, value in found.items() if value is not None}
+                yield Document(identity, text, source, url, date, language, found)
 
 
 def measure(corpus: Path) -> Size:

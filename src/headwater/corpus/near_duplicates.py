@@ -156,6 +156,10 @@ def find_duplicates(
     del firsts, seconds, similar
     goes, likes = array("q"), array("q")
     for group in _groups(roots):
+        if len(group) == 2:  # a pair, compared above
+            goes.append(int(wanted[group[1]]))
+            likes.append(int(wanted[group[0]]))
+            continue
         stays: list[int] = []
         for place in group:
             like = next((s for s in stays[:_COMPARED] if jaccard(sets[s], sets[place]) >= similarity), None)
@@ -173,7 +177,9 @@ def find_duplicates(
 
 def jaccard(one: Keys, other: Keys) -> float:
     """The share of distinct elements that two sorted arrays without repetitions have in common."""
-    common = len(np.intersect1d(one, other, assume_unique=True))
+    both = np.concatenate((one, other))
+    both.sort()
+    common = int(np.count_nonzero(both[1:] == both[:-1]))
     union = len(one) + len(other) - common
     return common / union if union else 0.0
 
