@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headwater.errors import DataError
 from headwater.finetune.examples import Raw
 from headwater.provenance import open_folder
 from headwater.reproduce import reproduce
@@ -83,6 +84,13 @@ def test_rows_are_taken_evenly() -> None:
     rows = [Raw((str(number),), 0, number) for number in range(10)]
     assert [row.row for row in evenly(rows, 4)] == [0, 2, 5, 7]
     assert evenly(rows, None) == evenly(rows, 20) == rows
+
+
+def test_rows_that_meet_a_period_of_the_file_are_refused() -> None:
+    rows = [Raw((str(number),), number % 2, number) for number in range(1_000)]
+    assert len(evenly(rows, 120)) == 120
+    with pytest.raises(DataError, match="take turns"):
+        evenly(rows, 100)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ own, so that a fine-tuned model names the very rows that it saw.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from headwater.reproduce.scale import Rows, Scale
 from headwater.storage import read_text, write_json_lines
 
 FOLDER = "finetune"  # below the data folder
+# How far a class's share may be off among n rows that were taken, times 1/√n: six deviations of a random draw.
+_FAR_OFF = 3.0
 
 
 @dataclass(frozen=True)
@@ -172,10 +175,24 @@ def _sample_set(laboratory: Laboratory, benchmark: str) -> Path:
 
 
 def evenly(rows: Sequence[Raw], count: int | None) -> Sequence[Raw]:
-    """`count` of the rows, evenly over all of them, in their order."""
+    """`count` of the rows, evenly over all of them, in their order.
+
+    Raises DataError where this meets a period of the file, as it does where classes take turns: where a class has
+    so many more or fewer of the taken rows than of all.
+    """
     if count is None or count >= len(rows):
         return rows
-    return [rows[index * len(rows) // count] for index in range(count)]
+    taken = [rows[index * len(rows) // count] for index in range(count)]
+    shares, expected = (Counter(str(row.label) for row in some) for some in (taken, rows))
+    for label, number in expected.items():
+        there, wanted = shares[label] / count, number / len(rows)
+        if abs(there - wanted) > _FAR_OFF / math.sqrt(count):
+            raise DataError(
+                f"{count:,} rows taken evenly from {len(rows):,} hold {there:.0%} of class {label}, and all of them "
+                f"{wanted:.0%}: the classes take turns in this file",
+                repair=f"Take another number of rows, as {count - 1:,}",
+            )
+    return taken
 
 
 def describe_rows(taken: Rows) -> str:
