@@ -166,7 +166,7 @@ def _winograd(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
             [value - _CHANCE for value in largest],
             here=over_seeds(largest).text(1, 100) + " %",
             sentences={
-                HOLDS: "Above a coin's half. The interval is over seeds alone: that the schemas are few adds some 3 "
+                HOLDS: "Above a coin's half. The interval is over seeds alone: that schemas are few adds some 3 "
                 "points to either side.",
                 FAILS: "Below chance: likelihood prefers the wrong candidate more often than not.",
                 OPEN: "Not told apart from a coin: what the schemas ask for is not learned at this size.",

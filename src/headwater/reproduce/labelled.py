@@ -188,7 +188,7 @@ def evenly(rows: Sequence[Raw], count: int | None) -> Sequence[Raw]:
         there, wanted = shares[label] / count, number / len(rows)
         if abs(there - wanted) > _FAR_OFF / math.sqrt(count):
             raise DataError(
-                f"of {count:,} rows taken evenly from {len(rows):,}, {there:.0%} are of class {label}, of all rows "
+                f"of {count:,} rows taken evenly from {len(rows):,}, {there:.0%} are of class {label}, of all "
                 f"{wanted:.0%}: the classes take turns in this file",
                 repair=f"Take another number of rows, as {count - 1:,}",
             )
