@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 Hashes = NDArray[np.uint64]
 
-MEMORY = 1.15
+MEMORY = 1.1
 _BLOCK = 512  # bits; a place is a block and a bit inside it, so that filters beyond 2^32 bits are reached
 # In fewer blocks the bits of two items coincide too often: double hashing has no more ways than places squared.
 _FEWEST_BLOCKS = 8192
@@ -79,8 +79,8 @@ class BloomFilter:
     def _set(self, place: NDArray[np.int64], mask: NDArray[np.uint8]) -> None:
         # Where two items meet in one byte, the later one wins; whoever lost tries again.
         while len(place):
-            self._bytes[place] |= mask
-            lost = (self._bytes[place] & mask) == 0
+            self._bytes[place] = self._bytes.take(place) | mask
+            lost = (self._bytes.take(place) & mask) == 0
             place, mask = place[lost], mask[lost]
 
 

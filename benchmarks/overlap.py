@@ -1,0 +1,71 @@
+"""Overlap with a training text: how fast its 8-grams are taken in, and the memory, beside what the bound needs.
+
+    python benchmarks/overlap.py --text BOOK.txt --megabytes 1000
+
+The text is written again and again with its letters exchanged, each time otherwise, so that no 8-gram comes twice
+and words are as long as words are. A Bloom filter of n grams at false positives of p takes n · ln(1/p) / ln(2)²
+bits: the physical limit. The processor's seconds count, of one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import string
+import tempfile
+import time
+from pathlib import Path
+
+from peak import forget_peak, peak_megabytes
+
+DOCUMENT = 200_000  # characters
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("--megabytes", type=int, default=100)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "text.jsonl"
+        write(arguments.text, path, arguments.megabytes * 1_000_000)
+        measure(path)
+
+
+def write(source: Path, path: Path, size: int) -> None:
+    """A file of documents with at least so many characters in all."""
+    text = source.read_text(encoding="utf-8").encode("ascii", "ignore").decode()
+    letters = string.ascii_lowercase
+    written = 0
+    with path.open("w", encoding="utf-8") as handle:
+        for number in range(size):  # ends much earlier
+            other = "".join(random.Random(number).sample(letters, len(letters))) if number else letters
+            exchanged = text.translate(str.maketrans(letters + letters.upper(), other + other.upper()))
+            for start in range(0, len(exchanged), DOCUMENT):
+                handle.write(json.dumps({"text": exchanged[start : start + DOCUMENT]}) + "\n")
+                written += min(DOCUMENT, len(exchanged) - start)
+                if written >= size:
+                    return
+
+
+def measure(path: Path) -> None:
+    """Build the filter, and say what it took."""
+    from headwater.corpus.overlap import BOUND, training_grams
+
+    forget_peak()
+    before, started = peak_megabytes(), time.process_time()
+    grams = training_grams(path)
+    seconds = time.process_time() - started
+    needed = grams.count * math.log(1 / BOUND) / math.log(2) ** 2 / 8 / 1024**2
+    added = peak_megabytes() - before
+    size = path.stat().st_size / 1e6
+    print(
+        f"{size:,.0f} MB, {grams.count:,} grams: {size / seconds:.1f} MB/s; the bound needs {needed:,.0f} MB, the "
+        f"process took {added:,.0f} MB more than before, × {added / needed:.3f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
