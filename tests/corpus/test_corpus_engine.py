@@ -84,6 +84,23 @@ def test_of_copies_the_first_stays(tmp_path: Path) -> None:
     assert funnel["clusters"] == {"near": 1, "largest": 2}
 
 
+def test_a_build_killed_after_its_corpus_stood_is_tidied_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = write_files(tmp_path / "files", count=2)
+
+    def killed(*arguments: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("headwater.corpus.pipeline.shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            build([files], tmp_path / "corpus", NEAR)
+    assert list(tmp_path.glob(".corpus.*.parts"))
+    build([files], tmp_path / "corpus", NEAR)
+    assert {path.name for path in tmp_path.iterdir()} == {"files", "corpus"}
+
+
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
     files = write_files(tmp_path / "files")

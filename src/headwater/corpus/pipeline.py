@@ -80,6 +80,7 @@ def build(
     destination = Destination(out)
     stage, tasks = _stage(sources, destination, config)
     if destination.is_complete(stage, progress):
+        shutil.rmtree(_parts_folder(stage, sources), ignore_errors=True)  # of a build killed after its last word
         if any(str(source) in BUILT_IN for source in sources):
             _note_other_packages(out, progress)
         return
