@@ -130,7 +130,7 @@ def test_the_wheel_holds_the_package_and_works_where_it_is_installed(tmp_path: P
         run.stdout.split()[-1],
     )
     assert Path(where).is_relative_to(site)
-    assert text == "a b"
+    assert text == "a_b"
     assert found == str(compiler is None)
 
 
