@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.corpus import bloom as bloom_module
 from headwater.corpus.bloom import BloomFilter
 from headwater.corpus.overlap import Grams, TrainingGrams, measure_overlap, split_words
 from headwater.errors import DataError, UsageError
@@ -51,6 +52,23 @@ def test_the_bound_holds_for_few_items_too(count: int) -> None:
     bloom = BloomFilter(count, 1e-8)
     bloom.add(hashes(5, count))
     assert not bloom.contains(hashes(6, 1_000_000)).any()
+
+
+def test_compiled_and_in_numpy_the_same_bits_are_set_and_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    if bloom_module.library() is None:
+        pytest.skip("no compiler: everything runs in NumPy")
+    items, strangers = hashes(7, 40_001), hashes(8, 100_000)
+    filters = [BloomFilter(len(items), 1e-2) for _ in range(2)]
+    found = []
+    for bloom in filters:
+        for part in np.array_split(items, 7):
+            bloom.add(part)
+        found.append(bloom.contains(strangers))
+        assert bloom.contains(items).all()
+        monkeypatch.setattr(bloom_module, "library", lambda: None)
+    assert found[0].any()
+    assert (found[0] == found[1]).all()
+    assert (filters[0]._bytes == filters[1]._bytes).all()
 
 
 SPACELESS = (

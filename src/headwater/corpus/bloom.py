@@ -4,14 +4,21 @@ A filter of m bits with k bits an item answers "perhaps" to an item it never met
 set)^k. The least memory for a bound p takes k = log2(1/p) bits an item, 27 for 1e-8; a little more memory and
 fewer bits set need half the memory accesses, which are what time goes into. So here m is MEMORY times the least
 and k the smallest number that keeps the bound.
+
+`bloom.c` does the same to the same bits, and several times as fast: setting a bit in a gigabyte is a cache miss.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from headwater.compilation import compiled
 
 Hashes = NDArray[np.uint64]
 
@@ -21,6 +28,18 @@ _BLOCK = 512  # bits; a place is a block and a bit inside it, so that filters be
 _FEWEST_BLOCKS = 8192
 _TOGETHER = 1 << 15  # items whose cache lines fit a core's own cache
 _STEP = np.uint64(0xD6E8FEB86659FD93)
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """`bloom.c` compiled, or None where it cannot be had."""
+    loaded = compiled(Path(__file__).with_name("bloom.c"))
+    if loaded is not None:
+        loaded.headwater_bloom_add.restype = loaded.headwater_bloom_contains.restype = None
+        loaded.headwater_bloom_add.argtypes = [_POINTER] * 2 + [_COUNT] * 3
+        loaded.headwater_bloom_contains.argtypes = [_POINTER] * 2 + [_COUNT] * 3 + [_POINTER]
+    return loaded
 
 
 class BloomFilter:
@@ -28,7 +47,7 @@ class BloomFilter:
 
     def __init__(self, capacity: int, bound: float) -> None:
         least = math.log(1 / bound) / math.log(2) ** 2  # bits an item
-        self.capacity, self.bound, self.items = capacity, bound, 0
+        self.bound = bound
         self._blocks = max(_FEWEST_BLOCKS, math.ceil(max(1, capacity) * least * MEMORY / _BLOCK))
         an_item = self._blocks * _BLOCK / max(1, capacity)
         self.bits_an_item = next(k for k in range(1, 65) if (1 - math.exp(-k / an_item)) ** k <= bound)
@@ -41,7 +60,10 @@ class BloomFilter:
 
     def add(self, hashes: Hashes) -> None:
         """Add items by their hashes, (n,) uint64, evenly distributed."""
-        self.items += len(hashes)
+        fast = library()
+        if fast is not None:
+            fast.headwater_bloom_add(*self._arguments(hashes))
+            return
         for start in range(0, len(hashes), _TOGETHER):
             for place, mask in self._places(hashes[start : start + _TOGETHER]):
                 self._set(place, mask)
@@ -49,6 +71,10 @@ class BloomFilter:
     def contains(self, hashes: Hashes) -> NDArray[np.bool_]:
         """Whether each item was added, or, with probability at most `bound` each, was not: (n,) bool."""
         found = np.ones(len(hashes), dtype=np.bool_)
+        fast = library()
+        if fast is not None:
+            fast.headwater_bloom_contains(*self._arguments(hashes), found.ctypes.data)
+            return found
         for start in range(0, len(hashes), _TOGETHER):
             part = slice(start, start + _TOGETHER)
             for place, mask in self._places(hashes[part]):
@@ -62,6 +88,12 @@ class BloomFilter:
             for start in range(0, len(self._bytes), 1 << 24)
         )
         return float((set_bits / (8 * len(self._bytes))) ** self.bits_an_item)
+
+    def _arguments(self, hashes: Hashes) -> tuple[int, int, int, int, int]:
+        """What both functions of `bloom.c` take."""
+        assert hashes.flags.c_contiguous
+        assert hashes.dtype == np.uint64
+        return self._bytes.ctypes.data, hashes.ctypes.data, len(hashes), self._blocks, self.bits_an_item
 
     def _places(self, hashes: Hashes) -> list[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
         """Byte and bit of each item, for each of its bits (double hashing: Kirsch and Mitzenmacher 2008)."""
