@@ -6,6 +6,7 @@ operating system become StorageError, bad content becomes DataError.
 
 from __future__ import annotations
 
+import csv
 import errno
 import glob
 import hashlib
@@ -180,6 +181,19 @@ def read_sealed(path: Path) -> dict[str, Any]:
 
 def _seal(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+# What taking data apart raises where it is not what it should be.
+MALFORMED = (
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    SyntaxError,
+    RecursionError,
+    MemoryError,
+    csv.Error,
+)
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -201,6 +201,65 @@ def tables(data: bytes) -> None:
                     document.text.encode("utf-8")
 
 
+def evaluation_sets(data: bytes) -> None:
+    """The official files of a zero-shot protocol: its name, then the content of each of its files."""
+    from headwater.evaluate.run import read_examples
+    from headwater.evaluate.tasks import TASKS
+
+    name, *contents = data.split(SPLIT)
+    task = TASKS.get(name.decode("utf-8", "replace"))
+    if task is None or any(source.kind for source in task.sources):
+        return
+    with folder() as place:
+        places = {}
+        for source, content in zip(task.sources, contents, strict=False):
+            path = places[source.role] = place / source.names[0]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if source.names[0].endswith("/"):
+                path.mkdir()
+                (path / "1.txt").write_bytes(content)
+            else:
+                path.write_bytes(content)
+        if not all(source.role in places for source in task.sources if source.needed):
+            return
+        with suppress(HeadwaterError):
+            for example in read_examples(task, places, _reader())[:20]:
+                with suppress(HeadwaterError):
+                    answers = [_answered(request) for request in task.requests(example, _reader())]
+                    task.score(example, answers, _reader())
+
+
+def task_sets(data: bytes) -> None:
+    """A set of GPT-1's table: its name, what stands in every file of its training part, and in all others."""
+    from headwater.finetune.check import usable
+    from headwater.finetune.examples import learn_labels
+    from headwater.finetune.tasks.hub import file_name
+    from headwater.finetune.tasks.sets import BY_NAME, find
+
+    name, train, rest = parts(data, 3)
+    benchmark = BY_NAME.get(name.decode("utf-8", "replace"))
+    if benchmark is None:
+        return
+    with folder() as place:
+        others = [*benchmark.validation, *(source for test in benchmark.tests.values() for source in test.sources)]
+        contents = {file: rest for source in others for file in source.files}
+        contents |= {file: train for source in benchmark.train for file in source.files}
+        contents |= {file_name("train"): train, file_name("validation"): rest}
+        for file, content in contents.items():
+            path = place / benchmark.folders[0] / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.suffix:
+                path.write_bytes(content)
+            else:
+                path.mkdir(exist_ok=True)
+                (path / "1.txt").write_bytes(content)
+        with suppress(HeadwaterError):
+            found = find(benchmark, place)
+            if found is not None:
+                rows = usable(found.train, benchmark.task, name.decode()).rows
+                learn_labels(rows, benchmark.task, benchmark.target, name.decode())
+
+
 def link_dumps(data: bytes) -> None:
     """Reddit's submission dumps: zstd as it stands, zstd around the bytes, and the plain lines."""
     import zstandard
@@ -262,6 +321,8 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "wikipedia": wikipedia,
     "epub": epub,
     "tables": tables,
+    "evaluation-sets": evaluation_sets,
+    "task-sets": task_sets,
     "link-dumps": link_dumps,
     "settings": settings,
     "api-bodies": api_bodies,
@@ -285,6 +346,26 @@ def _varint(value: int) -> bytes:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     return bytes([*out, value])
+
+
+@cache
+def _reader() -> Any:
+    """What a zero-shot protocol sees of a tiny model."""
+    import headwater as hw
+    from headwater.evaluate.reader import Reader
+
+    return Reader(hw.Tokenizer.train(["the river runs to the sea. "], vocab_size=270), context=256)
+
+
+def _answered(request: Any) -> Any:
+    """What a model might say."""
+    from headwater.evaluate.protocols import Generated, Scored
+    from headwater.evaluate.reader import Continuation
+
+    if isinstance(request, Continuation):
+        count = len(request.continuation)
+        return Scored((-1.0,) * count, (True,) * count)
+    return Generated("the sea. the river", (1, 2), (-1.0, -2.0))
 
 
 @cache

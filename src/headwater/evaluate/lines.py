@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headwater.errors import DataError
-from headwater.storage import parse_json, read_text
+from headwater.storage import MALFORMED, parse_json, read_text
 
 Taken = TypeVar("Taken")
 
@@ -20,6 +20,6 @@ def json_lines(path: Path, take: Callable[[Any], Taken], expected: str) -> list[
             continue
         try:
             found.append(take(parse_json(line)))
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except MALFORMED as error:
             raise DataError(f"{path} line {number:,} has another format: {error!r}", expected=expected) from None
     return found

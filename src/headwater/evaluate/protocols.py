@@ -107,7 +107,8 @@ class Task(ABC):
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
         """The examples, from the files found for each of `sources` by its role.
 
-        Raises DataError naming file and line where a file is in another format or cut short.
+        Raises DataError naming file and line where a file is in another format or cut short, or one of
+        `storage.MALFORMED`, which `run` makes into one.
         """
 
     @abstractmethod

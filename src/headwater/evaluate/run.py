@@ -36,6 +36,7 @@ from headwater.evaluate.tasks import TASKS
 from headwater.language_model import LanguageModel
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage, identity_of
+from headwater.storage import MALFORMED
 
 # Requests asked together: enough for the scorer to pack and to share beginnings, few enough to lose little when
 # an evaluation is interrupted.
@@ -211,7 +212,7 @@ def run_task(
     progress: Progress = SILENT,
 ) -> Outcome:
     """Evaluate one protocol; raises DataError when its files are damaged or no example could be asked."""
-    examples = task.limited(task.read(places, reader), limit)
+    examples = task.limited(read_examples(task, places, reader), limit)
     progress.start(task.protocol, len(examples), "examples")
     before = asker.seconds
     records: list[dict[str, Any]] = []
@@ -251,6 +252,17 @@ def run_task(
     ]
     left_out = Skipped(task.benchmark, task.protocol, reasons[0], len(reasons)) if reasons else None
     return Outcome(results, records, left_out)
+
+
+def read_examples(task: Task, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+    """The examples of a protocol; raises DataError where a file is not what its name says."""
+    try:
+        return task.read(places, reader)
+    except MALFORMED as error:
+        raise DataError(
+            f"{', '.join(map(str, places.values()))} has another format: {type(error).__name__}: {error}",
+            expected=f"the official file of {task.benchmark}",
+        ) from None
 
 
 def _without_overlap(

@@ -46,6 +46,8 @@ _ROLES: dict[Task, tuple[str, ...]] = {
 }
 # A score that takes more whole levels than this is spread over six, as STS-B's.
 _MOST_LEVELS = 21
+# Ratings are small; a larger number is a slip, and above 2^24 float32 does not tell neighbours apart.
+_LARGEST_SCORE = 1e6
 _WHOLE = re.compile(r"^(-?(?:0|[1-9][0-9]*))\.0+$")
 _NO_LABEL = {"", "-"}  # "-" marks rows without a majority label in SNLI
 
@@ -259,8 +261,11 @@ def _levels(rows: Sequence[Raw], name: str) -> list[float]:
     scores = []
     for row in rows:
         score = number_of(row.label)
-        if score is None:
-            raise DataError(f"{name} row {row.row:,} has the score {row.label!r}", expected="a number")
+        if score is None or abs(score) > _LARGEST_SCORE:
+            raise DataError(
+                f"{name} row {row.row:,} has the score {str(row.label)[:40]!r}",
+                expected=f"a number of at most {_LARGEST_SCORE:,.0f}",
+            )
         scores.append(score)
     low, high = math.floor(min(scores)), math.ceil(max(scores))
     if low == high:
@@ -346,7 +351,7 @@ def number_of(label: Any) -> float | None:
     """The finite number that a label is, or None."""
     try:
         number = float(label)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
 

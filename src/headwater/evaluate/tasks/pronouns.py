@@ -97,7 +97,7 @@ def read_blocks(path: Path) -> list[tuple[str, str, str, list[str], int]]:
             i for i, candidate in enumerate(candidates) if candidate.lower() == " ".join(answer.split()).lower()
         ]
         place = _place(sentence, pronoun)
-        if not right or place is None or len(candidates) < 2:
+        if not right or place is None or len(candidates) < 2 or not all(candidates):
             raise DataError(f"{path} line {number + 1}: {answer!r} or {pronoun!r} does not fit its block")
         before, after = sentence[: place[0]].rstrip(), sentence[place[1] :].lstrip()
         space = "" if not before else " "

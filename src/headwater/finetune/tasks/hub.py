@@ -16,6 +16,7 @@ from typing import Any
 
 from headwater.errors import DataError, HeadwaterError, ResourceError
 from headwater.finetune.examples import Raw
+from headwater.finetune.tasks.readers import row_of_json
 from headwater.progress import SILENT, Progress
 from headwater.storage import atomic_write, parse_json, storage_errors
 
@@ -93,7 +94,7 @@ def read(path: Path) -> Iterator[Raw]:
     with path.open(encoding="utf-8") as handle:
         for number, line in enumerate(handle, 1):
             row = parse_json(line)
-            yield Raw(tuple(row["segments"]), row["label"], number)
+            yield row_of_json(row["segments"], row["label"], number)
 
 
 def fetch(name: str, folder: Path, progress: Progress = SILENT) -> bool:

@@ -1,6 +1,7 @@
 """Readers of the official distribution files, and of the forms in which the same sets are handed around.
 
-Each gives `Raw` rows: texts and the label in the set's own words. Traps that are known: MRPC begins with a
+Each gives `Raw` rows, texts and the label in the set's own words, and raises DataError or one of
+`storage.MALFORMED` where a file is not as its authors released it. Traps that are known: MRPC begins with a
 byte-order mark and its quotes are literal; STS-B's original rows may carry two more fields; a copy of QQP has
 bytes that are no UTF-8, and they become U+FFFD; SNLI marks pairs without a majority label with "-"; Story Cloze
 files may repeat their header line.
@@ -67,7 +68,7 @@ def json_lines(texts: Sequence[str], label: str) -> Reader:
         for number, row in _objects(path):
             try:
                 value = row[label]
-                yield Raw(tuple(row[name] for name in texts), None if value == "-" else value, number)
+                yield row_of_json([row[name] for name in texts], None if value == "-" else value, number)
             except KeyError as error:
                 raise DataError(f"{path} row {number:,} has no key {error}") from None
 
@@ -108,7 +109,7 @@ def story_cloze(path: Path) -> Iterator[Raw]:
         number += 1
         if len(record) not in {7, 8} or not all(record[5:7]):
             raise DataError(f"{path} row {number:,} lacks a field", expected="a story with two endings")
-        label = int(record[7]) - 1 if len(record) == 8 else None
+        label = ("1", "2").index(record[7]) if len(record) == 8 else None
         yield Raw((" ".join(record[1:5]), "", record[5], record[6]), label, number)
 
 
@@ -120,7 +121,7 @@ def race_folder(path: Path) -> Iterator[Raw]:
         questions = zip(article["questions"], article["options"], article["answers"], strict=True)
         for question, options, answer in questions:
             number += 1
-            yield Raw((article["article"], question, *options), _LETTERS.index(answer), number)
+            yield _question(article["article"], question, options, answer, number)
 
 
 def race_lines(path: Path) -> Iterator[Raw]:
@@ -129,7 +130,7 @@ def race_lines(path: Path) -> Iterator[Raw]:
         options = row["options"]
         if isinstance(options, str):
             options = ast.literal_eval(options)
-        yield Raw((row["article"], row["question"], *options), _LETTERS.index(row["answer"]), number)
+        yield _question(row["article"], row["question"], options, row["answer"], number)
 
 
 _RACE_PROMPT = re.compile(
@@ -149,8 +150,20 @@ def race_prompts(path: Path) -> Iterator[Raw]:
         answers = [option[2:].strip() for option in options]
         if not all(answers):
             answers = [answer or "-" for answer in answers]  # a few options are blank in RACE itself
-        label = _LETTERS.index(turn["assistant"].strip())
-        yield Raw((found["passage"], found["question"], *answers), label, number)
+        yield _question(found["passage"], found["question"], answers, turn["assistant"].strip(), number)
+
+
+def _question(document: str, question: str, answers: Sequence[str], letter: str, number: int) -> Raw:
+    """A row of RACE, whose right answer is named by its letter."""
+    return row_of_json([document, question, *answers], _LETTERS[: len(answers)].index(letter), number)
+
+
+def row_of_json(segments: Sequence[Any], label: Any, number: int) -> Raw:
+    """A row out of JSON, where anything may stand for a text or a label."""
+    wrong = [value for value in segments if not isinstance(value, str)]
+    if wrong or not isinstance(label, str | int | float | None):
+        raise TypeError(f"{wrong[0] if wrong else label!r} in row {number:,} is neither a text nor a label")
+    return Raw(tuple(segments), label, number)
 
 
 def _named(value: str, names: Mapping[str, str], path: Path, number: int) -> str:

@@ -6,7 +6,6 @@ comparable with the paper's.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from headwater.errors import DataError, UsageError
 from headwater.finetune.examples import Raw
 from headwater.finetune.tasks import hub
 from headwater.finetune.tasks.benchmarks import SETS, Benchmark, Source
+from headwater.storage import MALFORMED
 
 BY_NAME = {benchmark.name: benchmark for benchmark in SETS}
 
@@ -99,14 +99,10 @@ def _first(sources: tuple[Source, ...], folder: Path) -> Source | None:
     return None
 
 
-# What a reader meets in a file that is not as its authors released it.
-_MALFORMED = (LookupError, ValueError, TypeError, AttributeError, SyntaxError, csv.Error, OSError)
-
-
 def _readable(source: Source, path: Path) -> bool:
     try:
         next(source.read(path), None)
-    except (DataError, *_MALFORMED):
+    except (DataError, OSError, *MALFORMED):
         return False
     return True
 
@@ -121,7 +117,7 @@ def _rows(part: str, source: Source, folder: Path, paths: dict[str, Path], remar
             for row in source.read(folder / name):
                 number += 1
                 yield Raw(row.segments, row.label, number)
-        except _MALFORMED as error:
+        except (OSError, *MALFORMED) as error:
             raise DataError(
                 f"{folder / name} cannot be read behind row {number:,}: {type(error).__name__}: {error}",
                 repair="Get the set again",
