@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from headwater.cli.main import main
+from headwater.finetune.examples import Labels
 from headwater.finetune.fine_tuned import FineTuned
-from headwater.finetune.inputs import Example
+from headwater.finetune.inputs import Example, encode
 from headwater.finetune.run import finetune
-from headwater.finetune.training import FinetuneConfig, prepare_base
+from headwater.finetune.training import FinetuneConfig, prepare_base, train_task
 from headwater.model import build_model, preset
 from headwater.model.folder import load_model
 from headwater.provenance import lineage
@@ -114,6 +115,18 @@ def test_ablations_keep_what_they_say(base: Path, settings: dict[str, Any], kept
     first = {n for n in matrices if n.startswith(("tokens.", "positions.", "blocks.0."))}
     expected = {"all": matrices, "none": set(), "first": first, "rows": {"tokens.weight", "positions.weight"}}
     assert equal == expected[kept]
+
+
+def test_task_rows_head_and_a_fresh_base_are_drawn_apart(base: Path, tokenizer: Tokenizer) -> None:
+    config = FinetuneConfig(task="entail", from_scratch=True, steps=1, precision="fp32")
+    model, extended = prepare_base(config, load_model(base), tokenizer)
+    labels = Labels(target="class", names=["a", "b", "c"])
+    encoded = encode([Example(("a", "b"), n) for n in range(3)], "entail", extended, 48)
+    rows = model.tokens.weight.detach().clone()
+    outcome = train_task(config, model, extended, encoded, encoded, labels)  # its one update has rate 0
+    drawn = torch.cat([rows[:3], rows[-3:], outcome.fine_tuned.model.head.weight.detach()])
+    likeness = torch.corrcoef(drawn) - torch.eye(9)
+    assert likeness.abs().max() < 0.7  # of 32 numbers drawn at random
 
 
 def test_an_lstm_fine_tunes_through_the_same_path(table: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:

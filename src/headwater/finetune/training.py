@@ -112,9 +112,9 @@ def train_task(
 ) -> Outcome:
     """Fine-tune `base` (as `prepare_base` gives it) on examples that `tokenizer` encoded."""
     device = base.output_matrix().device
-    model = TaskModel(base, config.task, labels.outputs, dropout=config.classifier_dropout, seed=config.seed).to(
-        device
-    )
+    _, head_seed = _seeds(config.seed)
+    model = TaskModel(base, config.task, labels.outputs, dropout=config.classifier_dropout, seed=head_seed)
+    model.to(device)
     per_epoch = math.ceil(len(train) / config.batch_size)
     steps = config.steps or max(1, round(config.epochs * per_epoch))
     trainer = Trainer(
@@ -194,7 +194,8 @@ def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> t
         state = _first_layers(state, config.transfer_layers, base)
     if not config.from_scratch:
         model.load_state_dict(state, strict=config.transfer_layers is None)
-    add_rows(model, max(0, extended.vocabulary_size - model.config.vocabulary), seed=config.seed)
+    row_seed, _ = _seeds(config.seed)
+    add_rows(model, max(0, extended.vocabulary_size - model.config.vocabulary), seed=row_seed)
     return model.train(), extended
 
 
@@ -247,6 +248,12 @@ def train_config(config: FinetuneConfig, steps: int, width: int) -> TrainConfig:
         compiled=config.compiled,
         seed=config.seed,
     )
+
+
+def _seeds(seed: int) -> tuple[int, int]:
+    """For the task rows and for the head: from one seed, they and a fresh base would begin with the same draws."""
+    rows, head = np.random.SeedSequence(seed).generate_state(2)
+    return int(rows), int(head)
 
 
 def _measurements(steps: int, per_epoch: int) -> set[int]:
