@@ -16,7 +16,10 @@ from headwater.finetune.examples import Raw
 from headwater.finetune.tasks import hub
 from headwater.finetune.tasks.benchmarks import SETS, Benchmark, Source
 from headwater.storage import MALFORMED
+from headwater.wording import counted
 
+# A choice is a document, a question and two answers.
+_FEWEST_TEXTS = {"classify": 1, "entail": 2, "similarity": 2, "choice": 4}
 BY_NAME = {benchmark.name: benchmark for benchmark in SETS}
 
 
@@ -56,16 +59,16 @@ def find(benchmark: Benchmark, data: Path) -> Found | None:
     remarks: list[str] = []
     train_source = _first(_with_hub(benchmark.train, "train"), folder)
     assert train_source is not None
-    train = list(_rows("train", train_source, folder, paths, remarks))
+    train = list(_rows(benchmark, "train", train_source, folder, paths, remarks))
     validation = None
     held = _first(_with_hub(benchmark.validation, "validation"), folder)
     if held is not None and held.files != train_source.files:
-        validation = list(_rows("validation", held, folder, paths, remarks))
+        validation = list(_rows(benchmark, "validation", held, folder, paths, remarks))
     tests = {}
     for name, test in benchmark.tests.items():
         source = _first(_with_hub(test.sources, name), folder)
         if source is not None:
-            tests[name] = list(_rows(name, source, folder, paths, remarks))
+            tests[name] = list(_rows(benchmark, name, source, folder, paths, remarks))
     if benchmark.name == "race":
         known = {row.segments[0].strip() for rows in tests.values() for row in rows}
         train = [row for row in train if row.segments[0].strip() not in known]
@@ -107,7 +110,9 @@ def _readable(source: Source, path: Path) -> bool:
     return True
 
 
-def _rows(part: str, source: Source, folder: Path, paths: dict[str, Path], remarks: list[str]) -> Iterator[Raw]:
+def _rows(
+    benchmark: Benchmark, part: str, source: Source, folder: Path, paths: dict[str, Path], remarks: list[str]
+) -> Iterator[Raw]:
     if source.remark:
         remarks.append(source.remark)
     number = 0
@@ -116,6 +121,8 @@ def _rows(part: str, source: Source, folder: Path, paths: dict[str, Path], remar
         try:
             for row in source.read(folder / name):
                 number += 1
+                if len(row.segments) < _FEWEST_TEXTS[benchmark.task]:
+                    raise ValueError(f"it has {counted(len(row.segments), 'text')}")
                 yield Raw(row.segments, row.label, number)
         except (OSError, *MALFORMED) as error:
             raise DataError(
