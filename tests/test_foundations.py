@@ -17,7 +17,7 @@ from headwater.config import Config, merge, parse_settings
 from headwater.errors import DataError, FolderError, ResourceError, StorageError, UsageError
 from headwater.provenance import Stage, lineage, open_folder, read_manifest
 from headwater.resources import find
-from headwater.storage import atomic_write, read_text
+from headwater.storage import atomic_write, read_text, storage_errors
 
 
 def write(out: Path, content: bytes = b"hello", **config: object) -> Path:
@@ -118,14 +118,24 @@ def test_a_failed_write_keeps_what_was_there(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_a_storage_error() -> None:
-    from headwater.storage import storage_errors
-
     with pytest.raises(StorageError, match="no space is left"), storage_errors(Path("x")):
         descriptor = os.open("/dev/full", os.O_WRONLY)
         try:
             os.write(descriptor, b"x")
         finally:
             os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "I/O error: No space left on device (os error 28)",
+        'IoError(Os { code: 28, kind: StorageFull, message: "" })',
+    ],
+)
+def test_a_full_disk_that_a_rust_library_met_is_one_too(told: str) -> None:
+    with pytest.raises(StorageError, match="no space is left"), storage_errors(Path("x")):
+        raise RuntimeError(told)
 
 
 def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path: Path) -> None:

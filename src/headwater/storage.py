@@ -22,7 +22,7 @@ from typing import IO, Any
 from headwater.errors import DataError, FolderError, StorageError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_RUST_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+_RUST_OS_ERROR = re.compile(r"\(os error (\d+)\)|\bOs \{ code: (\d+)")
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
@@ -40,7 +40,8 @@ def storage_errors(path: Path) -> Iterator[None]:
         number = _RUST_OS_ERROR.search(str(error))
         if number is None:
             raise
-        raise storage_error(path, OSError(int(number[1]), os.strerror(int(number[1])))) from error
+        code = int(number[1] or number[2])
+        raise storage_error(path, OSError(code, os.strerror(code))) from error
 
 
 def storage_error(path: Path, error: OSError) -> StorageError:
