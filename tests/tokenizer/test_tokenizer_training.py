@@ -115,6 +115,11 @@ def test_sources_of_every_form_give_the_same_vocabulary(tmp_path: Path, path: st
     assert Tokenizer.train(iter(reversed(documents)), vocab_size=300).identity == expected
 
 
+def test_a_line_longer_than_a_file_name_is_a_text() -> None:
+    line = "강물이 바다로 흐른다. " * 20
+    assert Tokenizer.train(line, vocab_size=270).identity == Tokenizer.train([line], vocab_size=270).identity
+
+
 def test_blocks_of_a_file_count_as_the_whole(tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "It's   a\n\n tale 안녕 é of  spaces\r\n\tand 12 things!!\n" * 30
     (tmp_path / "text.txt").write_text(text, encoding="utf-8", newline="")

@@ -15,6 +15,7 @@ import unicodedata
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -50,8 +51,9 @@ def as_source(given: str | Path) -> Path | str:
     if isinstance(given, str) and (len(given) > 1000 or "\n" in given):
         return given
     path = Path(given)
-    if str(given) and path.exists():
-        return path
+    with suppress(OSError):  # a text longer than a name may be
+        if str(given) and path.exists():
+            return path
     if isinstance(given, str) and (path.suffix not in _TEXT_SUFFIXES or re.search(r"\s", given)):
         return given
     raise DataError(f"{path} does not exist", expected="a corpus, a text file or a folder of text files")
