@@ -194,6 +194,18 @@ def test_vocabulary_too_small_for_its_alphabet(kind: str, vocab_size: int, messa
     assert not (tmp_path / "out").exists()
 
 
+def test_counting_that_fails_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    if compiled.load() is None:
+        pytest.skip("the compiled training loops are not built here")
+
+    def full(self: compiled.CompiledCounter, text: bytes) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(compiled.CompiledCounter, "add", full)
+    with pytest.raises(MemoryError):
+        counting.count_byte_words(["a b c " * counting.BLOCK_BYTES] * 12)
+
+
 def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "BLOCK_BYTES", 10)
     (tmp_path / "bad.txt").write_bytes("één\n안녕 세계\n".encode() * 3 + b"caf\xe9 au lait\n")

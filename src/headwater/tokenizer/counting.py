@@ -166,9 +166,11 @@ def count_byte_words(texts: Iterable[str], progress: Progress = SILENT) -> WordC
 
     def work(batch: list[bytes]) -> int:
         counter = idle.get()
-        for text in batch:
-            counter.add(text)
-        idle.put(counter)
+        try:
+            for text in batch:
+                counter.add(text)
+        finally:  # or the batches after one that fails would wait for ever
+            idle.put(counter)
         return sum(map(len, batch))
 
     done = 0
