@@ -147,6 +147,12 @@ def test_text_that_gives_too_few_tokens_says_so() -> None:
     assert "gives only 259 tokens" in notes.said[0]
 
 
+def test_a_size_beyond_all_reason_gives_what_there_is(path: str) -> None:
+    expected = Tokenizer.train(["the river " * 9], vocab_size=1000)
+    for size in (2_000_000_000, 2**32 + 260):
+        assert Tokenizer.train(["the river " * 9], vocab_size=size).identity == expected.identity
+
+
 def test_progress_tells_the_truth(path: str) -> None:
     class Recorder(Progress):
         def __init__(self) -> None:

@@ -53,6 +53,8 @@ def learn_merges(
     New tokens are numbered from `alphabet_size`. Progress advances by the number of new tokens.
     `words.symbols` is overwritten, as a copy of it would be a good part of all memory.
     """
+    # There are no more: each merge shortens a word. What is asked for decides the memory taken.
+    new_tokens = min(new_tokens, len(words.symbols))
     if compiled.load() is None:
         return _learn_in_python(words, alphabet_size, new_tokens, progress)
     learner = compiled.CompiledLearner(words.symbols, words.borders, words.counts, alphabet_size, new_tokens)
