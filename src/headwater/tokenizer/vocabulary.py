@@ -148,6 +148,8 @@ def check(
                 f"{vocabulary_name} lacks {len(missing)} of the 256 bytes, the first 0x{missing[0]:02x}",
                 expected="a byte-level vocabulary, as GPT-2's",
             )
+    elif UNKNOWN not in ids:
+        raise DataError(f"{vocabulary_name} lacks {UNKNOWN}", expected="a vocabulary of characters, as GPT-1's")
     return Vocabulary(kind, tuple(tokens), tuple(merges), {name: ids[name] for name in special})
 
 
