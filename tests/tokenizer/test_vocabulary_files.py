@@ -148,10 +148,20 @@ def test_missing_bytes_are_named(tmp_path: Path) -> None:
         Tokenizer.load(tmp_path)
 
 
+def test_a_vocabulary_of_characters_needs_its_unknown_token(tmp_path: Path) -> None:
+    (tmp_path / "vocab.json").write_text('{"a": 0, "a</w>": 1, "\\n</w>": 2}', encoding="utf-8")
+    (tmp_path / "merges.txt").write_text("", encoding="utf-8")
+    with pytest.raises(DataError, match=r"vocab.json lacks <unk>"):
+        Tokenizer.load(tmp_path)
+
+
 def test_another_way_of_splitting_is_refused(small: Tokenizer, tmp_path: Path) -> None:
     small.save(tmp_path)
+    # Its ids are others', although the vocabulary and the merges beside it are of GPT-2's form.
+    _edit(tmp_path, "tokenizer.json", '"use_regex": true', '"use_regex": false')
+    with pytest.raises(DataError, match="splits text in another way"):
+        Tokenizer.load(tmp_path)
     (tmp_path / "vocab.json").unlink()
-    _edit(tmp_path, "tokenizer.json", '"add_prefix_space": false', '"add_prefix_space": true')
     with pytest.raises(DataError, match="splits text in another way"):
         Tokenizer.load(tmp_path)
     (tmp_path / "tokenizer.json").write_text('{"model": {"type": "WordPiece"}}', encoding="utf-8")

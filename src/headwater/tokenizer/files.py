@@ -39,7 +39,10 @@ def read_folder(folder: Path) -> Vocabulary:
     """
     for vocabulary, merges in _PAIRS:
         if (folder / vocabulary).is_file() and (folder / merges).is_file():
-            return read_pair(folder / vocabulary, folder / merges, _added_tokens(folder))
+            found = read_pair(folder / vocabulary, folder / merges, _added_tokens(folder))
+            if (folder / "tokenizer.json").is_file():
+                _check_split(found, _object(folder / "tokenizer.json"), folder / "tokenizer.json")
+            return found
     if (folder / "tokenizer.json").is_file():
         return _read_tokenizer_json(folder)
     raise FolderError(
@@ -156,23 +159,24 @@ def _read_tokenizer_json(folder: Path) -> Vocabulary:
             raise DataError(f"merge {number} of {path} is {str(merge)[:100]!r}", expected="two tokens")
         pairs.append((pair[0], pair[1]))
     vocabulary = _assemble(model["vocab"], pairs, _added_tokens(folder), str(path), f"{path}: merges,", 1)
-    if vocabulary.kind == "gpt2" and not _splits_as_gpt2(content):
-        raise DataError(
-            f"{path} splits text in another way than GPT-2", expected="a ByteLevel pre-tokenizer alone"
-        )
+    _check_split(vocabulary, content, path)
     return vocabulary
 
 
-def _splits_as_gpt2(content: Mapping[str, Any]) -> bool:
-    """Whether the pre-tokenizer is GPT-2's: byte level, its own pattern, no space added in front."""
+def _check_split(vocabulary: Vocabulary, content: Mapping[str, Any], path: Path) -> None:
+    """Raise DataError unless a byte-level tokenizer splits text as GPT-2: its own pattern, no space in front."""
     step = content.get("pre_tokenizer")
-    return (
+    as_gpt2 = (
         isinstance(step, dict)
         and not content.get("normalizer")
         and step.get("type") == "ByteLevel"
         and not step.get("add_prefix_space", True)
         and step.get("use_regex", True) is True
     )
+    if vocabulary.kind == "gpt2" and not as_gpt2:
+        raise DataError(
+            f"{path} splits text in another way than GPT-2", expected="a ByteLevel pre-tokenizer alone"
+        )
 
 
 def write_files(vocabulary: Vocabulary, folder: Path) -> None:
