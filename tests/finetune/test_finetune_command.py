@@ -161,6 +161,7 @@ def test_show_prints_examples_as_the_model_sees_them(
         (["--task", "classify", "--train", "TABLE", "--text", "reviw"], 1, "Did you mean 'review'"),
         (["--task", "classify", "--train", "TABLE", "--transfer-layers", "9"], 2, "9 layers"),
         (["--task", "classify", "--train", "TABLE", "--set", "epoch=2"], 2, "'epochs'"),
+        (["--task", "classify", "--train", "TABLE", "--set", "metric=pearson"], 2, "accuracy or f1 or matthews"),
         (["--task-set", "cola", "--train", "TABLE"], 2, "brings its own"),
     ],
 )

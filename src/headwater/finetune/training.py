@@ -38,6 +38,12 @@ from headwater.train.schedule import Schedule
 if TYPE_CHECKING:
     from headwater.model import Model
 
+# The metrics of each kind of label, first the one that is taken where none is named.
+_METRICS: dict[Target, tuple[Metric, ...]] = {
+    "class": ("accuracy", "f1", "matthews"),
+    "score": ("pearson", "spearman"),
+    "answer": ("accuracy",),
+}
 # In a training of fewer epochs than this, validation is measured this many times instead of once an epoch.
 _FEWEST_MEASUREMENTS = 3
 # Tokens of a micro-batch: on a processor more gain no speed and cost memory, on a device they gain.
@@ -110,7 +116,11 @@ def train_task(
     labels: Labels,
     progress: Progress = SILENT,
 ) -> Outcome:
-    """Fine-tune `base` (as `prepare_base` gives it) on examples that `tokenizer` encoded."""
+    """Fine-tune `base` (as `prepare_base` gives it) on examples that `tokenizer` encoded.
+
+    Raises UsageError, before the first update, for a metric that the labels do not have.
+    """
+    metric = choose_metric(config, labels)
     device = base.output_matrix().device
     _, head_seed = _seeds(config.seed)
     model = TaskModel(base, config.task, labels.outputs, dropout=config.classifier_dropout, seed=head_seed)
@@ -120,7 +130,6 @@ def train_task(
     trainer = Trainer(
         model, l3(config.lambda_lm), train_config(config, steps, base.config.width), ranks=Ranks(device=device)
     )
-    metric = config.metric or default_metric(labels)
     fine_tuned = FineTuned(model, tokenizer, config.task, labels, config.columns)
     outcome = Outcome(fine_tuned, metric, 0, steps)
     measure_at = _measurements(steps, per_epoch)
@@ -211,9 +220,18 @@ def measure_probabilities(
     return measured if fine_tuned.labels.target == "class" else {"accuracy": measured["accuracy"]}
 
 
-def default_metric(labels: Labels) -> Metric:
-    """Accuracy, or Pearson's correlation for scores."""
-    return "pearson" if labels.target == "score" else "accuracy"
+def choose_metric(config: FinetuneConfig, labels: Labels) -> Metric:
+    """What the best state is chosen by: as given, else accuracy, or Pearson's correlation for scores.
+
+    Raises UsageError for a metric that such labels do not have.
+    """
+    fitting = _METRICS[labels.target]
+    if config.metric is not None and config.metric not in fitting:
+        raise UsageError(
+            f"metric = {config.metric!r} does not fit labels of kind {labels.target}",
+            expected=" or ".join(fitting),
+        )
+    return config.metric or fitting[0]
 
 
 def peak_rate(config: FinetuneConfig, width: int) -> float:
