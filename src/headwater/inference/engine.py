@@ -43,8 +43,10 @@ class Generation:
         self._engine, self._listener = engine, listener
         self._events: deque[Event] = deque()
         self._cancelled = False
-        # The tokens that the model sees: prompt and continuation, the older part gone once it shifted.
+        # The tokens that the model sees: prompt and continuation, the older part gone once it shifted. The first
+        # `_prefix` of them are read in blocks, those that came since one a step: also when they are read again.
         self._visible = _fitting(list(request.prompt), engine.runner.context)
+        self._prefix = len(self._visible) - 1
         self._stream = TextStream(engine.tokenizer, request.stop, before=request.prompt[-1])
 
     def __iter__(self) -> Iterator[Event]:
@@ -154,14 +156,15 @@ class Engine:
         decoding = any(self._is_ready(slot) for slot in self._slots)
         block = self._next_block(self.runner.shared_block if decoding else self.runner.lone_block)
         ready = [(slot, slot.generation) for slot in self._slots if slot.generation and self._is_ready(slot)]
-        steps = [Step(slot.number, slot.length, owner._visible[-1]) for slot, owner in ready]
+        steps = [Step(slot.number, slot.length, owner._visible[slot.length]) for slot, owner in ready]
         if steps or block is not None:
             logits = self.runner.step(steps, block)[:, : self.vocabulary].cpu().numpy()
             for (slot, owner), last, row in zip(ready, steps, logits, strict=True):
                 slot.length += 1
                 if self.runner.exact:
                     slot.filled.append(last.token)
-                if owner.finished is None:  # a listener may have cancelled it just now
+                # It has a next token already where a step is made again; a listener may just have cancelled it.
+                if slot.length == len(owner._visible) and owner.finished is None:
                     self._choose(slot, owner, row)
         self._end_cancelled()
         return bool(self._waiting) or any(slot.generation for slot in self._slots)
@@ -194,13 +197,13 @@ class Engine:
         return any(
             slot.generation is not None
             and not self._is_ready(slot)
-            and self._held(slot.generation._visible[:-1], prompt) > held
+            and self._held(slot.generation._visible[: slot.generation._prefix], prompt) > held
             for slot in self._slots
         )
 
     def _is_ready(self, slot: _Slot) -> bool:
-        """Whether all but the last token of what the model is to see has its place in the cache."""
-        return slot.generation is not None and slot.length == len(slot.generation._visible) - 1
+        """Whether what is read in blocks has its place in the cache."""
+        return slot.generation is not None and slot.length >= slot.generation._prefix
 
     def _next_block(self, longest: int) -> Block | None:
         """A block of the prompt that came first among those under way; its positions count as filled."""
@@ -209,7 +212,8 @@ class Engine:
             return None
         slot = min(unready, key=lambda slot: slot.used)
         assert slot.generation is not None
-        block = Block(slot.number, slot.length, slot.generation._visible[slot.length : -1][:longest])
+        end = min(slot.generation._prefix, slot.length + longest)
+        block = Block(slot.number, slot.length, slot.generation._visible[slot.length : end])
         slot.filled += block.ids
         slot.length += len(block.ids)
         return block
@@ -245,11 +249,12 @@ class Engine:
         elif count + 1 == generation.max_tokens:
             self._finish(generation, Event(token, text + generation._stream.finish(), about, "length"))
         else:
-            generation._emit(Event(token, text, about, None))
             generation._visible.append(token)
             if len(generation._visible) > self.runner.context:
                 generation._visible = _fitting(generation._visible, self.runner.context)
+                generation._prefix = len(generation._visible) - 1
                 slot.filled, slot.length = [], 0
+            generation._emit(Event(token, text, about, None))  # last, as a listener may raise
 
     def _finish(self, generation: Generation, event: Event) -> None:
         if generation in self._waiting:
