@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from headwater.cli.main import main
+from headwater.errors import DataError
+from headwater.finetune import run
 from headwater.finetune.examples import Labels
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.inputs import Example, encode
@@ -79,6 +81,16 @@ def test_a_batch_predicts_what_single_rows_do(base: Path, table: Path, tmp_path:
     for text, share in zip(texts, together, strict=True):
         alone = fine_tuned.probabilities(fine_tuned.encode([Example((text,))]))[0]
         assert alone == pytest.approx(share, abs=1e-5)
+
+
+def test_a_test_file_that_cannot_be_measured_is_refused_before_training(
+    base: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test = tmp_path / "test.csv"
+    test.write_text("review,sentiment\nthe film,neutral\n")
+    monkeypatch.setattr(run, "train_task", lambda *_: pytest.fail("it was trained first"))
+    with pytest.raises(DataError, match="'neutral', which training never had"):
+        finetune(FinetuneConfig(steps=1), tmp_path / "m", model=base, train=table, test=test)
 
 
 def test_early_stopping_keeps_the_best_state(base: Path, table: Path, tmp_path: Path) -> None:

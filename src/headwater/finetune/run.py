@@ -114,6 +114,7 @@ def run_stage(
         return encode(examples, config.task, extended, base.config.context)
 
     train, validation = encoded("train", parts.train.rows), encoded("validation", parts.validation.rows)
+    tests = {name: encoded(name, rows) for name, rows in parts.tests.items()}  # before hours go into training
     figures, notes = check.report(parts.train, parts.validation, parts.labels)
     for note in [*notes, *_truncation_notes(train, validation)]:
         progress.note(note)
@@ -121,8 +122,8 @@ def run_stage(
         outcome = train_task(config, base, extended, train, validation, parts.labels, progress)
         metrics = summarise(outcome, train, validation, parts, figures)
         metrics["tests"] = {}
-        for name, rows in parts.tests.items():
-            write_test(outcome.fine_tuned, name, encoded(name, rows), work, metrics["tests"])
+        for name, test in tests.items():
+            write_test(outcome.fine_tuned, name, test, work, metrics["tests"])
         outcome.settle()
         about = page(outcome.fine_tuned, metrics, parts.validation.rows, validation, outcome.probabilities)
         write_text(work / "report.html", about)
