@@ -52,6 +52,9 @@ def test_columns_are_found_or_given(tmp_path: Path) -> None:
     assert rows(pairs, "entail", premise="sentence2", hypothesis="id")[0].segments == ("b", "1")
     separate = write(tmp_path / "c.csv", "context,question,choice_b,choice_a,label\nc,q,second,first,1\n")
     assert rows(separate, "choice")[0].segments == ("c", "q", "first", "second")
+    names = [f"answer{number}" for number in range(1, 11)]
+    ten = write(tmp_path / "ten.csv", f"question,{','.join(names)},label\nq,{','.join(names)},1\n")
+    assert rows(ten, "choice")[0].segments[2:] == tuple(names)
     listed = write(tmp_path / "c.jsonl", '{"question": "q", "options": ["x", "y"], "label": "y"}')
     found = rows(listed, "choice")
     assert found[0].segments == ("", "q", "x", "y")

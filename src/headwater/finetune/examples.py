@@ -167,7 +167,7 @@ def _find(
                 c for c in there if c.lower().startswith(stem) and len(c) <= len(stem) + 2 and c.lower() != stem
             ]
             if len(numbered) >= 2:
-                return sorted(numbered)
+                return sorted(numbered, key=lambda column: (len(column), column.lower()))  # 10 behind 9
     if role in {"context", "question"}:
         return []  # a story without a question, or a question without a story
     if role == "label" and not needed:
