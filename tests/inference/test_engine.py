@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import deque
 from typing import NamedTuple
 
 import numpy as np
@@ -166,6 +167,22 @@ def test_threads_drive_the_engine_together(engine: Engine) -> None:
     for thread in threads:
         thread.join()
     assert [got[index] for index in range(len(wanted))] == expected
+
+
+def test_the_last_event_is_not_lost_to_another_threads_step(engine: Engine) -> None:
+    class Late(deque[Event]):
+        """Empty when it is looked at; before the look has its consequence another thread ends the text."""
+
+        def __bool__(self) -> bool:
+            held = len(self) > 0
+            while not held and engine.step():
+                pass
+            return held
+
+    generation = engine.submit(Request(prompt=(1, 2), max_tokens=5, min_tokens=5))
+    generation._events = Late()
+    assert [event.token for event in generation] == generation.tokens
+    assert len(generation.tokens) == 5
 
 
 def test_a_long_prompt_does_not_stall_the_others(engine: Engine) -> None:

@@ -52,9 +52,10 @@ class Generation:
     def __iter__(self) -> Iterator[Event]:
         """Its events, driving the engine while there is none."""
         while True:
+            finished = self.finished  # first: another thread may bring the last event after the next line
             if self._events:
                 yield self._events.popleft()
-            elif self.finished is not None:
+            elif finished is not None:
                 return
             else:
                 self._engine.advance(self)
@@ -73,10 +74,10 @@ class Generation:
         self.text += event.text
         if event.token is not None:
             self.tokens.append(event.token)
-        self.finished = event.finished
         if self._listener is None:
             self._events.append(event)
-        else:
+        self.finished = event.finished
+        if self._listener is not None:
             self._listener(event)
 
 
