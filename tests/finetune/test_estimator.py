@@ -61,6 +61,13 @@ def test_labels_keep_their_type(base: Path, sentences: Any, tmp_path: Path) -> N
         assert one.predict(texts).dtype.kind == "i"
 
 
+def test_a_class_whose_rows_have_no_text_is_none_of_the_classes(base: Path, sentences: Any) -> None:
+    texts, labels = sentences(20)
+    classifier = Classifier(base, **FAST).fit(["", *texts], ["and", *labels])
+    assert classifier.classes_.tolist() == ["bad", "good"]
+    assert classifier.predict_proba(texts).shape == (20, 2)
+
+
 def test_pairs_scores_and_choices(base: Path, sentences: Any, tmp_path: Path) -> None:
     texts, labels = sentences(40)
     pairs = list(zip(texts, reversed(texts), strict=True))

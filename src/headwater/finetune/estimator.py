@@ -23,7 +23,7 @@ from headwater import shipped
 from headwater.config import nearest
 from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetune import check
-from headwater.finetune.examples import Labels, Raw, class_name, class_order, learn_labels, number_of, to_examples
+from headwater.finetune.examples import Labels, Raw, class_name, learn_labels, number_of, to_examples
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.inputs import Example, Task, encode
 from headwater.finetune.metrics import pearson
@@ -80,13 +80,15 @@ class Estimator:
 
         Raises DataError, naming the row, for rows that cannot be learned from.
         """
-        names, self.classes_ = self._names(_as_list(y))
+        y = _as_list(y)
+        names = self._names(y)
         segments = [self._segments(row, number) for number, row in enumerate(_as_list(X), 1)]
         if len(segments) != len(names):
             raise DataError(f"there are {len(segments):,} rows and {len(names):,} labels", expected="one each")
         rows = [Raw(s, name, number) for number, (s, name) in enumerate(zip(segments, names, strict=True), 1)]
         usable = check.usable(rows, self.task, "X").rows
         labels = self._labels(usable)
+        self.classes_ = self._classes(labels, y)
         config = self._config()
         kept, held = check.split(usable, config.validation_share, config.seed, labels)
         if not kept or not held:
@@ -212,8 +214,8 @@ class Estimator:
     def _labels(self, rows: list[Raw]) -> Labels:
         return learn_labels(rows, self.task, self._target(), "y")
 
-    def _names(self, y: list[Any]) -> tuple[list[str | int | float], npt.NDArray[Any] | None]:
-        """Labels as the rows carry them, and the classes in the order of the head's outputs."""
+    def _names(self, y: list[Any]) -> list[str | int | float]:
+        """Labels as the rows carry them."""
         for number, label in enumerate(y, 1):
             if label is None or (isinstance(label, float) and np.isnan(label)):
                 raise DataError(f"y has no label in row {number}", repair="Remove that row, or label it")
@@ -223,8 +225,12 @@ class Estimator:
             raise DataError(
                 f"y mixes {' and '.join(sorted(k.__name__ for k in kinds))} labels", expected="one kind"
             )
+        return [class_name(label) for label in y]
+
+    def _classes(self, labels: Labels, y: list[Any]) -> npt.NDArray[Any] | None:
+        """The classes as y has them, in the order of the head's outputs: those of rows with a text."""
         by_name = {class_name(label): label for label in y}
-        return [class_name(label) for label in y], np.array([by_name[n] for n in sorted(by_name, key=class_order)])
+        return np.array([by_name[name] for name in labels.names])
 
     def _restored(self, labels: Labels, label_type: str) -> npt.NDArray[Any] | None:
         types: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": "True".__eq__}
@@ -320,13 +326,16 @@ class Similarity(Estimator):
     def _target(self) -> Literal["class", "score"] | None:
         return self.target
 
-    def _names(self, y: list[Any]) -> tuple[list[str | int | float], npt.NDArray[Any] | None]:
+    def _names(self, y: list[Any]) -> list[str | int | float]:
         if self.target == "class":
             return super()._names(y)
         for number, label in enumerate(y, 1):
             if number_of(label) is None:
                 raise DataError(f"y has {label!r} in row {number}", expected="a score, or target='class'")
-        return [float(label) for label in y], None
+        return [float(label) for label in y]
+
+    def _classes(self, labels: Labels, y: list[Any]) -> npt.NDArray[Any] | None:
+        return None if labels.target == "score" else super()._classes(labels, y)
 
     def _restored(self, labels: Labels, label_type: str) -> npt.NDArray[Any] | None:
         return None if labels.target == "score" else super()._restored(labels, label_type)
@@ -355,11 +364,14 @@ class MultipleChoice(Estimator):
     def _target(self) -> Literal["class", "score"] | None:
         return None
 
-    def _names(self, y: list[Any]) -> tuple[list[str | int | float], npt.NDArray[Any] | None]:
+    def _names(self, y: list[Any]) -> list[str | int | float]:
         for number, label in enumerate(y, 1):
             if not isinstance(label, int) or label < 0:
                 raise DataError(f"y has {label!r} in row {number}", expected="the right answer's number, from 0")
-        return list(y), np.arange(max(y, default=0) + 1)
+        return list(y)
+
+    def _classes(self, labels: Labels, y: list[Any]) -> npt.NDArray[Any] | None:
+        return np.arange(max(y) + 1)
 
     def _labels(self, rows: list[Raw]) -> Labels:
         return Labels(target="answer")
