@@ -101,7 +101,7 @@ class Engine:
 
     def __init__(self, runner: Runner, tokenizer: Tokenizer) -> None:
         self.runner, self.tokenizer = runner, tokenizer
-        self.vocabulary = min(runner.vocabulary, tokenizer.vocabulary_size)
+        self.vocabulary = tokenizer.vocabulary_size  # rows of a model beyond it are never chosen
         if tokenizer.vocabulary_size > runner.vocabulary:
             raise MismatchError(
                 f"the tokenizer has {tokenizer.vocabulary_size:,} tokens, the model {runner.vocabulary:,} rows",
