@@ -58,6 +58,13 @@ def test_greedy_is_temperature_zero_and_top_k_one_without_ties(row: np.ndarray, 
     assert row[choose(row, Sampling(top_k=1), [], uniform(seed, 0, 0))] == row[likeliest]
 
 
+@pytest.mark.parametrize("temperature", [1e-6, 1e-40, 1e-60])
+def test_a_temperature_near_zero_draws_among_the_likeliest(temperature: float) -> None:
+    row = np.array([0.5, 1.0, -np.inf, 1.0, -3.0], dtype=np.float32)
+    drawn = {choose(row, Sampling(temperature=temperature), [], uniform(1, 0, i)) for i in range(50)}
+    assert drawn == {1, 3}
+
+
 def test_draws_follow_the_probabilities() -> None:
     weights = np.array([0.5, 0.0, 0.3, 0.2], dtype=np.float32)
     counts = np.bincount([draw(weights, uniform(1, 0, i)) for i in range(20_000)], minlength=4)
@@ -99,3 +106,7 @@ def test_what_does_not_fit_the_model_is_refused() -> None:
         Sampling(top_k=11).check(10)
     with pytest.raises(UsageError, match="token 10"):
         Sampling(bias={10: 1.0}).check(10)
+    Sampling(bias={9: -np.inf}).check(10)
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(UsageError, match=f"bias of token 9 is {wrong}"):
+            Sampling(bias={9: wrong}).check(10)

@@ -36,6 +36,10 @@ from headwater.config import Config
 from headwater.errors import UsageError
 
 Logits = npt.NDArray[np.float32]
+# Far beyond what decides every choice, far below what a float32 holds. −∞ bars a token.
+_LARGEST_BIAS = 1e30
+# Where two float32 logits differ at all, the larger one is certain at this temperature.
+_LOWEST_TEMPERATURE = 1e-30
 
 
 class Sampling(Config):
@@ -56,9 +60,11 @@ class Sampling(Config):
             raise UsageError(
                 f"top_k {self.top_k} is beyond the model's {vocabulary} tokens", expected=f"0 to {vocabulary}"
             )
-        for token in self.bias:
+        for token, value in self.bias.items():
             if not 0 <= token < vocabulary:
                 raise UsageError(f"bias names token {token}", expected=f"0 to {vocabulary - 1}")
+            if not value <= _LARGEST_BIAS:
+                raise UsageError(f"the bias of token {token} is {value}", expected=f"at most {_LARGEST_BIAS:g}")
 
 
 class Alternatives(NamedTuple):
@@ -91,7 +97,7 @@ def choose(
     if 0 < sampling.top_k < len(logits):
         kept = np.flatnonzero(logits >= kth_largest(logits, sampling.top_k))
         logits = logits[kept]
-    weights = np.exp((logits - logits.max()) / np.float32(sampling.temperature))
+    weights = np.exp((logits - logits.max()) / np.float32(max(sampling.temperature, _LOWEST_TEMPERATURE)))
     if sampling.top_p < 1 or sampling.filters == "original":
         inside = np.flatnonzero(weights >= top_p_threshold(weights, sampling.top_p, sampling.filters))
         kept = inside if kept is None else kept[inside]
