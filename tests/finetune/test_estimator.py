@@ -12,6 +12,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
+from headwater import shipped
 from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetune.estimator import Classifier, Entailment, MultipleChoice, Similarity
 
@@ -49,6 +50,12 @@ def test_clone_cross_validation_search_and_pipelines_work(base: Path, sentences:
     assert len(pipeline.predict(texts[:5])) == 5
     search = GridSearchCV(pipeline, {"model__learning_rate": [1e-3, 1e-4]}, cv=2).fit(texts, labels)
     assert search.best_params_["model__learning_rate"] in {1e-3, 1e-4}
+
+
+def test_an_estimator_on_a_model_that_ships_is_saved(base: Path, sentences: Any, tmp_path: Path) -> None:
+    classifier = Classifier(base, **FAST).set_params(epochs=1).fit(*sentences(12))
+    classifier.set_params(base=shipped.DEFAULT).save(tmp_path / "saved")
+    assert Classifier.load(tmp_path / "saved").classes_.tolist() == ["bad", "good"]
 
 
 def test_labels_keep_their_type(base: Path, sentences: Any, tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ class Estimator:
             Path(folder),
             kind="model",
             config={"task": self.task, **parameters, "weights": _fingerprint(fine_tuned)},
-            inputs={"base": Path(self.base)} if isinstance(self.base, str | Path) else {},
+            inputs={"base": shipped.resolve(self.base)} if isinstance(self.base, str | Path) else {},
             seed=self.seed,
         )
         if stage.is_complete():
