@@ -90,7 +90,7 @@ def test_pairs_scores_and_choices(base: Path, sentences: Any, tmp_path: Path) ->
     choices = [
         {"context": a, "question": "", "answers": [b, a, "plot"][: 2 + n % 2]} for n, (a, b) in enumerate(pairs)
     ]
-    choice = MultipleChoice(base, **FAST).fit(choices, [n % 2 for n in range(40)])
+    choice = MultipleChoice(base, **FAST).fit(choices, [np.int64(n % 2) for n in range(40)])
     shares = choice.predict_proba(choices)
     assert shares.shape == (40, 3)
     assert shares[0, 2] == 0

@@ -390,7 +390,8 @@ def _as_list(column: Any) -> list[Any]:
         raise UsageError("a lone text was given where a column belongs", repair="Put it in a list: [text]")
     if hasattr(column, "to_numpy"):
         column = column.to_numpy()
-    return list(column.tolist() if hasattr(column, "tolist") else column)
+    values = column.tolist() if hasattr(column, "tolist") else column
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
 def _text(value: Any, number: int) -> str:
