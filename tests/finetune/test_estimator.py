@@ -15,6 +15,7 @@ from sklearn.preprocessing import FunctionTransformer
 from headwater import shipped
 from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetune.estimator import Classifier, Entailment, MultipleChoice, Similarity
+from headwater.language_model import LanguageModel
 
 FAST: dict[str, Any] = {"epochs": 4, "learning_rate": 5e-3, "lambda_lm": 0.0, "dropout": 0.0, "precision": "fp32"}
 
@@ -41,6 +42,8 @@ def test_clone_cross_validation_search_and_pipelines_work(base: Path, sentences:
     classifier = Classifier(base, **FAST).set_params(epochs=1)
     copied = clone(classifier)
     assert copied.get_params() == classifier.get_params()
+    loaded = LanguageModel.open(base)
+    assert clone(Classifier(loaded)).base is loaded
     assert is_classifier(classifier)
     assert is_regressor(Similarity(base))
     assert not is_regressor(Similarity(base, target="class"))

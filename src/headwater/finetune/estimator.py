@@ -189,6 +189,10 @@ class Estimator:
         changed = [f"{k}={v!r}" for k, v in self.get_params().items() if v is not defaults[k].default]
         return f"{type(self).__name__}({', '.join(changed)})"
 
+    def __sklearn_clone__(self) -> Self:
+        """Unfitted, with the very same parameters: a loaded base is shared, as nothing here changes it."""
+        return type(self)(**self.get_params())
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fine_tuned_")
 
