@@ -12,7 +12,7 @@ import pytest
 
 from headwater.errors import DataError
 from headwater.finetune import check
-from headwater.finetune.examples import Columns, Labels, Raw, learn_labels, read_rows, to_examples
+from headwater.finetune.examples import Columns, Labels, Raw, learn_labels, read_rows, says, to_examples
 from headwater.finetune.inputs import Task
 
 ROWS = [('a "quoted", text', "yes"), ("two\twords", "no"), ("자막", "yes")]
@@ -67,6 +67,15 @@ def test_numbered_answers_count_from_what_the_training_rows_show() -> None:
     assert learn_labels(one, "choice", None, "it").first_answer == 1
     zero = [Raw(("", "q", "x", "y"), number, number) for number in (0, 1)]
     assert learn_labels(zero, "choice", None, "it").first_answer == 0
+
+
+def test_a_label_says_an_answer_by_number_letter_or_text() -> None:
+    labels = Labels(target="answer", first_answer=1)
+    answers = ("", "q", "w", "x")
+    for label in (2, "2", "B", "b", "x"):
+        assert [says(Raw(answers, label, 1), answer, labels) for answer in (1, 2)] == [False, True]
+    assert not says(Raw(answers, "y", 1), 1, labels)
+    assert says(Raw(("t",), 1.0, 1), "1", Labels(target="class", names=["0", "1"]))
 
 
 def test_class_names_are_kept_and_numbers_agree_however_they_are_written() -> None:

@@ -342,6 +342,16 @@ def _answer_index(row: Raw, base: int, where: str) -> int:
     return index
 
 
+def says(row: Raw, answer: str | int | float, labels: Labels) -> bool:
+    """Whether a row's label says what a model answered: its class, or an answer by number, letter or text."""
+    if labels.target != "answer":
+        return class_name(row.label) == class_name(answer)
+    try:
+        return _answer_index(row, labels.first_answer, "") + labels.first_answer == answer
+    except DataError:  # it names none of the answers
+        return False
+
+
 def class_name(label: str | int | float | None) -> str:
     """A label as its class is called: 1, 1.0, "1" and "1.0" are all "1"; "01" stays as it is."""
     return _WHOLE.sub(r"\1", str(label))

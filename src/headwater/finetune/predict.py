@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import UsageError
-from headwater.finetune.examples import Columns, Raw, class_name, read_rows
+from headwater.finetune.examples import Columns, Raw, read_rows, says
 from headwater.finetune.fine_tuned import FineTuned, Prediction
 from headwater.progress import SILENT, Progress
 from headwater.storage import atomic_write
@@ -47,11 +47,11 @@ def predict_file(
     device = choose_device("auto")
     fine_tuned = FineTuned.load(model, dtype=choose_precision(precision, device), device=device)
     named = Columns.build(fine_tuned.columns.to_dict(), columns or {}, source="--column")
-    pending: deque[str | int | float | None] = deque()
+    pending: deque[Raw] = deque()
 
     def remembered(rows: Iterator[Raw]) -> Iterator[Raw]:
         for row in rows:
-            pending.append(row.label)
+            pending.append(row)
             yield row
 
     rows = islice(read_rows(file, fine_tuned.task, named, need_label=False), limit)
@@ -63,10 +63,10 @@ def predict_file(
                 handle.write(_header(prediction, out))
             handle.write(_line(prediction, out))
             done += 1
-            truth = pending.popleft()
-            if truth is not None and fine_tuned.labels.target != "score":
+            row = pending.popleft()
+            if row.label is not None and fine_tuned.labels.target != "score":
                 labelled += 1
-                right += class_name(truth) == class_name(prediction.label)
+                right += says(row, prediction.label, fine_tuned.labels)
             progress.advance(done)
     progress.finish(counted(done, "row"))
     summary: dict[str, Any] = {"out": str(out), "rows": done}
