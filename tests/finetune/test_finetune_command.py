@@ -16,6 +16,7 @@ from headwater.finetune import run
 from headwater.finetune.examples import Labels
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.inputs import Example, encode
+from headwater.finetune.predict import predict_file
 from headwater.finetune.run import finetune
 from headwater.finetune.training import FinetuneConfig, prepare_base, train_task
 from headwater.model import build_model, preset
@@ -63,6 +64,22 @@ def test_a_table_becomes_a_model_that_labels_another(
     assert [str(line["label"]) for line in lines] == [row["label"] for row in rows]
     assert [line["row"] for line in lines] == list(range(1, 61))
     assert all(abs(sum(line["probabilities"].values()) - 1) < 1e-4 for line in lines)
+
+
+def test_choices_of_unequal_number_are_predicted_into_a_table(base: Path, tmp_path: Path) -> None:
+    rows = [
+        {"question": f"film {n}", "answers": ["good", "bad", "plot"][: 2 + n % 2], "label": "AB"[n % 2]}
+        for n in range(12)
+    ]
+    file = tmp_path / "choices.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    finetune(FinetuneConfig(task="choice", steps=1, precision="fp32"), tmp_path / "m", model=base, train=file)
+    summary = predict_file(tmp_path / "m", file, tmp_path / "p.csv")
+    with (tmp_path / "p.csv").open() as handle:
+        found = list(csv.DictReader(handle))
+    assert [len(row["probabilities"].split()) for row in found] == [2 + n % 2 for n in range(12)]
+    right = sum(int(row["label"]) == n % 2 for n, row in enumerate(found))
+    assert summary["accuracy"] == right / 12
 
 
 def test_the_same_command_gives_the_same_bytes(base: Path, table: Path, tmp_path: Path) -> None:

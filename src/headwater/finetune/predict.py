@@ -14,6 +14,7 @@ from typing import Any
 from headwater.errors import UsageError
 from headwater.finetune.examples import Columns, Raw, read_rows, says
 from headwater.finetune.fine_tuned import FineTuned, Prediction
+from headwater.finetune.inputs import Task
 from headwater.progress import SILENT, Progress
 from headwater.storage import atomic_write
 from headwater.train.loop import Precision, choose_precision
@@ -38,6 +39,9 @@ def predict_file(
 
     `columns` names those that are called otherwise than in the training file.
 
+    In .csv and .tsv a class has a column of its own; the answers of a choice, of which a row may have more than
+    another, share one, with spaces between.
+
     Returns {"out", "rows"} and, where the file carries labels of a class or choice, {"labelled", "accuracy"}.
     Raises UsageError for an ending that is not .jsonl, .csv or .tsv, DataError for rows, FolderError for models.
     """
@@ -60,8 +64,8 @@ def predict_file(
     with atomic_write(out) as handle:
         for prediction in fine_tuned.predict(remembered(rows)):
             if done == 0:
-                handle.write(_header(prediction, out))
-            handle.write(_line(prediction, out))
+                handle.write(_header(prediction, fine_tuned.task, out))
+            handle.write(_line(prediction, fine_tuned.task, out))
             done += 1
             row = pending.popleft()
             if row.label is not None and fine_tuned.labels.target != "score":
@@ -75,14 +79,15 @@ def predict_file(
     return summary
 
 
-def _header(prediction: Prediction, out: Path) -> bytes:
+def _header(prediction: Prediction, task: Task, out: Path) -> bytes:
     delimiter = _FORMATS[out.suffix.lower()]
     if delimiter is None:
         return b""
-    return _separated(["row", "label", *(f"p({name})" for name in prediction.probabilities)], delimiter)
+    shares = ["probabilities"] if task == "choice" else [f"p({name})" for name in prediction.probabilities]
+    return _separated(["row", "label", *shares], delimiter)
 
 
-def _line(prediction: Prediction, out: Path) -> bytes:
+def _line(prediction: Prediction, task: Task, out: Path) -> bytes:
     delimiter = _FORMATS[out.suffix.lower()]
     if delimiter is None:
         entry = {
@@ -91,7 +96,9 @@ def _line(prediction: Prediction, out: Path) -> bytes:
             "probabilities": prediction.probabilities,
         }
         return (json.dumps(entry, ensure_ascii=False) + "\n").encode()
-    return _separated([prediction.row, prediction.label, *prediction.probabilities.values()], delimiter)
+    shares = list(prediction.probabilities.values())
+    together = [" ".join(map(str, shares))] if task == "choice" else shares
+    return _separated([prediction.row, prediction.label, *together], delimiter)
 
 
 def _separated(fields: list[Any], delimiter: str) -> bytes:
