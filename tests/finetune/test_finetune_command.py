@@ -209,8 +209,12 @@ def test_mistakes_leave_one_message_and_nothing_behind(
     assert not (tmp_path / "out").exists()
 
 
-def test_predicting_with_what_was_not_fine_tuned_says_so(
+def test_predicting_with_what_was_not_fine_tuned_or_over_the_rows_says_so(
     base: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["predict", str(table), "--model", str(base), "--out", str(tmp_path / "p.csv")]) == 1
     assert "task.json" in capsys.readouterr().err
+    before = table.read_bytes()
+    assert main(["predict", str(table), "--model", str(base), "--out", str(table)]) == 2
+    assert "is the file to read" in capsys.readouterr().err
+    assert table.read_bytes() == before

@@ -43,10 +43,13 @@ def predict_file(
     another, share one, with spaces between.
 
     Returns {"out", "rows"} and, where the file carries labels of a class or choice, {"labelled", "accuracy"}.
-    Raises UsageError for an ending that is not .jsonl, .csv or .tsv, DataError for rows, FolderError for models.
+    Raises UsageError for an `out` that does not end in .jsonl, .csv or .tsv or is `file`, DataError for rows,
+    FolderError for models.
     """
     if out.suffix.lower() not in _FORMATS:
         raise UsageError(f"--out {out} has no known ending", expected=", ".join(_FORMATS))
+    if out.exists() and file.exists() and out.samefile(file):
+        raise UsageError(f"--out {out} is the file to read", repair="Choose another --out")
     use_all_cores()
     device = choose_device("auto")
     fine_tuned = FineTuned.load(model, dtype=choose_precision(precision, device), device=device)
