@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,39 @@ def test_a_model_of_another_shape_runs_in_torch() -> None:
     model = build_model(preset("gpt2-pico", width=48, heads=3), seed=1)
     assert isinstance(model, Transformer)
     assert not supported(model)
+
+
+COMPUTING_AT_THE_END = """
+import ctypes
+import threading
+
+import torch
+
+from headwater.inference.compiled import CompiledWeights
+from headwater.model import build_model, preset
+
+weights = CompiledWeights(build_model(preset("gpt2-nano", vocabulary=50_000), seed=1), "fp32")
+matrix, rows = weights.output, 512
+tensors = torch.ones(rows, matrix.inputs), torch.empty(rows, matrix.inputs), torch.empty(rows, matrix.outputs)
+x, rounded, y = (tensor.data_ptr() for tensor in tensors)
+begun = threading.Event()
+
+
+def compute():
+    while True:
+        begun.set()
+        weights.library.headwater_product(ctypes.byref(matrix), 0, x, rows, rounded, None, None, y, 1)
+
+
+threading.Thread(target=compute, daemon=True).start()
+begun.wait()
+"""
+
+
+def test_a_thread_in_the_kernels_outlives_the_interpreters_end() -> None:
+    if kernels.library() is None:
+        pytest.skip("no compiler, or a processor without AVX-512: everything runs in torch")
+    assert subprocess.run([sys.executable, "-c", COMPUTING_AT_THE_END], check=False, timeout=100).returncode == 0
 
 
 def test_int8_with_a_scale_for_every_64_inputs_is_closer_beside_large_values() -> None:

@@ -276,7 +276,8 @@ class _Arena:
         address = library.headwater_allocate(size)
         if not address:
             raise MemoryError(f"no {size:,} bytes for the weights")
-        weakref.finalize(self, library.headwater_free, address)
+        # Not at the interpreter's end: a daemon thread may then be in the kernels still.
+        weakref.finalize(self, library.headwater_free, address).atexit = False
         buffer = (ctypes.c_char * size).from_address(address)
         self._bytes = torch.frombuffer(buffer, dtype=torch.uint8)
         self._used = 0
