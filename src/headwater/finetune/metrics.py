@@ -17,6 +17,8 @@ Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman"]
 
 RESAMPLES = 1_000
 CONFIDENCE = 0.95
+# Cells of the confusion matrices that are drawn at a time: 8 MB, however many classes there are.
+_CELLS = 1 << 20
 
 
 def confusion_matrix(truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int) -> Floats:
@@ -77,10 +79,16 @@ def measure_classes(
     """{metric: {value, interval: [low, high]}} for accuracy, f1 and matthews."""
     confusion = confusion_matrix(truth, chosen, classes)
     shares = (confusion / confusion.sum()).ravel()
-    drawn = np.random.default_rng(seed).multinomial(len(truth), shares, size=RESAMPLES)
-    resampled = drawn.reshape(RESAMPLES, classes, classes).astype(float)
+    random = np.random.default_rng(seed)
+    resampled: dict[str, list[Floats]] = {name: [] for name in OF_CONFUSION}
+    together = max(1, _CELLS // classes**2)
+    for start in range(0, RESAMPLES, together):
+        drawn = random.multinomial(len(truth), shares, size=min(together, RESAMPLES - start))
+        matrices = drawn.reshape(-1, classes, classes).astype(float)
+        for name, metric in OF_CONFUSION.items():
+            resampled[name].append(metric(matrices))
     return {
-        name: {"value": float(metric(confusion)), "interval": _interval(metric(resampled))}
+        name: {"value": float(metric(confusion)), "interval": _interval(np.concatenate(resampled[name]))}
         for name, metric in OF_CONFUSION.items()
     }
 
@@ -88,13 +96,13 @@ def measure_classes(
 def measure_scores(truth: Floats, predicted: Floats, *, seed: int = 0) -> dict[str, dict[str, Any]]:
     """{metric: {value, interval}} for pearson and spearman."""
     random = np.random.default_rng(seed)
-    rows = [random.integers(0, len(truth), len(truth)) for _ in range(RESAMPLES)]
+    resampled = np.empty((RESAMPLES, len(OF_SCORES)))
+    for number in range(RESAMPLES):
+        rows = random.integers(0, len(truth), len(truth))
+        resampled[number] = [metric(truth[rows], predicted[rows]) for metric in OF_SCORES.values()]
     return {
-        name: {
-            "value": float(metric(truth, predicted)),
-            "interval": _interval(np.array([metric(truth[r], predicted[r]) for r in rows])),
-        }
-        for name, metric in OF_SCORES.items()
+        name: {"value": float(metric(truth, predicted)), "interval": _interval(resampled[:, column])}
+        for column, (name, metric) in enumerate(OF_SCORES.items())
     }
 
 
