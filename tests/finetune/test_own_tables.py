@@ -164,3 +164,5 @@ def test_the_split_keeps_classes_and_equal_texts_together() -> None:
     assert not {r.segments for r in train} & {r.segments for r in held}
     assert {r.label for r in held} == {"x", "y"}
     assert check.split(given, 0.1, 3, labels) == (train, held)
+    train, held = check.split([Raw((f"{n}",), "x" if n < 2 else "y", n) for n in range(12)], 0.8, 3, labels)
+    assert {r.label for r in train} == {r.label for r in held} == {"x", "y"}

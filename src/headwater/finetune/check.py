@@ -19,9 +19,6 @@ from headwater.finetune.examples import Labels, Raw, class_name
 from headwater.finetune.inputs import Task
 from headwater.wording import counted
 
-# A class with fewer rows than this has none to spare for validation.
-_FEWEST_TO_SPLIT = 2
-
 
 @dataclass(frozen=True)
 class Usable:
@@ -76,7 +73,8 @@ def balance(rows: Sequence[Raw], labels: Labels) -> dict[str, int]:
 
 
 def split(rows: Sequence[Raw], share: float, seed: int, labels: Labels) -> tuple[list[Raw], list[Raw]]:
-    """(training, validation): of each class the same share, at least one row; equal texts stay together."""
+    """(training, validation): of each class the same share, at least one text on each side where there are two;
+    equal texts stay together."""
     strata: defaultdict[Hashable, list[list[Raw]]] = defaultdict(list)
     groups: defaultdict[tuple[str, ...], list[Raw]] = defaultdict(list)
     for row in rows:
@@ -88,7 +86,8 @@ def split(rows: Sequence[Raw], share: float, seed: int, labels: Labels) -> tuple
     validation: list[Raw] = []
     for key in sorted(strata, key=str):
         members = strata[key]
-        held = max(1, round(len(members) * share)) if len(members) >= _FEWEST_TO_SPLIT else 0
+        wanted = max(1, round(len(members) * share))
+        held = min(wanted, len(members) - 1)
         chosen = set(random.permutation(len(members))[:held].tolist())
         for place, group in enumerate(members):
             (validation if place in chosen else train).extend(group)
