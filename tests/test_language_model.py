@@ -78,9 +78,17 @@ def test_what_is_saved_is_what_is_loaded_and_nothing_is_written_over(
 def test_the_model_is_there_again_after_generating_let_go_of_it(folder: Path) -> None:
     lm = hw.load(folder)
     ids = torch.tensor([[1, 2, 3]])
-    before = lm.logits(ids)
     lm.generate("the river", max_tokens=3)
-    assert torch.equal(lm.logits(ids), before)
+    before = lm.logits(ids)
+    assert torch.equal(hw.load(folder).logits(ids), before)
+
+
+def test_a_module_in_somebodys_hands_is_not_taken_apart(folder: Path) -> None:
+    lm = hw.load(folder)
+    ids = torch.tensor([[1, 2, 3]])
+    model = lm.model
+    lm.generate("the river", max_tokens=3)
+    assert torch.equal(model(ids), lm.logits(ids))
 
 
 def test_leaving_a_stream_frees_its_place(lm: LanguageModel) -> None:

@@ -79,6 +79,7 @@ class LanguageModel:
         self.precision = _precision(precision, model.config)
         self._model: Model | None = model.eval()
         self._reload = reload
+        self._handed_out = False  # whether somebody may hold the module, which is then not taken apart
         self._lock = threading.RLock()
         self._arranged: Network | CompiledWeights | None = None
         self._scorer: Scorer | None = None
@@ -108,10 +109,8 @@ class LanguageModel:
     def model(self) -> Model:
         """The module itself; read again from its folder where generating or scoring has let go of it."""
         with self._lock:
-            if self._model is None:
-                assert self._reload is not None
-                self._model = self._reload().eval()
-            return self._model
+            self._handed_out = True
+            return self._whole_model()
 
     @property
     def scorer(self) -> Scorer:
@@ -137,7 +136,7 @@ class LanguageModel:
             if self._arranged is None:
                 model = self._transformer()
                 if supported(model):
-                    consume = self._reload is not None
+                    consume = self._reload is not None and not self._handed_out
                     self._arranged = CompiledWeights(model, self.precision, consume=consume)
                 else:
                     self._arranged = Network(model, self.precision)
@@ -153,8 +152,14 @@ class LanguageModel:
             return CompiledRunner(weights, self.slots)
         return TorchRunner(weights, self.slots)
 
+    def _whole_model(self) -> Model:
+        if self._model is None:
+            assert self._reload is not None
+            self._model = self._reload().eval()
+        return self._model
+
     def _transformer(self) -> Transformer:
-        model = self.model
+        model = self._whole_model()
         if not isinstance(model, Transformer):
             raise UsageError(
                 "this model is an LSTM, whose weights have one arrangement only", expected="a Transformer"

@@ -176,7 +176,7 @@ def evaluate(
         progress.note(f"{out} is complete already")
         return read_results(out)
     lm = LanguageModel.open(model, precision=config.precision)
-    reader = Reader(lm.tokenizer, lm.model.config.context, config.window, config.stride)
+    reader = Reader(lm.tokenizer, lm.config.context, config.window, config.stride)
     results: list[Result] = []
     training = None if overlap is None else training_grams(overlap)
     cache = AnswerCache(out.with_name(f".{out.name}.answers"), identity_of(model)[1], config.precision)
