@@ -106,8 +106,9 @@ def run_stage(
         return dict(read_json(out / METRICS_FILE))
     use_all_cores()
     parts = read()
-    loaded = load_model(model, device=choose_device("auto"))
-    base, extended = prepare_base(config, loaded, load_tokenizer(tokenizer or model))
+    base, extended = prepare_base(
+        config, load_model(model, device=choose_device("auto")), load_tokenizer(tokenizer or model)
+    )
 
     def encoded(part: str, rows: Sequence[Raw]) -> Encoded:
         examples = to_examples(rows, parts.labels, parts.names[part])

@@ -195,7 +195,8 @@ def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> t
     extended = tokenizer.with_task_tokens()
     device = base.output_matrix().device
     shape = base.config.model_copy(update={"dropout": config.dropout})
-    model = build_model(shape, seed=config.seed, device="cpu").to(device)
+    anew = config.from_scratch or config.transfer_layers is not None
+    model = build_model(shape, seed=config.seed if anew else None).to(device)
     state = base.state_dict()
     if config.transfer_layers is not None:
         if config.from_scratch:
