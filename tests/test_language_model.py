@@ -9,6 +9,7 @@ import torch
 
 import headwater as hw
 from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
+from headwater.inference.sampling import Sampling
 from headwater.language_model import LanguageModel
 from headwater.model import build_model, preset
 from headwater.model.folder import save_model
@@ -122,6 +123,10 @@ def test_each_precision_generates(folder: Path, precision: str) -> None:
 def test_wrong_calls_are_named(lm: LanguageModel, folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="max_token"):
         lm.generate("the", max_token=5)
+    with pytest.raises(UsageError, match=r"unknown key 'temprature'\. Did you mean 'temperature'"):
+        lm.generate("the", temprature=1)
+    with pytest.raises(UsageError, match="unknown key 'sampling'"):
+        lm.generate("the", sampling=Sampling(temperature=0))
     with pytest.raises(UsageError, match="temperature"):
         lm.generate("the", temperature=-1)
     with pytest.raises(UsageError, match="shape"):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args, overload
 
 from headwater import shipped
+from headwater.config import nearest
 from headwater.errors import FolderError, ResourceError, UsageError
 from headwater.inference.compiled import CompiledRunner, CompiledWeights, supported
 from headwater.inference.engine import Engine, Generation
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 # Below this many weights a step is not bound by reading them, and float32 costs nothing.
 _SMALL = 20_000_000
+# What a continuation may be asked for with, by name.
+_OPTIONS = sorted({*Request.model_fields, *Sampling.model_fields} - {"prompt", "sampling"})
 
 
 def load(
@@ -197,6 +200,10 @@ class LanguageModel:
     def request(self, prompt: str | Sequence[int], **options: Any) -> Request:
         """The Request of a prompt, text or token ids, with `generate`'s options; UsageError for a wrong one."""
         ids = self.prompt_ids(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
+        for key in options:
+            if key not in _OPTIONS:
+                hint = nearest(key, _OPTIONS).capitalize()
+                raise UsageError(f"the request has the unknown key {key!r}", repair=hint)
         sampling = {key: options.pop(key) for key in list(options) if key in Sampling.model_fields}
         if isinstance(options.get("stop"), str):
             options["stop"] = (options["stop"],)
