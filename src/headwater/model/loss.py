@@ -35,6 +35,8 @@ def cross_entropy(hidden: Tensor, matrix: Tensor, targets: Tensor, weights: Tens
     there is no loss; weights: (positions,) float32, the share of each position in the sum. Returns a float32
     scalar.
     """
+    if not torch.is_grad_enabled():  # else the gradients would be made all the same
+        hidden, matrix = hidden.detach(), matrix.detach()
     keep = (targets != IGNORE).nonzero().squeeze(1)
     if len(keep) < len(targets):  # positions without loss never reach the vocabulary
         hidden, targets, weights = hidden[keep], targets[keep], weights[keep]
