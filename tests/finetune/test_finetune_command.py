@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from headwater.cli.main import main
-from headwater.errors import DataError
+from headwater.errors import DataError, UsageError
 from headwater.finetune import run
 from headwater.finetune.examples import Labels
 from headwater.finetune.fine_tuned import FineTuned
@@ -124,12 +124,15 @@ def test_early_stopping_keeps_the_best_state(base: Path, table: Path, tmp_path: 
     [
         ({}, "all"),
         ({"from_scratch": True}, "none"),
+        ({"transfer_layers": 2}, "all"),
         ({"transfer_layers": 1}, "first"),
         ({"transfer_layers": 0}, "rows"),
     ],
 )
 def test_ablations_keep_what_they_say(base: Path, settings: dict[str, Any], kept: str) -> None:
     loaded = load_model(base)
+    with torch.no_grad():
+        loaded.final_norm.weight.fill_(2.0)
     before = {name: tensor.clone() for name, tensor in loaded.state_dict().items()}
     config = FinetuneConfig(seed=11, **settings)
     model, tokenizer = prepare_base(config, loaded, Tokenizer.load(base))
@@ -144,6 +147,7 @@ def test_ablations_keep_what_they_say(base: Path, settings: dict[str, Any], kept
     first = {n for n in matrices if n.startswith(("tokens.", "positions.", "blocks.0."))}
     expected = {"all": matrices, "none": set(), "first": first, "rows": {"tokens.weight", "positions.weight"}}
     assert equal == expected[kept]
+    assert bool((model.final_norm.weight == 2.0).all()) == (kept == "all")
 
 
 def test_task_rows_head_and_a_fresh_base_are_drawn_apart(base: Path, tokenizer: Tokenizer) -> None:
@@ -167,6 +171,8 @@ def test_an_lstm_fine_tunes_through_the_same_path(table: Path, tmp_path: Path, t
     config = FinetuneConfig(steps=3, batch_size=8, precision="fp32", learning_rate=1e-3)
     metrics = finetune(config, tmp_path / "m", model=tmp_path / "lstm", train=table)
     assert metrics["counts"]["train"] == 54
+    with pytest.raises(UsageError, match="blocks of a Transformer"):
+        prepare_base(FinetuneConfig(transfer_layers=1), load_model(tmp_path / "lstm"), tokenizer)
 
 
 def test_show_prints_examples_as_the_model_sees_them(

@@ -185,7 +185,7 @@ def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> t
     """The base with the three task rows and this training's dropout, and the tokenizer that has their ids.
 
     `from_scratch` and `transfer_layers` draw the rest anew. Raises MismatchError when the tokenizer has more ids
-    than the model has rows, UsageError for more layers than there are.
+    than the model has rows, UsageError for more layers than there are, or layers of an LSTM.
     """
     if tokenizer.vocabulary_size > base.config.vocabulary:
         raise MismatchError(
@@ -283,11 +283,18 @@ def _measurements(steps: int, per_epoch: int) -> set[int]:
 
 
 def _first_layers(state: dict[str, Any], layers: int, base: Model) -> dict[str, Any]:
-    """Embeddings and the first blocks, as n_transfer in the authors' code (figure 2, left)."""
+    """Embeddings and the first blocks, as n_transfer in the authors' code (figure 2, left).
+
+    With the last block comes the norm behind it, where there is one: all layers are the whole model.
+    """
+    if base.config.architecture != "transformer":
+        raise UsageError("transfer_layers counts blocks of a Transformer", expected="a base that is one")
     if layers > base.config.layers:
         raise UsageError(
             f"{layers} layers cannot be transferred from a model of {base.config.layers}",
             expected=f"0 to {base.config.layers}",
         )
+    if layers == base.config.layers:
+        return state
     blocks = tuple(f"blocks.{layer}." for layer in range(layers))
     return {k: v for k, v in state.items() if k.startswith(("tokens.", "positions.", *blocks))}
