@@ -20,7 +20,7 @@ from headwater.cli.main import main
 from headwater.corpus.folder import Document, write_documents
 from headwater.corpus.split import split
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
-from headwater.provenance import Stage, open_folder
+from headwater.provenance import Stage, lineage, open_folder
 from headwater.tokenizer import Tokenizer, train_tokenizer
 from headwater.tokens import pack as pack_module
 from headwater.tokens.pack import ShardWriter, pack, token_dtype
@@ -128,6 +128,13 @@ def test_the_same_command_finds_it_and_another_is_refused(tmp_path: Path, corpus
     assert (tmp_path / "tokens" / "train-00000.npy").stat().st_mtime_ns == written
     with pytest.raises(FolderError, match="validation"):
         pack(corpus, tokenizer, tmp_path / "tokens", 0.2)
+
+
+def test_the_tokenizer_of_a_model_that_ships_is_named_like_it(tmp_path: Path, corpus: Path) -> None:
+    pack(corpus, "gpt2-mini", tmp_path / "tokens")
+    manifest = open_folder(tmp_path / "tokens", "tokens")
+    assert manifest.config["tokenizer_identity"] == Tokenizer.load("gpt2-mini").identity
+    assert lineage(tmp_path / "tokens")["inputs"][1]["state"] != "gone"
 
 
 def test_ids_past_two_bytes_take_four() -> None:

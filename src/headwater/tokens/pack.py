@@ -18,6 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from headwater import shipped
 from headwater.corpus.arrays import save_array
 from headwater.corpus.folder import measure
 from headwater.corpus.split import Part, check_fraction, split
@@ -46,7 +47,8 @@ def pack(
 ) -> dict[str, dict[str, int]]:
     """Encode `corpus` into the tokens folder `out`, or find it there.
 
-    `tokenizer` is a folder, or the name of an original ("gpt2", "gpt1"); `validation` the fraction held out.
+    `tokenizer` is a folder, the name of an original ("gpt2", "gpt1") or of a model that ships; `validation` the
+    fraction held out.
     Returns {"train": {"tokens", "documents", "bytes"}, "validation": {…}}: bytes are UTF-8 bytes of the text
     packed, so that a loss in nats a token is bits a byte. Raises DataError when a part is too short to train
     or to validate on.
@@ -55,7 +57,7 @@ def pack(
     loaded = Tokenizer.load(tokenizer)
     inputs = {"corpus": corpus}
     if tokenizer not in ORIGINALS:
-        inputs["tokenizer"] = Path(tokenizer)
+        inputs["tokenizer"] = shipped.resolve(tokenizer)
     stage = Stage(
         out,
         kind="tokens",
