@@ -63,7 +63,10 @@ class Request(Config):
                 repair=f"Ask for --max-tokens {room}, or let the context shift (--shift)",
             )
         if self.min_tokens > wanted:
-            raise UsageError(f"min_tokens {self.min_tokens} is more than max_tokens {wanted}")
+            raise UsageError(
+                f"min_tokens {self.min_tokens} is more than max_tokens {wanted}",
+                repair=f"Ask for --max-tokens {self.min_tokens} or more",
+            )
         return wanted
 
 
