@@ -76,7 +76,7 @@ def test_norm(rows: int, width: int, dtype: torch.dtype, seed: int) -> None:
 @settings(max_examples=10, deadline=None)
 @given(length=LENGTHS, seed=st.integers(0, 99))
 def test_the_sum_with_the_residual_stream(length: int, seed: int) -> None:
-    x, branch = drawn(seed, length), drawn(seed + 1, length).bfloat16()
+    x, branch = drawn(seed, 3, length).t(), drawn(seed + 1, length, 3).bfloat16()
     got, expected = results(elementwise.add, x, branch), results(torch.add, x, branch)
     assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
 

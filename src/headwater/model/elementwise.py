@@ -169,7 +169,8 @@ class _Add(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, branch: Tensor) -> Tensor:
         ctx.dtype = branch.dtype
-        return sum_to(x.contiguous(), branch.contiguous(), torch.empty_like(x))
+        x = x.contiguous()
+        return sum_to(x, branch.contiguous(), torch.empty_like(x))
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> tuple[Tensor, Tensor]:
