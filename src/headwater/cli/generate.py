@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -80,15 +79,7 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Continue a text. The same prompt, seed and options give the same text."""
-    from headwater.errors import UsageError
-
-    if interactive and (as_json or samples > 1 or prompt == "-"):
-        raise UsageError(
-            "--interactive does not go together with --json, --samples or --prompt -",
-            repair="Leave one of them out",
-        )
-    if as_json and color:
-        raise UsageError("--color does not go together with --json", repair="Leave one of them out")
+    _check_together(interactive=interactive, as_json=as_json, color=color, samples=samples, prompt=prompt)
     if prompt == "-":
         prompt = _standard_input()
     tell_apart(model)
@@ -111,24 +102,28 @@ def generate(
     if interactive:
         _converse(lm, prompt, options, color)
         return
-    requests = [lm.request(prompt, **options, sample=sample) for sample in range(samples)]
-    running = [lm.engine.submit(request) for request in requests]
+    running = [lm.submit(prompt, **options, sample=sample) for sample in range(samples)]
     say(f"{model}: {lm!r}, {lm.engine.runner.name}, seed {seed}")
     if not prompt:
         say("The prompt is empty: a new text begins, after <|endoftext|>.")
     if as_json:
-        described = [_described(generation) for generation in running]
-        counts = {"prompt_tokens": len(requests[0].prompt)}
-        result = {"model": model, "precision": lm.precision, "prompt": prompt, "seed": seed, **counts}
-        emit({**result, "samples": described}, as_json=True, text="")
-        return
-    for number, generation in enumerate(running, start=1):
-        if samples > 1:
-            say(f"{'' if number == 1 else os.linesep}sample {number} of {samples}:")
-        _print_streamed(generation, color)
-        print(flush=True)
-        if stop and generation.finished == "length":
-            say(f"No stop text came: ended after {counted(len(generation.tokens), 'token')}.")
+        asked = {"model": model, "precision": lm.precision, "prompt": prompt, "seed": seed}
+        emit(asked | _described(running), as_json=True, text="")
+    else:
+        _print_samples(running, color)
+
+
+def _check_together(*, interactive: bool, as_json: bool, color: bool, samples: int, prompt: str) -> None:
+    """Raise UsageError for options that do not go together."""
+    from headwater.errors import UsageError
+
+    if interactive and (as_json or samples > 1 or prompt == "-"):
+        raise UsageError(
+            "--interactive does not go together with --json, --samples or --prompt -",
+            repair="Leave one of them out",
+        )
+    if as_json and color:
+        raise UsageError("--color does not go together with --json", repair="Leave one of them out")
 
 
 def _standard_input() -> str:
@@ -137,6 +132,18 @@ def _standard_input() -> str:
 
     text = decode_text(sys.stdin.buffer.read(), Path("stdin"))
     return text.removesuffix("\n").removesuffix("\r")
+
+
+def _print_samples(running: list[Generation], color: bool) -> None:
+    """The continuations one after the other, while all of them come."""
+    for number, generation in enumerate(running, start=1):
+        if len(running) > 1:
+            before = "\n" if number > 1 else ""
+            say(f"{before}sample {number} of {len(running)}:")
+        _print_streamed(generation, color)
+        print(flush=True)
+        if generation.request.stop and generation.finished == "length":
+            say(f"No stop text came: ended after {counted(len(generation.tokens), 'token')}.")
 
 
 def _print_streamed(generation: Generation, color: bool) -> None:
@@ -158,7 +165,15 @@ def _tinted(event: Event) -> str:
     return "\n".join(f"\x1b[38;5;{tint}m{line}\x1b[0m" if line else "" for line in event.text.split("\n"))
 
 
-def _described(generation: Generation) -> dict[str, Any]:
+def _described(running: list[Generation]) -> dict[str, Any]:
+    """The continuations once they are done, and what the prompt took."""
+    return {
+        "prompt_tokens": len(running[0].request.prompt),
+        "samples": [_sample(generation) for generation in running],
+    }
+
+
+def _sample(generation: Generation) -> dict[str, Any]:
     log_probabilities = [event.alternatives.log_probability for event in generation if event.alternatives]
     return {
         "sample": generation.request.sample,
