@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from headwater.cli.main import main
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetune import run
 from headwater.finetune.examples import Labels
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.inputs import Example, encode
 from headwater.finetune.predict import predict_file
-from headwater.finetune.run import finetune
+from headwater.finetune.run import finetune, load_tokenizer
 from headwater.finetune.training import FinetuneConfig, prepare_base, train_task
 from headwater.model import build_model, preset
 from headwater.model.folder import load_model
@@ -213,6 +213,16 @@ def test_mistakes_leave_one_message_and_nothing_behind(
     assert main(["finetune", "--model", str(base), "--out", str(tmp_path / "out"), *given]) == status
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_tokenizer_that_is_not_the_models_is_refused(base: Path, table: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    Tokenizer.train(["zebra yak " * 50], vocab_size=262).save(tmp_path / "other")
+    with pytest.raises(MismatchError, match="other is not the one in"):
+        finetune(FinetuneConfig(), tmp_path / "m", model=base, train=table, tokenizer=tmp_path / "other")
+    (tmp_path / "same").mkdir()
+    Tokenizer.load(base).save(tmp_path / "same")
+    assert load_tokenizer(base, tmp_path / "same").identity == Tokenizer.load(base).identity
 
 
 def test_predicting_with_what_was_not_fine_tuned_or_over_the_rows_says_so(

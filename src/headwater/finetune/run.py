@@ -107,7 +107,7 @@ def run_stage(
     use_all_cores()
     parts = read()
     base, extended = prepare_base(
-        config, load_model(model, device=choose_device("auto")), load_tokenizer(tokenizer or model)
+        config, load_model(model, device=choose_device("auto")), load_tokenizer(model, tokenizer)
     )
 
     def encoded(part: str, rows: Sequence[Raw]) -> Encoded:
@@ -168,15 +168,25 @@ def arrange_parts(
     return Parts(*sides, read_tests, labels, split_off=True, names=names | {"validation": names["train"]})
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer that lies in a model folder."""
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json")):
+def load_tokenizer(model: Path, given: Path | None = None) -> Tokenizer:
+    """The tokenizer that lies in a model folder, or the `given` one where none does.
+
+    Raises MismatchError where there is neither, or both and they differ.
+    """
+    beside = any((model / name).is_file() for name in ("tokenizer.json", "vocab.json"))
+    if not beside and given is None:
         raise MismatchError(
-            f"{folder} has no tokenizer beside its weights",
+            f"{model} has no tokenizer beside its weights",
             expected="tokenizer.json",
             repair="Give the tokenizer's folder with --tokenizer",
         )
-    return Tokenizer.load(folder)
+    tokenizer = Tokenizer.load(given or model)
+    if beside and given is not None and Tokenizer.load(model).identity != tokenizer.identity:
+        raise MismatchError(
+            f"the tokenizer in {given} is not the one in {model}, which the model was trained with",
+            repair="Leave --tokenizer out",
+        )
+    return tokenizer
 
 
 def summarise(

@@ -19,7 +19,7 @@ def show_examples(
 ) -> list[dict[str, Any]]:
     """The first `count` rows as sequences: [{row, label, cut, sequences: [{text, tokens, ids}]}]."""
     model = shipped.resolve(model)
-    extended = load_tokenizer(tokenizer or model).with_task_tokens()
+    extended = load_tokenizer(model, tokenizer).with_task_tokens()
     context = load_config(model).context
     names = {index: name for name, index in extended.special_tokens.items()}
     shown = []
