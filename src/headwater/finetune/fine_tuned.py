@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from headwater import provenance, shipped
+from headwater import shipped
 from headwater.errors import FolderError, UsageError
 from headwater.finetune.batches import inference_batches
 from headwater.finetune.examples import Columns, Labels, Raw
@@ -129,8 +129,7 @@ class FineTuned:
                 expected="a folder that fine-tuning wrote",
                 repair=f"Make one: headwater finetune --model {folder} --task classify --train FILE --out DIR",
             )
-        if (folder / provenance.MANIFEST).is_file():
-            provenance.open_folder(folder, "model")
+        language_model = load_model(folder, dtype=dtype, device=device)  # compares the folder with its manifest
         described = read_json(folder / TASK_FILE)
         if not isinstance(described, dict) or described.get("task") not in TASKS:
             raise FolderError(f"{folder / TASK_FILE} names no task", expected=", ".join(TASKS))
@@ -141,7 +140,6 @@ class FineTuned:
         columns = _build(Columns, described["columns"], folder)
         if not labels.outputs:
             raise FolderError(f"{folder / TASK_FILE} names no {labels.target}", expected="what the outputs mean")
-        language_model = load_model(folder, dtype=dtype, device=device)
         model = TaskModel(
             language_model, described["task"], labels.outputs, dropout=float(described["classifier_dropout"])
         )
