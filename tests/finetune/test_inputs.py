@@ -78,3 +78,13 @@ def test_a_space_stands_between_context_and_question(tokenizer: Tokenizer) -> No
     encoded = encode([Example(("the film", "was it", "a", "b"), 0, 1)], "choice", extended, 40)
     before = encoded.sequence(0)[1 : encoded.sequence(0).index(extended.delimiter or 0)]
     assert tokenizer.decode(before) == "the film was it"
+
+
+def test_a_row_that_cannot_be_used_is_named_with_its_table(tokenizer: Tokenizer) -> None:
+    extended = tokenizer.with_task_tokens()
+    good = Example(("", "film", "a", "b"), row=1)
+    long = Example(("", "the film " * 60, "good", "bad"), row=2)
+    unpaired = Example(("", "the \ud83d film", "good", "bad"), row=3)
+    for row in (long, unpaired):
+        with pytest.raises(DataError, match=f"^answers.jsonl row {row.row}: "):
+            encode([good, row], "choice", extended, 40, name="answers.jsonl")

@@ -217,10 +217,12 @@ class Encoded:
         return [int(i) for i in self.ids[self.starts[number] : self.starts[number + 1]]]
 
 
-def encode(examples: Iterable[Example], task: Task, tokenizer: Tokenizer, context: int) -> Encoded:
+def encode(
+    examples: Iterable[Example], task: Task, tokenizer: Tokenizer, context: int, *, name: str = ""
+) -> Encoded:
     """Tokenize and arrange examples for a model with this context.
 
-    Raises DataError naming the row that cannot be used.
+    Raises DataError naming the row that cannot be used, and the table it stands in where that has a `name`.
     """
     tokens = TaskTokens.of(tokenizer)
     parts: list[npt.NDArray[np.int32]] = []
@@ -229,17 +231,14 @@ def encode(examples: Iterable[Example], task: Task, tokenizer: Tokenizer, contex
     targets: list[float] = []
     truncation = Truncation()
     for chunk in _chunks(examples):
-        texts = [text for example in chunk for text in _texts(example, task, tokenizer.kind)]
-        encoded = iter(tokenizer.encode_batch(texts))
+        encoded = iter(_tokenized(chunk, task, tokenizer, name))
         flat: list[int] = []
         for example in chunk:
             segments = [next(encoded) for _ in example.segments]
             try:
                 arranged = arrange(task, segments, tokens, context)
             except DataError as error:
-                raise DataError(
-                    f"row {example.row}: {error.seen}", expected=error.expected, repair=error.repair
-                ) from None
+                raise _in_row(error, example, name) from None
             truncation.add(arranged.cut, example.row)
             for sequence in arranged.sequences:
                 flat += sequence
@@ -254,6 +253,27 @@ def encode(examples: Iterable[Example], task: Task, tokenizer: Tokenizer, contex
         np.array(targets, dtype=np.float64),
         truncation,
     )
+
+
+def _tokenized(chunk: list[Example], task: Task, tokenizer: Tokenizer, name: str) -> list[list[int]]:
+    """Ids of all texts of the examples, one after another; raises DataError naming the row of a text without."""
+    try:
+        return tokenizer.encode_batch(
+            [text for example in chunk for text in _texts(example, task, tokenizer.kind)]
+        )
+    except DataError:
+        for example in chunk:
+            for text in example.segments:
+                try:
+                    tokenizer.encode(text)
+                except DataError as error:
+                    raise _in_row(error, example, name) from None
+        raise
+
+
+def _in_row(error: DataError, example: Example, name: str) -> DataError:
+    where = f"{name} row {example.row:,}".lstrip()
+    return DataError(f"{where}: {error.seen}", expected=error.expected, repair=error.repair)
 
 
 def _texts(example: Example, task: Task, kind: str) -> Iterable[str]:

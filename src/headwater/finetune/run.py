@@ -112,7 +112,7 @@ def run_stage(
 
     def encoded(part: str, rows: Sequence[Raw]) -> Encoded:
         examples = to_examples(rows, parts.labels, parts.names[part])
-        return encode(examples, config.task, extended, base.config.context)
+        return encode(examples, config.task, extended, base.config.context, name=parts.names[part])
 
     train, validation = encoded("train", parts.train.rows), encoded("validation", parts.validation.rows)
     tests = {name: encoded(name, rows) for name, rows in parts.tests.items()}  # before hours go into training
