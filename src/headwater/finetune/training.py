@@ -136,7 +136,7 @@ def train_task(
     best: tuple[float, float] | None = None
     kept: list[torch.Tensor] = []
     unimproved = 0
-    running: list[float] = []
+    logged: list[dict[str, float]] = []  # since validation was measured last
     progress.start("Fine-tuning", total=steps, unit="updates")
     batches = updates(
         train,
@@ -149,21 +149,16 @@ def train_task(
     for step in range(1, steps + 1):
         epoch, parts = next(batches)
         result = trainer.update([part.to(device) for part in parts])
-        running.append(result.logged["l2"])
+        logged.append(result.logged)
         progress.advance(step, loss=result.logged["l2"], learning_rate=result.learning_rate)
         if step not in measure_at:
             continue
-        probabilities, loss = predict_and_measure(model, validation, labels)
-        figures: dict[str, Any] = {"validation_loss": loss}
-        figures |= measure_probabilities(fine_tuned, validation, probabilities)
-        figures |= {"step": step, "epoch": epoch + 1, "training_loss": sum(running) / len(running)}
-        if "l1" in result.logged:
-            figures["training_language_model_loss"] = result.logged["l1"]
-        outcome.curve.append(figures)
-        running = []
-        value = figures[metric]["value"]
-        progress.note(f"update {step}: {metric} {value:.3f}, validation loss {figures['validation_loss']:.4f}")
-        rank = (value, -figures["validation_loss"])
+        probabilities, figures = _measure(fine_tuned, validation, logged)
+        outcome.curve.append(figures | {"step": step, "epoch": epoch + 1})
+        logged = []
+        value, loss = figures[metric]["value"], figures["validation_loss"]
+        progress.note(f"update {step}: {metric} {value:.3f}, validation loss {loss:.4f}")
+        rank = (value, -loss)
         if best is None or rank > best:
             best, outcome.best_step, unimproved = rank, step, 0
             outcome.probabilities = probabilities
@@ -207,6 +202,18 @@ def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> t
     row_seed, _ = _seeds(config.seed)
     add_rows(model, max(0, extended.vocabulary_size - model.config.vocabulary), seed=row_seed)
     return model.train(), extended
+
+
+def _measure(
+    fine_tuned: FineTuned, validation: Encoded, logged: list[dict[str, float]]
+) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
+    """Probabilities of the validation rows, and figures: of those rows, and the mean losses of training."""
+    probabilities, loss = predict_and_measure(fine_tuned.model, validation, fine_tuned.labels)
+    figures = {"validation_loss": loss} | measure_probabilities(fine_tuned, validation, probabilities)
+    for key, name in (("l2", "training_loss"), ("l1", "training_language_model_loss")):
+        if key in logged[0]:
+            figures[name] = sum(update[key] for update in logged) / len(logged)
+    return probabilities, figures
 
 
 def measure_probabilities(
