@@ -105,8 +105,8 @@ def updates(
     """Endless (epoch from 0, micro-batches of one update); every example is seen once an epoch.
 
     An update is divided evenly into micro-batches of at most `micro_batch` sequences and about `most_tokens`
-    tokens; an example is never divided. The order depends on `seed` alone. The last update of an epoch may be
-    smaller.
+    tokens; an example is never divided. The order depends on `seed` alone. One update of an epoch, anywhere
+    in it, may be smaller.
     """
     counts, longest = np.diff(encoded.first), encoded.longest
     epoch = 0

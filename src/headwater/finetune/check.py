@@ -1,8 +1,8 @@
 """What a person should know of a table before training on it: balance, duplicates, empty rows; and the split.
 
-Rows without any text and rows without a label are left out and counted. A text that stands in training and in
-validation makes the validation figures look better than they are: it is reported, and where the validation part
-is split off here, equal texts stay on one side.
+Rows without any text, pairs that lack one and rows without a label are left out and counted. A text that stands in
+training and in validation makes the validation figures look better than they are: it is reported, and where the
+validation part is split off here, equal texts stay on one side.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def open_table(path: Path) -> Table:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Decoded lines without their line ends; a byte-order mark is dropped."""
+    """Decoded lines with their line ends, which may stand inside a quoted field; a byte-order mark is dropped."""
     if not path.is_file():
         reason = "is a folder" if path.is_dir() else "does not exist"
         raise DataError(f"{path} {reason}", expected="a file", repair="Check the path")
