@@ -120,6 +120,16 @@ def test_a_line_longer_than_a_file_name_is_a_text() -> None:
     assert Tokenizer.train(line, vocab_size=270).identity == Tokenizer.train([line], vocab_size=270).identity
 
 
+def test_a_text_of_an_iterator_is_never_looked_for_as_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sea").write_text("another text altogether", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    texts = ["to the ", "sea", "river.txt"]
+    assert list(counting.read_blocks(iter(texts))) == texts
+    assert "".join(counting.read_blocks(["sea"])) == "another text altogether"
+
+
 def test_blocks_of_a_file_count_as_the_whole(tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "It's   a\n\n tale 안녕 é of  spaces\r\n\tand 12 things!!\n" * 30
     (tmp_path / "text.txt").write_text(text, encoding="utf-8", newline="")

@@ -64,7 +64,7 @@ def known_bytes(sources: Sources) -> int | None:
     if not isinstance(sources, str | Path | list | tuple):
         return None
     total = 0
-    for source in map(as_source, _each(sources)):
+    for source in _each(sources):
         if isinstance(source, str):
             total += len(source.encode("utf-8", "replace"))
         elif (source / MANIFEST).is_file():
@@ -74,8 +74,13 @@ def known_bytes(sources: Sources) -> int | None:
     return total
 
 
-def _each(sources: Sources) -> Iterable[str | Path]:
-    return [sources] if isinstance(sources, str | Path) else sources
+def _each(sources: Sources) -> Iterator[Path | str]:
+    """Each source as a path or a text; the strings of what is no list are texts whatever they name."""
+    if isinstance(sources, str | Path):
+        sources = [sources]
+    named = isinstance(sources, list | tuple)
+    for source in sources:
+        yield as_source(source) if named or isinstance(source, Path) else source
 
 
 def source_files(path: Path) -> list[Path]:
@@ -104,7 +109,7 @@ def read_blocks(sources: Sources, separators: Sequence[str] = ()) -> Iterator[st
 
 
 def _blocks(sources: Sources) -> Iterator[str]:
-    for source in map(as_source, _each(sources)):
+    for source in _each(sources):
         if isinstance(source, str):
             to_bytes([source])
             yield source

@@ -66,8 +66,8 @@ class Tokenizer:
         """Learn a vocabulary from text; deterministic, whatever the order of texts.
 
         A `Path` is a corpus folder, a text file or a folder of text files; a `str` is a text itself, except a
-        lone one or one in a list that names an existing file. `vocab_size` counts every row, special tokens
-        included. Raises UsageError when it is too small for the alphabet.
+        lone one or one in a list (not: in an iterator) that names something that exists. `vocab_size` counts
+        every row, special tokens included. Raises UsageError when it is too small for the alphabet.
         """
         return cls(learn_vocabulary(files_or_texts, kind, vocab_size, special_tokens, progress=progress))
 
@@ -145,7 +145,7 @@ class Tokenizer:
     def encode(self, text: str, allow_special: bool = False) -> list[int]:
         """Ids of a text. `allow_special` reads special tokens in it as such; else they are plain text.
 
-        Raises DataError for a lone surrogate.
+        A lone surrogate raises DataError with kind gpt2; with gpt1 it is repaired as ftfy does.
         """
         return self.encode_batch([text], allow_special)[0]
 
