@@ -197,6 +197,7 @@ def test_sets_are_fetched_by_name_and_read(tmp_path: Path, monkeypatch: pytest.M
     assert [row.label for row in rte.train] == ["entailment", "not_entailment"]
     assert rte.tests["rte"] == [Raw(("p", "h"), None, 1)]
     assert len(asked) == 7
+    assert asked[-1].startswith("rte/train")  # until then the set is not taken for whole
     hub.fetch("rte", tmp_path / "data" / "RTE")
     assert len(asked) == 7  # what is there is not fetched again
     assert not hub.fetch("storycloze", tmp_path / "data")

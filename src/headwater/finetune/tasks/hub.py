@@ -119,7 +119,8 @@ def fetch(name: str, folder: Path, progress: Progress = SILENT) -> bool:
         folder.mkdir(parents=True, exist_ok=True)
     try:
         listed = huggingface_hub.HfApi().list_repo_files(described.repository, repo_type="dataset")
-        for part, place in missing.items():
+        for part, place in sorted(missing.items(), key=lambda item: item[0] == "train"):
+            # Training rows last: where they are, the set is taken as it is.
             shards = sorted(file for file in listed if fnmatch(file, f"{place}-*.parquet"))
             if not shards:
                 raise DataError(f"{described.repository} has no {place}-*.parquet", expected="its Parquet files")

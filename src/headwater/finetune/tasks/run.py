@@ -17,7 +17,7 @@ from headwater.errors import DataError
 from headwater.finetune.examples import Raw
 from headwater.finetune.run import Parts, arrange_parts, run_stage
 from headwater.finetune.tasks.hub import fetch
-from headwater.finetune.tasks.sets import Found, choose, find
+from headwater.finetune.tasks.sets import Found, choose, find, is_there
 from headwater.finetune.training import FinetuneConfig
 from headwater.progress import SILENT, Progress
 from headwater.storage import read_text, storage_errors, write_json, write_text
@@ -41,25 +41,30 @@ def run_sets(
     With `download`, sets that are not there are fetched into it first. `config.limit` cuts every part of every
     set. Raises DataError when no set is there.
     """
+    chosen = choose(names)
     if download:
-        for benchmark in choose(names):
-            if find(benchmark, data) is None:
+        for benchmark in chosen:
+            if not is_there(benchmark, data):
                 fetch(benchmark.name, data / benchmark.folders[0], progress)
-    found = {benchmark.name: find(benchmark, data) for benchmark in choose(names)}
-    there = {name: one for name, one in found.items() if one is not None}
+    # All are read, so that a damaged one is named before the first training, and let go: memory holds one set.
+    there = [benchmark for benchmark in chosen if find(benchmark, data) is not None]
     if not there:
         raise DataError(
-            f"{data} holds none of {', '.join(found)}", repair="Check --data, or fetch them: --download"
+            f"{data} holds none of {', '.join(benchmark.name for benchmark in chosen)}",
+            repair="Check --data, or fetch them: --download",
         )
     with storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
-    for name, one in there.items():
+    for benchmark in there:
+        name, one = benchmark.name, find(benchmark, data)
+        assert one is not None
         progress.note(f"{name}: {', '.join(one.remarks) or 'official parts'}")
         metrics = run_one(config, one, model=model, out=out / name, progress=progress)
         rows += table_rows(one, metrics)
         write_glue_files(one, out / name, out / "glue", metrics)
-    table = {"model": str(model), "rows": rows, "missing": [name for name, one in found.items() if one is None]}
+    missing = [benchmark.name for benchmark in chosen if benchmark not in there]
+    table = {"model": str(model), "rows": rows, "missing": missing}
     write_json(out / "table.json", table)
     write_text(out / "table.md", table_text(table) + "\n")
     return table
