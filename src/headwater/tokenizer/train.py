@@ -52,7 +52,8 @@ def learn_vocabulary(
         counted = count_character_words(texts, progress)
         words, tokens = _spell(counted)
         needed = len(tokens) + 1 + len(specials)
-        room = _room(vocab_size, needed, f"{len(tokens):,} characters of the text", len(specials))
+        alphabet = f"{len(tokens) // 2:,} characters, inside and at the end of words,"
+        room = _room(vocab_size, needed, alphabet, len(specials))
         first = 1
     progress.finish(f"{len(words):,} distinct words")
     progress.start("learn merges", total=room, unit="tokens")
