@@ -96,6 +96,11 @@ def test_special_token_that_is_an_ordinary_one_is_refused() -> None:
         Tokenizer.train(["aaa"], vocab_size=300, special_tokens=["a"])
 
 
+def test_an_empty_special_token_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(UsageError, match="special token is empty"):
+        Tokenizer.train(Path("nowhere"), vocab_size=300, special_tokens=[""])
+
+
 def _edit(folder: Path, name: str, old: str, new: str) -> None:
     path = folder / name
     text = path.read_text(encoding="utf-8")

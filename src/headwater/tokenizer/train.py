@@ -42,6 +42,8 @@ def learn_vocabulary(
 ) -> Vocabulary:
     """The vocabulary that the text of `sources` gives; see `Tokenizer.train`."""
     specials = list(dict.fromkeys([*([END_OF_TEXT] if kind == "gpt2" else []), *special_tokens]))
+    if "" in specials:
+        raise UsageError("a special token is empty", expected="at least one character")
     texts = read_blocks(sources, specials)
     progress.start("count words", total=known_bytes(sources), unit="bytes")
     if kind == "gpt2":
