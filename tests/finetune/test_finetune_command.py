@@ -198,6 +198,8 @@ def test_show_prints_examples_as_the_model_sees_them(
         (["--task", "classify", "--train", "TABLE", "--set", "epoch=2"], 2, "'epochs'"),
         (["--task", "classify", "--train", "TABLE", "--set", "metric=pearson"], 2, "accuracy or f1 or matthews"),
         (["--task-set", "cola", "--train", "TABLE"], 2, "brings its own"),
+        (["--task-set", "cola", "--label", "sentiment"], 2, "Leave --label out"),
+        (["--task", "classify", "--train", "TABLE", "--data", "sets"], 2, "--data belongs to --task-set"),
     ],
 )
 def test_mistakes_leave_one_message_and_nothing_behind(

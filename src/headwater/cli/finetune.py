@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headwater.cli.console import AsJson, Limit, Seed, Settings, emit, tell_apart, terminal_progress
+from headwater.errors import UsageError
 
 if TYPE_CHECKING:
     from headwater.finetune.training import FinetuneConfig
@@ -112,34 +114,16 @@ def finetune(
 
     headwater finetune --model runs/small/model --task classify --train reviews.csv --out sentiment
     """
-    from headwater.config import parse_settings
-    from headwater.errors import UsageError
-    from headwater.finetune.inputs import TASKS
-    from headwater.finetune.training import FinetuneConfig
-
-    if task_set is None and (train is None or task is None):
-        raise UsageError(
-            "fine-tuning needs --task and --train, or --task-set", repair="See headwater finetune --help"
-        )
-    own = {"--task": task, "--train": train, "--validation": validation, "--test": test, "--show": show}
-    given_too = [name for name, value in own.items() if value is not None]
-    if task_set is not None and given_too:
-        raise UsageError("--task-set brings its own tasks and files", repair=f"Leave {given_too[0]} out")
-    if out is None and show is None:
-        raise UsageError("--out is missing", expected="the folder to write")
-    if task is not None and task not in TASKS:
-        raise UsageError(f"--task {task!r} is no task", expected=", ".join(TASKS))
-    tell_apart(model)
     columns = {
         "text": text,
         "premise": premise,
         "hypothesis": hypothesis,
         "context": context,
         "question": question,
-        "answers": answers.split(",") if answers else None,
+        "answers": [name.strip() for name in answers.split(",")] if answers else None,
         "label": label,
     }
-    given: dict[str, Any] = {
+    keys = {
         "epochs": epochs,
         "learning_rate": learning_rate,
         "lambda_lm": 0.0 if no_auxiliary else None,
@@ -148,30 +132,77 @@ def finetune(
         "patience": patience,
         "limit": limit,
     }
-    config = FinetuneConfig.build(
-        {"task": task or "classify", "seed": seed, "columns": {k: v for k, v in columns.items() if v is not None}},
-        {key: value for key, value in given.items() if value is not None},
+    files = {"train": train, "validation": validation, "test": test}
+    sets = {"data": data, "download": download or None}
+    _refuse_what_does_not_go_together(task_set, {"task": task, **files, "show": show, **columns}, sets)
+    if out is None and show is None:
+        raise UsageError("--out is missing", expected="the folder to write")
+    tell_apart(model)
+    config = _configuration(task or "classify", seed, columns, keys, settings)
+    if task_set is not None:
+        assert out is not None
+        _run_sets(config, task_set, data, model, tokenizer, out, download, as_json)
+    elif show is not None:
+        assert train is not None
+        _show(config, model, train, tokenizer, show, as_json)
+    else:
+        assert out is not None
+        _run(config, model, tokenizer, out, files, as_json)
+
+
+def _refuse_what_does_not_go_together(
+    task_set: str | None, own: Mapping[str, Any], sets: Mapping[str, Any]
+) -> None:
+    """`own`: options of a training on rows of one's own, `sets`: of one on the paper's sets; None if not given."""
+    from headwater.finetune.inputs import TASKS
+
+    given, of_sets = ([f"--{name}" for name, value in some.items() if value is not None] for some in (own, sets))
+    if task_set is not None and given:
+        raise UsageError("--task-set brings its own tasks and files", repair=f"Leave {given[0]} out")
+    if task_set is None and (own["train"] is None or own["task"] is None):
+        raise UsageError(
+            "fine-tuning needs --task and --train, or --task-set", repair="See headwater finetune --help"
+        )
+    if task_set is None and of_sets:
+        raise UsageError(f"{of_sets[0]} belongs to --task-set", repair="Leave it out, or name sets")
+    if own["task"] is not None and own["task"] not in TASKS:
+        raise UsageError(f"--task {own['task']!r} is no task", expected=", ".join(TASKS))
+
+
+def _configuration(
+    task: str, seed: int, columns: Mapping[str, Any], keys: Mapping[str, Any], settings: list[str] | None
+) -> FinetuneConfig:
+    """The defaults, what options gave, and --set over both."""
+    from headwater.config import parse_settings
+    from headwater.finetune.training import FinetuneConfig
+
+    return FinetuneConfig.build(
+        {"task": task, "seed": seed, "columns": {k: v for k, v in columns.items() if v is not None}},
+        {key: value for key, value in keys.items() if value is not None},
         parse_settings(settings or []),
         source="the command line",
     )
-    if task_set is not None:
-        assert out is not None
-        _run_sets(config, task_set, data, model, out, download, as_json)
-        return
-    assert train is not None
-    if show is not None:
-        _show(config, model, train, tokenizer, show, as_json)
-        return
-    assert out is not None
+
+
+def _run(
+    config: FinetuneConfig,
+    model: Path,
+    tokenizer: Path | None,
+    out: Path,
+    files: Mapping[str, Path | None],
+    as_json: bool,
+) -> None:
     from headwater.finetune.run import finetune as run
 
+    train = files["train"]
+    assert train is not None
     metrics = run(
         config,
         out,
         model=model,
         train=train,
-        validation=validation,
-        test=test,
+        validation=files["validation"],
+        test=files["test"],
         tokenizer=tokenizer,
         progress=terminal_progress(),
     )
@@ -179,9 +210,15 @@ def finetune(
 
 
 def _run_sets(
-    config: FinetuneConfig, names: str, data: Path | None, model: Path, out: Path, download: bool, as_json: bool
+    config: FinetuneConfig,
+    names: str,
+    data: Path | None,
+    model: Path,
+    tokenizer: Path | None,
+    out: Path,
+    download: bool,
+    as_json: bool,
 ) -> None:
-    from headwater.errors import UsageError
     from headwater.finetune.tasks.run import run_sets, table_text
     from headwater.resources import data_folder
 
@@ -190,7 +227,9 @@ def _run_sets(
     if folder is None:
         raise UsageError("--task-set needs the folder of the sets", repair="Give it with --data DIR")
     progress = terminal_progress()
-    table = run_sets(config, names, folder, model=model, out=out, download=download, progress=progress)
+    table = run_sets(
+        config, names, folder, model=model, tokenizer=tokenizer, out=out, download=download, progress=progress
+    )
     emit(table, as_json=as_json, text=table_text(table))
 
 

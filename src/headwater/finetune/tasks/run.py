@@ -33,6 +33,7 @@ def run_sets(
     *,
     model: Path,
     out: Path,
+    tokenizer: Path | None = None,
     download: bool = False,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def run_sets(
         name, one = benchmark.name, find(benchmark, data)
         assert one is not None
         progress.note(f"{name}: {', '.join(one.remarks) or 'official parts'}")
-        metrics = run_one(config, one, model=model, out=out / name, progress=progress)
+        metrics = run_one(config, one, model=model, tokenizer=tokenizer, out=out / name, progress=progress)
         rows += table_rows(one, metrics)
         write_glue_files(one, out / name, out / "glue", metrics)
     missing = [benchmark.name for benchmark in chosen if benchmark not in there]
@@ -71,7 +72,13 @@ def run_sets(
 
 
 def run_one(
-    config: FinetuneConfig, found: Found, *, model: Path, out: Path, progress: Progress = SILENT
+    config: FinetuneConfig,
+    found: Found,
+    *,
+    model: Path,
+    tokenizer: Path | None = None,
+    out: Path,
+    progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Fine-tune on one set; returns its metrics."""
     benchmark = found.benchmark
@@ -93,7 +100,7 @@ def run_one(
         tests = {name: cut(rows) for name, rows in found.tests.items()}
         return arrange_parts(settings, cut(found.train), validation, tests, names)
 
-    return run_stage(settings, out, read, model=model, tokenizer=None, inputs=found.paths, progress=progress)
+    return run_stage(settings, out, read, model=model, tokenizer=tokenizer, inputs=found.paths, progress=progress)
 
 
 def table_rows(found: Found, metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
