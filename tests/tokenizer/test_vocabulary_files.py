@@ -146,6 +146,13 @@ def test_two_tokens_with_one_id_are_named(small: Tokenizer, tmp_path: Path) -> N
         Tokenizer.load(tmp_path)
 
 
+def test_an_empty_token_is_refused(small: Tokenizer, tmp_path: Path) -> None:
+    small.save(tmp_path)
+    (tmp_path / "added_tokens.json").write_text(f'{{"": {small.vocabulary_size}}}', encoding="utf-8")
+    with pytest.raises(DataError, match="an empty token"):
+        Tokenizer.load(tmp_path)
+
+
 def test_missing_bytes_are_named(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text('{"a": 0, "b": 1, "ab": 2}', encoding="utf-8")
     (tmp_path / "merges.txt").write_text("a b\n", encoding="utf-8")

@@ -108,6 +108,8 @@ def check(
     first_line: int = 1,
 ) -> Vocabulary:
     """The Vocabulary of these parts; raises DataError, with file and line, when they do not fit together."""
+    if "" in ids:
+        raise DataError(f"{vocabulary_name}, or a file beside it, names an empty token", expected="tokens of text")
     tokens: list[str] = [""] * len(ids)
     for token, index in ids.items():
         if not isinstance(index, int) or not 0 <= index < len(ids):
