@@ -102,9 +102,9 @@ def decode(
     from headwater.tokenizer import Tokenizer
 
     fields = re.findall(r"[^\s,\[\]]+", _read_stdin() if ids == "-" else ids)
-    wrong = next((field for field in fields if not (field.isascii() and field.isdecimal())), None)
+    wrong = next((field for field in fields if re.fullmatch(r"[0-9]{1,18}", field) is None), None)
     if wrong is not None:
-        raise UsageError(f"{wrong!r} is no token id", expected="whole numbers between spaces or commas")
+        raise UsageError(f"{wrong[:40]!r} is no token id", expected="whole numbers between spaces or commas")
     text = Tokenizer.load(tokenizer, allow_network=download).decode(map(int, fields))
     emit({"text": text}, as_json=as_json, text=text)
 
