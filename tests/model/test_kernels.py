@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -87,3 +89,29 @@ def test_the_choice_is_one_of_the_roads_and_is_made_once() -> None:
         assert chosen.matmul in {"torch", "onednn"}
         assert chosen.attention in {"fused", "blocks"}
         assert kernels.fastest(CPU, dtype) is chosen
+
+
+MANY_SHAPES = """
+import sys
+from pathlib import Path
+import torch
+from headwater.model import kernels
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+torch.set_num_threads(1)
+weight = torch.randn(96, 32, dtype=torch.bfloat16)
+with torch.no_grad():
+    for rows in range(1, 1001):
+        kernels.linear(torch.ones(rows, 32, dtype=torch.bfloat16), weight)
+        if rows == 300:
+            before = resident()
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_products_of_ever_new_shapes_do_not_fill_memory() -> None:
+    done = subprocess.run([sys.executable, "-c", MANY_SHAPES], check=True, capture_output=True, text=True)
+    assert int(done.stdout) < 150e6  # without a limit 480 MB, where oneDNN serves bfloat16

@@ -9,6 +9,7 @@ plain road is the readable twin of each, and the default.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -27,6 +28,12 @@ Matmul = Literal["torch", "onednn"]
 Attention = Literal["fused", "blocks"]
 
 PIECES: tuple[Piece, ...] = get_args(Piece)
+
+# oneDNN keeps what it compiles for each shape of a product, and torch in front of it does so again: 0.2 to 0.4 MB
+# each, by default for 1,024 shapes. Texts come in any shape, so those would be hundreds of megabytes; an update of
+# one shape needs about a hundred. Both read this when the first product is made.
+for _cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+    os.environ.setdefault(_cache, "256")
 
 # A road must be this much faster than the plain one to be taken: below it, it is noise.
 WORTH = 1.1
