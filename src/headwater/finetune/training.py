@@ -84,7 +84,7 @@ class FinetuneConfig(Config):
     validation_share: float = Field(default=0.1, gt=0, lt=1)
     patience: int | None = Field(default=None, ge=1)  # measurements without a better one
     limit: int | None = Field(default=None, ge=1)  # rows of each file
-    seed: int = Field(default=1, ge=0)
+    seed: int = Field(default=1, ge=0, lt=1 << 63)
 
 
 @dataclass

@@ -51,7 +51,7 @@ class TrainConfig(Config):
     matmul: Literal["auto", "torch", "onednn"] = "auto"
     attention: Literal["auto", "fused", "blocks"] = "auto"
     compiled: Literal["auto"] | tuple[Piece, ...] = "auto"
-    seed: int = Field(default=1, ge=0)
+    seed: int = Field(default=1, ge=0, lt=1 << 63)
 
 
 class RunConfig(TrainConfig):
