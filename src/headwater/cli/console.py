@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Spelled the same in every command (an option that a command requires is used without a default).
 Out = Annotated[Path, typer.Option("--out", help="Folder to write.", show_default=False)]
-Seed = Annotated[int, typer.Option("--seed", help="Every random choice comes from it.", min=0, max=(1 << 63) - 1)]
+Seed = Annotated[int, typer.Option("--seed", help="Every random choice comes from it.", min=0)]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Set any configuration key, as --set key=value. Repeatable.", metavar="KEY=VALUE"),
