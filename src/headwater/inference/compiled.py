@@ -23,6 +23,7 @@ from headwater.inference.panels import PANEL, padded, panels, product
 from headwater.inference.runner import Block, Step
 from headwater.model.transformer import Block as TransformerBlock
 from headwater.model.transformer import Embeddings, Transformer
+from headwater.wording import counted
 
 PAGE = 16  # positions of a page of keys and values
 _KINDS: dict[Precision, int] = {"fp32": 0, "bf16": 1, "int8": 2}
@@ -193,7 +194,7 @@ class CompiledRunner:
     def __init__(self, weights: CompiledWeights, slots: int) -> None:
         config = weights.config
         self.slots, self.context, self.vocabulary = slots, config.context, config.vocabulary
-        self.name = f"compiled kernels, {torch.get_num_threads()} threads"
+        self.name = f"compiled kernels, {counted(torch.get_num_threads(), 'thread')}"
         self.lone_block, self.shared_block = min(_LONE_BLOCK, config.context), min(64, config.context)
         pages = -(-config.context // PAGE)
         shape = (config.layers, slots, pages, config.heads, PAGE * PANEL)
