@@ -69,6 +69,11 @@ def test_labels_keep_their_type(base: Path, sentences: Any, tmp_path: Path) -> N
     for one in (classifier, Classifier.load(tmp_path / "numbers")):
         assert one.classes_.tolist() == [9, 10]
         assert one.predict(texts).dtype.kind == "i"
+    truths = Classifier(base, **FAST).fit(texts, [label == "good" for label in labels])
+    truths.save(tmp_path / "truths")
+    assert truths.fine_tuned_.labels.names == ["false", "true"]  # as those of a table, which it may label
+    for one in (truths, Classifier.load(tmp_path / "truths")):
+        assert one.classes_.tolist() == [False, True]
 
 
 def test_a_class_whose_rows_have_no_text_is_none_of_the_classes(base: Path, sentences: Any) -> None:

@@ -237,7 +237,7 @@ class Estimator:
         return np.array([by_name[name] for name in labels.names])
 
     def _restored(self, labels: Labels, label_type: str) -> npt.NDArray[Any] | None:
-        types: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": "True".__eq__}
+        types: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": "true".__eq__}
         convert = types.get(label_type, str)
         return np.array([convert(name) for name in labels.names])
 

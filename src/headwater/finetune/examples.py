@@ -228,7 +228,7 @@ def _label(row: Row, found: Sequence[str], where: str) -> str | int | float | No
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, bool):
-        return str(value).lower()
+        return class_name(value)
     if isinstance(value, int | float):
         return value
     raise DataError(f"{where}: the label is a {type(value).__name__}", expected="a name or a number")
@@ -353,7 +353,9 @@ def says(row: Raw, answer: str | int | float, labels: Labels) -> bool:
 
 
 def class_name(label: str | int | float | None) -> str:
-    """A label as its class is called: 1, 1.0, "1" and "1.0" are all "1"; "01" stays as it is."""
+    """A label as its class is called: 1, 1.0, "1" and "1.0" are all "1"; "01" stays as it is; True is "true"."""
+    if isinstance(label, bool):
+        return str(label).lower()
     return _WHOLE.sub(r"\1", str(label))
 
 
