@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from headwater.config import Config
 from headwater.errors import MismatchError, UsageError
@@ -85,6 +85,12 @@ class FinetuneConfig(Config):
     patience: int | None = Field(default=None, ge=1)  # measurements without a better one
     limit: int | None = Field(default=None, ge=1)  # rows of each file
     seed: int = Field(default=1, ge=0, lt=1 << 63)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.target is not None and (self.target == "answer") != (self.task == "choice"):
+            raise ValueError(f"target {self.target!r} is none of task {self.task!r}")
+        return self
 
 
 @dataclass
