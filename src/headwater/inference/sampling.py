@@ -33,11 +33,9 @@ import torch
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.errors import UsageError
+from headwater.errors import DataError, UsageError
 
 Logits = npt.NDArray[np.float32]
-# Far beyond what decides every choice, far below what a float32 holds. −∞ bars a token.
-_LARGEST_BIAS = 1e30
 # Where two float32 logits differ at all, the larger one is certain at this temperature.
 _LOWEST_TEMPERATURE = 1e-30
 
@@ -60,11 +58,9 @@ class Sampling(Config):
             raise UsageError(
                 f"top_k {self.top_k} is beyond the model's {vocabulary} tokens", expected=f"0 to {vocabulary}"
             )
-        for token, value in self.bias.items():
+        for token in self.bias:
             if not 0 <= token < vocabulary:
                 raise UsageError(f"bias names token {token}", expected=f"0 to {vocabulary - 1}")
-            if not value <= _LARGEST_BIAS:
-                raise UsageError(f"the bias of token {token} is {value}", expected=f"at most {_LARGEST_BIAS:g}")
 
 
 class Alternatives(NamedTuple):
@@ -80,7 +76,7 @@ def choose(
     """The next token.
 
     logits: (vocabulary,) float32, not changed; seen: the text so far; written: what of it was generated; uniform
-    in [0, 1).
+    in [0, 1). Raises DataError where the logits are no numbers, as those of a model that diverged.
     """
     penalties = sampling.presence_penalty or sampling.frequency_penalty
     if sampling.bias or sampling.repetition_penalty != 1 or penalties:
@@ -91,13 +87,21 @@ def choose(
             penalise(logits, seen, sampling.repetition_penalty)
         if penalties and len(written):
             subtract(logits, written, sampling.presence_penalty, sampling.frequency_penalty)
+    likeliest = int(logits.argmax())
+    largest = logits[likeliest]
+    if not np.isfinite(largest):
+        raise DataError(
+            f"the model's largest logit is {largest}",
+            expected="a number: its weights hold what is none, or overflow",
+            repair="Take an earlier checkpoint, or --precision fp32",
+        )
     if sampling.temperature == 0:
-        return int(logits.argmax())
+        return likeliest
     kept: npt.NDArray[np.intp] | None = None
     if 0 < sampling.top_k < len(logits):
         kept = np.flatnonzero(logits >= kth_largest(logits, sampling.top_k))
         logits = logits[kept]
-    weights = np.exp((logits - logits.max()) / np.float32(max(sampling.temperature, _LOWEST_TEMPERATURE)))
+    weights = np.exp((logits - largest) / np.float32(max(sampling.temperature, _LOWEST_TEMPERATURE)))
     if sampling.top_p < 1 or sampling.filters == "original":
         inside = np.flatnonzero(weights >= top_p_threshold(weights, sampling.top_p, sampling.filters))
         kept = inside if kept is None else kept[inside]
