@@ -128,5 +128,7 @@ def test_mistakes_are_named(base: Path, estimator: Any, X: Any, y: Any, message:
 def test_an_unknown_parameter_names_the_nearest(base: Path) -> None:
     with pytest.raises(UsageError, match="'epochs'"):
         Classifier(base).set_params(epoch=3)
+    with pytest.raises(UsageError, match="base is of the type int"):
+        Classifier(5).fit(["a", "b", "c", "d"], [0, 0, 1, 1])
     with pytest.raises(UsageError, match="not fitted"):
         Classifier(base).predict(["a"])

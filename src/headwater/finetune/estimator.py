@@ -92,7 +92,9 @@ class Estimator:
         config = self._config()
         kept, held = check.split(usable, config.validation_share, config.seed, labels)
         if not kept or not held:
-            raise DataError(f"{len(usable)} rows are too few", expected="at least two rows of each class")
+            raise DataError(
+                f"{len(usable)} rows are too few", expected="at least two rows of each class, of texts that differ"
+            )
         model, tokenizer = prepare_base(config, *self._base())
         parts = [
             encode(to_examples(part, labels, "X"), self.task, tokenizer, model.config.context)
@@ -250,6 +252,11 @@ class Estimator:
         if isinstance(self.base, str | Path):
             folder = shipped.resolve(self.base)
             return load_model(folder, device=choose_device("auto")), load_tokenizer(folder)
+        if not hasattr(self.base, "tokenizer"):
+            raise UsageError(
+                f"base is of the type {type(self.base).__name__}",
+                expected="a model folder, a model that ships, or what hw.load returned",
+            )
         return self.base.model, self.base.tokenizer
 
     def _config(self) -> FinetuneConfig:

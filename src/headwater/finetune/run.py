@@ -162,7 +162,7 @@ def arrange_parts(
     if not kept or not split_off:
         raise DataError(
             f"{names['train']} has {len(usable.rows)} usable rows, too few to split a validation part off",
-            expected="at least two rows of each class",
+            expected="at least two rows of each class, of texts that differ",
         )
     sides = check.Usable(kept, usable.empty, usable.unlabelled), check.Usable(split_off, 0, 0)
     return Parts(*sides, read_tests, labels, split_off=True, names=names | {"validation": names["train"]})
