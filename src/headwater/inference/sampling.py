@@ -43,12 +43,12 @@ _LOWEST_TEMPERATURE = 1e-30
 class Sampling(Config):
     """How the next token is chosen; the defaults are the original's: the model's own distribution."""
 
-    temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    temperature: float = Field(default=1.0, ge=0)
     top_k: int = Field(default=0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
-    repetition_penalty: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    presence_penalty: float = Field(default=0.0, allow_inf_nan=False)
-    frequency_penalty: float = Field(default=0.0, allow_inf_nan=False)
+    repetition_penalty: float = Field(default=1.0, gt=0)
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
     filters: Literal["usual", "original"] = "usual"
     bias: Mapping[int, float] = Field(default_factory=dict)
 
