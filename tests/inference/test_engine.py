@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from headwater.errors import UsageError
+from headwater.errors import DataError, UsageError
 from headwater.inference.compiled import CompiledRunner, CompiledWeights, supported
 from headwater.inference.engine import Engine, Generation
 from headwater.inference.matrices import Precision
@@ -238,6 +238,21 @@ def test_a_fault_on_the_way_changes_no_text(engine: Engine) -> None:
         pass
     assert again.tokens == expected
     assert other.tokens == engine.submit(listened).wait().tokens
+
+
+def test_a_request_without_a_possible_choice_ends_and_leaves_the_others(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = Request(prompt=(1, 2), max_tokens=5, min_tokens=5)
+    expected = engine.submit(request).wait().tokens
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.runner, "step", lambda steps, block: torch.full((1, engine.vocabulary), torch.nan))
+        broken = engine.submit(Request(prompt=(3,), max_tokens=5))
+        with pytest.raises(DataError, match="largest logit is nan"):
+            broken.wait()
+    assert engine.submit(request).wait().tokens == expected
+    assert broken.finished == "cancelled"
+    assert engine.load == (0, 0)
 
 
 def test_minimum_length_bars_the_end_of_text(engine: Engine, tokenizer: Tokenizer) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from headwater.errors import MismatchError
+from headwater.errors import HeadwaterError, MismatchError
 from headwater.inference.request import Event, Reason, Request
 from headwater.inference.runner import Block, Runner, Step
 from headwater.inference.sampling import Logits, alternatives, choose, uniform
@@ -166,7 +166,11 @@ class Engine:
                     slot.filled.append(last.token)
                 # It has a next token already where a step is made again; a listener may just have cancelled it.
                 if slot.length == len(owner._visible) and owner.finished is None:
-                    self._choose(slot, owner, row)
+                    try:
+                        self._choose(slot, owner, row)
+                    except HeadwaterError:  # there is no choice to make, and would be none in the next step
+                        owner._cancelled = True
+                        raise
         self._end_cancelled()
         return bool(self._waiting) or any(slot.generation for slot in self._slots)
 
