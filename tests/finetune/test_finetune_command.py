@@ -13,8 +13,8 @@ import torch
 from headwater.cli.main import main
 from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetune import run
-from headwater.finetune.examples import Labels
-from headwater.finetune.fine_tuned import FineTuned
+from headwater.finetune.examples import Labels, read_rows, to_examples
+from headwater.finetune.fine_tuned import FineTuned, predict_and_measure
 from headwater.finetune.inputs import Example, encode
 from headwater.finetune.predict import predict_file
 from headwater.finetune.run import finetune, load_tokenizer
@@ -112,11 +112,17 @@ def test_a_test_file_that_cannot_be_measured_is_refused_before_training(
 
 def test_early_stopping_keeps_the_best_state(base: Path, table: Path, tmp_path: Path) -> None:
     config = FinetuneConfig(epochs=30, batch_size=32, patience=2, precision="fp32", learning_rate=1e-2)
-    metrics = finetune(config, tmp_path / "m", model=base, train=table)
+    metrics = finetune(config, tmp_path / "m", model=base, train=table, validation=table)
     values = [(point["accuracy"]["value"], -point["validation_loss"]) for point in metrics["curve"]]
     best = values.index(max(values))
     assert metrics["best_step"] == metrics["curve"][best]["step"]
     assert len(values) == best + 3 or metrics["curve"][-1]["step"] == metrics["steps"]
+    saved = FineTuned.load(tmp_path / "m")
+    rows = to_examples(read_rows(table, "classify", saved.columns), saved.labels, "it")
+    loss = predict_and_measure(saved.model, saved.encode(rows), saved.labels)[1]
+    assert [loss == pytest.approx(point["validation_loss"], abs=1e-5) for point in metrics["curve"]] == [
+        point["step"] == metrics["best_step"] for point in metrics["curve"]
+    ]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from headwater.model.rows import add_rows
 from headwater.progress import SILENT, Progress
 from headwater.tokenizer import Tokenizer
 from headwater.train.loop import Precision, TrainConfig, Trainer
+from headwater.train.optimizer import Optimizer
 from headwater.train.parallel import Ranks
 from headwater.train.schedule import Schedule
 
@@ -106,6 +107,17 @@ class Outcome:
     probabilities: npt.NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.float32))
     weights: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
 
+    def keep(self, step: int, probabilities: npt.NDArray[np.float32], optimizer: Optimizer) -> None:
+        """Take this state for the best, in the memory of the one that was it before."""
+        self.best_step, self.probabilities = step, probabilities
+        if not self.weights:
+            self.weights = [
+                (p, torch.empty_like(m, requires_grad=False))
+                for p, m in zip(optimizer.parameters, optimizer.masters, strict=True)
+            ]
+        for (_, weight), master in zip(self.weights, optimizer.masters, strict=True):
+            weight.copy_(master.detach())
+
     def settle(self) -> None:
         """Give the model its best state in float32; until then its matrices are as training computed with them."""
         for parameter, weight in self.weights:
@@ -140,7 +152,6 @@ def train_task(
     outcome = Outcome(fine_tuned, metric, 0, steps)
     measure_at = _measurements(steps, per_epoch)
     best: tuple[float, float] | None = None
-    kept: list[torch.Tensor] = []
     unimproved = 0
     logged: list[dict[str, float]] = []  # since validation was measured last
     progress.start("Fine-tuning", total=steps, unit="updates")
@@ -166,14 +177,12 @@ def train_task(
         progress.note(f"update {step}: {metric} {value:.3f}, validation loss {loss:.4f}")
         rank = (value, -loss)
         if best is None or rank > best:
-            best, outcome.best_step, unimproved = rank, step, 0
-            outcome.probabilities = probabilities
-            kept = [master.detach().clone() for master in trainer.optimizer.masters]
+            best, unimproved = rank, 0
+            outcome.keep(step, probabilities, trainer.optimizer)
         else:
             unimproved += 1
             if config.patience is not None and unimproved >= config.patience:
                 break
-    outcome.weights = list(zip(trainer.optimizer.parameters, kept, strict=True))
     for parameter, weight in outcome.weights:
         parameter.data = weight.to(parameter.dtype)
         parameter.grad = None
