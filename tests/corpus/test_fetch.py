@@ -253,6 +253,26 @@ def test_a_killed_fetch_goes_on_at_the_next_link(tmp_path: Path, web: Any) -> No
     assert fetch_links(links, out, FetchConfig(delay=0.0, allow_private=True)) == found
 
 
+def test_a_fetch_killed_while_its_files_are_hashed_loses_no_page(
+    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links, out = make_links(tmp_path, [web.url("a", "/story/1"), web.url("b", "/story/2")]), tmp_path / "pages"
+
+    def dies(*unused: Any, **named: Any) -> Any:
+        raise KeyboardInterrupt
+
+    for step in ("record_files", "check_files"):  # before and after the last word
+        with monkeypatch.context() as patched:
+            patched.setattr(f"headwater.corpus.fetch.{step}", dies)
+            with pytest.raises(KeyboardInterrupt):
+                fetch(links, out)
+        assert len(pages_of(out)) == 2
+    asked = len(web.visits)
+    assert fetch(links, out)["pages"] == 2
+    assert len(web.visits) == asked
+    assert not (out / JOURNAL).exists()
+
+
 def test_a_setting_that_is_none_is_named() -> None:
     with pytest.raises(UsageError, match="delay"):
         FetchConfig.build({"delai": 2})

@@ -97,6 +97,7 @@ def fetch_links(
     place = Destination(out)
     stage = place.stage(kind="pages", config=decisive, inputs={"links": links})
     if place.is_complete(stage, progress):
+        (place.folder / JOURNAL).unlink(missing_ok=True)  # of a fetch killed after its last word
         found: dict[str, Any] = place.read_json(FUNNEL)
         return found
     out = place.folder
@@ -113,10 +114,10 @@ def fetch_links(
             raise DataError(f"{links} holds no links", repair="Gather more with: headwater corpus links")
         result = book.result()
         write_json(out / FUNNEL, result)
-        (out / JOURNAL).unlink()
-        files = record_files(out)
+        files = record_files(out)  # for hours, where the pages are many: killed here, the journal still knows them
         stage.finish(files)
         check_files(out, stage.manifest(files, complete=True), hashes=False)
+        (out / JOURNAL).unlink()
     progress.finish(f"{book.pages:,} pages of {book.links:,} links, {book.bytes / 1e6:.1f} MB")
     place.publish(progress)
     return result
