@@ -19,9 +19,9 @@ from headwater.storage import read_text, write_text
 
 
 class Config(BaseModel):
-    """Base of every configuration: frozen, typed, no unknown keys, no numbers without end."""
+    """Base of every configuration: frozen, typed, no unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     @classmethod
     def build(cls, *layers: Mapping[str, Any], source: str = "configuration") -> Self:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from headwater.config import Config
 from headwater.errors import MismatchError, UsageError
@@ -55,6 +55,8 @@ PAPER_RATE, PAPER_WIDTH, RATE_POWER = 6.25e-5, 768, 1.5
 
 class FinetuneConfig(Config):
     """What fine-tuning needs to know; the defaults are the paper's. Sizes in examples."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     task: Task = "classify"
     target: Target | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from headwater.config import Config, nearest
 from headwater.errors import UsageError
@@ -18,6 +18,8 @@ from headwater.errors import UsageError
 
 class ModelConfig(Config):
     """Shape and variant of one model. Sizes count rows, positions, blocks, dimensions."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     architecture: Literal["transformer", "lstm"] = "transformer"
     # The upper bounds are far beyond any model, and keep a stranger's file from asking for endless work.

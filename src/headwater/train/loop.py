@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from torch import Tensor, nn
 
 from headwater.config import Config
@@ -31,6 +31,8 @@ Precision = Literal["auto", "fp32", "bf16"]
 
 class TrainConfig(Config):
     """How to train: what every objective needs. Sizes in sequences, rates per update."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     steps: int = Field(default=1_000, ge=1)
     batch_size: int = Field(default=32, ge=1)
