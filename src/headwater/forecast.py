@@ -204,10 +204,10 @@ def _peak(ranks: Ranks) -> int | None:
     """Most bytes that this process has held: on the accelerator where there is one, else in memory."""
     if ranks.device.type == "cuda":
         return torch.cuda.max_memory_allocated(ranks.device)
-    try:
-        import resource
-    except ImportError:  # Windows
+    if sys.platform == "win32":
         return None
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

@@ -301,15 +301,15 @@ def _serve(name: str, seconds: float) -> None:
 
 def _set_timer(seconds: float) -> None:
     """Let the system end this process after so much processor time, in C code too; 0 takes that back."""
-    if _TIMER:
+    if sys.platform != "win32":
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _limit_memory() -> None:
-    try:
-        import resource
-    except ImportError:  # Windows
+    if sys.platform == "win32":
         return
+    import resource
+
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard == resource.RLIM_INFINITY or hard > MEMORY_BYTES:
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -97,7 +98,7 @@ class TensorReader:
 
     def _give_back(self, path: Path) -> None:
         """Let the system forget the pages of a file, none written to yet; they come again when used."""
-        if hasattr(mmap, "MADV_DONTNEED"):
+        if sys.platform != "win32":
             self._maps[path].madvise(mmap.MADV_DONTNEED)
 
 

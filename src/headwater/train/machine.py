@@ -6,6 +6,7 @@ import ctypes
 import math
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable
 from functools import cache
@@ -73,7 +74,7 @@ def available_memory(device: torch.device) -> int:
             limits.append(int(limit) - int(Path("/sys/fs/cgroup/memory.current").read_text()))
     except (OSError, ValueError):
         pass
-    if not limits and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+    if not limits and sys.platform != "win32" and "SC_PHYS_PAGES" in os.sysconf_names:
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return min(limits, default=8 * 1024**3)
 
