@@ -150,13 +150,14 @@ class Web:
         self, writer: asyncio.StreamWriter, status: int, body: bytes, kind: str = "text/html", extra: str = ""
     ) -> None:
         head = f"HTTP/1.1 {status} Some\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n{extra}"
-        writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
+        writer.write(f"{head}Connection: close\r\n\r\n".encode("utf-8", "surrogateescape") + body)
         await writer.drain()
 
 
 BOMB = gzip.compress(b"\0" * 50_000_000, 1)
 ROBOTS = {
     "fenced": (200, "User-agent: *\nDisallow: /private\n\nUser-agent: headwater\nDisallow: /ours\n"),
+    "dotless": (200, "\ufeffUser-agent: *\nDisallow: /private\n"),
     "broken": (500, "oops"),
     "patient": (200, "User-agent: *\nCrawl-delay: 100\n"),
     "slowly": (200, "User-agent: *\nCrawl-delay: 0.4\n"),
@@ -168,6 +169,9 @@ REDIRECTS = {
     "/inward": "http://10.0.0.1/secret",
     "/sideways": "http://fenced.test:PORT/private/page",
     "/nowhere": "mailto:someone@example.com",
+    "/bent": "http://[bad",
+    "/latin": "/caf\udce9",  # a byte that is no UTF-8
+    "/dotted": "/story/../private/page",
     **{f"/step-{i}": f"/step-{i + 1}" for i in range(20)},
 }
 SENTENCES = [

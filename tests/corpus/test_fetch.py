@@ -75,6 +75,10 @@ def fetch(links: Path, out: Path, **changes: Any) -> dict[str, Any]:
         ("a", "/step-0", "too many redirects"),
         ("a", "/step-17", "page"),
         ("a", "/nowhere", "redirect to no http(s) URL"),
+        ("a", "/bent", "redirect to no http(s) URL"),
+        ("a", "/latin", "page"),
+        ("dotless", "/dotted", "robots.txt forbids it"),
+        ("dotless", "/x/../private/page", "robots.txt forbids it"),
         ("a", "/sideways", "robots.txt forbids it"),
         ("a", "/gone", "status 404"),
         ("a", "/photo", "content type"),
@@ -169,6 +173,7 @@ def test_what_retry_after_says() -> None:
     assert retry_after("120") == 120
     assert 3500 < retry_after(format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)) <= 3600
     assert [retry_after(text) for text in ("", "soon", "-5", "Wed, 21 Oct 2015 07:28:00 GMT")] == [0, 0, 0, 0]
+    assert retry_after(f"Mon, 01 Jan {'9' * 20} 00:00:00 GMT") == 0
 
 
 def test_a_host_that_never_answers_is_given_up(tmp_path: Path, web: Any) -> None:

@@ -145,7 +145,7 @@ class Visitor:
                     patient = answer.wait <= self._config.longest_wait
                     raise Refused(f"status {answer.status}", passing=patient and answer.status in _PASSING)
                 return Fetched(url, answer.status_line, answer.headers, answer.body)
-            url = canonical_url(urljoin(url, answer.location))
+            url = _target(url, answer.location)
             if not url:
                 raise Refused("redirect to no http(s) URL")
         raise Refused("too many redirects")
@@ -180,14 +180,16 @@ class Visitor:
             answer = await self._get(url, _ROBOTS_BYTES, pages_only=False)
             if answer.status not in _REDIRECTS:
                 break
-            url = canonical_url(urljoin(url, answer.location))
+            url = _target(url, answer.location)
             if not url:
                 return _Robots(None, True, 0.0)
         if answer.status >= 500 or answer.status == 429:
             return _Robots(None, False, 0.0)
         if answer.status != 200:
             return _Robots(None, True, 0.0)
-        rules = self._protego.parse(answer.body.decode("utf-8", "replace"))
+        rules = self._protego.parse(
+            answer.body.decode("utf-8-sig", "replace")
+        )  # a mark at the start is no part of a rule
         delay = rules.crawl_delay("Headwater")
         return _Robots(rules, True, float(delay) if delay else 0.0)
 
@@ -295,7 +297,7 @@ def retry_after(value: str) -> float:
         return float(value)
     try:
         asked = parsedate_to_datetime(value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return 0.0
     return max(0.0, (asked - datetime.now(asked.tzinfo)).total_seconds())
 
@@ -341,6 +343,14 @@ def _resolver(aiohttp: Any, allow_private: bool) -> Any:
             return answers
 
     return Public()
+
+
+def _target(url: str, location: str) -> str:
+    """Where a redirect leads, canonical; an empty text where to no http(s) URL."""
+    try:
+        return canonical_url(urljoin(url, location))
+    except ValueError:
+        return ""
 
 
 def _origin(url: str) -> str:
