@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,6 +59,20 @@ def test_greedy_is_temperature_zero_and_top_k_one_without_ties(row: np.ndarray, 
     assert row[choose(row, Sampling(top_k=1), [], uniform(seed, 0, 0))] == row[likeliest]
 
 
+def test_values_at_the_ends_of_their_ranges_stay_numbers() -> None:
+    row = np.array([30.0, -40.0, 20.0, 0.0], dtype=np.float32)
+    for far in (1e15, 1e-15):
+        for sign in (1, -1):
+            wild = Sampling(
+                temperature=far,
+                repetition_penalty=far,
+                presence_penalty=sign * far,
+                frequency_penalty=-sign * far,
+                bias={0: sign * far, 1: -sign * far},
+            )
+            choose(row, wild, [0, 1, 2], 0.5, [1, 2, 2])
+
+
 @pytest.mark.parametrize("temperature", [1e-6, 1e-40, 1e-60])
 def test_a_temperature_near_zero_draws_among_the_likeliest(temperature: float) -> None:
     row = np.array([0.5, 1.0, -np.inf, 1.0, -3.0], dtype=np.float32)
@@ -94,9 +109,17 @@ def test_alternatives_are_of_the_model_itself() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"temperature": -1}, {"top_p": 0}, {"top_k": -1}, {"repetition_penalty": 0}, {"temperature": float("nan")}],
+    [
+        {"temperature": -1},
+        {"temperature": float("nan")},
+        {"top_p": 0},
+        {"top_k": -1},
+        {"repetition_penalty": 5e-324},
+        {"presence_penalty": -1e39},
+        {"bias": {1: 1e39}},
+    ],
 )
-def test_values_out_of_range_are_refused(wrong: dict[str, float]) -> None:
+def test_values_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         Sampling.build(wrong)
 

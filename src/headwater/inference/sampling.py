@@ -25,7 +25,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,21 +36,23 @@ from headwater.config import Config
 from headwater.errors import DataError, UsageError
 
 Logits = npt.NDArray[np.float32]
-# Where two float32 logits differ at all, the larger one is certain at this temperature.
-_LOWEST_TEMPERATURE = 1e-30
+# Beyond what changes any choice, and such that a few of them together stay inside float32.
+_FAR = 1e15
+# Where two logits differ, the larger one is certain at this temperature.
+_LOWEST_TEMPERATURE = 1e-20
 
 
 class Sampling(Config):
     """How the next token is chosen; the defaults are the original's: the model's own distribution."""
 
-    temperature: float = Field(default=1.0, ge=0)
+    temperature: float = Field(default=1.0, ge=0, le=_FAR)
     top_k: int = Field(default=0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
-    repetition_penalty: float = Field(default=1.0, gt=0)
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
+    repetition_penalty: float = Field(default=1.0, ge=1 / _FAR, le=_FAR)
+    presence_penalty: float = Field(default=0.0, ge=-_FAR, le=_FAR)
+    frequency_penalty: float = Field(default=0.0, ge=-_FAR, le=_FAR)
     filters: Literal["usual", "original"] = "usual"
-    bias: Mapping[int, float] = Field(default_factory=dict)
+    bias: Mapping[int, Annotated[float, Field(ge=-_FAR, le=_FAR)]] = Field(default_factory=dict)
 
     def check(self, vocabulary: int) -> None:
         """Raise UsageError where a choice does not fit a model of `vocabulary` rows."""

@@ -55,7 +55,7 @@ class CompletionRequest(Body):
     user: str | None = None
     top_k: Annotated[int, Field(ge=0, le=2**31)] | None = None
     min_tokens: Annotated[int, Field(ge=0, le=2**31)] | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
     return_token_ids: bool | None = Field(default=None, description="Adds ids to the choices and logprobs.")
 
 
