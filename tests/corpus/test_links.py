@@ -77,6 +77,13 @@ def test_each_rule(changes: dict[str, Any], rule: str) -> None:
         ("http://example.com:99999/", ""),
         ("http://example.com/" + "a" * 3000, ""),
         ("not a url", ""),
+        ("http://example.com/a/./b/../private", "http://example.com/a/private"),
+        ("http://example.com/../%2E%2e/a//b/..", "http://example.com/a//"),
+        ("http://example.com/caf\udce9", "http://example.com/caf%E9"),
+        ("http://example.com/\ud800", ""),
+        ("http://127.1/", ""),
+        ("http://0177.0.0.1/", ""),
+        ("http://0x7f.0.0.1/", ""),
     ],
 )
 def test_canonical_urls(url: str, canonical: str) -> None:

@@ -1,12 +1,13 @@
 """The canonical form of a URL, and what counts as the same page.
 
-Canonical: an absolute http(s) URL with its host in lower case and ASCII, without default port, user, fragment
-and tracking parameters, HTML's `&amp;` undone, escapes in upper case. Two URLs are the same page when their
-canonical forms agree but for the scheme, a leading `www.` and a final slash.
+Canonical: an absolute http(s) URL with its host in lower case and ASCII, without default port, user, fragment,
+dot segments and tracking parameters, HTML's `&amp;` undone, escapes in upper case. Two URLs are the same page when
+their canonical forms agree but for the scheme, a leading `www.` and a final slash.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
 
@@ -19,6 +20,7 @@ _ESCAPE = re.compile(r"%[0-9a-fA-F]{2}")
 _HOST = re.compile(
     r"^(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)+$"
 )
+_NUMBER = re.compile(r"(^|\.)(\d+|0x[0-9a-f]*)$")
 _MAXIMUM_CHARACTERS = 2048  # what servers and browsers agree to read
 
 
@@ -31,13 +33,16 @@ def canonical_url(url: str) -> str:
         parts = urlsplit(url)
         port = parts.port
         host = (parts.hostname or "").rstrip(".").encode("idna").decode("ascii").lower()
-    except (ValueError, UnicodeError):
+        if _NUMBER.search(host):  # an address; other spellings of it (127.1, 0177.0.0.1) are nobody's name
+            ipaddress.IPv4Address(host)
+        path, query = _escaped(_without_dots(parts.path)), _query(parts.query)
+    except ValueError:
         return ""
     scheme = parts.scheme.lower()
     if scheme not in _PORTS or not _HOST.match(host):
         return ""
     location = host if port in {None, _PORTS[scheme]} else f"{host}:{port}"
-    return urlunsplit(SplitResult(scheme, location, _escaped(parts.path or "/"), _query(parts.query), ""))
+    return urlunsplit(SplitResult(scheme, location, path, query, ""))
 
 
 def page_key(url: str) -> str:
@@ -65,12 +70,28 @@ def domain_name(url: str) -> str:
 _SECOND_LEVEL = {"co", "com", "org", "net", "ac", "gov", "edu", "or", "go", "ne", "re", "gob"}
 
 
+def _without_dots(path: str) -> str:
+    """The path as it is asked for: `.` and `..` resolved (RFC 3986, section 5.2.4), their escaped forms too."""
+    kept: list[str] = []
+    plain = ""
+    for segment in path.split("/")[1:]:
+        plain = re.sub("%2e", ".", segment, flags=re.I)
+        if plain == "..":
+            del kept[-1:]
+        elif plain != ".":
+            kept.append(segment)
+    return "/" + "/".join([*kept, ""] if plain in {".", ".."} else kept)
+
+
 def _query(query: str) -> str:
     kept = [part for part in query.split("&") if part and not TRACKING.match(part.partition("=")[0])]
     return _escaped("&".join(kept))
 
 
 def _escaped(text: str) -> str:
-    """Non-ASCII as UTF-8 escapes, escapes in upper case, everything else as it is."""
-    text = quote(text, safe="!#$%&'()*+,/:;=?@[]~|{}^`\\")
+    """Non-ASCII as UTF-8 escapes, escapes in upper case, everything else as it is.
+
+    Raises UnicodeEncodeError for a surrogate, but for one that stands for a byte that was no UTF-8.
+    """
+    text = quote(text, safe="!#$%&'()*+,/:;=?@[]~|{}^`\\", errors="surrogateescape")
     return _ESCAPE.sub(lambda found: found.group().upper(), text)
