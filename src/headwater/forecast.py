@@ -94,7 +94,8 @@ def forecast(config: PretrainConfig, tokens: Path, out: Path) -> Forecast:
 
 def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> Forecast:
     assert config.micro_batch is not None
-    available = available_memory(ranks.device)
+    # The first rank's: ranks see different figures, and what one of them leaves out the others would wait for.
+    available = int(ranks.share(available_memory(ranks.device)))
     parameters = count_parameters(config.architecture)
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
     common: dict[str, Any] = {

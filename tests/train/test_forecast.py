@@ -12,6 +12,7 @@ import pytest
 from headwater.errors import ResourceError
 from headwater.forecast import find_rate, forecast, profile
 from headwater.pretrain import PretrainConfig, pretrain
+from headwater.train import plan
 from headwater.train.journal import read_journal
 from headwater.train.profile import PARTS, as_table
 
@@ -48,6 +49,17 @@ def test_what_cannot_fit_is_not_tried(tokens: Path, tmp_path: Path, monkeypatch:
         PretrainConfig.build(TINY, {"batch_size": 256, "micro_batch": smaller}), tokens, tmp_path / "run"
     )
     assert fitting.advice == "It fits"
+
+
+def test_ranks_time_equally_many_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "_WARMUP", (1, 0.0))
+    monkeypatch.setattr(plan, "_TIMED", (2, 0.0))
+    done: list[Any] = []
+    another_needs = 9  # updates, by its own clock
+    ranks = types.SimpleNamespace(any=lambda flag: flag or len(done) < another_needs)
+    trainer: Any = types.SimpleNamespace(ranks=ranks, update=done.append)
+    plan.time_updates(trainer, lambda step: [step])
+    assert len(done) >= another_needs
 
 
 def test_the_range_test_finds_a_rate_that_learns(tokens: Path, tmp_path: Path) -> None:

@@ -61,11 +61,13 @@ def pretrain(
     config = PretrainConfig.build(layers, parse_settings(settings or []), source=str(recipe or "--set"))
     if tokens is None:
         raise UsageError("--tokens is missing", expected="the folder that `headwater pack` wrote")
+    speaks = os.environ.get("RANK", "0") == "0"  # under torchrun one process does
     if dry_run:
         from headwater.forecast import forecast
 
         result = forecast(config, tokens, out)
-        emit(result.to_dict(), as_json=as_json, text=result.as_text())
+        if speaks:
+            emit(result.to_dict(), as_json=as_json, text=result.as_text())
         return
     if profile:
         from headwater.forecast import profile as profile_run
@@ -73,14 +75,16 @@ def pretrain(
 
         shares = profile_run(config, tokens, out)
         rows = [{"part": s.part, "seconds": s.seconds, "limit": s.limit} for s in shares]
-        emit({"parts": rows}, as_json=as_json, text=as_table(shares))
+        if speaks:
+            emit({"parts": rows}, as_json=as_json, text=as_table(shares))
         return
     if find_lr:
         from headwater.forecast import find_rate
 
         found = find_rate(config, tokens, out, progress=terminal_progress())
         text = f"Suggested: --set learning_rate={found.suggestion:g}\nThe curve: {out / 'curve.svg'}"
-        emit({"learning_rate": found.suggestion, "out": str(out)}, as_json=as_json, text=text)
+        if speaks:
+            emit({"learning_rate": found.suggestion, "out": str(out)}, as_json=as_json, text=text)
         return
     follow = None
     if evaluate:
@@ -95,7 +99,7 @@ def pretrain(
         tokenizer = Tokenizer.load(tokens / "tokenizer")
         follow = Follower(names, [tokens, *(data or [])], tokenizer, every=evaluate_every)
     model = run_pretraining(config, tokens, out, follow=follow, progress=terminal_progress())
-    if os.environ.get("RANK", "0") == "0":  # under torchrun one process speaks
+    if speaks:
         emit({"model": str(model), "run": str(out)}, as_json=as_json, text=str(model))
         say(f"Try it: headwater generate --model {model} --prompt TEXT")
 

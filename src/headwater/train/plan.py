@@ -71,12 +71,13 @@ def estimate_memory(trainer: Trainer, batch: Any, sequences: int) -> Memory:
 
 
 def time_updates(trainer: Trainer, read: Callable[[int], Sequence[Any]]) -> float:
-    """Median seconds of an update, over a few real ones; the trainer is changed by them."""
+    """Median seconds of an update, over a few real ones, as many on every rank; the trainer is changed by them."""
     step = 0
     seconds: list[float] = []
     for updates, least in (_WARMUP, _TIMED):
         seconds = []
-        while len(seconds) < updates or sum(seconds) < least:
+        # No two clocks agree, and a rank that stopped before the others would leave them waiting for it.
+        while trainer.ranks.any(len(seconds) < updates or sum(seconds) < least):
             batches = read(step)
             started = time.perf_counter()
             trainer.update(batches)
