@@ -75,8 +75,9 @@ def test_rows_of_json_lines_and_parquet(tmp_path: Path) -> None:
 
 def test_half_a_surrogate_pair_in_json_becomes_a_replacement(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "a\\ud83d b \\ud83d\\ude00 강"}\n', encoding="utf-8")
-    assert texts_of(path) == ["a\ufffd b 😀 강"]
+    path.write_text('{"text": "a\\ud83d b \\ud83d\\ude00 강", "url": "http://a/\\udc00"}\n', encoding="utf-8")
+    [document] = read_source(path)
+    assert (document.text, document.url) == ("a\ufffd b 😀 강", "http://a/\ufffd")
 
 
 def test_a_folder_gives_its_text_files_by_name(tmp_path: Path) -> None:

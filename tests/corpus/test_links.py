@@ -54,6 +54,8 @@ GOOD: dict[str, Any] = {
         ({"url": "mailto:someone"}, "no http(s) URL"),
         ({"url": None}, "no http(s) URL"),
         ({"subreddit": "Blocked"}, "blocked subreddit"),
+        ({"score": 10**400}, "score below 3"),
+        ({"created_utc": 10**400}, "after 2017-12-31"),
     ],
 )
 def test_each_rule(changes: dict[str, Any], rule: str) -> None:
@@ -162,6 +164,22 @@ def test_broken_lines_are_counted(tmp_path: Path) -> None:
     dump.write_text("\n".join([json.dumps(GOOD), "{broken", "[]", "3", "", json.dumps({"other": 1})]))
     found = gather_links([dump], tmp_path / "links")
     assert (found["links"], found["broken_lines"]) == (1, 4)
+
+
+def test_half_characters_and_numbers_past_all_bounds_harm_no_other_line(tmp_path: Path) -> None:
+    """JSON can spell half of a pair of surrogates, which no file can hold, and a number of any length."""
+    rows = [
+        GOOD | {"subreddit": "river\ud83d"},
+        GOOD | {"url": "http://example.com/\ud83d"},
+        {"is_self": True, "title": "\udc00"},
+        *[GOOD | {"score": 2**53 - 1}] * 2000,  # whose sum is none of 64 bits
+        GOOD | {"score": 10**400},
+    ]
+    dump = tmp_path / "RS.json"
+    dump.write_text("\n".join(map(json.dumps, rows)))
+    found = gather_links([dump], tmp_path / "links")
+    assert (found["submissions"], found["links"]) == (len(rows), 1)
+    assert [link["subreddit"] for link in read_links(tmp_path / "links")] == ["river\ufffd"]
 
 
 @pytest.mark.parametrize("content", [b"", b"not a dump\n", b"\x28\xb5\x2f\xfd broken"])

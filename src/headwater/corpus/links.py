@@ -24,6 +24,7 @@ from headwater.corpus.compressed import CompressedFile
 from headwater.corpus.destination import Destination
 from headwater.corpus.docstring_tasks import rank
 from headwater.corpus.remote import is_remote, list_source, open_listing
+from headwater.corpus.text import without_surrogates
 from headwater.corpus.urls import canonical_url, host_of, page_key
 from headwater.errors import DataError
 from headwater.progress import SILENT, Progress
@@ -120,7 +121,7 @@ def judge(submission: dict[str, Any], config: LinksConfig) -> tuple[str, dict[st
         "url": url,
         "score": _score(submission),
         "date": day.isoformat() if day else "",
-        "subreddit": str(submission.get("subreddit") or ""),
+        "subreddit": without_surrogates(str(submission.get("subreddit") or "")),
     }
     domain = str(submission.get("domain") or "")
     if _flag(submission.get("is_self")) or domain.startswith("self."):
@@ -154,7 +155,7 @@ class _Funnel:
         self.removed[rule] += 1
         shown = self.examples.setdefault(rule, [])
         if len(shown) < EXAMPLES:
-            shown.append(example[:200])
+            shown.append(without_surrogates(example[:200]))
 
     def result(self, links: int) -> dict[str, Any]:
         return {
@@ -262,9 +263,9 @@ def _score(submission: dict[str, Any]) -> int:
 def _number(value: Any) -> float | None:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
-    return number if number == number and abs(number) < 2**53 else None
+    return number if abs(number) < 2**33 else None  # of sums of which 64 bits hold enough; NaN is not below
 
 
 def _flag(value: Any) -> bool:

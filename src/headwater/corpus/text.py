@@ -39,8 +39,12 @@ def read_text_file(path: Path, name: str) -> Iterator[Document]:
     for position, row in enumerate(rows):
         text = _tidy(row["text"])
         if text:
-            known = {key: row[key] for key in _FIELDS if isinstance(row.get(key), str)}
-            yield Document(id=make_id(name, str(position), text), text=text, source=name, **known)
+            url, date, language = (_field(row.get(key)) for key in _FIELDS)
+            yield Document(make_id(name, str(position), text), text, name, url, date, language)
+
+
+def _field(value: Any) -> str:
+    return without_surrogates(value) if isinstance(value, str) else ""
 
 
 def _tidy(text: str) -> str:
@@ -82,7 +86,7 @@ def _jsonl_rows(path: Path) -> Iterator[dict[str, Any]]:
                 expected='one object a line, as {"text": "…"}',
                 repair="Rename the field that holds the text",
             )
-        row["text"] = _without_surrogates(row["text"])
+        row["text"] = without_surrogates(row["text"])
         yield row
 
 
@@ -158,7 +162,7 @@ def _decoded_blocks(path: Path) -> Iterator[str]:
         raise DataError(f"{path} cannot be read: {error.strerror}", repair="Check its permissions") from None
 
 
-def _without_surrogates(text: str) -> str:
+def without_surrogates(text: str) -> str:
     """JSON can spell half a surrogate pair, which no file can hold: it becomes U+FFFD, a split pair whole."""
     if text.isascii():
         return text
