@@ -182,6 +182,12 @@ def test_a_host_that_never_answers_is_given_up(tmp_path: Path, web: Any) -> None
     assert found["outcomes"] == {"host gave no answer": 6, "no such host": 3}
 
 
+def test_a_host_whose_redirects_lead_to_dead_ones_is_not_given_up(tmp_path: Path, web: Any) -> None:
+    paths = [*(f"/dead-{i}" for i in range(5)), *(f"/story/{i}" for i in range(4))]
+    found = fetch(make_links(tmp_path, [web.url("short", path) for path in paths]), tmp_path / "pages")
+    assert found["outcomes"] == {"no such host": 5, "page": 4}
+
+
 def test_a_wrong_length_loses_no_page_in_silence(tmp_path: Path, web: Any) -> None:
     """Longer than announced: as announced (RFC 9112, 6.3). Shorter, after a retry: as far as it came, marked."""
     paths = ["/overlong/1", "/cut", "/cut-packed"]

@@ -138,8 +138,12 @@ class Visitor:
             if url in seen:
                 raise Refused("redirect loop")
             seen.add(url)
-            await self._check(url)
-            answer = await self._get(url, self._config.page_bytes, pages_only=True)
+            try:
+                await self._check(url)
+                answer = await self._get(url, self._config.page_bytes, pages_only=True)
+            except Refused as refusal:
+                refusal.no_answer = refusal.no_answer and len(seen) == 1  # else the link's own host did answer
+                raise
             if answer.status not in _REDIRECTS:
                 if answer.status != 200:
                     patient = answer.wait <= self._config.longest_wait
