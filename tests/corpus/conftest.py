@@ -95,6 +95,8 @@ class Web:
     async def _answer(self, writer: asyncio.StreamWriter, host: str, path: str) -> None:
         if path == "/robots.txt":
             status, body = ROBOTS.get(host, (404, ""))
+            if host == "waking" and any(h == host for h, *_ in self.visits):
+                status = 200
             return await self._send(writer, status, body.encode(), kind="text/plain")
         if path == "/slow":
             await asyncio.sleep(60)
@@ -159,6 +161,7 @@ ROBOTS = {
     "fenced": (200, "User-agent: *\nDisallow: /private\n\nUser-agent: headwater\nDisallow: /ours\n"),
     "dotless": (200, "\ufeffUser-agent: *\nDisallow: /private\n"),
     "broken": (500, "oops"),
+    "waking": (503, "User-agent: *\nDisallow: /private\n"),  # the first time only
     "patient": (200, "User-agent: *\nCrawl-delay: 100\n"),
     "slowly": (200, "User-agent: *\nCrawl-delay: 0.4\n"),
 }

@@ -138,6 +138,22 @@ def test_a_redirect_to_an_address_that_is_not_public_is_refused(
     assert found["outcomes"] == {"address is not public": 1, "page": 1}
 
 
+def test_robots_are_asked_again_after_a_failure_and_after_a_day(
+    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = ["/story/1", "/private/page", "/story/2"]
+    links = make_links(tmp_path, [web.url(host, path) for host in ("waking", "broken") for path in paths])
+    found = fetch(links, tmp_path / "pages")
+    assert found["outcomes"] == {"page": 2, "robots.txt forbids it": 1, "robots.txt could not be had": 3}
+    asked = [host for host, path, *_ in web.visits if path == "/robots.txt"]
+    assert sorted(asked) == ["broken", "broken", "waking", "waking"], "no more than the retries of one link"
+    monkeypatch.setattr("headwater.corpus.visit._ROBOTS_SECONDS", 0.0)
+    before = len(web.visits)
+    fetch(links, tmp_path / "again")
+    asked = [host for host, path, *_ in web.visits[before:] if path == "/robots.txt" and host == "waking"]
+    assert len(asked) == 3, "each link at another time"
+
+
 def test_one_visit_at_a_time_with_a_delay(tmp_path: Path, web: Any) -> None:
     urls = [web.url(host, f"/story/{i}") for host in ("a", "b", "c", "slowly") for i in range(4)]
     found = fetch(make_links(tmp_path, [*urls, web.url("a", "/moved")]), tmp_path / "pages", delay=0.15)

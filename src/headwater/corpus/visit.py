@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _TEXT_TYPES = ("text/html", "application/xhtml+xml", "text/plain")
 _ROBOTS_BYTES = 512 * 1024  # of robots.txt: RFC 9309 asks for 500 KiB at least
 _ROBOTS_KEPT = 20_000  # hosts
+_ROBOTS_SECONDS = 24 * 3600.0  # for which one is kept to (RFC 9309, section 2.4)
 _GATES_KEPT = 100_000  # hosts
 _PASSING = {429, 500, 502, 503, 504}
 _REDIRECTS = {301, 302, 303, 307, 308}
@@ -61,8 +62,9 @@ class Fetched:
 @dataclass
 class _Robots:
     rules: Any  # protego's, or None where everything is allowed
-    allowed: bool  # False: robots.txt could not be had
     delay: float
+    until: float  # when, by the monotonic clock, robots.txt is asked for again
+    failed: int = 0  # times in a row that it could not be had
 
 
 def require_packages() -> None:
@@ -157,8 +159,8 @@ class Visitor:
     async def _check(self, url: str) -> None:
         """Raises Refused unless the URL may be visited."""
         robots = await self._robots_of(url)
-        if not robots.allowed:
-            raise Refused("robots.txt could not be had")
+        if robots.failed:
+            raise Refused("robots.txt could not be had", passing=robots.failed <= self._config.retries)
         if robots.delay > self._config.longest_delay:
             raise Refused("robots.txt asks for too long a delay")
         if robots.rules is not None and not robots.rules.can_fetch(url, "Headwater"):
@@ -169,16 +171,19 @@ class Visitor:
         lock = self._asking.setdefault(origin, asyncio.Lock())
         try:
             async with lock:
-                if origin not in self._robots:
-                    self._robots[origin] = await self._ask_robots(origin)
+                known = self._robots.get(origin)
+                if known is None or known.until <= time.monotonic():
+                    known = await self._ask_robots(origin, known.failed if known else 0)
+                    self._robots[origin] = known
                     while len(self._robots) > _ROBOTS_KEPT:
                         self._robots.popitem(last=False)
-                return self._robots[origin]
+                return known
         finally:
             if not lock.locked():
                 self._asking.pop(origin, None)
 
-    async def _ask_robots(self, origin: str) -> _Robots:
+    async def _ask_robots(self, origin: str, failed: int) -> _Robots:
+        """What robots.txt says now; `failed`: how often in a row it could not be had before."""
         url = f"{origin}/robots.txt"
         for _ in range(self._config.redirects + 1):
             answer = await self._get(url, _ROBOTS_BYTES, pages_only=False)
@@ -186,16 +191,16 @@ class Visitor:
                 break
             url = _target(url, answer.location)
             if not url:
-                return _Robots(None, True, 0.0)
+                break
+        until = time.monotonic() + _ROBOTS_SECONDS
         if answer.status >= 500 or answer.status == 429:
-            return _Robots(None, False, 0.0)
+            # Asked again with each retry of the first link, and then not for a day.
+            return _Robots(None, 0.0, until if failed >= self._config.retries else 0.0, failed + 1)
         if answer.status != 200:
-            return _Robots(None, True, 0.0)
-        rules = self._protego.parse(
-            answer.body.decode("utf-8-sig", "replace")
-        )  # a mark at the start is no part of a rule
+            return _Robots(None, 0.0, until)
+        rules = self._protego.parse(answer.body.decode("utf-8-sig", "replace"))  # a mark at the start is no rule
         delay = rules.crawl_delay("Headwater")
-        return _Robots(rules, True, float(delay) if delay else 0.0)
+        return _Robots(rules, float(delay) if delay else 0.0, until)
 
     async def _get(self, url: str, limit: int, *, pages_only: bool) -> _Answer:
         """Ask for a URL when the turn of its host has come; nobody else asks that host meanwhile."""
