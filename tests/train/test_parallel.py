@@ -149,6 +149,41 @@ def test_a_run_goes_on_with_another_number_of_ranks(
     assert_same_losses(lines, read_journal(alone / "metrics.jsonl"))
 
 
+FULL_AT_FIRST = """
+import resource, signal, sys
+import headwater.train.checkpoint as checkpoint
+from headwater.cli.main import main
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+write, calls = checkpoint._write_shards, []
+
+def full_once(folder, state):
+    calls.append(1)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000 if len(calls) == 1 else -1, -1))
+    try:
+        write(folder, state)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+
+checkpoint._write_shards = full_once
+sys.exit(main())
+"""
+
+
+@pytest.mark.slow
+def test_a_full_disk_costs_sharded_ranks_a_checkpoint_not_the_run(
+    launched: Launched, tokens: Path, tmp_path: Path
+) -> None:
+    run, script = tmp_path / "run", tmp_path / "full.py"
+    script.write_text(FULL_AT_FIRST)
+    arguments = headwater(tokens, run, shard="true")[2:]
+    lines = train(launched, torchrun(*STANDALONE, str(script), *arguments), run)
+    assert len(lines) == SETTINGS["steps"]
+    said = run.with_suffix(".log").read_text()
+    assert said.count("no checkpoint was written at step 3: no space is left") == 1
+    assert (run / "model" / "config.json").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_torchrun_restarts_a_rank_that_was_killed(

@@ -3,9 +3,8 @@
 One folder a checkpoint, `step-00001000`. Its tensors are safetensors, so that nothing in it is ever executed:
 one file where one process holds all the state, else the shards of torch's distributed checkpoint, which any
 number of ranks can read. It is written aside, hashed and renamed, in the background where one process holds it
-all; a checkpoint that fails to be written is a
-warning, and the one before it stays. On reading, every hash is checked, and a damaged checkpoint gives way to
-the one before it.
+all; a checkpoint that fails to be written is a warning, and the one before it stays. On reading, every hash is
+checked, and a damaged checkpoint gives way to the one before it.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import shutil
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from headwater.errors import FolderError, HeadwaterError, MismatchError
 from headwater.provenance import Stage, open_folder
-from headwater.storage import read_json, write_json
+from headwater.storage import read_json, storage_errors, write_json
 from headwater.train.parallel import Ranks
 
 _RECORD = "state.json"
@@ -147,15 +147,27 @@ class Checkpoints:
             return False
 
     def _write_sharded(self, stage: Stage, state: dict[str, Tensor], record: dict[str, Any]) -> None:
-        """All ranks write into the folder that the first one opened; it takes its name when all are done."""
-        if self.ranks.is_first:
-            with stage.write() as work:
-                self.ranks.share(str(work))
-                _write_shards(work, state)  # returns when every rank has written
-                write_json(work / _RECORD, record)
-        else:
-            _write_shards(Path(str(self.ranks.share(None))), state)
-        self.ranks.wait()
+        """All ranks write into the folder that the first one opened; it takes its name when all are done.
+
+        Raises StorageError on the first rank when there can be no folder, on all when one of them cannot write.
+        """
+        try:
+            with ExitStack() as stack:
+                work, refusal = None, None
+                if self.ranks.is_first:
+                    try:
+                        work = stack.enter_context(stage.write())
+                    except HeadwaterError as error:
+                        refusal = error
+                work = self.ranks.share(work)
+                if work is not None:
+                    _write_shards(work, state)  # returns when every rank has written
+                    if self.ranks.is_first:
+                        write_json(work / _RECORD, record)
+            if refusal is not None:
+                raise refusal
+        finally:
+            self.ranks.wait()
 
     def _remove_old(self, pinned: set[int]) -> None:
         if not self.ranks.is_first:
@@ -169,10 +181,16 @@ class Checkpoints:
 
 
 def _write_shards(folder: Path, state: dict[str, Tensor]) -> None:
+    """Write this rank's part; what one rank meets is raised on all."""
     from torch.distributed import checkpoint
     from torch.distributed.checkpoint import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.api import CheckpointException
 
-    checkpoint.save(state, storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
+    try:
+        checkpoint.save(state, storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
+    except CheckpointException as error:  # no Exception: nothing else would catch it
+        with storage_errors(folder):
+            raise next(iter(error.failures.values()))[0] from None
 
 
 def _check_names(path: Path, saved: set[str], expected: set[str]) -> None:
