@@ -142,6 +142,10 @@ class Web:
             return await self._send(writer, 200, b"\xff\xd8", kind="image/jpeg")
         if path == "/gone":
             return await self._send(writer, 404, b"gone")
+        if path == "/wordy":
+            return await self._send(
+                writer, 200, b"<p>wordy</p>", extra=f"Content-Security-Policy: {'x' * 20_000}\r\n"
+            )
         if path == "/euckr":
             return await self._send(
                 writer, 200, "<p>강물이 흐른다</p>".encode("euc-kr"), kind="text/html; charset=euc-kr"

@@ -77,6 +77,7 @@ def fetch(links: Path, out: Path, **changes: Any) -> dict[str, Any]:
         ("a", "/nowhere", "redirect to no http(s) URL"),
         ("a", "/bent", "redirect to no http(s) URL"),
         ("a", "/latin", "page"),
+        ("a", "/wordy", "page"),
         ("dotless", "/dotted", "robots.txt forbids it"),
         ("dotless", "/x/../private/page", "robots.txt forbids it"),
         ("a", "/sideways", "robots.txt forbids it"),

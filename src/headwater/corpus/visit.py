@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headwater.corpus.fetch import FetchConfig
 
 _TEXT_TYPES = ("text/html", "application/xhtml+xml", "text/plain")
+_HEADER_BYTES = 64 * 1024  # of one header: policies of a site run to more than aiohttp's own 8 KiB
 _ROBOTS_BYTES = 512 * 1024  # of robots.txt: RFC 9309 asks for 500 KiB at least
 _ROBOTS_KEPT = 20_000  # hosts
 _ROBOTS_SECONDS = 24 * 3600.0  # for which one is kept to (RFC 9309, section 2.4)
@@ -111,11 +112,13 @@ class Visitor:
         self._session = self._aiohttp.ClientSession(
             connector=connector,
             auto_decompress=False,
+            max_line_size=_HEADER_BYTES,
+            max_field_size=_HEADER_BYTES,
             cookie_jar=self._aiohttp.DummyCookieJar(),
             headers={
                 "User-Agent": self._agent,
                 "Accept": "text/html,*/*;q=0.1",
-                "Accept-Encoding": "gzip, deflate",
+                "Accept-Encoding": "gzip",  # what servers send as deflate comes in two forms
             },
         )
         return self
