@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
+from headwater.config import merge
 from headwater.errors import MismatchError, UsageError
 from headwater.lock import folder_lock
 from headwater.model import build_model, preset
@@ -54,9 +55,26 @@ class PretrainConfig(RunConfig):
     preset: str = "gpt2-mini"
     model: dict[str, Any] = Field(default_factory=dict)
     context: int | None = Field(default=None, ge=1)
-    epochs: float | None = Field(default=None, gt=0)  # instead of steps
+    epochs: float | None = Field(default=None, gt=0, le=1e9)  # instead of steps
     cross_documents: bool = True
     validation_windows: int = Field(default=256, ge=1)
+
+    @classmethod
+    def build(cls, *layers: Mapping[str, Any], source: str = "configuration") -> Self:
+        """As every configuration; of `steps` and `epochs`, which are one choice, the last layer's holds."""
+        merged: dict[str, Any] = {}
+        for layer in layers:
+            for given, other in (("steps", "epochs"), ("epochs", "steps")):
+                if given in layer:
+                    merged.pop(other, None)
+            merged = merge(merged, layer)
+        return super().build(merged, source=source)
+
+    @model_validator(mode="after")
+    def _says_its_length_once(self) -> Self:
+        if self.epochs is not None and "steps" in self.model_fields_set:
+            raise ValueError(f"steps = {self.steps} and epochs = {self.epochs:g} both say how long to train")
+        return self
 
     @property
     def architecture(self) -> ModelConfig:

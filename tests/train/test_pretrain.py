@@ -256,6 +256,16 @@ def test_bad_input_is_named(tokens: Path, tmp_path: Path) -> None:
         attempt(shard=True)
 
 
+def test_the_last_to_say_how_long_decides(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text("epochs = 2.0")
+    assert PretrainConfig.load(recipe, {"steps": 7}).epochs is None
+    assert PretrainConfig.load(recipe, {"steps": 7}).steps == 7
+    assert PretrainConfig.build(TINY, {"epochs": 0.5}).epochs == 0.5
+    with pytest.raises(UsageError, match=r"steps = 7 and epochs = 2 both say"):
+        PretrainConfig.build({"steps": 7, "epochs": 2})
+
+
 def test_a_run_in_use_is_refused(undisturbed: Path) -> None:
     in_use = pytest.raises(FolderError, match=rf"in use.*process {os.getpid()}")
     with folder_lock(undisturbed), in_use, folder_lock(undisturbed):
