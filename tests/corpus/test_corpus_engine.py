@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -259,6 +260,24 @@ def test_recipes_from_files_and_settings(tmp_path: Path) -> None:
         load_recipe("webtxt")
     with pytest.raises(UsageError, match="languages"):
         load_recipe("webtext", {"langages": ["en"]})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("similarity", 1.5),
+        ("similarity", 0),
+        ("minimum_score", 2),
+        ("minimum_characters", -1),
+        ("evaluation_words", 0),
+        ("extractor", "dragnet"),
+        ("clean_without", ["shrt"]),
+    ],
+)
+def test_a_value_that_could_never_do_is_named(tmp_path: Path, key: str, value: Any) -> None:
+    (tmp_path / "a.txt").write_text("A text.")
+    with pytest.raises(UsageError, match="'short'" if key == "clean_without" else key):
+        build([tmp_path / "a.txt"], tmp_path / "corpus", load_recipe("plain", {key: value, "clean": True}))
 
 
 def test_an_unknown_language_is_named_before_any_work(tmp_path: Path) -> None:

@@ -300,9 +300,14 @@ def test_a_fetch_killed_while_its_files_are_hashed_loses_no_page(
     assert not (out / JOURNAL).exists()
 
 
-def test_a_setting_that_is_none_is_named() -> None:
-    with pytest.raises(UsageError, match="delay"):
-        FetchConfig.build({"delai": 2})
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("delai", 2), ("delay", -1), ("hosts", 0), ("seconds", 0), ("failures", 0), ("page_bytes", 1 << 40)],
+)
+def test_a_setting_that_could_never_do_is_named(key: str, value: float) -> None:
+    """No hosts at once waited for ever; no failure allowed gave every host up unasked."""
+    with pytest.raises(UsageError, match="delay" if key == "delai" else key):
+        FetchConfig.build({key: value})
 
 
 @pytest.mark.parametrize(

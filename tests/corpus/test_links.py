@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headwater.cli.main import main
 from headwater.corpus.links import LinksConfig, gather_links, judge, read_links
 from headwater.corpus.urls import canonical_url, domain_name, page_key
-from headwater.errors import DataError
+from headwater.errors import DataError, UsageError
 
 GOOD: dict[str, Any] = {
     "url": "http://example.com/story",
@@ -164,6 +164,11 @@ def test_broken_lines_are_counted(tmp_path: Path) -> None:
     dump.write_text("\n".join([json.dumps(GOOD), "{broken", "[]", "3", "", json.dumps({"other": 1})]))
     found = gather_links([dump], tmp_path / "links")
     assert (found["links"], found["broken_lines"]) == (1, 4)
+
+
+def test_no_partitions_are_refused() -> None:
+    with pytest.raises(UsageError, match="partitions"):
+        LinksConfig.build({"partitions": 0})
 
 
 def test_half_characters_and_numbers_past_all_bounds_harm_no_other_line(tmp_path: Path) -> None:

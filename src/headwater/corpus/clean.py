@@ -29,8 +29,10 @@ import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from headwater.config import nearest
 from headwater.corpus.folder import Document
 from headwater.corpus.steps import Step
+from headwater.errors import UsageError
 
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 PHRASES = ((2, 0.20), (3, 0.18), (4, 0.16))
@@ -60,11 +62,17 @@ class _Text:
 
 
 class Clean(Step):
-    """Removes what is not prose; `without` names rules that are not applied."""
+    """Removes what is not prose; `without` names rules that are not applied.
+
+    Raises UsageError for the name of no rule.
+    """
 
     name = "clean"
 
     def __init__(self, without: Sequence[str] = ()) -> None:
+        for name in without:
+            if name not in (known := RULES | ENGLISH_RULES):
+                raise UsageError(f"{name!r} is no rule of cleaning", repair=nearest(name, known).capitalize())
         self._any = [(name, rule) for name, rule in RULES.items() if name not in without]
         self._english = [(name, rule) for name, rule in ENGLISH_RULES.items() if name not in without]
 

@@ -22,12 +22,13 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from typing import IO, Any, Literal, get_args
 
 from headwater.corpus.pages import CHAPTER, Page
 from headwater.errors import ResourceError, UsageError
 
-EXTRACTORS = ("resiliparse", "trafilatura")
+ExtractorName = Literal["resiliparse", "trafilatura"]
+EXTRACTORS = get_args(ExtractorName)
 SECONDS = 20.0  # of the processor for each started SHARE_BYTES of a page: a usual one takes some milliseconds
 SHARE_BYTES = 8 * 1024**2
 _PATIENCE = 15.0  # how many times as much by the clock, for a process that waits or a system without such timers

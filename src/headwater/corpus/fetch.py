@@ -28,9 +28,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
+from pydantic import Field
+
 from headwater.config import Config
 from headwater.corpus.destination import Destination
 from headwater.corpus.links import read_links
+from headwater.corpus.pages import PAGE_BYTES
 from headwater.corpus.urls import canonical_url, host_of
 from headwater.corpus.visit import Fetched, Refused, Visitor, require_packages
 from headwater.errors import DataError, FolderError
@@ -56,7 +59,7 @@ class FetchConfig(Config):
     | delay | 1.0 | seconds between two visits to a host; a longer Crawl-delay is kept up to longest_delay |
     | longest_delay | 30.0 | a host that asks for more is left alone |
     | seconds | 30.0 | for one answer; a redirect is asked anew |
-    | page_bytes | 8 MiB | unpacked |
+    | page_bytes | 8 MiB | unpacked; more than that is not read again, and so not asked for |
     | redirects | 5 | |
     | retries | 2 | after a failure that may pass: no connection, a cut answer, 429, 5xx |
     | back_off | 5.0 | seconds before the first retry, four times as long before each further one |
@@ -66,16 +69,16 @@ class FetchConfig(Config):
     | allow_private | false | visit addresses that are not public: for a web of your own |
     """
 
-    hosts: int = 256
-    delay: float = 1.0
-    longest_delay: float = 30.0
-    seconds: float = 30.0
-    page_bytes: int = 8 * 1024**2
-    redirects: int = 5
-    retries: int = 2
-    back_off: float = 5.0
-    longest_wait: float = 120.0
-    failures: int = 3
+    hosts: int = Field(default=256, ge=1)
+    delay: float = Field(default=1.0, ge=0)
+    longest_delay: float = Field(default=30.0, ge=0)
+    seconds: float = Field(default=30.0, gt=0)
+    page_bytes: int = Field(default=PAGE_BYTES, ge=1, le=PAGE_BYTES)
+    redirects: int = Field(default=5, ge=0)
+    retries: int = Field(default=2, ge=0)
+    back_off: float = Field(default=5.0, ge=0)
+    longest_wait: float = Field(default=120.0, ge=0)
+    failures: int = Field(default=3, ge=1)
     contact: str = ""
     allow_private: bool = False
 

@@ -19,6 +19,8 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from headwater.config import Config
 from headwater.corpus.compressed import CompressedFile
 from headwater.corpus.destination import Destination
@@ -62,7 +64,7 @@ class LinksConfig(Config):
     blocked_subreddits: tuple[str, ...] = ()
     blocked_hosts: tuple[str, ...] = ("reddit.com", "redd.it", "redditmedia.com", "reddituploads.com")
     blocked_suffixes: tuple[str, ...] = NO_TEXT_SUFFIXES
-    partitions: int = 64
+    partitions: int = Field(default=64, ge=1, le=512)  # files that are open together
 
 
 def gather_links(

@@ -17,7 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import Field
+
 from headwater.config import Config, nearest, read_toml
+from headwater.corpus.extract import ExtractorName
 from headwater.corpus.folder import Document
 from headwater.corpus.steps import Step
 from headwater.errors import UsageError
@@ -35,20 +38,20 @@ class BuildConfig(Config):
     """
 
     recipe: RecipeName = "plain"
-    extractor: str = "resiliparse"
+    extractor: ExtractorName = "resiliparse"
     any_encoding: bool = False
     gutenberg: bool = False
-    minimum_characters: int = 0
+    minimum_characters: int = Field(default=0, ge=0)
     wikipedia: bool = False
     language: bool = False
     languages: tuple[str, ...] = ("en",)
-    minimum_score: float = 0.65
+    minimum_score: float = Field(default=0.65, ge=0, le=1)
     clean: bool = False
     clean_without: tuple[str, ...] = ()
     evaluation_sets: tuple[str, ...] = ()
-    evaluation_words: int = 13
+    evaluation_words: int = Field(default=13, ge=1)
     near_duplicates: bool = False
-    similarity: float = 0.8
+    similarity: float = Field(default=0.8, gt=0, le=1)
 
 
 RECIPES: dict[str, dict[str, Any]] = {
