@@ -45,20 +45,20 @@ def pretrain(
     """
     if profile:
         os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # before torch comes in: its profiler chats on stderr
-    from headwater.config import merge, parse_settings, read_toml
+    from headwater.config import parse_settings, read_toml
     from headwater.errors import UsageError
     from headwater.pretrain import PretrainConfig
     from headwater.pretrain import pretrain as run_pretraining
 
+    layers: list[dict[str, Any]] = []
     if resume:
-        tokens, layers = _begun(out, tokens)
-    else:
-        layers = read_toml(recipe) if recipe else {}
-    if preset is not None:
-        layers = merge(layers, {"preset": preset})
-    if seed is not None:
-        layers = merge(layers, {"seed": seed})
-    config = PretrainConfig.build(layers, parse_settings(settings or []), source=str(recipe or "--set"))
+        tokens, begun = _begun(out, tokens)
+        layers.append(begun)
+    if recipe is not None:
+        layers.append(read_toml(recipe))
+    given = {"preset": preset, "seed": seed}
+    layers.append({key: value for key, value in given.items() if value is not None})
+    config = PretrainConfig.build(*layers, parse_settings(settings or []), source=str(recipe or "--set"))
     if tokens is None:
         raise UsageError("--tokens is missing", expected="the folder that `headwater pack` wrote")
     speaks = os.environ.get("RANK", "0") == "0"  # under torchrun one process does
