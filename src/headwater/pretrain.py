@@ -29,7 +29,7 @@ from headwater.model.loss import IGNORE, cross_entropy
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage, check_files, open_folder, record_files
 from headwater.tokenizer import Tokenizer
-from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream
+from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream, too_short
 from headwater.train.loop import Objective, RunConfig, Trainer, choose_kernels, choose_precision
 from headwater.train.machine import use_all_cores
 from headwater.train.parallel import Ranks, joined
@@ -93,14 +93,21 @@ def resolve(
     """The recipe with nothing left open: the whole model, the window, updates, micro-batch and arithmetic.
 
     What "auto" leaves to a measurement is as in `begun`, the recipe that a run began with, where there is one:
-    the bits depend on it. Raises UsageError or MismatchError when recipe, tokens and ranks do not go together.
+    the bits depend on it. Raises UsageError, DataError or MismatchError when recipe, tokens and ranks do not go
+    together: here, before a folder is begun, so that the same --out serves once it is repaired.
     """
-    vocabulary = int(open_folder(tokens, "tokens").config["vocabulary_size"])
+    packed = open_folder(tokens, "tokens")
+    vocabulary = int(packed.config["vocabulary_size"])
     changes = {"vocabulary": vocabulary}
     for key in ("context", "dropout"):
         if getattr(config, key) is not None:
             changes[key] = getattr(config, key)
     model = preset(config.preset, **(changes | config.model))
+    if config.dropout is not None and config.dropout != model.dropout:
+        raise UsageError(
+            f"dropout = {config.dropout} and model.dropout = {model.dropout} are one thing",
+            repair="Give one of them, once; a run that has begun keeps its own",
+        )
     if model.vocabulary < vocabulary:
         raise MismatchError(
             f"the model has {model.vocabulary:,} vocabulary rows, and the tokens in {tokens} need {vocabulary:,}",
@@ -112,6 +119,11 @@ def resolve(
             f"context = {window} is longer than model.context = {model.context}",
             repair=f"Use --set context={model.context}, or leave model.context out",
         )
+    for part, count in packed.config["counts"].items():
+        if count["tokens"] <= window:
+            raise too_short(tokens, packed, part, window)
+    if not config.cross_documents:
+        _end_of_text(tokens)
     if config.batch_size % ranks.count:
         raise UsageError(
             f"batch_size = {config.batch_size} cannot be divided among {ranks.count} ranks",

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 import torch
 
-from headwater.errors import FolderError, MismatchError, UsageError
+from headwater.cli.main import main
+from headwater.errors import DataError, FolderError, MismatchError, UsageError
 from headwater.language_model import load
 from headwater.lock import folder_lock
 from headwater.model.folder import load_model
@@ -254,6 +255,19 @@ def test_bad_input_is_named(tokens: Path, tmp_path: Path) -> None:
         attempt(preset="gpt2-smal")
     with pytest.raises(UsageError, match="torchrun"):
         attempt(shard=True)
+    with pytest.raises(UsageError, match=r"dropout = 0\.1 and model\.dropout = 0\.2"):
+        attempt(dropout=0.1, model={"dropout": 0.2})
+    with pytest.raises(DataError, match=r"less than one window.*smaller --set context"):
+        attempt(context=1_000_000)
+    assert not (tmp_path / "run").exists()  # where the next attempt, repaired, would be something else
+
+
+def test_a_run_that_has_begun_takes_no_other_recipe(undisturbed: Path, tmp_path: Path) -> None:
+    (tmp_path / "same.toml").write_text("batch_size = 4")
+    (tmp_path / "other.toml").write_text("learning_rate = 0.5")
+    assert main(["pretrain", str(tmp_path / "same.toml"), "--out", str(undisturbed), "--resume"]) == 0
+    assert main(["pretrain", str(tmp_path / "other.toml"), "--out", str(undisturbed), "--resume"]) == 1
+    assert main(["pretrain", "--out", str(undisturbed), "--resume", "--set=dropout=0.3"]) == 2
 
 
 def test_the_last_to_say_how_long_decides(tmp_path: Path) -> None:

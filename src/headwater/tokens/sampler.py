@@ -56,12 +56,7 @@ class TokenStream:
         self.shards = [shard for shard in self.shards if len(shard) > context]
         self.tokens = sum(len(shard) for shard in self.shards)
         if not self.shards:
-            count = self.manifest.config["counts"][part]["tokens"]
-            raise DataError(
-                f"the {part} part of {folder} has {count:,} tokens, less than one window",
-                expected=f"more than the context of {context}",
-                repair="Gather more text, or train with a smaller --set context",
-            )
+            raise too_short(folder, self.manifest, part, context)
         # Windows of each shard: the last one, full but overlapping, counts as one.
         counts = [-(-(len(shard) - 1) // context) for shard in self.shards]
         self._ends = np.cumsum(counts)
@@ -85,6 +80,16 @@ class TokenStream:
         ids = torch.from_numpy(np.stack([ids for ids, _ in pairs]))
         targets = torch.from_numpy(np.stack([targets for _, targets in pairs]))
         return ids, targets
+
+
+def too_short(folder: Path, manifest: Manifest, part: str, context: int) -> DataError:
+    """The error of a part that holds no window of `context` tokens and the token that follows."""
+    count = manifest.config["counts"][part]["tokens"]
+    return DataError(
+        f"the {part} part of {folder} has {count:,} tokens, less than one window",
+        expected=f"more than the context of {context}",
+        repair="Gather more text, or train with a smaller --set context",
+    )
 
 
 @dataclass(frozen=True, slots=True)
