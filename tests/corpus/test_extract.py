@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,11 @@ HTML = f"""<html><head><title>River</title><script>var x = 1;</script></head><bo
 <footer>Copyright and cookies</footer></body></html>"""
 
 
-def warc_record(url: str, body: bytes, *, status: str = "200 OK", kind: str = "text/html; charset=utf-8") -> bytes:
-    http = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+def warc_record(
+    url: str, body: bytes, *, status: str = "200 OK", kind: str = "text/html; charset=utf-8", extra: str = ""
+) -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n{extra}\r\n"
+    http = head.encode() + body
     header = (
         "WARC/1.0\r\nWARC-Type: response\r\nWARC-Date: 2017-05-06T07:08:09Z\r\n"
         f"WARC-Record-ID: <urn:uuid:{abs(hash(url)):032x}>\r\nWARC-Target-URI: {url}\r\n"
@@ -57,6 +61,43 @@ def test_pages_of_a_warc(tmp_path: Path) -> None:
         assert pages[0].date == "2017-05-06"
         assert len(notes) == 1
         assert "http://a.org/large is larger" in notes[0]
+
+
+def test_bodies_are_unpacked_as_their_headers_say_and_left_where_an_archive_did_so(tmp_path: Path) -> None:
+    """Crawlers that keep what came over the wire keep chunks and gzip; others unpack and keep the header."""
+    page = HTML.encode()
+
+    def chunks(data: bytes) -> bytes:
+        pieces = [data[start : start + 500] for start in range(0, len(data), 500)]
+        return b"".join(b"%x;a=b\r\n%s\r\n" % (len(piece), piece) for piece in [*pieces, b""])
+
+    chunked, packed = "Transfer-Encoding: chunked\r\n", "Content-Encoding: gzip\r\n"
+    raw = zlib.compressobj(wbits=-15)
+    bodies = [
+        (page, ""),
+        (chunks(page), chunked),
+        (gzip.compress(page), packed),
+        (chunks(gzip.compress(page)), chunked + packed),
+        (zlib.compress(page), "Content-Encoding: deflate\r\n"),
+        (raw.compress(page) + raw.flush(), "Content-Encoding: deflate\r\n"),
+        (page, chunked + packed),
+        (page, "Content-Encoding: br\r\n"),
+        (b"\x8b\x02\x80not read\x03", "Content-Encoding: br\r\n"),
+        (gzip.compress(b"\0" * (PAGE_BYTES + 1)), packed),
+    ]
+    path = tmp_path / "a.warc"
+    path.write_bytes(b"".join(warc_record(f"http://a.org/{i}", b, extra=e) for i, (b, e) in enumerate(bodies)))
+    notes: list[str] = []
+    assert [found.data for found in read_pages(path, notes)] == [page] * 8
+    assert len(notes) == 2
+    assert "http://a.org/9 is larger" in notes[0]
+    assert notes[1].endswith("packed as br, which is not read: 1 page")
+
+
+def test_the_end_of_a_name_says_what_a_file_holds(tmp_path: Path) -> None:
+    for name in ("berlin.wetter.html", "page.xml.html", "old.warc.html"):
+        (tmp_path / name).write_text(HTML)
+        assert [page.kind for page in read_pages(tmp_path / name, [])] == ["html"]
 
 
 @pytest.mark.parametrize("kept", [0.999, 0.68, 0.47])

@@ -8,9 +8,12 @@ PAGE_BYTES are never read of one page.
 from __future__ import annotations
 
 import os
+import re
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -18,6 +21,7 @@ from xml.etree import ElementTree
 
 from headwater.corpus.compressed import CompressedFile
 from headwater.errors import DataError, ResourceError
+from headwater.wording import counted
 
 PAGE_BYTES = 8 * 1024**2  # of a web page
 WIKI_BYTES = 64 * 1024**2  # of one article with its history, as XML
@@ -56,6 +60,7 @@ class Page:
 
 
 _RECORD_END = b"\r\n\r\n"
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n")
 CHAPTER = b"\x00\x00chapter\x00\x00"
 
 
@@ -70,11 +75,11 @@ def read_pages(path: Path, notes: list[str]) -> Iterator[Page]:
     Raises DataError when nothing of the file can be read.
     """
     name = path.name.lower()
-    if ".warc" in name or ".wet" in name:
+    if name.removesuffix(".gz").endswith((".warc", ".wet")):
         yield from _warc_pages(path, notes)
     elif name.endswith(".epub"):
         yield _book(path)
-    elif ".xml" in name:
+    elif name.endswith((".xml", ".xml.bz2", ".xml.gz")):
         yield from _wiki_pages(path, notes)
     else:
         with path.open("rb") as handle:
@@ -93,13 +98,14 @@ def _warc_pages(path: Path, notes: list[str]) -> Iterator[Page]:
             "reading WARC needs the package fastwarc", repair="pip install 'headwater[corpus]'"
         ) from None
     position = count = cut = 0
+    packed: Counter[str] = Counter()
     with path.open("rb") as handle:
         try:
             for record in ArchiveIterator(handle):
                 position, count = record.stream_pos, count + 1
                 if record.record_type not in (WarcRecordType.response, WarcRecordType.conversion):
                     continue
-                page = _page_of(record, record.record_type == WarcRecordType.conversion)
+                page = _page_of(record, record.record_type == WarcRecordType.conversion, packed)
                 if page is not None and len(page.data) > PAGE_BYTES:
                     notes.append(f"{path}: {page.url} is larger than {PAGE_BYTES:,} bytes and was left out")
                     continue
@@ -112,12 +118,17 @@ def _warc_pages(path: Path, notes: list[str]) -> Iterator[Page]:
         raise DataError(f"{path} is no WARC file, or an empty one", repair="Check the file, or fetch it again")
     if cut:
         notes.append(f"{path}: {cut:,} pages came cut short, and are used as far as they go")
+    for coding, pages in sorted(packed.items()):
+        notes.append(f"{path}: left out, since packed as {coding}, which is not read: {counted(pages, 'page')}")
     if not _ends_whole(path, position):
         notes.append(f"{path} is cut short after {count:,} records")
 
 
-def _page_of(record: Any, converted: bool) -> Page | None:
-    """A page of a WARC record, at most a byte more than allowed, or None where it is no whole, successful one."""
+def _page_of(record: Any, converted: bool, packed: Counter[str]) -> Page | None:
+    """A page of a WARC record, at most a byte more than allowed, or None where it is no whole, successful one.
+
+    In `packed` those are counted, by their coding, that cannot be unpacked.
+    """
     http = record.http_headers
     if not converted:
         if not record.is_http or http is None or http.status_code != 200:
@@ -128,6 +139,14 @@ def _page_of(record: Any, converted: bool) -> Page | None:
     data = record.reader.read(PAGE_BYTES + 1)
     if len(data) < min(record.content_length, PAGE_BYTES):
         return None  # the file ends inside it
+    if not converted and len(data) <= PAGE_BYTES:
+        data = _joined(data) if "chunked" in http.get("Transfer-Encoding", "").lower() else data
+        coding = http.get("Content-Encoding", "").strip().lower()
+        if coding in {"gzip", "x-gzip", "deflate"}:
+            data = _unpacked(data)
+        elif coding not in {"", "identity"} and not data.lstrip().startswith(b"<"):
+            packed[coding] += 1
+            return None
     plain = converted or (record.http_content_type or "").lower() == "text/plain"
     date = record.record_date
     return Page(
@@ -138,6 +157,24 @@ def _page_of(record: Any, converted: bool) -> Page | None:
         date=date.date().isoformat() if date else "",
         charset="utf-8" if converted else (record.http_charset or ""),
     )
+
+
+def _joined(data: bytes) -> bytes:
+    """The chunks of a body put together (RFC 9112, section 7.1); a body that an archive joined, as it is."""
+    pieces: list[bytes] = []
+    place = 0
+    while (found := _CHUNK_SIZE.match(data, place)) and (size := int(found[1], 16)):
+        pieces.append(data[found.end() : found.end() + size])
+        place = found.end() + size + len(b"\r\n")
+    return b"".join(pieces) or data
+
+
+def _unpacked(data: bytes) -> bytes:
+    """A body unpacked, at most a byte more than allowed; one that an archive unpacked, as it is."""
+    for window in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):  # gzip or zlib; deflate without a frame
+        with suppress(zlib.error):
+            return zlib.decompressobj(window).decompress(data, PAGE_BYTES + 1)
+    return data
 
 
 def _ends_whole(path: Path, position: int) -> bool:
