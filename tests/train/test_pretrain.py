@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from headwater.cli.main import main
-from headwater.errors import DataError, FolderError, MismatchError, UsageError
+from headwater.errors import DataError, FolderError, MismatchError, TrainingError, UsageError
 from headwater.language_model import load
 from headwater.lock import folder_lock
 from headwater.model.folder import load_model
@@ -260,6 +260,14 @@ def test_bad_input_is_named(tokens: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"less than one window.*smaller --set context"):
         attempt(context=1_000_000)
     assert not (tmp_path / "run").exists()  # where the next attempt, repaired, would be something else
+
+
+def test_weights_that_the_last_update_spoilt_become_no_model(tokens: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for _ in range(2):  # nor when the command is run again
+        with pytest.raises(TrainingError, match="held-out loss is nan after update 1"):
+            pretrain(PretrainConfig.build(TINY, {"steps": 1, "learning_rate": 1e30}), tokens, run)
+        assert not (run / "model").exists()
 
 
 def test_a_run_that_has_begun_takes_no_other_recipe(undisturbed: Path, tmp_path: Path) -> None:

@@ -27,6 +27,10 @@ from headwater.train.tracking import Tracker
 
 Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
 Precision = Literal["auto", "fp32", "bf16"]
+SUSPECTS = (
+    "In this order suspect the learning rate (halve it, or lengthen warmup_steps), the batch (too few tokens an "
+    "update), the precision (--set precision=fp32), and the data"
+)
 
 
 class TrainConfig(Config):
@@ -156,8 +160,7 @@ class Trainer:
             raise TrainingError(
                 f"the loss or its gradient is not finite at update {self.step + 1}: loss {result['loss']}, "
                 f"gradient norm {result['gradient_norm']}",
-                repair="In this order suspect the learning rate (halve it, or lengthen warmup_steps), the "
-                "batch (too few tokens an update), the precision (--set precision=fp32), and the data",
+                repair=SUSPECTS,
             )
         rate = self.scheduled_rate() if learning_rate is None else learning_rate
         self.optimizer.step(rate)

@@ -7,6 +7,7 @@ what, is handed in.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from headwater.train.checkpoint import Checkpoints
 from headwater.train.compile import compile_checked
 from headwater.train.interrupt import held_interruption
 from headwater.train.journal import Journal
-from headwater.train.loop import RunConfig, Trainer, UpdateResult
+from headwater.train.loop import SUSPECTS, RunConfig, Trainer, UpdateResult
 from headwater.train.machine import matmul_rate
 from headwater.train.tracking import open_trackers
 from headwater.train.watch import Watch
@@ -53,8 +54,9 @@ class Run:
         )
 
     def train(self) -> None:
-        """Raises TrainingError when the loss is not finite, with the state before it kept as a checkpoint, and
-        KeyboardInterrupt when asked to stop, after a checkpoint.
+        """Raises TrainingError when the loss is not finite, with the state before it kept as a checkpoint, or the
+        held-out loss is not, with nothing kept of the update that spoilt the weights; KeyboardInterrupt when asked
+        to stop, after a checkpoint.
         """
         trainer, config, progress = self.trainer, self.config, self.progress
         self._resume()
@@ -73,7 +75,7 @@ class Run:
             with held_interruption() as interruption:
                 while trainer.step < config.steps:
                     started = time.perf_counter()
-                    result = trainer.update(batches.take(trainer.step))
+                    result = self._update(batches)
                     took = time.perf_counter() - started
                     self.seconds += took
                     line = self._line(result, took, rate)
@@ -91,11 +93,6 @@ class Run:
                     progress.advance(trainer.step, **{name: line[name] for name in shown if name in line})
                     if stop and trainer.step < config.steps:
                         raise KeyboardInterrupt
-        except TrainingError as error:
-            self.checkpoints.pinned.add(trainer.step)
-            self._checkpoint()
-            kept = f"; the state after update {trainer.step} is kept as a checkpoint"
-            raise TrainingError(error.seen + kept, repair=error.repair) from None
         finally:
             batches.close()
             self.checkpoints.wait()
@@ -119,6 +116,18 @@ class Run:
         self.checkpoints.load(path, self.trainer.optimizer.state(), sharded=self.config.shard)
         self.trainer.optimizer.load(self.best[1])
 
+    def _update(self, batches: Ahead[Sequence[Any]]) -> UpdateResult:
+        trainer = self.trainer
+        try:
+            return trainer.update(batches.take(trainer.step))
+        except TrainingError as error:
+            self.checkpoints.pinned.add(trainer.step)
+            self._checkpoint()
+            if not self._is_kept(trainer.step):
+                raise
+            kept = f"; the state after update {trainer.step} is kept as a checkpoint"
+            raise TrainingError(error.seen + kept, repair=error.repair) from None
+
     def _line(self, result: UpdateResult, took: float, rate: float) -> dict[str, Any]:
         step, tokens = self.trainer.step, self.tokens_an_update
         return {
@@ -139,6 +148,8 @@ class Run:
         due = step == config.steps or step % config.checkpoint_every == 0
         if step == config.steps or step % config.validate_every == 0:
             loss = line["validation_loss"] = self.validate()
+            if not math.isfinite(loss):
+                raise TrainingError(f"the held-out loss is {loss} after update {step}", repair=SUSPECTS)
             if self.best is None or loss < self.best[0]:
                 self.best = (loss, step)
                 due = True
