@@ -28,7 +28,9 @@ from headwater.model.kernels import PIECES
 from headwater.pretrain import PretrainConfig, pretrain
 from headwater.progress import Progress
 from headwater.provenance import open_folder
+from headwater.train.checkpoint import Checkpoints
 from headwater.train.journal import read_journal
+from headwater.train.parallel import Ranks
 
 Launched = Callable[[list[str], Path], AbstractContextManager[subprocess.Popen[bytes]]]
 
@@ -124,6 +126,29 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(undisturbed: Path, tok
     assert any("step-00000024 is damaged" in note and "altered" in note for note in notes.texts)
     assert any("going on from step 20" in note for note in notes.texts)
     assert_same_weights(undisturbed, run)
+
+
+def test_a_damaged_checkpoint_takes_no_place_of_a_good_one(tmp_path: Path) -> None:
+    def checkpoints() -> Checkpoints:
+        return Checkpoints(tmp_path, keep=1, ranks=Ranks(), note=lambda text: None)
+
+    def save(step: int) -> None:
+        made = checkpoints()
+        made.save(step, {"weight": torch.full((2,), float(step))}, {"step": step}, set(), sharded=False)
+        made.wait()
+
+    save(30)
+    (tmp_path / "step-00000030" / "state.json").write_text("{}")
+    shutil.copytree(tmp_path / "step-00000030", tmp_path / "step-00000030-mine")
+    save(20)
+    save(25)  # on its way to 30 again
+    found = checkpoints().newest()
+    assert found is not None
+    assert found[0].name == "step-00000025"
+    assert checkpoints().newest_step() == 30
+    save(30)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000030", "step-00000030-mine"]
+    assert checkpoints().newest() == (tmp_path / "step-00000030", {"step": 30})
 
 
 def half_done(run: Path, manifest: dict[str, Any], tokens: Path) -> None:

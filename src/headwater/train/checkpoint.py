@@ -9,6 +9,7 @@ checked, and a damaged checkpoint gives way to the one before it.
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 import warnings
@@ -72,7 +73,7 @@ class Checkpoints:
         Raises FolderError when there are checkpoints and every one is damaged.
         """
         damaged = []
-        for path in sorted(self._all(), reverse=True):
+        for path in reversed(self._all()):
             try:
                 open_folder(path, "checkpoint")
                 return path, read_json(path / _RECORD)
@@ -134,7 +135,7 @@ class Checkpoints:
                 with stage.write() as work:
                     save_file(state, work / _WHOLE)
                     write_json(work / _RECORD, record)
-            self._remove_old(pinned)
+            self._remove_old(step, pinned)
         except HeadwaterError as error:
             self.note(f"Warning: no checkpoint was written at step {step}: {error} The run goes on.")
 
@@ -169,15 +170,18 @@ class Checkpoints:
         finally:
             self.ranks.wait()
 
-    def _remove_old(self, pinned: set[int]) -> None:
+    def _remove_old(self, step: int, pinned: set[int]) -> None:
+        """Keep the newest up to `step`: later ones are damaged, and the run is on its way to write them again."""
         if not self.ranks.is_first:
             return
-        for path in sorted(self._all())[: -self.keep]:
+        for path in [path for path in self._all() if _step_of(path) <= step][: -self.keep]:
             if _step_of(path) not in pinned:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _all(self) -> list[Path]:
-        return [path for path in self.folder.glob("step-*") if path.is_dir()]
+        """The checkpoints there are, oldest first; what a person put beside them is none."""
+        found = self.folder.glob("step-*")
+        return sorted((p for p in found if p.is_dir() and p == self.path_of(_step_of(p))), key=_step_of)
 
 
 def _write_shards(folder: Path, state: dict[str, Tensor]) -> None:
@@ -201,4 +205,5 @@ def _check_names(path: Path, saved: set[str], expected: set[str]) -> None:
 
 
 def _step_of(path: Path) -> int:
-    return int(path.name.removeprefix("step-"))
+    digits = path.name.removeprefix("step-")
+    return int(digits) if re.fullmatch("[0-9]{1,18}", digits) else -1
