@@ -11,9 +11,12 @@ import pytest
 
 from headwater.errors import ResourceError
 from headwater.forecast import find_rate, forecast, profile
-from headwater.pretrain import PretrainConfig, pretrain
+from headwater.pretrain import PretrainConfig, build_run, pretrain, resolve
+from headwater.progress import SILENT
 from headwater.train import plan
 from headwater.train.journal import read_journal
+from headwater.train.optimizer import bytes_a_parameter
+from headwater.train.parallel import Ranks
 from headwater.train.profile import PARTS, as_table
 
 TINY = {"preset": "gpt2-pico", "context": 32, "batch_size": 8, "steps": 30, "precision": "fp32"}
@@ -32,6 +35,19 @@ def test_a_forecast_counts_what_the_run_is_made_of(tokens: Path, tmp_path: Path)
     assert result.seconds is not None
     assert result.seconds > 0
     assert "It fits" in result.as_text()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_is_counted_beforehand_is_what_training_holds(precision: str, tokens: Path, tmp_path: Path) -> None:
+    config = PretrainConfig.build(TINY, {"precision": precision})
+    config = resolve(config, tokens, Ranks())
+    run = build_run(config, tokens, tmp_path / "run", Ranks(), SILENT)
+    trainer = run.trainer
+    matrices = sum(master.numel() for master in trainer.optimizer.masters if master.dim() >= 2)
+    vectors = sum(master.numel() for master in trainer.optimizer.masters if master.dim() < 2)
+    memory = plan.estimate_memory(trainer, run.read(0)[0], 1)
+    held = memory.weights + memory.optimizer + memory.gradients
+    assert held == matrices * bytes_a_parameter(trainer.matrix_dtype) + 16 * vectors
 
 
 def test_what_cannot_fit_is_not_tried(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,7 @@ def describe_model(folder: Path) -> dict[str, Any]:
             "fp32": 4 * total,
             "bf16": 2 * matrices + 4 * (total - matrices),
             "int8": matrices + 4 * (total - matrices),
-            # Weights, gradients and Adam's two moments; with bf16 a second copy of weights and gradients.
+            # Weights, gradients and Adam's two moments; with bf16 a second copy of the matrices.
             "training fp32": 16 * total,
             "training bf16": 16 * total + 2 * matrices,
         },

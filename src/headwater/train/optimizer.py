@@ -224,7 +224,7 @@ class Optimizer:
 
 def bytes_a_parameter(matrix_dtype: torch.dtype) -> int:
     """Memory of one matrix entry during training: master, two moments, gradient, and the computing copy."""
-    return 16 if matrix_dtype == torch.float32 else 16 + 2 * torch.finfo(matrix_dtype).bits // 8
+    return 16 if matrix_dtype == torch.float32 else 16 + matrix_dtype.itemsize
 
 
 def total_bytes(tensors: Iterable[Tensor]) -> int:
