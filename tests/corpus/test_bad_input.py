@@ -98,7 +98,7 @@ def test_a_text_of_one_line_of_50_megabytes(tmp_path: Path, name: str, recipe: s
     [
         ("a.txt", b"", "is empty"),
         ("a.jsonl", b"", "is empty"),
-        ("a.html", b"", "is empty"),
+        ("a.html", b"", "holds no text"),
         ("a.warc.gz", b"", "no WARC file, or an empty one"),
         ("a.epub", b"", "no readable EPUB"),
         ("a.parquet", b"", "cannot be read as Parquet"),

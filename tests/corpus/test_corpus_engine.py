@@ -206,6 +206,7 @@ def test_the_webtext_recipe_on_pages(tmp_path: Path) -> None:
         "c.html": f"<html><body><p>{story} From Wikipedia, the free encyclopedia.</p></body></html>",
         "d.html": "<html><body><p>Too short.</p></body></html>",
         "e.html": f"<html><body><article><p>{story} Nobody, ever.</p></article></body></html>",
+        "f.html": "<html><body><script>write('all there is')</script></body></html>",
     }
     (tmp_path / "site").mkdir()
     for name, page in pages.items():
@@ -222,6 +223,9 @@ def test_the_webtext_recipe_on_pages(tmp_path: Path) -> None:
     assert sum(removed.values()) == 1, "the short one"
     assert funnel["duplicates"] == {"exact": 0, "near": 1}
     assert funnel["removed"]["wikipedia"]["mark"]["examples"][0]["source"] == "site/c.html"
+    assert funnel["set_aside"] == 1
+    [aside] = map(json.loads, (tmp_path / "corpus" / "set-aside.jsonl").read_text().splitlines())
+    assert (aside["source"], aside["reason"]) == ("site/f.html", "it holds no text")
 
 
 def test_the_books_recipe_reads_any_encoding_and_keeps_long_texts(tmp_path: Path) -> None:

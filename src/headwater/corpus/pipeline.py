@@ -202,13 +202,13 @@ def has_funnel(corpus: str | Path) -> bool:
 
 def _assemble(plan: Plan, work: Path, sources: Sequence[str | Path], workers: Workers) -> dict[str, int]:
     """Join the parts into the open stage folder without duplicates; returns what was kept."""
-    funnel, aside, given = Funnel(), [], _sources_given(sources)
+    funnel, aside, given = Funnel(), 0, _sources_given(sources)
     reasons: dict[int, str] = {}  # why the first page of a source was set aside
     for number, task in enumerate(plan.tasks):
         found = read_sealed(plan.part(number) / ACCOUNT)
         part = Funnel.from_dict(found["funnel"])
         funnel.add(part)
-        aside += found["aside"]
+        aside += len(found["aside"])
         if found["aside"]:
             reasons.setdefault(task.source, found["aside"][0]["reason"])
         entry = given[task.source]
@@ -239,12 +239,13 @@ def _assemble(plan: Plan, work: Path, sources: Sequence[str | Path], workers: Wo
             "duplicates": duplicates.counts,
             "examples": duplicates.examples,
             "clusters": duplicates.clusters,
-            "set_aside": len(aside),
+            "set_aside": aside,
             "kept": kept,
         },
     )
     if aside:
-        write_json_lines(work / ASIDE, aside)
+        accounts = (read_sealed(plan.part(number) / ACCOUNT) for number in range(len(plan.tasks)))
+        write_json_lines(work / ASIDE, (page for account in accounts for page in account["aside"]))
     if any(task.kind == "python-docs" for task in plan.tasks):
         packages = python_docs.installed_packages(python_docs.Roots.of_interpreter())
         write_json(work / PACKAGES, packages)

@@ -173,7 +173,8 @@ def _extracted(files: list[tuple[str, Path]], config: BuildConfig, account: Acco
     with Extractor(config.extractor) as extractor:
         for page, text, reason in extractor.texts(pages()):
             name = names.pop(id(page))
-            if reason:
+            if reason or not text.strip():
+                reason = reason or "it holds no text"
                 account.aside.append({"source": name, "page": page.url or page.name, "reason": reason})
                 continue
             texts = text.split(SEPARATOR) if page.kind == "text" and not page.url else [text]
