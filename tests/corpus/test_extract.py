@@ -229,6 +229,25 @@ def test_articles_of_a_wiki(tmp_path: Path) -> None:
     assert [p.name for p in read_pages(path, notes)] == ["River"]
 
 
+@pytest.mark.parametrize(
+    ("markup", "prose"),
+    [
+        ('It runs.<ref name="a/b" /> It stays.<ref name=c>No.</ref> It ends.', "It runs. It stays. It ends."),
+        ("A<references/> B<references>\n<ref name=x>No.</ref></references>", "A B\n"),
+        (
+            "In [[2001: A Space Odyssey (film)|2001]] and [[Star Trek: The Film]]",
+            "In 2001 and Star Trek: The Film",
+        ),
+        ("[[3:10 to Yuma]] is a [[wikt:western|western]].", "3:10 to Yuma is a western."),
+        ("[[File: a.jpg|thumb|A [[mill]]]][[Datei:a.jpg|mini|B]]See [[:Category:Mills]].", "See Category:Mills."),
+        ("A mill[[Category:Mills]][[fr:Moulin]]", "A mill"),
+        ("if a < 5 and b > 3<br/>then", "if a < 5 and b > 3\nthen"),
+    ],
+)
+def test_wiki_markup_takes_no_prose_with_it(markup: str, prose: str) -> None:
+    assert wiki_text(markup) == prose
+
+
 def test_wiki_markup_that_never_closes_ends() -> None:
     assert "text" in wiki_text("{{" * 1000 + "[[" * 1000 + "text" + "'" * 50)
 

@@ -213,9 +213,10 @@ _WIKI_RULES = [
     (re.compile(pattern, flags), replacement)
     for pattern, flags, replacement in (
         (r"<!--.*?-->", re.S, ""),
-        (r"<ref[^>/]*/>|<ref[^>]*>.*?</ref>", re.S, ""),
+        (r"<ref\b[^>]*/>|<ref\b[^>]*>.*?</ref\s*>", re.S, ""),
         (r"<(math|gallery|timeline|syntaxhighlight|source|score)\b[^>]*>.*?</\1>", re.S, ""),
-        (r"<[^<>]+>", 0, ""),
+        (r"<br\b[^<>]*>", re.I, "\n"),
+        (r"</?[A-Za-z][^<>]*>", 0, ""),
         (r"^=+\s*(?:See also|References|External links|Further reading|Notes)\s*=+\s*$.*", re.S | re.M, ""),
         (r"^(=+)\s*(.+?)\s*\1\s*$", re.M, r"\n\2\n"),
         (r"\[https?://\S+ ([^\]]+)\]", 0, r"\1"),
@@ -226,6 +227,9 @@ _WIKI_RULES = [
 ]
 _WIKI_LINK = re.compile(r"\[\[([^\[\]|]*)(?:\|([^\[\]]*))?\]\]")
 _WIKI_BRACES = re.compile(r"\{\{[^{}]*\}\}|\{\|[^{}]*?\|\}", re.S)
+# What stands before a colon: a title of several words has a space behind it, a name space has none, mostly.
+_UNSEEN = {"file", "image", "category"}
+_INLINE = {"w", "wikt", "wiktionary", "s", "wikisource", "wikipedia", "help", "portal"}
 _DEPTH = 20  # of templates inside templates
 
 
@@ -249,9 +253,11 @@ def wiki_text(markup: str) -> str:
 
 def _link_text(link: re.Match[str]) -> str:
     target, text = link.group(1), link.group(2)
-    if ":" in target and not target.startswith(":"):
-        return ""  # a file, a category, another language
-    return (text.rpartition("|")[2] if text else target).strip()
+    space, colon, name = target.partition(":")
+    space = space.strip().lower()
+    if colon and space and (space in _UNSEEN or not (name[:1].isspace() or space in _INLINE or space.isdecimal())):
+        return ""  # a file, a category, another language: no part of the sentence, as the rest of a title is
+    return (text.rpartition("|")[2] if text else target.removeprefix(":")).strip()
 
 
 def _load(name: str) -> Any:
