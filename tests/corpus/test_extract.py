@@ -184,12 +184,12 @@ def test_a_book_in_reading_order(tmp_path: Path) -> None:
         )
         archive.writestr(
             "OEBPS/b.opf",
-            '<package xmlns="http://www.idpf.org/2007/opf"><manifest><item id="two" href="2.xhtml"/>'
+            '<package xmlns="http://www.idpf.org/2007/opf"><manifest><item id="two" href="Chapter%202.xhtml"/>'
             '<item id="one" href="text/1.xhtml"/></manifest><spine><itemref idref="one"/><itemref idref="two"/>'
             "</spine></package>",
         )
         archive.writestr("OEBPS/text/1.xhtml", "<html><body><h1>One</h1><p>First chapter.</p></body></html>")
-        archive.writestr("OEBPS/2.xhtml", "<html><body><p>Second <i>chapter</i>.</p></body></html>")
+        archive.writestr("OEBPS/Chapter 2.xhtml", "<html><body><p>Second <i>chapter</i>.</p></body></html>")
     [page] = read_pages(path, [])
     text = extract(page)
     assert text.index("First chapter.") < text.index("Second chapter.")

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 from headwater.corpus.compressed import CompressedFile
@@ -211,7 +212,8 @@ def _book(path: Path) -> Page:
             order = [e.attrib["idref"] for e in package.iter() if e.tag.endswith("}itemref")]
             chapters, size = [], 0
             for identity in order:
-                member = os.path.normpath(folder / items[identity].partition("#")[0]).replace(os.sep, "/")
+                link = items[identity].partition("#")[0]  # of a URL: a blank in a name stands there as %20
+                member = os.path.normpath(folder / unquote(link)).replace(os.sep, "/")
                 with archive.open(member) as handle:
                     chapters.append(handle.read(BOOK_BYTES - size + 1))
                 size += len(chapters[-1])
