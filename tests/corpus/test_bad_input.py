@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import resource
+import sys
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,19 @@ def test_an_empty_source_is_named(
     assert name in error
     assert "Traceback" not in error
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every name is UTF-8")
+def test_a_name_that_is_no_utf_8_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text(STORY)
+    (tmp_path / "in" / "photo\udce9.png").write_bytes(b"")
+    build([tmp_path / "in"], tmp_path / "out")
+    assert read_funnel(tmp_path / "out")["sources"][0]["left_out"] == ["photo\ufffd.png"]
+    (tmp_path / "in" / "caf\udce9.txt").write_text(STORY)
+    assert main(["corpus", "build", str(tmp_path / "in"), "--out", str(tmp_path / "other")]) == 1
+    error = capsys.readouterr().err
+    assert r"caf\udce9.txt' is not UTF-8. Rename it" in error
 
 
 def test_an_unknown_language_is_named_with_those_near(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from headwater.corpus.pages import SUFFIXES as PAGE_SUFFIXES
 from headwater.corpus.pages import Page, holds_pages, read_pages
 from headwater.corpus.recipes import BuildConfig
 from headwater.corpus.remote import Listing, is_remote, list_source, place
-from headwater.corpus.text import SEPARATOR, TEXT_SUFFIXES, read_text_file
+from headwater.corpus.text import SEPARATOR, TEXT_SUFFIXES, read_text_file, without_surrogates
 from headwater.corpus.text import SUFFIXES as ROW_SUFFIXES
 from headwater.errors import DataError
 from headwater.provenance import MANIFEST, open_folder, read_manifest
@@ -75,6 +75,8 @@ def plan_tasks(sources: Sequence[str | Path], listings: Mapping[str, Listing] | 
                 open_folder(path, "pages")  # fetched, and wholly
             root = path.absolute().parent
             files = [file.absolute() for file in source_files(path)]
+            for file in files:
+                _check_name(file)
             sizes = [(file.relative_to(root).as_posix(), file.stat().st_size) for file in files]
             tasks += [Task(number, "files", str(root), names) for names in _groups(sizes)]
     return tasks
@@ -110,12 +112,20 @@ def source_files(source: Path) -> list[Path]:
     return files
 
 
+def _check_name(path: Path) -> None:
+    """Raises DataError where no column of a table and no JSON could hold the name of a file."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise DataError(f"the name of {str(path)!a} is not UTF-8", repair="Rename it") from None
+
+
 def other_files(source: Path) -> list[str]:
     """Names of the files in a folder that it does not stand for, since they end otherwise."""
     if not source.is_dir() or (source / MANIFEST).is_file():
         return []
     others = [path for path in _visible_files(source) if not path.name.lower().endswith(SUFFIXES)]
-    return [path.relative_to(source).as_posix() for path in others]
+    return [without_surrogates(path.relative_to(source).as_posix()) for path in others]
 
 
 def read_task(task: Task, config: BuildConfig, account: Account) -> Iterator[Document]:
