@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ConfigDict
 
 from headwater.config import Config, merge, parse_settings
 from headwater.errors import DataError, FolderError, ResourceError, StorageError, UsageError
@@ -152,6 +153,11 @@ class Inner(Config):
     depth: int = 1
 
 
+class Finite(Config):
+    model_config = ConfigDict(allow_inf_nan=False)
+    share: float = 0.1
+
+
 class Outer(Config):
     rate: float = 0.1
     inner: Inner = Inner()
@@ -168,9 +174,15 @@ def test_configuration_merges_and_names_what_is_wrong(tmp_path: Path) -> None:
         Outer.load(path, parse_settings(["inner.dept=4"]))
     with pytest.raises(UsageError, match="rate = 'fast'"):
         Outer.load(path, parse_settings(["rate=fast"]))
-    path.write_text("rate = = 1")
-    with pytest.raises(UsageError, match="not valid TOML"):
-        Outer.load(path)
+    for wrong in ("rate = = 1", f"rate = {'1' * 5_000}", f"rate = {'[' * 5_000}"):
+        path.write_text(wrong)
+        with pytest.raises(UsageError, match="not valid TOML"):
+            Outer.load(path)
+        with pytest.raises(UsageError, match=r"depth = '.{1,199}…?:"):
+            Outer.build(parse_settings([wrong.replace("rate = ", "inner.depth=")]))
+    for endless in ("inf", "nan", "1e999", "Infinity", "-Infinity", "NaN", "1" * 5_000):
+        with pytest.raises(UsageError, match=r"share = .*finite number"):
+            Finite.build(parse_settings([f"share={endless}"]))
 
 
 @given(

@@ -7,21 +7,38 @@ unknown key is an error that names the nearest known one.
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from headwater.errors import UsageError
 from headwater.storage import read_text, write_text
+
+# Wrong syntax, numbers of thousands of digits (both ValueErrors), tables nested thousands deep.
+_NOT_TOML = (ValueError, RecursionError)
+_SHOWN = 200  # characters of a wrong value
 
 
 class Config(BaseModel):
     """Base of every configuration: frozen, typed, no unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    @field_validator("*")
+    @classmethod
+    def _has_an_end(cls, value: Any) -> Any:
+        """Hold text that is read as a number, as "Infinity", to `allow_inf_nan` too: pydantic does not."""
+        if (
+            isinstance(value, float)
+            and not cls.model_config.get("allow_inf_nan", True)
+            and not math.isfinite(value)
+        ):
+            raise ValueError("Input should be a finite number")
+        return value
 
     @classmethod
     def build(cls, *layers: Mapping[str, Any], source: str = "configuration") -> Self:
@@ -68,7 +85,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file; raises UsageError with the line when it is not TOML."""
     try:
         return tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
+    except _NOT_TOML as error:
         raise UsageError(f"{path} is not valid TOML: {error}", repair="Correct that line") from None
 
 
@@ -81,7 +98,7 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
             raise UsageError(f"--set {setting!r} has no key or no '='", expected="--set key=value")
         try:
             value = tomllib.loads(f"value = {raw}")["value"]
-        except tomllib.TOMLDecodeError:
+        except _NOT_TOML:
             value = raw
         table: dict[str, Any] = {}
         leaf = table
@@ -126,4 +143,6 @@ def _usage_error(cls: type[BaseModel], error: ValidationError, source: str) -> U
     reason = first["msg"].removeprefix("Value error, ")
     if not location:  # keys that do not go together: the reason names them
         return UsageError(f"{source}: {reason}", repair="Correct one of them")
-    return UsageError(f"{source} has {key} = {first['input']!r}: {reason}", repair=f"Correct {key}")
+    value = repr(first["input"])
+    shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
+    return UsageError(f"{source} has {key} = {shown}: {reason}", repair=f"Correct {key}")
