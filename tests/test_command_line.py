@@ -41,6 +41,7 @@ def test_wrong_use_is_status_2_and_one_paragraph(capfd: pytest.CaptureFixture[st
     assert main(["pretrain", "--no-such-option"]) == 2
     assert main(["pretrain", "--out", str(tmp_path / "run"), "--set", "stepz=3"]) == 2
     assert main(["quickstart", "--minutes", "0", "--out", str(tmp_path / "q")]) == 2
+    assert main(["quickstart", "--minutes", "inf", "--out", str(tmp_path / "q")]) == 2
     errors = capfd.readouterr().err
     assert "Traceback" not in errors
     assert "Did you mean 'steps'?" in errors

@@ -36,6 +36,7 @@ from headwater.train.plan import time_updates
 
 BUILT_IN = "python-docs"
 VALIDATION = 0.05
+MINUTES = 60 * 24 * 365  # who has more trains with `headwater pretrain`
 # Candidates, smallest first, and how many tokens each weight of the blocks should see for the size to pay: a
 # larger model than that learns less in the same time than a smaller one. (In 2 min 50 s gpt2-nano saw 3 tokens a
 # weight and reached a held-out loss of 3.92, gpt2-pico saw 23 and reached 3.67.)
@@ -79,10 +80,11 @@ def quickstart(
 ) -> Quickstart:
     """Run the whole flow below `out`; `minutes` is the time of pre-training, `text` the user's own files.
 
-    Raises UsageError for minutes that are not positive, DataError for text that cannot be used.
+    Raises UsageError for minutes that are not positive or without end, DataError for text that cannot be used.
     """
-    if not minutes > 0:
-        raise UsageError(f"--minutes {minutes:g} leaves no time to train", expected="a number above 0")
+    if not 0 < minutes <= MINUTES:
+        why = "needs an end" if minutes > 0 else "leaves no time to train"
+        raise UsageError(f"--minutes {minutes:g} {why}", expected=f"a number above 0, at most {MINUTES:,}")
     use_all_cores()
     corpus, tokenizer, tokens, run = (out / name for name in ("corpus", "tokenizer", "tokens", "run"))
     build([*text] or [BUILT_IN], corpus, progress=progress)

@@ -38,8 +38,9 @@ class TrainConfig(Config):
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    steps: int = Field(default=1_000, ge=1)
-    batch_size: int = Field(default=32, ge=1)
+    # The upper bounds are far beyond any run, and keep the places in the text within 63 bits.
+    steps: int = Field(default=1_000, ge=1, le=1 << 40)
+    batch_size: int = Field(default=32, ge=1, le=1 << 20)
     micro_batch: int | None = Field(default=None, ge=1)
     learning_rate: float = Field(default=1e-3, gt=0)
     warmup_steps: float = Field(default=0, ge=0)
