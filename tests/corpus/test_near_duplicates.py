@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.corpus import arrays
+from headwater.corpus import arrays, near_duplicates
 from headwater.corpus.arrays import ArrayFile
 from headwater.corpus.duplicates import find_copies
 from headwater.corpus.near_duplicates import (
@@ -79,6 +79,23 @@ def test_recall_and_precision_against_all_pairs(
     assert len(gone) > 50
     assert len(missed) <= 0.05 * (len(gone) + len(missed))
     assert not list(tmp_path.glob("shingles*"))
+
+
+def test_shingles_of_many_tasks_are_read_through_few_open_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build of WebText's text has thousands of tasks, and a process may open a thousand files."""
+    monkeypatch.setattr(near_duplicates, "_OPEN_FILES", 2)
+    texts = make_texts(12)
+    paths = [tmp_path / f"{number}.bin" for number in range(6)]
+    for number, path in enumerate(paths):
+        write_shingles(texts[2 * number : 2 * number + 2], path)
+    sets, maker = ShingleFiles(paths), MinHash()
+    for place in random.Random(3).choices(range(12), k=60):
+        assert np.array_equal(sets[place], maker.shingles(texts[place]))
+        assert len(sets._open) <= 2
+    sets.remove()
+    assert not list(tmp_path.iterdir())
 
 
 def test_documents_gone_already_take_no_part(tmp_path: Path) -> None:

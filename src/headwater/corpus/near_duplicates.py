@@ -21,6 +21,7 @@ import hashlib
 import re
 from array import array
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -39,6 +40,7 @@ _SEED = 2019
 _CHUNK = 2048  # 5-grams hashed at a time: the matrix of hashes stays in cache
 _COMPARED = 100  # documents that stay, of one cluster, with which a further one is compared
 _CACHE_WORDS = 1_000_000
+_OPEN_FILES = 128  # of shingles, one of which each task leaves; a usual limit is 1,024
 # Letters and digits in runs; scripts that set no spaces give their characters one by one.
 _WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|[^\W_]+")
 _POWERS = np.array([pow(0x9E3779B97F4A7C15, k, 1 << 64) for k in range(WORDS)], dtype=np.uint64)
@@ -227,7 +229,7 @@ class ShingleFiles:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
-        self._handles: list[IO[bytes]] = [path.open("rb") for path in paths]
+        self._open: OrderedDict[int, IO[bytes]] = OrderedDict()
         ends = [np.load(_ends_of(path), allow_pickle=False)[:, 0] for path in paths]
         self._starts = np.cumsum([0, *map(len, ends)]).tolist()
         self._ends = [np.concatenate([[0], own]) for own in ends]
@@ -236,14 +238,23 @@ class ShingleFiles:
         file = bisect_right(self._starts, place) - 1
         row = place - self._starts[file]
         begin, end = self._ends[file][row : row + 2].tolist()
-        handle = self._handles[file]
+        handle = self._opened(file)
         handle.seek(begin * 8)
         return np.frombuffer(handle.read((end - begin) * 8), np.uint64)
 
+    def _opened(self, file: int) -> IO[bytes]:
+        """One of the files; those used last stay open, for a process may not have thousands."""
+        handle = self._open.pop(file, None) or self._paths[file].open("rb")
+        self._open[file] = handle
+        if len(self._open) > _OPEN_FILES:
+            self._open.popitem(last=False)[1].close()
+        return handle
+
     def remove(self) -> None:
         """Remove the files."""
-        for path, handle in zip(self._paths, self._handles, strict=True):
-            handle.close()
+        while self._open:
+            self._open.popitem()[1].close()
+        for path in self._paths:
             path.unlink()
             _ends_of(path).unlink()
 
