@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -180,6 +181,23 @@ def test_a_task_that_kills_every_worker_ends_the_build_with_its_name(
     with pytest.raises(StorageError, match=r"files/0\d\.jsonl.* died 3 times"):
         run_tasks(plan, Workers(2), lambda count: None)
     assert time.monotonic() - begun < 60
+
+
+def test_a_disk_that_fills_up_at_the_end_of_a_task_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that did not say so was started thrice, and memory was blamed."""
+
+    def full(*unused: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(engine.ArrayFile, "_save", full)
+    (tmp_path / "a.txt").write_text(prose(1))
+    plan = Plan(tmp_path / "parts", NEAR, tuple(plan_tasks([tmp_path / "a.txt"])))
+    plan.folder.mkdir()
+    with pytest.raises(StorageError, match="no space is left"):
+        engine.run_task(plan, 0)
+    assert not list(plan.folder.iterdir())
 
 
 def test_an_error_in_a_worker_is_the_users_error(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from headwater.corpus.recipes import BuildConfig, make_steps
 from headwater.corpus.sources import Account, Task, read_task
 from headwater.corpus.steps import Funnel, run_steps
 from headwater.errors import HeadwaterError, StorageError
-from headwater.storage import read_json, read_sealed, sha256_of, write_json, write_sealed
+from headwater.storage import read_json, read_sealed, sha256_of, storage_errors, write_json, write_sealed
 
 ATTEMPTS = 3
 ACCOUNT, FINGERPRINTS, KEYS = "account.json", "fingerprints.npy", "keys.npy"
@@ -87,14 +87,15 @@ def run_task(plan: Plan, number: int, seen: Seen = lambda funnel: None) -> None:
         return
     work = part.with_name(f".{part.name}.{os.getpid()}")
     shutil.rmtree(work, ignore_errors=True)
-    work.mkdir()
     try:
-        _fill_part(work, plan.config, plan.tasks[number], seen)
-        try:
-            work.rename(part)
-        except OSError:
-            if not part.is_dir():  # another worker, thought dead, was not
-                raise
+        with storage_errors(plan.folder):
+            work.mkdir()
+            _fill_part(work, plan.config, plan.tasks[number], seen)
+            try:
+                work.rename(part)
+            except OSError:
+                if not part.is_dir():  # another worker, thought dead, was not
+                    raise
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -160,7 +161,8 @@ def _write_wanted(part: Path) -> None:
             yield next(islice(rows, row - read, None)).text
             read = row + 1
 
-    write_shingles(texts(), part / SHINGLES)
+    with storage_errors(part):
+        write_shingles(texts(), part / SHINGLES)
 
 
 def read_part(part: Path) -> Iterator[Document]:
