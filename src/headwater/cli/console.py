@@ -55,6 +55,12 @@ def terminal_progress() -> Progress:
     return LiveProgress() if sys.stderr.isatty() else PlainProgress()
 
 
+def give_terminal_back() -> None:
+    """End every live display, as when a stage failed: the cursor would stay hidden and the bar below the error."""
+    for progress in list(_shown):
+        progress.close()
+
+
 class PlainProgress(Progress):
     """A line when a stage starts, at most one every few seconds while it runs, and one when it ends."""
 
@@ -64,18 +70,22 @@ class PlainProgress(Progress):
         """See Progress."""
         self._stage, self._total, self._unit = stage, total, unit
         self._started = self._last = time.monotonic()
+        self._first: tuple[float, float] | None = None
         say(f"{stage} …")
 
     def advance(self, done: float, **figures: float) -> None:
         """See Progress."""
         now = time.monotonic()
+        if self._first is None:  # a stage that goes on has much done at once, which says nothing of its speed
+            self._first = (now, done)
         if now - self._last < self.interval_seconds:
             return
         self._last = now
         amount = f"{done:,.0f} of {self._total:,.0f}" if self._total else f"{done:,.0f}"
         parts = [f"{amount} {self._unit}".strip(), *figure_texts(figures)]
-        if self._total and done > 0:
-            left = (now - self._started) * (self._total - done) / done
+        began, before = self._first
+        if self._total and done > before:
+            left = (now - began) * (self._total - done) / (done - before)
             parts.append(f"{duration(left)} left")
         say(f"  {self._stage}: {', '.join(parts)}")
 
@@ -100,6 +110,7 @@ class LiveProgress(Progress):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+        self.close()
         self._stage, self._unit = stage, unit
         self._started = time.monotonic()
         self._display = Progress(
@@ -112,6 +123,7 @@ class LiveProgress(Progress):
         )
         self._task: TaskID = self._display.add_task(stage, total=total, status="")
         self._display.start()
+        _shown.add(self)
 
     def advance(self, done: float, **figures: float) -> None:
         """See Progress."""
@@ -133,10 +145,14 @@ class LiveProgress(Progress):
         say(f"✓ {self._stage}: {summary or 'done'} ({took})")
 
     def close(self) -> None:
-        """Give the terminal back, as when a stage is interrupted."""
+        """Give the terminal back."""
         if self._display is not None:
             self._display.stop()
             self._display = None
+        _shown.discard(self)
+
+
+_shown: set[LiveProgress] = set()  # those whose display is on the terminal
 
 
 def figure_texts(figures: dict[str, float]) -> list[str]:

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from headwater.cli.console import give_terminal_back
 from headwater.errors import HeadwaterError
 
 # Typer carries its own copy of click in some versions and depends on click in others: reach the classes
@@ -110,7 +111,10 @@ def main(arguments: list[str] | None = None) -> int:
     if "--debug" in arguments:
         arguments = ["--debug", *(a for a in arguments if a != "--debug")]
     try:
-        outcome: Any = get_command(app).main(arguments, prog_name="headwater", standalone_mode=False)
+        try:
+            outcome: Any = get_command(app).main(arguments, prog_name="headwater", standalone_mode=False)
+        finally:
+            give_terminal_back()
         status = outcome if isinstance(outcome, int) else 0
         return _fail(_INTERRUPTED, 130) if status == 130 else status
     except HeadwaterError as error:

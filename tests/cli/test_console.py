@@ -1,0 +1,52 @@
+"""What a person sees of a stage: how long it still takes, and a terminal that is theirs again when it fails."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+import pytest
+
+from headwater.cli import console, main
+from headwater.errors import DataError
+
+
+def test_a_stage_that_goes_on_is_no_faster_for_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    progress = console.PlainProgress()
+    progress.start("pre-training", 10_000, "updates")
+    progress.advance(5_000)  # what was done before
+    now[0] += 10
+    progress.advance(5_010, loss=3.0)
+    assert "5,010 of 10,000 updates, loss 3, 1 h 23 min left" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [DataError("it broke"), KeyboardInterrupt()])
+def test_a_live_display_ends_before_the_error_is_said(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal)
+
+    class Command:
+        def main(self, *_: Any, **__: Any) -> None:
+            progress = console.terminal_progress()
+            progress.start("a stage", 10, "steps")
+            progress.start("the next, though the first did not end", 10, "steps")
+            raise error
+
+    monkeypatch.setattr(main, "get_command", lambda app: Command())
+    assert main.main([]) in {1, 130}
+    hide, show = "\x1b[?25l", "\x1b[?25h"
+    shown = terminal.getvalue()
+    assert shown.count(hide) == shown.count(show) == 2
+    assert shown.rindex(show) < max(shown.rfind("it broke"), shown.rfind("Interrupted"))
