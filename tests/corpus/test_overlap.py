@@ -123,10 +123,11 @@ def test_shares_are_those_of_plain_sets(train: list[str], tests: list[str], word
     assert training.shares(tests) == expected
 
 
-def test_a_long_document_has_the_same_grams_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("piece", [1, 40, 100])
+def test_a_long_document_has_the_same_grams_in_pieces(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
     text = " ".join(f"word{i % 97}" for i in range(3000))
     whole = Grams().of(text)
-    monkeypatch.setattr("headwater.corpus.overlap._PIECE", 100)
+    monkeypatch.setattr("headwater.corpus.overlap._PIECE", piece)
     monkeypatch.setattr("headwater.corpus.overlap._TOGETHER", 50)
     assert np.array_equal(Grams().of(text), whole)
     assert Grams().count([text]) == len(whole) == 3000 - 7

@@ -88,7 +88,7 @@ class Grams:
                 words = before + split_words(piece)
                 parts.append((number, words))
                 held += len(words)
-                before = words[len(words) - self.words + 1 :] if self.words > 1 else []
+                before = words[max(0, len(words) - self.words + 1) :]
                 if held >= _TOGETHER:
                     yield from self._hashed(parts, held)
                     parts, held = [], 0
