@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headwater.corpus import bloom as bloom_module
 from headwater.corpus.bloom import BloomFilter
 from headwater.corpus.overlap import Grams, TrainingGrams, measure_overlap, split_words
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError, FolderError, UsageError
 
 TEXT = st.text("ab C9.,\n'é中ไ_", max_size=200) | st.text(max_size=80)
 
@@ -147,6 +147,8 @@ def test_the_table_names_texts_and_their_own_training_parts(tmp_path: Path) -> N
     assert found["train_grams"] == 3
     with pytest.raises(UsageError, match="one each"):
         measure_overlap(tmp_path / "train.txt", [tmp_path / "test.txt"] * 2, [tmp_path / "own.txt"])
+    with pytest.raises(FolderError, match=r"has no headwater\.json"):
+        measure_overlap(tmp_path, [tmp_path / "test.txt"])
     (tmp_path / "short.txt").write_text("too short", encoding="utf-8")
     with pytest.raises(DataError, match=r"short\.txt"):
         measure_overlap(tmp_path / "train.txt", [tmp_path / "short.txt"])

@@ -28,7 +28,6 @@ from headwater.corpus.folder import read_documents
 from headwater.corpus.text import read_text_file
 from headwater.errors import DataError, UsageError
 from headwater.progress import SILENT, Progress
-from headwater.provenance import MANIFEST
 
 WORDS = 8
 BOUND = 1e-8
@@ -184,7 +183,7 @@ def measure_overlap(
     words: int = WORDS,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
-    """GPT-2's table 6 for `tests` against `train` (corpus folders or files) and their own training parts.
+    """GPT-2's table 6 for `tests` against `train` and their own training parts: what `texts_of` can read.
 
     Returns rows, the number of training n-grams, and the filter's bound, rate and memory in bytes. Raises
     UsageError where `own` is given for some tests only, DataError for a test text without a single n-gram.
@@ -230,8 +229,8 @@ def training_grams(train: Path, words: int = WORDS) -> TrainingGrams:
 
 
 def texts_of(path: Path) -> Iterator[str]:
-    """The documents of a corpus folder, or of a file in any form that a corpus can be made from."""
-    if (path / MANIFEST).exists():
+    """The documents of a corpus folder, or of a file of text, of JSON Lines or Parquet rows."""
+    if path.is_dir():
         return (document.text for document in read_documents(path))
     return (document.text for document in read_text_file(path, path.name))
 
