@@ -138,6 +138,8 @@ class Web:
         if path in REDIRECTS:
             target = REDIRECTS[path].replace("PORT", str(self.port))
             return await self._send(writer, 302, b"", extra=f"Location: {target}\r\n")
+        if path.startswith("/rows.jsonl"):
+            return await self._send(writer, 200, b'{"text": "a row"}\n', kind="application/octet-stream")
         if path == "/photo":
             return await self._send(writer, 200, b"\xff\xd8", kind="image/jpeg")
         if path == "/gone":

@@ -226,6 +226,8 @@ def test_a_file_behind_http_is_a_source(tmp_path: Path, web: Any) -> None:
     assert "<h1>A story</h1>" in document.text
     [source] = open_folder(tmp_path / "corpus").inputs
     assert (source.path, source.kind) == (url, "file")
+    build([f"http://127.0.0.1:{web.port}/rows.jsonl?download=true"], tmp_path / "rows")
+    assert [document.text for document in read_documents(tmp_path / "rows")] == ["a row"]
 
 
 def test_what_cannot_be_reached_is_named(tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:

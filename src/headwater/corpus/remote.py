@@ -37,8 +37,9 @@ class RemoteFile:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.name = PurePosixPath(url).name
-        self.suffix = PurePosixPath(url).suffix
+        # What stands behind a question mark is no part of the name, which says what the file holds.
+        path = PurePosixPath(url.partition("?")[0] if url.startswith(("http://", "https://")) else url)
+        self.name, self.suffix = path.name, path.suffix
         self._own: IO[bytes] | None = None
 
     def open(self, mode: str = "rb") -> IO[bytes]:
