@@ -50,6 +50,32 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
 
 
+@pytest.mark.parametrize(
+    ("program", "recorded"),
+    [
+        ("/opt/bin/headwater", "headwater pack 'my texts'"),
+        ("/opt/lib/headwater/__main__.py", "headwater pack 'my texts'"),
+        ("/home/me/main.py", "headwater (called from Python)"),
+        ("/opt/lib/pytest/__main__.py", "headwater (called from Python)"),
+    ],
+)
+def test_a_manifest_names_a_command_that_was_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, recorded: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", [program, "pack", "my texts"])
+    with Stage(tmp_path / "out", kind="corpus", config={}, inputs={}).write():
+        pass
+    assert read_manifest(tmp_path / "out").command == recorded
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every name is UTF-8")
+def test_an_input_that_no_manifest_can_name_is_refused(tmp_path: Path) -> None:
+    unnamed = tmp_path / os.fsdecode(b"caf\xe9")
+    unnamed.mkdir()
+    with pytest.raises(FolderError, match=r"caf\\udce9' is not UTF-8\. Rename it"):
+        Stage(tmp_path / "out", kind="corpus", config={}, inputs={"source": unnamed})
+
+
 def test_an_input_that_changed_is_another_request_and_shows_in_the_lineage(tmp_path: Path) -> None:
     source = write(tmp_path / "source")
     stage = Stage(tmp_path / "out", kind="tokens", config={}, inputs={"corpus": source})

@@ -304,6 +304,10 @@ def identity_of(path: Path) -> tuple[str, str]:
 
 def describe_input(role: str, path: Path, out: Path | None) -> Input:
     """What the manifest of `out` says of the input at `path`, by its absolute path where `out` is None."""
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:  # no manifest could name it
+        raise FolderError(f"the name of {str(path)!a} is not UTF-8", repair="Rename it") from None
     kind, identity = identity_of(path)
     if out is None:
         return Input(role=role, path=path.absolute().as_posix(), kind=kind, identity=identity)
@@ -414,5 +418,10 @@ def _checksum(manifest: Manifest) -> str:
 
 
 def _command() -> str:
-    arguments = sys.argv[1:] if sys.argv[0].endswith(("headwater", "__main__.py", "main.py")) else []
-    return shlex.join(["headwater", *arguments]) if arguments else "headwater (called from Python)"
+    """The command line where this process is the command `headwater`, not a script that calls its functions."""
+    program = Path(sys.argv[0])
+    ours = program.name in {"headwater", "headwater.exe"} or program.parts[-2:] == ("headwater", "__main__.py")
+    if not ours or not sys.argv[1:]:
+        return "headwater (called from Python)"
+    # A name that is no UTF-8 has no other form in JSON.
+    return shlex.join(["headwater", *sys.argv[1:]]).encode(errors="backslashreplace").decode()
