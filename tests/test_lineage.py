@@ -35,6 +35,18 @@ def test_the_tree_goes_back_to_the_sources(tmp_path: Path, capsys: pytest.Captur
     assert [entry["role"] for entry in chain["inputs"]] == ["corpus", "tokenizer"]
 
 
+def test_a_chain_is_told_past_what_was_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = fill(tmp_path / "labels", "labels", {})
+    kept = fill(tmp_path / "kept", "corpus", {})
+    inputs = {"train": labels / "content.txt", "labels": labels, "kept": kept}
+    model = fill(tmp_path / "model", "model", inputs)
+    write_text(labels / "content.txt", "another text")
+    write_text(labels / "headwater.json", "{")
+    assert main(["lineage", str(model)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert ["CHANGED" in line for line in lines if "[" in line] == [False, True, True, False]
+
+
 def test_a_folder_without_provenance_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lineage", str(tmp_path)]) == 1
     assert "headwater.json" in capsys.readouterr().err

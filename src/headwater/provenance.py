@@ -24,7 +24,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from headwater.config import Config
-from headwater.errors import FolderError
+from headwater.errors import FolderError, HeadwaterError
 from headwater.storage import (
     flush_folder,
     read_json,
@@ -385,8 +385,11 @@ def _lineage(entry: Input, path: Path | None, look: Look | None, above: set[str]
     elif not path.exists():
         return told | {"state": "gone"}
     else:
-        manifest = read_manifest(path) if (path / MANIFEST).exists() else None
-        identity = manifest.identity if manifest else identity_of(path)[1]
+        try:
+            manifest = read_manifest(path) if (path / MANIFEST).exists() else None
+            identity = manifest.identity if manifest else identity_of(path)[1]
+        except HeadwaterError:  # damaged, or altered against its own folder's manifest
+            return told | {"state": "changed"}
     if manifest is None:
         return told | {"state": "source" if identity == entry.identity else "changed"}
     state = "complete" if manifest.complete else "incomplete"
