@@ -48,9 +48,14 @@ echo "4711;cluster"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Slurm's scripts are shell scripts")
-def test_slurm_jobs_do_the_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = write_files(tmp_path / "files", 6)
-    command = ["corpus", "build", str(files), "--out", str(tmp_path / "corpus"), "--set", "near_duplicates=true"]
+def test_slurm_jobs_do_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)  # what is named from here on is found by the jobs too
+    files = write_files(tmp_path / "plain", 6)  # called as a recipe is
+    (tmp_path / "set.txt").write_text("Nothing of what stands in these few words is in any of the files.")
+    command = ["corpus", "build", "plain", "--recipe", "plain", "--out", "corpus"]
+    command += ["--set", "near_duplicates=true", "--set", 'evaluation_sets=["set.txt"]']
     assert main([*command, "--engine", "slurm", "--workers", "3", "--json"]) == 0
     script = json.loads(capsys.readouterr().out)["submit"]
     assert not (tmp_path / "corpus").exists()
@@ -59,7 +64,7 @@ def test_slurm_jobs_do_the_build(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tools / "sbatch").write_text(SBATCH)
     (tools / "sbatch").chmod(0o755)
     environment = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}", "SBATCH_LOG": str(tmp_path / "log")}
-    subprocess.run(["sh", script, "--partition=cpu"], env=environment, check=True)
+    subprocess.run(["sh", script, "--partition=cpu"], env=environment, check=True, cwd=tmp_path)
     first, second = (tmp_path / "log").read_text().splitlines()
     assert first == "--parsable --partition=cpu tasks.slurm"
     assert second == "--dependency=afterok:4711 --partition=cpu finish.slurm"

@@ -68,11 +68,8 @@ def build(
     if engine == Engine.slurm and is_remote(out):
         raise UsageError("--engine slurm writes its scripts beside --out", expected="a folder on the shared disk")
     if engine == Engine.slurm:
-        places = [str(Path(s).absolute()) if Path(s).exists() else s for s in sources]
-        options = ["--recipe", str(Path(recipe).absolute()) if Path(recipe).exists() else recipe]
-        options += [f"--set={setting}" for setting in settings or []]
-        finish = [sys.executable, "-m", "headwater", "corpus", "build", *places, *options]
-        finish += ["--out", str(Path(out).absolute())]
+        finish = [sys.executable, "-m", "headwater", "corpus", "build", *sources, "--recipe", recipe, "--out", out]
+        finish += [f"--set={setting}" for setting in settings or []]
         script = prepare_slurm(sources, Path(out), config, workers, finish)
         emit({"submit": str(script)}, as_json=as_json, text=f"Job scripts are written. Submit them: sh {script}")
         return

@@ -126,13 +126,13 @@ def _join_ray(ray: Any, address: str) -> None:
 def write_slurm_jobs(plan: Plan, folder: Path, workers: int, finish: list[str]) -> Path:
     """Write `tasks.slurm`, `finish.slurm` and `submit.sh` into `folder`; returns the last.
 
-    `finish` is the command that joins the parts. Partition, time and account are for the user to add, as
-    arguments of `submit.sh`, which hands them to sbatch.
+    `finish` is the command that joins the parts, run from where this one is. Partition, time and account are for
+    the user to add, as arguments of `submit.sh`, which hands them to sbatch.
     """
     jobs = min(len(plan.tasks), SLURM_JOBS)
     python, where = shlex.quote(sys.executable), shlex.quote(str(plan.folder.absolute()))
     folder.mkdir(parents=True, exist_ok=True)
-    logs = shlex.quote(str(folder.absolute()))
+    logs, here = shlex.quote(str(folder.absolute())), shlex.quote(str(Path.cwd()))
     array = f"0-{jobs - 1}%{min(workers, jobs)}"
     write_text(
         folder / "tasks.slurm",
@@ -143,7 +143,7 @@ def write_slurm_jobs(plan: Plan, folder: Path, workers: int, finish: list[str]) 
     write_text(
         folder / "finish.slurm",
         f"#!/bin/bash\n#SBATCH --job-name=headwater-corpus-finish\n#SBATCH --mem=16G\n"
-        f"#SBATCH --output={logs}/finish.out\nexec {shlex.join(finish)}\n",
+        f"#SBATCH --output={logs}/finish.out\ncd {here} || exit\nexec {shlex.join(finish)}\n",
     )
     submit = folder / "submit.sh"
     write_text(
