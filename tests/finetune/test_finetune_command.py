@@ -64,6 +64,11 @@ def test_a_table_becomes_a_model_that_labels_another(
     assert [str(line["label"]) for line in lines] == [row["label"] for row in rows]
     assert [line["row"] for line in lines] == list(range(1, 61))
     assert all(abs(sum(line["probabilities"].values()) - 1) < 1e-4 for line in lines)
+    table.write_text(table.read_text().replace("review,sentiment", "2020,true", 1))
+    named = ["--column", "text=2020", "--column", "label=true"]
+    assert main(["predict", str(table), "--model", str(out), "--out", str(tmp_path / "n.jsonl"), *named]) == 0
+    assert (tmp_path / "n.jsonl").read_text() == (tmp_path / "p.jsonl").read_text()
+    assert main(["predict", str(table), "--model", str(out), "--out", "n.jsonl", "--column", "text"]) == 2
 
 
 def test_choices_of_unequal_number_are_predicted_into_a_table(base: Path, tmp_path: Path) -> None:

@@ -31,13 +31,21 @@ def predict(
     headwater predict --model sentiment new.csv --out predictions.jsonl
     """
     tell_apart(model)
-    from headwater.config import parse_settings
     from headwater.finetune.predict import predict_file
 
-    summary = predict_file(
-        model, file, out, columns=parse_settings(columns or []), limit=limit, progress=terminal_progress()
-    )
+    named = dict(map(_column, columns or []))
+    summary = predict_file(model, file, out, columns=named, limit=limit, progress=terminal_progress())
     text = f"{summary['rows']:,} rows labelled: {out}"
     if "accuracy" in summary:
         text += f"; accuracy {summary['accuracy']:.3f} on the {summary['labelled']:,} rows with a label"
     emit(summary, as_json=as_json, text=text)
+
+
+def _column(given: str) -> tuple[str, str | list[str]]:
+    """`text=review` taken apart; a column may be called anything, 2020 as well, and answers may be several."""
+    from headwater.errors import UsageError
+
+    name, separator, column = given.partition("=")
+    if not separator:
+        raise UsageError(f"--column {given!r} has no '='", expected="as --column text=review")
+    return name, [part.strip() for part in column.split(",")] if name == "answers" else column
