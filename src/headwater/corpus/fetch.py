@@ -22,12 +22,15 @@ import heapq
 import json
 import time
 import uuid
+from array import array
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 from pydantic import Field
 
 from headwater.config import Config
@@ -127,11 +130,10 @@ def fetch_links(
 
 
 class _Host:
-    """What is known of a host while links to it are waiting."""
+    """A host while links to it are waiting."""
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[str, int]] = deque()  # (link, attempts made)
-        self.failures = 0
         self.scheduled = False
 
 
@@ -141,6 +143,7 @@ class _Fetch:
     def __init__(self, config: FetchConfig, book: _Book, progress: Progress) -> None:
         self._config, self._book, self._progress = config, book, progress
         self._hosts: dict[str, _Host] = {}
+        self._failures: Counter[str] = Counter()  # links in a row without any answer, by host
         self._ready: list[tuple[float, int, str]] = []  # (time, order, host)
         self._order = self._waiting = 0
         self._visits: set[asyncio.Task[None]] = set()
@@ -188,12 +191,12 @@ class _Fetch:
         host = self._hosts[name]
         url, attempts = host.waiting.popleft()
         self._waiting -= 1
-        if host.failures >= self._config.failures:
+        if self._failures[name] >= self._config.failures:
             self._book.refuse(url, "host gave no answer")
         else:
             try:
                 page = await visitor.visit(url)
-                host.failures = 0
+                self._failures.pop(name, None)
                 self._book.add(url, page)
             except Refused as refusal:
                 if refusal.passing and attempts < self._config.retries:
@@ -202,7 +205,10 @@ class _Fetch:
                     host.waiting.appendleft((url, attempts + 1))
                     self._waiting += 1
                 else:
-                    host.failures = host.failures + 1 if refusal.no_answer else 0
+                    if refusal.no_answer:
+                        self._failures[name] += 1
+                    else:
+                        self._failures.pop(name, None)
                     if refusal.page is not None:
                         self._book.add(url, refusal.page, cut=True)
                     else:
@@ -216,7 +222,7 @@ class _Fetch:
             host.scheduled = True
             self._order += 1
             heapq.heappush(self._ready, (visitor.free_at(name), self._order, name))
-        elif not host.waiting and not host.failures:
+        elif not host.waiting:
             del self._hosts[name]
 
     def _refill(self, urls: Iterator[str], visitor: Visitor) -> None:
@@ -244,15 +250,17 @@ class _Book:
         self.links = self.pages = self.bytes = 0
         self._outcomes: Counter[str] = Counter()
         self._examples: dict[str, list[str]] = {}
-        self._done: set[bytes] = set()
+        self._done = array("Q")  # the links of earlier runs, as numbers in order: 8 bytes a link
         self._warc: IO[bytes] | None = None
         self._number = self._end = 0
         self._recover()
         self._journal = (out / JOURNAL).open("a", encoding="utf-8")
 
     def has(self, url: str) -> bool:
-        """Whether a link was done, now or before."""
-        return _short(url) in self._done
+        """Whether a link was done by an earlier run; those of this run are not met twice."""
+        number = _short(url)
+        place = bisect_left(self._done, number)
+        return place < len(self._done) and self._done[place] == number
 
     def refuse(self, url: str, outcome: str) -> None:
         """Write down a link of which no page came."""
@@ -291,7 +299,6 @@ class _Book:
 
     def _count(self, entry: dict[str, Any]) -> None:
         self.links += 1
-        self._done.add(_short(entry["url"]))
         self._outcomes[entry["outcome"]] += 1
         shown = self._examples.setdefault(entry["outcome"], [])
         if len(shown) < EXAMPLES:
@@ -312,6 +319,7 @@ class _Book:
                     whole += len(line)
                     try:
                         entry = parse_json(line)
+                        self._done.append(_short(entry["url"]))
                         self._count(entry)
                         if "file" in entry:
                             self._number, self._end = int(entry["file"]), int(entry["end"])
@@ -319,6 +327,8 @@ class _Book:
                         raise self._damaged(journal, f"line {number} cannot be read") from None
             with journal.open("r+b") as handle:
                 handle.truncate(whole)
+        if self._done:
+            np.frombuffer(self._done, np.uint64).sort()
         for path in sorted(self._out.glob("pages-*.warc.gz")):
             if not self.pages or path.name > _warc_name(self._number):
                 path.unlink()
@@ -350,8 +360,9 @@ def _urls(links: str | Path) -> Iterator[str]:
     return (url for link in read_links(links) if (url := canonical_url(link["url"])))
 
 
-def _short(url: str) -> bytes:
-    return hashlib.blake2b(url.encode(), digest_size=10).digest()
+def _short(url: str) -> int:
+    """A number for a URL: among 45 million links two have the same one with a probability of 1 in 20,000."""
+    return int.from_bytes(hashlib.blake2b(url.encode(), digest_size=8).digest(), "little")
 
 
 def _warc_name(number: int) -> str:
