@@ -19,9 +19,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from headwater.errors import TrainingError, UsageError
 from headwater.model.folder import load_model
 from headwater.train.journal import read_journal
-from headwater.train.parallel import meet
+from headwater.train.parallel import choose_device, joined, meet
 
 Launched = Callable[[list[str], Path], AbstractContextManager[subprocess.Popen[bytes]]]
 
@@ -97,6 +98,24 @@ def test_ranks_agree_on_a_name_that_no_earlier_start_had(late: int) -> None:
 def test_a_rank_that_does_not_come_is_named() -> None:
     with pytest.raises(dist.DistStoreError, match="rank 1 did not come"):
         meet(dist.HashStore(), 0, 2, timedelta(milliseconds=20))
+
+
+def test_a_gpu_for_each_rank_whatever_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "zeros", lambda size, device: torch.ones(size))
+    assert choose_device("cuda", 3) == torch.device("cuda:3")
+    assert choose_device("cuda:1", 3) == torch.device("cuda:1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert choose_device("auto", 3) == torch.device("cuda:3")
+
+
+def test_a_device_that_computes_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match="device 'meta' cannot be used by rank 2"):
+        choose_device("meta", 2)
+
+
+def test_too_little_memory_is_one_clear_error() -> None:
+    with pytest.raises(TrainingError, match=r"too small: .*allocate.*smaller --set micro_batch"), joined("cpu"):
+        torch.empty(1 << 60)
 
 
 @pytest.fixture(scope="module")

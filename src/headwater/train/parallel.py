@@ -75,7 +75,7 @@ def joined(device: str = "auto") -> Iterator[Ranks]:
     """Find this process's place and device; under torchrun, meet the others, and part from them at the end.
 
     `device`: "auto" (CUDA, then MPS, then CPU), or a torch device name. Raises TrainingError when another rank is
-    gone, in the block or before it.
+    gone, in the block or before it, or the device's memory is too small.
     """
     parted = False
     try:
@@ -83,6 +83,11 @@ def joined(device: str = "auto") -> Iterator[Ranks]:
         parted = True
     except RuntimeError as error:
         # Gloo has no exception of its own: its messages name it, or the file of it that raised.
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+            raise TrainingError(
+                f"the memory of the device is too small: {str(error).splitlines()[0].split('] ')[-1]}",
+                repair="Use a smaller --set micro_batch or --preset; --dry-run says what fits",
+            ) from error
         if not isinstance(error, dist.DistError) and "gloo" not in str(error).lower():
             raise
         reason = re.sub(r"\[\S+:\d+\] ", "", str(error).splitlines()[0]).split(". ")[0]
@@ -141,18 +146,20 @@ def meet(store: dist.Store, rank: int, count: int, patience: timedelta) -> str:
 
 
 def choose_device(device: str, local_rank: int = 0) -> torch.device:
-    """The device that `device` names; raises UsageError when it is not there."""
+    """The device that `device` names, of GPUs this rank's own; raises UsageError when it is not there."""
     if device == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda", local_rank)
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
         chosen = torch.device(device)
-        torch.empty(1, device=chosen)
+        if chosen.type == "cuda" and chosen.index is None:
+            chosen = torch.device("cuda", local_rank)
+        torch.zeros(1, device=chosen).item()
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
+        whom = f" by rank {local_rank} of this machine" if local_rank else ""
         raise UsageError(
-            f"device {device!r} cannot be used: {reason}", expected="auto, cpu, cuda or mps"
+            f"device {device!r} cannot be used{whom}: {reason}",
+            expected="auto, cpu, cuda or mps, and a GPU for each rank",
         ) from None
     return chosen
 
