@@ -16,11 +16,11 @@ from headwater.train.compile import compile_checked
 from headwater.train.loop import TrainConfig, Trainer
 
 
-def tiny() -> tuple[Trainer, list[TokenBatch]]:
+def tiny(dropout: float = 0.0) -> tuple[Trainer, list[TokenBatch]]:
     model = build_model(preset("gpt2-pico", vocabulary=61, context=12, width=32), seed=3)
     tokens = torch.randint(0, 61, (4, 13), generator=torch.Generator().manual_seed(0))
     batch = TokenBatch(tokens[:, :-1], tokens[:, 1:], torch.full((4, 12), 1 / 48))
-    return Trainer(model, l1(), TrainConfig(steps=5, precision="fp32", dropout=0.0)), [batch]
+    return Trainer(model, l1(), TrainConfig(steps=5, precision="fp32", dropout=dropout)), [batch]
 
 
 def compiled_as(forward: Callable[..., Any]) -> Callable[[nn.Module], None]:
@@ -30,15 +30,21 @@ def compiled_as(forward: Callable[..., Any]) -> Callable[[nn.Module], None]:
     return compile_block
 
 
-def test_a_compiler_that_is_not_there_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(RuntimeError("no compiler\nand a page of trace"), "no compiler"), (AssertionError(), "AssertionError")],
+)
+def test_a_compiler_that_is_not_there_is_a_note(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
     def fail(block: nn.Module) -> None:
-        raise RuntimeError("no compiler\nand a page of trace")
+        raise error
 
     monkeypatch.setattr(nn.Module, "compile", fail)
     trainer, batches = tiny()
     notes: list[str] = []
     compile_checked(trainer, batches, "on", notes.append)
-    assert notes == ["not compiled: compilation failed (no compiler)"]
+    assert notes == [f"not compiled: compilation failed ({said})"]
     assert trainer.update(batches).loss > 0
 
 
@@ -56,6 +62,14 @@ def test_a_compiled_step_that_differs_is_not_taken(monkeypatch: pytest.MonkeyPat
 def test_on_a_cpu_auto_stays_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nn.Module, "compile", lambda block: pytest.fail("compiled"))
     trainer, batches = tiny()
+    compile_checked(trainer, batches, "auto", pytest.fail)
+
+
+def test_what_was_asked_for_and_cannot_be_is_said() -> None:
+    trainer, batches = tiny(dropout=0.1)
+    notes: list[str] = []
+    compile_checked(trainer, batches, "on", notes.append)
+    assert notes == ["not compiled: with dropout no two losses can be compared"]
     compile_checked(trainer, batches, "auto", pytest.fail)
 
 

@@ -22,11 +22,16 @@ def compile_checked(
     """Compile each block in place when `wish` is "on", or "auto" on an accelerator; else leave them eager.
 
     The first micro-batch decides: where its loss differs, or no compiler is there, the blocks stay eager and
-    `note` says so. Blocks share one compiled form, so that depth costs no compilation.
+    `note` says so, as it does where "on" cannot be: with dropout, or without blocks. Blocks share one compiled form, so that depth costs no compilation.
     """
     on_accelerator = trainer.ranks.device.type != "cpu"
     blocks = getattr(trainer.model, "blocks", None)
-    if wish == "off" or (wish == "auto" and not on_accelerator) or blocks is None or trainer.config.dropout:
+    if wish == "off" or (wish == "auto" and not on_accelerator):
+        return
+    if blocks is None or trainer.config.dropout:
+        if wish == "on":
+            why = "an LSTM has no blocks" if blocks is None else "with dropout no two losses can be compared"
+            note(f"not compiled: {why}")
         return
     eager = _loss(trainer, micro_batches[0])
     try:
@@ -34,7 +39,7 @@ def compile_checked(
             block.compile()
         compiled = _loss(trainer, micro_batches[0])
     except Exception as error:  # whatever a missing or broken compiler raises
-        reason = f"compilation failed ({str(error).splitlines()[0]})"
+        reason = f"compilation failed ({(str(error) or type(error).__name__).splitlines()[0]})"
     else:
         if abs(compiled - eager) <= _TOLERANCE[trainer.matrix_dtype] * abs(eager):
             note("compiled: the first batch gives the eager loss")
