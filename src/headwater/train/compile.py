@@ -22,7 +22,8 @@ def compile_checked(
     """Compile each block in place when `wish` is "on", or "auto" on an accelerator; else leave them eager.
 
     The first micro-batch decides: where its loss differs, or no compiler is there, the blocks stay eager and
-    `note` says so, as it does where "on" cannot be: with dropout, or without blocks. Blocks share one compiled form, so that depth costs no compilation.
+    `note` says so, as it does where "on" cannot be: with dropout, or without blocks. Blocks share one compiled
+    form, so that depth costs no compilation.
     """
     on_accelerator = trainer.ranks.device.type != "cpu"
     blocks = getattr(trainer.model, "blocks", None)
