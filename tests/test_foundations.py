@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import io
 import json
 import os
 import signal
@@ -216,6 +218,24 @@ def test_configuration_merges_and_names_what_is_wrong(tmp_path: Path) -> None:
 )
 def test_the_later_layer_wins(base: dict[str, int], over: dict[str, int]) -> None:
     assert merge({"t": base}, {"t": over}) == {"t": base | over}
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionResetError("reset by peer"), http.client.IncompleteRead(b"half"), TimeoutError("slow")]
+)
+def test_a_connection_that_breaks_in_the_middle_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise error
+
+    monkeypatch.setenv("HEADWATER_DATA", str(tmp_path))
+    monkeypatch.setenv("HEADWATER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("urllib.request.urlopen", lambda url, timeout: Broken())
+    with pytest.raises(ResourceError, match=r"vocab_40000.bpe could not be fetched: .*or put the file at"):
+        find("gpt1/vocab_40000.bpe", allow_network=True)
+    assert not (tmp_path / "cache").exists()
 
 
 def test_resources_are_found_by_hash_and_never_fetched_unasked(

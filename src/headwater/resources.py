@@ -131,14 +131,14 @@ def _places(name: str, resource: Resource) -> list[Path]:
 def _fetch(name: str, resource: Resource) -> Path:
     """Fetch into the cache; only bytes with the right hash are ever kept."""
     # Imported here: they bring half the standard library's network code, which next to nobody needs.
-    import urllib.error
+    import http.client
     import urllib.request
 
     target = cache_folder() / name
     try:
         with urllib.request.urlopen(resource.url, timeout=60) as response:
             content: bytes = response.read()
-    except (urllib.error.URLError, TimeoutError) as error:
+    except (OSError, http.client.HTTPException) as error:  # not there, or gone in the middle
         raise ResourceError(
             f"{resource.url} could not be fetched: {error}",
             repair=f"Check the network, or put the file at {target}",
