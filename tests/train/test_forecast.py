@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from headwater.errors import ResourceError
 from headwater.forecast import find_rate, forecast, profile
 from headwater.pretrain import PretrainConfig, build_run, pretrain, resolve
 from headwater.progress import SILENT
-from headwater.train import plan
+from headwater.train import machine, plan
 from headwater.train.journal import read_journal
 from headwater.train.optimizer import bytes_a_parameter
 from headwater.train.parallel import Ranks
@@ -65,6 +66,21 @@ def test_what_cannot_fit_is_not_tried(tokens: Path, tmp_path: Path, monkeypatch:
         PretrainConfig.build(TINY, {"batch_size": 256, "micro_batch": smaller}), tokens, tmp_path / "run"
     )
     assert fitting.advice == "It fits"
+
+
+def test_a_container_s_file_cache_is_memory_that_can_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, content in (
+        ("memory.max", "3000"),
+        ("memory.current", "2900"),
+        ("memory.stat", "anon 100\ninactive_file 2500\nactive_file 300"),
+        ("cpu.max", "150000 100000"),
+    ):
+        (tmp_path / name).write_text(content + "\n")
+    monkeypatch.setattr(machine, "_CONTAINER", tmp_path)
+    assert machine.available_memory(torch.device("cpu")) == 2600
+    assert machine.available_cores() <= 2
 
 
 def test_ranks_time_equally_many_updates(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from headwater.model import kernels
 
 # Parameters of the GNU C library's mallopt (malloc.h).
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_CONTAINER = Path("/sys/fs/cgroup")  # what Linux grants to this process's control group (version 2)
 
 
 def available_cores() -> int:
@@ -69,9 +70,12 @@ def available_memory(device: torch.device) -> int:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 limits.append(int(line.split()[1]) * 1024)
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        limit = (_CONTAINER / "memory.max").read_text().strip()
         if limit != "max":
-            limits.append(int(limit) - int(Path("/sys/fs/cgroup/memory.current").read_text()))
+            used = int((_CONTAINER / "memory.current").read_text())
+            # Pages of files that were read count as used, and are given up when memory is asked for.
+            counts = dict(line.split() for line in (_CONTAINER / "memory.stat").read_text().splitlines())
+            limits.append(int(limit) - used + int(counts.get("inactive_file", 0)))
     except (OSError, ValueError):
         pass
     if not limits and sys.platform != "win32" and "SC_PHYS_PAGES" in os.sysconf_names:
@@ -130,7 +134,7 @@ def _core_of(cpu: int) -> str:
 def _cpu_quota() -> float | None:
     """Cores' worth of time that the container grants, or None where there is no limit."""
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        quota, period = (_CONTAINER / "cpu.max").read_text().split()
         return None if quota == "max" else int(quota) / int(period)
     except (OSError, ValueError):
         return None
