@@ -21,13 +21,15 @@ from headwater.model import count_parameters
 from headwater.pretrain import PretrainConfig, build_run, resolve
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
-from headwater.storage import write_text
+from headwater.storage import read_text, write_text
 from headwater.train.machine import available_memory, use_all_cores
 from headwater.train.optimizer import bytes_a_parameter
 from headwater.train.parallel import Ranks, joined
 from headwater.train.plan import Memory, estimate_memory, time_updates
 from headwater.train.profile import Share, profile_updates
-from headwater.train.rate_search import RateSearch, search_rate
+from headwater.train.rate_search import Point, RateSearch, read_off, search_rate
+
+_POINTS = "points.jsonl"  # of a range test
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,19 +150,27 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
 
 
 def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Progress = SILENT) -> RateSearch:
-    """A learning-rate range test of this recipe; writes the folder `out` with `points.jsonl` and `curve.svg`."""
+    """A learning-rate range test of this recipe, or the one that the folder `out` holds already.
+
+    The folder has `points.jsonl` and `curve.svg`. Under torchrun every rank calls this; the first one writes.
+    """
     use_all_cores()
+    _matplotlib()  # asked for before the time is spent
     with joined(config.device) as ranks:
         config = resolve(config, tokens, ranks)
         stage = Stage(
             out, kind="rate-search", config=config.to_dict(), inputs={"tokens": tokens}, seed=config.seed
         )
-        with stage.write() as work:
-            run = build_run(config, tokens, out, ranks, SILENT)
-            found = search_rate(run.trainer, run.read, progress=progress)
-            lines = [json.dumps(point._asdict()) + "\n" for point in found.points]
-            write_text(work / "points.jsonl", "".join(lines))
-            _draw(found, work / "curve.svg")
+        if ranks.share(stage.is_complete() if ranks.is_first else None):
+            progress.note(f"{out} is complete already")
+            return read_off([Point(**json.loads(line)) for line in read_text(out / _POINTS).splitlines()])
+        run = build_run(config, tokens, out, ranks, SILENT)
+        found = search_rate(run.trainer, run.read, progress=progress if ranks.is_first else SILENT)
+        if ranks.is_first:
+            with stage.write() as work:
+                lines = [json.dumps(point._asdict()) + "\n" for point in found.points]
+                write_text(work / _POINTS, "".join(lines))
+                _draw(found, work / "curve.svg")
     return found
 
 
@@ -173,16 +183,21 @@ def profile(config: PretrainConfig, tokens: Path, out: Path) -> list[Share]:
         return profile_updates(run.trainer, run.read, config.architecture, config.window)
 
 
-def _draw(found: RateSearch, path: Path) -> None:
-    """The loss over the rate, with the suggestion marked."""
+def _matplotlib() -> Any:
+    """The package that draws; raises ResourceError where it is not installed."""
     try:
-        import matplotlib
-        from matplotlib.figure import Figure
+        import matplotlib.figure
     except ImportError:
         raise ResourceError(
             "drawing the curve needs matplotlib", repair="Install it: pip install 'headwater[plots]'"
         ) from None
-    figure = Figure(figsize=(7, 4), layout="constrained")
+    return matplotlib
+
+
+def _draw(found: RateSearch, path: Path) -> None:
+    """The loss over the rate, with the suggestion marked."""
+    matplotlib = _matplotlib()
+    figure = matplotlib.figure.Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     rates = [point.learning_rate for point in found.points]
     axes.semilogx(rates, [point.loss for point in found.points], color="0.8", label="loss")

@@ -56,10 +56,15 @@ def search_rate(
         progress.advance(step + 1, loss=loss, learning_rate=rate)
         if points[-1].smoothed > min(point.smoothed for point in points) + TURNED:
             break
+    found = read_off(points)
+    progress.finish(f"{found.suggestion:g}, a tenth of where the loss was lowest")
+    return found
+
+
+def read_off(points: list[Point]) -> RateSearch:
+    """What a curve suggests."""
     lowest = min(points, key=lambda point: point.smoothed)
-    suggestion = _round(lowest.learning_rate / 10)
-    progress.finish(f"{suggestion:g}, a tenth of where the loss was lowest")
-    return RateSearch(points, suggestion)
+    return RateSearch(points, _round(lowest.learning_rate / 10))
 
 
 def _round(rate: float) -> float:
