@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # Licences that ask something of whoever passes the licensed work on, beyond naming its authors.
 COPYLEFT = re.compile(r"\b(?:[AL]?GPL|MPL|EPL|EUPL|CDDL|OSL|SSPL|GNU|Mozilla|Eclipse|copyleft)", re.IGNORECASE)
 UNSAID = "not said"
+# NVIDIA's own libraries, which a torch built for CUDA brings and one without does not.
+_OF_CUDA = re.compile(r"(?:nvidia|cuda)-")
 _CLASSIFIER = "License :: OSI Approved :: "
 _LONGEST = 60  # characters; some packages put the whole licence into the field
 
@@ -39,7 +41,10 @@ def declared(extra: str) -> list[str]:
 
 
 def installed(extra: str = "") -> set[str]:
-    """Names of the installed packages that Headwater needs with an extra, and of those that they need."""
+    """Names of the installed packages that Headwater needs with an extra, and of those that they need.
+
+    NVIDIA's libraries are left out: they depend on which torch is installed.
+    """
     seen: set[tuple[str, str]] = set()
     waiting = [(text, "") for text in declared(extra)]
     while waiting:
@@ -48,6 +53,8 @@ def installed(extra: str = "") -> set[str]:
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": asked_by}):
             continue
         name = canonicalize_name(requirement.name)
+        if _OF_CUDA.match(name):
+            continue
         for part in ("", *requirement.extras):
             if (name, part) in seen:
                 continue
@@ -99,6 +106,7 @@ def page() -> str:
     parts += [
         "",
         "They bind whoever changes these packages or passes them on, not a program that imports them as they are.",
+        "A torch that is built for CUDA also brings NVIDIA's libraries, under NVIDIA's own terms; one without does not.",
     ]
     for title, names in (("Always installed", core), ("With the extra `all`", optional)):
         grouped: dict[str, list[str]] = defaultdict(list)
