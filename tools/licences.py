@@ -106,7 +106,7 @@ def page() -> str:
     parts += [
         "",
         "They bind whoever changes these packages or passes them on, not a program that imports them as they are.",
-        "A torch that is built for CUDA also brings NVIDIA's libraries, under NVIDIA's own terms; one without does not.",
+        "A torch built for CUDA also brings NVIDIA's libraries, under NVIDIA's own terms; one without does not.",
     ]
     for title, names in (("Always installed", core), ("With the extra `all`", optional)):
         grouped: dict[str, list[str]] = defaultdict(list)
