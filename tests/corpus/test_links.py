@@ -159,6 +159,15 @@ def test_a_dump_cut_short_is_used_to_the_cut(tmp_path: Path, suffix: str) -> Non
     assert "ends early" in sentence
 
 
+def test_of_a_cut_gzip_file_all_before_the_cut_is_given(tmp_path: Path) -> None:
+    rows = [GOOD | {"url": f"http://example.com/{i}"} for i in range(50)]
+    dump = write_dump(tmp_path / "RS.gz", rows)
+    dump.write_bytes(dump.read_bytes()[:-4])  # nothing but the length at its end
+    found = gather_links([dump], tmp_path / "links")
+    assert found["links"] == 50
+    assert "after " in found["cut"][0]
+
+
 def test_broken_lines_are_counted(tmp_path: Path) -> None:
     dump = tmp_path / "RS.json"
     dump.write_text("\n".join([json.dumps(GOOD), "{broken", "[]", "3", "", json.dumps({"other": 1})]))

@@ -7,7 +7,6 @@ was wrong is kept in `cut`, for the caller to name.
 from __future__ import annotations
 
 import bz2
-import gzip
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
@@ -81,10 +80,34 @@ def _blocks(path: Path) -> Iterator[bytes]:
     if suffix == ".bz2":
         yield from _stream_blocks(path, bz2.BZ2Decompressor)
         return
-    opener: Any = gzip.open if suffix == ".gz" else open
-    with opener(path, "rb") as stream:
+    if suffix == ".gz":
+        yield from _stream_blocks(path, _GzipDecoder, padding=b"\0")
+        return
+    with path.open("rb") as stream:
         while block := stream.read(_BLOCK_BYTES):
             yield block
+
+
+class _GzipDecoder:
+    """A decoder of one gzip member, to be asked as those of bz2 and lzma are."""
+
+    def __init__(self) -> None:
+        self._decoder = zlib.decompressobj(zlib.MAX_WBITS | 16)
+
+    def decompress(self, packed: bytes, most: int) -> bytes:
+        return self._decoder.decompress(self._decoder.unconsumed_tail + packed, most)
+
+    @property
+    def eof(self) -> bool:
+        return self._decoder.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._decoder.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._decoder.unused_data
 
 
 def _xz_decoder() -> lzma.LZMADecompressor:
