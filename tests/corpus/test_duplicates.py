@@ -1,4 +1,4 @@
-"""Exact duplicates: equal when normalised, and the first one stays."""
+"""Exact duplicates: which texts are equal when normalised."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.corpus.duplicates import ExactDuplicates, normalise, text_fingerprint
-from headwater.corpus.folder import Document
+from headwater.corpus.duplicates import normalise, text_fingerprint
 
 
 @settings(deadline=None)
@@ -31,10 +30,3 @@ def test_normalised_text_is_its_words_with_single_spaces(text: str) -> None:
 )
 def test_what_counts_as_a_copy(one: str, other: str, same: bool) -> None:
     assert (text_fingerprint(one) == text_fingerprint(other)) is same
-
-
-def test_the_first_copy_stays_in_order() -> None:
-    step = ExactDuplicates()
-    documents = [Document(id=str(i), text=text) for i, text in enumerate(["a", "b", "A ", "c", " b", "a"])]
-    assert [document.id for document in step(documents)] == ["0", "1", "3"]
-    assert step.removed == 3

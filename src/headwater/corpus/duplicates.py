@@ -10,11 +10,9 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from headwater.corpus.folder import Document
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,27 +31,6 @@ def normalise(text: str) -> str:
 def text_fingerprint(text: str) -> bytes:
     """FINGERPRINT_BYTES bytes, equal for texts that are equal when normalised."""
     return hashlib.sha256(normalise(text).encode("utf-8", "surrogatepass")).digest()[:FINGERPRINT_BYTES]
-
-
-class ExactDuplicates:
-    """A step: passes the first document of each normalised text on; `removed` counts the others.
-
-    Memory grows by about 100 bytes a document kept.
-    """
-
-    def __init__(self) -> None:
-        self.removed = 0
-        self._seen: set[bytes] = set()
-
-    def __call__(self, documents: Iterable[Document]) -> Iterator[Document]:
-        """Stream `documents` without repetitions."""
-        for document in documents:
-            fingerprint = text_fingerprint(document.text)
-            if fingerprint in self._seen:
-                self.removed += 1
-                continue
-            self._seen.add(fingerprint)
-            yield document
 
 
 def find_copies(fingerprints: Sequence[Path]) -> npt.NDArray[np.bool_]:
