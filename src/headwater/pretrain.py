@@ -36,7 +36,8 @@ from headwater.train.parallel import Ranks, joined
 from headwater.train.plan import training_flops_a_token
 from headwater.train.run import Run
 
-# Keys that decide how a run computes, not what comes out: a resumed run may change them.
+# Keys that decide how a run computes and not, but for rounding and dropout's masks, what comes out: a resumed run
+# may change them.
 MEANS = {"micro_batch", "compile", "device", "shard", "keep", "checkpoint_every", "track"}
 # Keys whose "auto" is settled by measuring.
 MEASURED = ("precision", "matmul", "attention", "compiled")

@@ -2,7 +2,7 @@
 
 An objective is a function of (model, batch) that returns a loss and what to log. Losses add up: over the
 micro-batches of an update and over ranks, because a batch carries weights that sum to 1 over the whole update.
-So accumulation equals the large batch, and the number of ranks changes nothing.
+So accumulation equals the large batch, and the number of ranks changes nothing but dropout's masks.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _SUSPECTS = "the learning rate, the batch in tokens, the precision (try --set pr
 
 
 class Watch:
-    """Follows the losses of a run; `observe` returns what a person should know, once."""
+    """Follows the losses of a run, one call of each method an update, and says what a person should know."""
 
     def __init__(self, steps: int) -> None:
         self._recent: deque[float] = deque(maxlen=_RECENT)
