@@ -27,7 +27,7 @@ from headwater.model.folder import load_model
 from headwater.model.kernels import PIECES
 from headwater.pretrain import PretrainConfig, pretrain
 from headwater.progress import Progress
-from headwater.provenance import open_folder
+from headwater.provenance import Stage, open_folder
 from headwater.train.checkpoint import Checkpoints
 from headwater.train.journal import read_journal
 from headwater.train.parallel import Ranks
@@ -162,8 +162,6 @@ def half_done(run: Path, manifest: dict[str, Any], tokens: Path) -> None:
     aside = run.with_name("aside")
     checkpoints.rename(aside)
     run.rmdir()
-    from headwater.provenance import Stage
-
     config = manifest["config"]
     Stage(run, kind="run", config=config, inputs={"tokens": tokens}, seed=manifest["seed"]).begin()
     aside.rename(checkpoints)
@@ -301,6 +299,16 @@ def test_a_run_that_has_begun_takes_no_other_recipe(undisturbed: Path, tmp_path:
     assert main(["pretrain", str(tmp_path / "same.toml"), "--out", str(undisturbed), "--resume"]) == 0
     assert main(["pretrain", str(tmp_path / "other.toml"), "--out", str(undisturbed), "--resume"]) == 1
     assert main(["pretrain", "--out", str(undisturbed), "--resume", "--set=dropout=0.3"]) == 2
+
+
+def test_a_run_killed_before_its_recipe_was_saved_is_gone_on_with(
+    undisturbed: Path, tokens: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    manifest = open_folder(undisturbed, "run")
+    Stage(run, kind="run", config=manifest.config, inputs={"tokens": tokens}, seed=manifest.seed).begin()
+    assert main(["pretrain", "--out", str(run), "--resume"]) == 0
+    assert_same_weights(undisturbed, run)
 
 
 def test_the_last_to_say_how_long_decides(tmp_path: Path) -> None:

@@ -114,4 +114,6 @@ def _begun(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str, Any]]
     if manifest.kind != "run":
         raise FolderError(f"{out} is a {manifest.kind} folder", expected="a run to go on with")
     inputs = {entry.role: entry.path for entry in manifest.inputs}
-    return tokens or Path(os.path.normpath(out / inputs["tokens"])), read_toml(out / "config.toml")
+    recipe = out / "config.toml"  # not yet there where the run was killed in its first moments
+    begun = read_toml(recipe) if recipe.exists() else manifest.config
+    return tokens or Path(os.path.normpath(out / inputs["tokens"])), begun
