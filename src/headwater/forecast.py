@@ -137,7 +137,7 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
     started = time.perf_counter()
     run.validate()
     validation = time.perf_counter() - started
-    measurements = config.steps // config.validate_every + 1
+    measurements = -(-config.steps // config.validate_every)
     return Forecast(
         **common,
         memory=memory,

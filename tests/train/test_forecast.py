@@ -12,6 +12,7 @@ import torch
 
 from headwater.errors import ResourceError
 from headwater.forecast import find_rate, forecast, profile
+from headwater.model import build_model, preset
 from headwater.pretrain import PretrainConfig, build_run, pretrain, resolve
 from headwater.progress import SILENT
 from headwater.train import machine, plan
@@ -137,3 +138,19 @@ def test_a_profile_accounts_for_the_whole_update(tokens: Path, tmp_path: Path) -
     assert sum(seconds.values()) < 5
     assert "head and loss" in as_table(shares)
     assert not (tmp_path / "run").exists()
+
+
+def test_an_lstms_time_goes_to_its_own_products(tokens: Path, tmp_path: Path) -> None:
+    changes = {"preset": "lstm-nano", "model": {"units": 256}, "dropout": 0.0, "matmul": "torch"}
+    shares = profile(PretrainConfig.build(TINY, changes), tokens, tmp_path / "run")
+    parts = {share.part: share for share in shares}
+    assert parts["matrix products"].seconds > parts["element-wise"].seconds
+    assert parts["attention"].distance is None
+
+
+@pytest.mark.parametrize("name", ["gpt1", "gpt2-small", "lstm"])
+def test_operations_are_counted_from_the_weights_there_are(name: str) -> None:
+    config = preset(name)
+    model = build_model(config, device="meta")
+    inner = [p for place, p in model.named_parameters() if not place.startswith(("tokens", "positions"))]
+    assert plan.inner_weights(config) == sum(p.numel() for p in inner if p.dim() > 1)

@@ -42,12 +42,18 @@ class Memory:
 def training_flops_a_token(config: ModelConfig, context: int) -> int:
     """Model floating-point operations of forward and backward pass, a token of a window of `context`."""
     width = config.width
-    head = config.vocabulary * width
+    attention = 0 if config.architecture == "lstm" else 12 * config.layers * width * context
+    return 6 * (inner_weights(config) + config.vocabulary * width) + attention
+
+
+def inner_weights(config: ModelConfig) -> int:
+    """Weights that a token is multiplied by between the embeddings and the head."""
+    width = config.width
     if config.architecture == "lstm":
         units = config.units or 0
-        weights = sum(4 * units * ((width if layer == 0 else units) + units) for layer in range(config.layers))
-        return 6 * (weights + units * width + head)
-    return 6 * (12 * config.layers * width**2 + head) + 12 * config.layers * width * context
+        gates = sum(4 * units * ((width if layer == 0 else units) + units) for layer in range(config.layers))
+        return gates + units * width
+    return 12 * config.layers * width**2
 
 
 def estimate_memory(trainer: Trainer, batch: Any, sequences: int) -> Memory:

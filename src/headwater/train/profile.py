@@ -17,10 +17,19 @@ import torch
 from headwater.model.config import ModelConfig
 from headwater.train.loop import Trainer
 from headwater.train.machine import matmul_rate, memory_rate
+from headwater.train.plan import inner_weights
 
 PARTS = ("matrix products", "attention", "head and loss", "element-wise", "optimizer", "data", "idle")
 _UPDATES = 3
-_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "mkldnn::_linear_pointwise", "aten::linear")
+_PRODUCTS = (
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "mkldnn::_linear_pointwise",
+    "aten::linear",
+    "aten::mkldnn_rnn_layer",  # an LSTM's, with what lies between its products
+    "aten::mkldnn_rnn_layer_backward",
+)
 _OWNERS = {
     "attention": ("_BlockedAttention", "scaled_dot_product"),
     "head and loss": ("_ChunkedCrossEntropy",),
@@ -102,14 +111,16 @@ def _limits(trainer: Trainer, config: ModelConfig, tokens: int, context: int, mo
     memory = memory_rate(trainer.ranks.device)
     parameters = sum(master.numel() for master in trainer.optimizer.masters)
     width = config.width
+    recurrent = config.architecture == "lstm"
     return {
-        "matrix products": 6 * 12 * config.layers * width**2 * tokens / rate,
+        "matrix products": 6 * inner_weights(config) * tokens / rate,
         # Half of the square, both products, forward and twice backward.
-        "attention": 6 * config.layers * width * context * tokens / rate,
+        "attention": 0.0 if recurrent else 6 * config.layers * width * context * tokens / rate,
         "head and loss": 6 * config.vocabulary * width * tokens / rate,
         "element-wise": moved / memory,
-        # Read weight, gradient and two moments, write three of them, in float32; the computing copy in bfloat16.
-        "optimizer": parameters * (28 + (6 if trainer.matrix_dtype != torch.float32 else 0)) / memory,
+        # Read weight, gradient and two moments, write three of them, 4 bytes each. In bfloat16 the gradient has 2,
+        # and 2 more are the computing copy's.
+        "optimizer": 28 * parameters / memory,
     }
 
 
