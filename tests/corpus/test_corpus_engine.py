@@ -326,6 +326,9 @@ def test_documents_with_parts_of_an_evaluation_set_go(tmp_path: Path) -> None:
     assert read_funnel(tmp_path / "corpus")["removed"]["overlap"]["evaluation set"]["documents"] == 1
     manifest = open_folder(tmp_path / "corpus")
     assert [entry.role for entry in manifest.inputs] == ["source-0", "evaluation-set-0"]
+    build([tmp_path / "test.jsonl"], tmp_path / "set")
+    build([tmp_path / "a.jsonl"], tmp_path / "c", BuildConfig(evaluation_sets=(str(tmp_path / "set"),)))
+    assert [d.text for d in read_documents(tmp_path / "c")] == [texts[0], texts[2]], "a corpus may be the set"
     with pytest.raises(DataError, match="30 words in a row"):
         build([tmp_path / "a.jsonl"], tmp_path / "b", config.model_copy(update={"evaluation_words": 30}))
     assert not list(tmp_path.glob(".b*"))

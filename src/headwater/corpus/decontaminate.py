@@ -5,7 +5,7 @@ with a test set (Brown et al. 2020, appendix C). Words are those of `overlap`.
 
 | key | default | source |
 |---|---|---|
-| evaluation_sets | none | files, a document each line of text or row of JSON Lines |
+| evaluation_sets | none | files of text, files of JSON Lines or Parquet rows, corpus folders |
 | evaluation_words | 13 | GPT-3, appendix C: words in a row |
 """
 
@@ -17,9 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from headwater.corpus.folder import Document
-from headwater.corpus.overlap import Grams
+from headwater.corpus.overlap import Grams, texts_of
 from headwater.corpus.steps import Step
-from headwater.corpus.text import read_text_file
 from headwater.errors import DataError
 
 
@@ -36,8 +35,7 @@ class Decontaminate(Step):
 
         def texts() -> Iterator[str]:
             for path in paths:
-                for document in read_text_file(path, path.name):
-                    yield document.text
+                yield from texts_of(path)
 
         self._grams = Grams(words)
         # A sorted array and not a Bloom filter: sets are small, and nothing should go by chance.

@@ -33,8 +33,8 @@ class BuildConfig(Config):
 
     `any_encoding`: text files may be in any encoding, which is detected. `minimum_characters`: shorter documents
     go. `languages` and `minimum_score` belong to `language`, `clean_without` (rules left out) to `clean`,
-    `similarity` to `near_duplicates`. `evaluation_sets` are files: documents that share `evaluation_words` words
-    in a row with one go.
+    `similarity` to `near_duplicates`. `evaluation_sets` are files or corpora: documents that share
+    `evaluation_words` words in a row with one go.
     """
 
     recipe: RecipeName = "plain"
