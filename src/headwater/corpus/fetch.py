@@ -102,6 +102,11 @@ def fetch_links(
     decisive = {key: value for key, value in config.to_dict().items() if key not in free}
     place = Destination(out)
     stage = place.stage(kind="pages", config=decisive, inputs={"links": links})
+    if stage.inputs[0].kind != "links":  # said before anything is begun
+        raise FolderError(
+            f"{links} is no links folder ({stage.inputs[0].kind})",
+            repair="Make one with: headwater corpus links DUMP… --out links",
+        )
     if place.is_complete(stage, progress):
         (place.folder / JOURNAL).unlink(missing_ok=True)  # of a fetch killed after its last word
         found: dict[str, Any] = place.read_json(FUNNEL)
