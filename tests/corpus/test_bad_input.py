@@ -130,6 +130,20 @@ def test_a_name_that_is_no_utf_8_is_named(tmp_path: Path, capsys: pytest.Capture
     assert r"caf\udce9.txt' is not UTF-8. Rename it" in error
 
 
+def test_an_empty_name_is_no_source_and_a_dot_is_called_as_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books" / "a.txt").write_text(STORY)
+    monkeypatch.chdir(tmp_path / "books")
+    assert main(["corpus", "build", "", "--out", str(tmp_path / "out")]) == 2, (
+        "a variable of the shell without value"
+    )
+    assert "no source is named" in capsys.readouterr().err
+    assert main(["corpus", "build", ".", "--out", str(tmp_path / "out")]) == 0
+    assert read_funnel(tmp_path / "out")["sources"][0]["source"] == "books"
+
+
 def test_an_unknown_language_is_named_with_those_near(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_text(STORY)
     command = ["corpus", "build", str(tmp_path / "a.txt"), "--recipe", "webtext", "--out", str(tmp_path / "out")]

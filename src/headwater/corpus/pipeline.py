@@ -152,14 +152,14 @@ def _stage(
     sources: Sequence[str | Path], destination: Destination, config: BuildConfig
 ) -> tuple[Stage, list[Task]]:
     """The stage of a build and its tasks; raises UsageError or DataError where the sources cannot be sources."""
-    if not sources:
+    if not all(map(str, sources)) or not sources:  # an empty name would stand for the folder where this runs
         raise UsageError("no source is named", expected=f"{' or '.join(BUILT_IN)}, or files and folders")
     paths = {f"source-{index}": Path(s) for index, s in enumerate(sources) if _is_local(s)}
     for path in paths.values():
         _check(path)
     listings = list_remote(sources)
     tasks = plan_tasks(sources, listings)
-    names = [str(s) if str(s) in BUILT_IN else Path(s).name for s in sources]
+    names = [_name(source) for source in sources]
     remote = {f"source-{index}": listings[str(s)].input for index, s in enumerate(sources) if is_remote(s)}
     sets = {f"evaluation-set-{index}": Path(name) for index, name in enumerate(config.evaluation_sets)}
     settings = {**config.to_dict(), "evaluation_sets": [path.name for path in sets.values()], "sources": names}
@@ -326,7 +326,7 @@ def _counted(documents: Iterator[Document], kept: dict[str, int]) -> Iterator[Do
 def _sources_given(sources: Sequence[str | Path]) -> list[dict[str, Any]]:
     given: list[dict[str, Any]] = []
     for source in sources:
-        entry: dict[str, Any] = {"source": Path(source).name, "documents": 0, "bytes": 0}
+        entry: dict[str, Any] = {"source": _name(source), "documents": 0, "bytes": 0}
         others = _others(source)
         given.append({**entry, "left_out": others} if others else entry)
     return given
@@ -348,6 +348,11 @@ def _parts_folder(stage: Stage, sources: Sequence[str | Path]) -> Path:
 
 def _is_local(source: str | Path) -> bool:
     return str(source) not in BUILT_IN and not is_remote(source)
+
+
+def _name(source: str | Path) -> str:
+    """What a source is called in the corpus's account of itself; `.` by the name of that folder."""
+    return Path(os.path.normpath(Path(source).absolute()) if _is_local(source) else source).name
 
 
 def _others(source: str | Path) -> list[str]:
