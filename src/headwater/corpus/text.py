@@ -159,7 +159,11 @@ def _decoded_blocks(path: Path) -> Iterator[str]:
                 if not block:
                     return
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}", repair="Check its permissions") from None
+        raise DataError(
+            f"{path} cannot be read: {error.strerror}",
+            expected="a file",
+            repair="Check the path and its permissions",
+        ) from None
 
 
 def without_surrogates(text: str) -> str:
