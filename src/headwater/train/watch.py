@@ -25,7 +25,8 @@ class Watch:
     def __init__(self, steps: int) -> None:
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._window = max(200, int(steps * STALL_SHARE))
-        self._losses: deque[float] = deque(maxlen=2 * self._window)
+        self._latest: deque[float] = deque()
+        self._before: deque[float] = deque(maxlen=self._window)
         self._stalled = False
 
     def spike(self, step: int, loss: float) -> str | None:
@@ -45,12 +46,14 @@ class Watch:
 
     def stall(self, step: int, loss: float) -> str | None:
         """A sentence, once, when the loss has stood still for long."""
-        self._losses.append(loss)
-        if self._stalled or len(self._losses) < 2 * self._window:
+        if self._stalled:
             return None
-        losses = list(self._losses)
-        before, after = (sum(part) / self._window for part in (losses[: self._window], losses[self._window :]))
-        if before - after > STALL_NATS:
+        self._latest.append(loss)
+        if len(self._latest) > self._window:
+            self._before.append(self._latest.popleft())
+        if len(self._before) < self._window or step % max(1, self._window // 100):  # a look sums all of them
+            return None
+        if (sum(self._before) - sum(self._latest)) / self._window > STALL_NATS:
             return None
         self._stalled = True
         return (
