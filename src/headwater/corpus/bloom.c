@@ -1,4 +1,4 @@
-/* Setting and reading the bits of a Bloom filter. Exactly what `_add` and `_contains` of bloom.py do in NumPy, for
+/* Setting and reading the bits of a Bloom filter. Exactly what `add` and `contains` of bloom.py do in NumPy, for
    speed alone: nearly every bit is a cache miss, so those of several items are asked for before the first is used. */
 
 #include <stdint.h>
