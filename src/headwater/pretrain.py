@@ -27,7 +27,7 @@ from headwater.model.config import ModelConfig
 from headwater.model.folder import save_model
 from headwater.model.loss import IGNORE, cross_entropy
 from headwater.progress import SILENT, Progress
-from headwater.provenance import Stage, check_files, open_folder, record_files
+from headwater.provenance import MANIFEST, Stage, check_files, open_folder, read_manifest, record_files
 from headwater.tokenizer import Tokenizer
 from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream, too_short
 from headwater.train.loop import Objective, RunConfig, Trainer, choose_kernels, choose_precision
@@ -194,12 +194,18 @@ def pretrain(
     """
     use_all_cores()
     with joined(config.device) as ranks:
-        recipe = out / "config.toml"
-        begun = PretrainConfig.load(recipe) if recipe.exists() else None
-        config = resolve(config, tokens, ranks, begun)
+        config = resolve(config, tokens, ranks, _begun(out))
         # Ranks that measure for themselves may find otherwise, and would compute otherwise after a restart.
         found = ranks.share({name: getattr(config, name) for name in MEASURED})
         return _pretrain(config.model_copy(update=found), tokens, out, ranks, progress, follow)
+
+
+def _begun(out: Path) -> PretrainConfig | None:
+    """The recipe that the run in `out` began with; None where no run is, whatever else there is."""
+    recipe = out / "config.toml"
+    if not recipe.exists() or not (out / MANIFEST).exists() or read_manifest(out).kind != "run":
+        return None
+    return PretrainConfig.load(recipe)
 
 
 def _pretrain(
