@@ -50,3 +50,6 @@ def test_a_chain_is_told_past_what_was_damaged(tmp_path: Path, capsys: pytest.Ca
 def test_a_folder_without_provenance_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lineage", str(tmp_path)]) == 1
     assert "headwater.json" in capsys.readouterr().err
+    write_text(tmp_path / "book.txt", "text")
+    assert main(["lineage", str(tmp_path / "book.txt")]) == 1
+    assert "book.txt is a file; expected a folder" in capsys.readouterr().err

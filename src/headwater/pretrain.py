@@ -132,7 +132,7 @@ def resolve(
         )
     if config.shard and ranks.count == 1:
         raise UsageError(
-            "--shard divides the model among ranks, and there is one",
+            "shard = true divides the model among ranks, and there is one",
             repair="Start it with torchrun --nproc-per-node N",
         )
     steps = config.steps

@@ -226,7 +226,8 @@ def read_manifest(folder: Path) -> Manifest:
     """Read and check `headwater.json`; raises FolderError when it is missing, cut short or altered."""
     path = folder / MANIFEST
     if not folder.is_dir():
-        raise FolderError(f"{folder} does not exist", expected="a folder", repair="Check the path")
+        what = "is a file" if folder.exists() else "does not exist"
+        raise FolderError(f"{folder} {what}", expected="a folder", repair="Check the path")
     if not path.exists():
         raise FolderError(
             f"{folder} has no {MANIFEST}",

@@ -93,7 +93,7 @@ def pretrain(
 
         if config.shard:
             raise UsageError(
-                "--evaluate needs the whole model on one rank", repair="Leave --evaluate or --shard out"
+                "--evaluate needs the whole model on one rank", repair="Leave --evaluate or shard = true out"
             )
         names = [name.strip() for name in evaluate.split(",") if name.strip()]
         tokenizer = Tokenizer.load(tokens / "tokenizer")
