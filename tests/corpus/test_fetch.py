@@ -28,7 +28,7 @@ from headwater.corpus.folder import read_documents
 from headwater.corpus.links import gather_links
 from headwater.corpus.pages import Page, read_pages
 from headwater.corpus.pipeline import read_funnel
-from headwater.corpus.visit import retry_after
+from headwater.corpus.visit import is_public, retry_after
 from headwater.errors import FolderError, UsageError
 from headwater.provenance import open_folder
 
@@ -119,21 +119,25 @@ def test_addresses_that_are_not_public_are_refused(tmp_path: Path, web: Any, url
     assert web.visits == [], "nothing was asked"
 
 
+def test_which_addresses_are_public() -> None:
+    for address in ("93.184.216.34", "2606:2800:220:1::1", "::ffff:93.184.216.34", "64:ff9b::5db8:d822"):
+        assert is_public(address)
+    for address in ("10.0.0.1", "100.64.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "::1", "fe80::1%eth0"):
+        assert not is_public(address)
+    for address in ("fd00::1", "fec0::1", "ff02::1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:7f00:1::"):
+        assert not is_public(address)
+
+
 def test_a_redirect_to_an_address_that_is_not_public_is_refused(
     tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Nearly:
+    def public(address: str) -> bool:
         """Our own web counts as public here, nothing else changes."""
-
-        def __init__(self, address: str) -> None:
-            self.is_global = address == "127.0.0.1"
-
-    def look(text: str) -> Nearly:
-        if not text[:1].isdigit():
+        if not address[:1].isdigit():
             raise ValueError
-        return Nearly(text)
+        return address == "127.0.0.1"
 
-    monkeypatch.setattr("headwater.corpus.visit.ipaddress.ip_address", look)
+    monkeypatch.setattr("headwater.corpus.visit.is_public", public)
     links = make_links(tmp_path, [web.url("a", "/inward"), web.url("a", "/story/1")])
     found = fetch(links, tmp_path / "pages", allow_private=False)
     assert found["outcomes"] == {"address is not public": 1, "page": 1}

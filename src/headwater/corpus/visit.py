@@ -34,6 +34,7 @@ _ROBOTS_KEPT = 20_000  # hosts
 _ROBOTS_SECONDS = 24 * 3600.0  # for which one is kept to (RFC 9309, section 2.4)
 _GATES_KEPT = 100_000  # hosts
 _PASSING = {429, 500, 502, 503, 504}
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
 _REDIRECTS = {301, 302, 303, 307, 308}
 
 
@@ -336,11 +337,26 @@ def _protocol() -> Any:
 def _refuse_private(url: str, allowed: bool) -> None:
     """An address written in the URL itself is never resolved, so it is looked at here."""
     try:
-        address = ipaddress.ip_address(urlsplit(url).hostname or "")
+        public = is_public(urlsplit(url).hostname or "")
     except ValueError:
         return
-    if not allowed and not address.is_global:
+    if not allowed and not public:
         raise Refused("address is not public")
+
+
+def is_public(text: str) -> bool:
+    """Whether an address is one of the open internet; raises ValueError for what is no address.
+
+    An IPv6 address that stands for an IPv4 one (mapped, 6to4, NAT64) is as public as that.
+    """
+    address = ipaddress.ip_address(text)
+    if isinstance(address, ipaddress.IPv6Address):
+        translated = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
+        inner = address.ipv4_mapped or address.sixtofour or translated
+        if inner is None:
+            return address.is_global and not (address.is_multicast or address.is_site_local)
+        address = inner
+    return address.is_global and not address.is_multicast
 
 
 def _resolver(aiohttp: Any, allow_private: bool) -> Any:
@@ -350,7 +366,7 @@ def _resolver(aiohttp: Any, allow_private: bool) -> Any:
     class Public(base):  # type: ignore[misc]
         async def resolve(self, host: str, port: int = 0, family: Any = socket.AF_UNSPEC) -> Any:
             answers = await super().resolve(host, port, family)
-            if not allow_private and not all(ipaddress.ip_address(a["host"]).is_global for a in answers):
+            if not allow_private and not all(is_public(a["host"]) for a in answers):
                 raise _PrivateAddress(f"{host} is at an address that is not public")
             return answers
 
