@@ -116,10 +116,19 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, name: str, content: bytes 
     assert path.name in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["large_string", "string_view", "dictionary"])
+def test_texts_of_a_table_in_any_form(tmp_path: Path, kind: str) -> None:
+    column = pyarrow.array(["one", None, "둘"])
+    column = column.dictionary_encode() if kind == "dictionary" else column.cast(getattr(pyarrow, kind)())
+    pyarrow.parquet.write_table(pyarrow.table({"text": column, "url": column}), tmp_path / "a.parquet")
+    assert [(d.text, d.url) for d in read_source(tmp_path / "a.parquet")] == [("one", "one"), ("둘", "둘")]
+
+
 def test_a_table_without_text_is_named(tmp_path: Path) -> None:
-    pyarrow.parquet.write_table(pyarrow.table({"body": ["a"], "text": [1]}), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match='"text"'):
-        texts_of(tmp_path / "a.parquet")
+    for column in ([1], [["a"]]):
+        pyarrow.parquet.write_table(pyarrow.table({"body": ["a"], "text": column}), tmp_path / "a.parquet")
+        with pytest.raises(DataError, match='"text"'):
+            texts_of(tmp_path / "a.parquet")
 
 
 def test_a_folder_without_text_is_named(tmp_path: Path) -> None:

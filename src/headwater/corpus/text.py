@@ -97,7 +97,7 @@ def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             schema = file.schema_arrow
-            strings = {f.name for f in schema if pyarrow.types.is_string(f.type) or _is_large(f.type)}
+            strings = {field.name for field in schema if _is_text(field.type)}
             if "text" not in strings:
                 raise DataError(
                     f'{path} has no text column "text", only {", ".join(schema.names) or "nothing"}',
@@ -113,10 +113,12 @@ def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
         raise DataError(f"{path} cannot be read as Parquet: {reason}", repair="Make the file again") from None
 
 
-def _is_large(kind: Any) -> bool:
+def _is_text(kind: Any) -> bool:
+    """Whether a column holds texts, be it as categories (pandas) or views (Polars)."""
     import pyarrow
 
-    return bool(pyarrow.types.is_large_string(kind))
+    kind = kind.value_type if isinstance(kind, pyarrow.DictionaryType) else kind
+    return str(kind) in {"string", "large_string", "string_view"}
 
 
 def _lines(path: Path) -> Iterator[str]:
