@@ -183,6 +183,22 @@ def test_a_task_that_kills_every_worker_ends_the_build_with_its_name(
     assert time.monotonic() - begun < 60
 
 
+def test_a_worker_that_cannot_be_started_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its task was nobody's any more, and the other workers waited for it without end."""
+    files = write_files(tmp_path / "files", 4)
+    original, asked = engine._Round._start, []
+
+    def start(self: Any) -> Any:
+        asked.append(1)
+        if len(asked) == 1:
+            raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+        return original(self)
+
+    monkeypatch.setattr(engine._Round, "_start", start)
+    with pytest.raises(StorageError, match="temporarily"):
+        build([files], tmp_path / "corpus", NEAR, workers=2)
+
+
 def test_a_disk_that_fills_up_at_the_end_of_a_task_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

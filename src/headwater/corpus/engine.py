@@ -187,12 +187,12 @@ class _Round:
         for number in missing:
             self._tasks.put((number, 1))
         self._left = len(missing)
-        self._failure: HeadwaterError | None = None
+        self._failure: Exception | None = None
         self._lock = threading.Lock()
         self._processes: set[subprocess.Popen[str]] = set()
 
     def run(self) -> None:
-        threads = [threading.Thread(target=self._work) for _ in range(min(self._workers.count, self._left))]
+        threads = [threading.Thread(target=self._guarded) for _ in range(min(self._workers.count, self._left))]
         for thread in threads:
             thread.start()
         try:
@@ -208,6 +208,13 @@ class _Round:
             raise
         if self._failure is not None:
             raise self._failure
+
+    def _guarded(self) -> None:
+        """Work; whatever stops this thread stops the others, which would wait for its task."""
+        try:
+            self._work()
+        except Exception as error:
+            self._failure = self._failure or error
 
     def _work(self) -> None:
         process: subprocess.Popen[str] | None = None
