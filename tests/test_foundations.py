@@ -123,6 +123,29 @@ def _same_json(path: Path, content: bytes) -> bool:
         return False
 
 
+def test_a_place_that_cannot_be_replaced_is_refused_at_once_and_a_link_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, link = tmp_path / "place", tmp_path / "link"
+    place.mkdir()
+    link.symlink_to(place, target_is_directory=True)
+    with monkeypatch.context() as inside:
+        inside.chdir(place)
+        with pytest.raises(FolderError, match=r"the present folder.*--out corpus"):
+            write(Path())
+        with pytest.raises(FolderError, match="the present folder"):  # before anything is computed
+            Stage(Path(), kind="corpus", config={}, inputs={}).is_complete()
+        assert not Stage(Path(), kind="pages", config={}, inputs={}, grows=True).is_complete()
+    with monkeypatch.context() as mounted:
+        mounted.setattr(Path, "is_mount", lambda self: self == place)
+        with pytest.raises(FolderError, match="is a mount"):
+            write(place)
+    write(link)
+    assert link.is_symlink()
+    assert open_folder(place, "corpus").complete
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "place"]
+
+
 def test_killed_while_writing_leaves_nothing_in_the_way(tmp_path: Path) -> None:
     code = (
         "import os, signal; from pathlib import Path; from headwater.provenance import Stage\n"

@@ -83,7 +83,7 @@ class Stage:
     `measured` names keys of the configuration that are only known once the folder is written (counts): the
     stage puts them into `config` before its block ends, and they take no part in the comparison with what is
     there. An input that lies behind a URL comes described. `moves`: the folder will not stay where it is made,
-    so that its inputs are named by absolute paths.
+    so that its inputs are named by absolute paths. `grows`: it is begun where it stays, not written aside.
     """
 
     def __init__(
@@ -96,8 +96,9 @@ class Stage:
         seed: int | None = None,
         measured: Sequence[str] = (),
         moves: bool = False,
+        grows: bool = False,
     ) -> None:
-        self.out, self.kind, self.seed, self.measured = out, kind, seed, measured
+        self.out, self.kind, self.seed, self.measured, self.grows = out, kind, seed, measured, grows
         # Through JSON, so that what is compared with a file later is what a file would give back.
         self.config: dict[str, Any] = json.loads(json.dumps(dict(config)))
         base = None if moves else out
@@ -139,8 +140,13 @@ class Stage:
             )
 
     def is_complete(self) -> bool:
-        """Whether the very folder that this stage would write is there, whole and undamaged."""
+        """Whether the very folder that this stage would write is there, whole and undamaged.
+
+        Raises FolderError when `out` holds anything else, or is nothing that can be replaced by a whole folder.
+        """
         manifest = self.find()
+        if manifest is None and not self.grows:
+            self._replaceable()
         if manifest is None or not manifest.complete:
             return False
         check_files(self.out, manifest)
@@ -150,10 +156,11 @@ class Stage:
     def write(self) -> Iterator[Path]:
         """Yield a folder to fill; it becomes `out`, with its manifest, when the block ends well."""
         self.find()
+        out = self._replaceable()
         with storage_errors(self.out):
-            self.out.parent.mkdir(parents=True, exist_ok=True)
-            remove_abandoned(self.out)
-            work = self.out.with_name(f".{self.out.name}.{os.getpid()}.part")
+            out.parent.mkdir(parents=True, exist_ok=True)
+            remove_abandoned(out)
+            work = out.with_name(f".{out.name}.{os.getpid()}.part")
             work.mkdir()
         try:
             with storage_errors(self.out):
@@ -162,15 +169,31 @@ class Stage:
                 write_json(work / MANIFEST, self.manifest(files, complete=True).to_dict())
                 flush_folder(work)
                 try:
-                    if self.out.exists():
-                        self.out.rmdir()  # empty, as find() saw; a folder filled since then makes this fail
-                    work.rename(self.out)
+                    if out.exists():
+                        out.rmdir()  # empty, as find() saw; a folder filled since then makes this fail
+                    work.rename(out)
                 except OSError:
                     if not self.is_complete():  # else another process wrote the very same meanwhile
                         raise
-                flush_folder(self.out.parent)
+                flush_folder(out.parent)
         finally:
             shutil.rmtree(work, ignore_errors=True)
+
+    def _replaceable(self) -> Path:
+        """`out`, a link followed: what the written folder is renamed to.
+
+        Raises FolderError now, not when all is written, where an empty folder cannot give way to it.
+        """
+        out = self.out.resolve() if self.out.is_symlink() else self.out
+        if out.exists():
+            here = out.samefile(".")
+            if here or out.is_mount():
+                raise FolderError(
+                    f"{self.out} is {'the present folder' if here else 'a mount'}, which cannot be replaced",
+                    expected="a folder that is renamed when it is whole",
+                    repair=f"Choose one in it: --out {self.out / self.kind}",
+                )
+        return out
 
     def begin(self) -> Manifest:
         """Make or reopen `out` as a folder that grows; returns its manifest, complete or not."""

@@ -36,7 +36,14 @@ class Destination:
     def __str__(self) -> str:
         return self.url or str(self.folder)
 
-    def stage(self, *, kind: str, config: Mapping[str, Any], inputs: Mapping[str, str | Path | Input]) -> Stage:
+    def stage(
+        self,
+        *,
+        kind: str,
+        config: Mapping[str, Any],
+        inputs: Mapping[str, str | Path | Input],
+        grows: bool = False,
+    ) -> Stage:
         """The stage that writes here; inputs may be URLs, listed here unless they come described."""
         described = {
             role: source
@@ -46,7 +53,7 @@ class Destination:
             else Path(source)
             for role, source in inputs.items()
         }
-        return Stage(self.folder, kind=kind, config=config, inputs=described, moves=bool(self.url))
+        return Stage(self.folder, kind=kind, config=config, inputs=described, moves=bool(self.url), grows=grows)
 
     def is_complete(self, stage: Stage, progress: Progress) -> bool:
         """Whether what the stage would write is there, which is noted; what an earlier run made is uploaded.

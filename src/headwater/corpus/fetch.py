@@ -101,7 +101,7 @@ def fetch_links(
     free = {"hosts", "contact", "back_off", "longest_wait", "retries", "failures"}
     decisive = {key: value for key, value in config.to_dict().items() if key not in free}
     place = Destination(out)
-    stage = place.stage(kind="pages", config=decisive, inputs={"links": links})
+    stage = place.stage(kind="pages", config=decisive, inputs={"links": links}, grows=True)
     if stage.inputs[0].kind != "links":  # said before anything is begun
         raise FolderError(
             f"{links} is no links folder ({stage.inputs[0].kind})",
