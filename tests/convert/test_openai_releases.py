@@ -271,6 +271,10 @@ def test_what_does_not_fit_a_gpt2_release_is_named(tmp_path: Path) -> None:
     assert "(31, 8)" in str(refusal(tmp_path))
     write_bundle(tensors | {"model/wte": np.full((30, 8), np.nan, np.float32)}, tmp_path / "model.ckpt")
     assert "holds NaN" in str(refusal(tmp_path))
+    hparams = json.loads((tmp_path / "hparams.json").read_text())
+    for wrong in ("30", 30.5, None, -1, [30]):
+        (tmp_path / "hparams.json").write_text(json.dumps(hparams | {"n_vocab": wrong}))
+        assert f"hparams.json has n_vocab = '{wrong}'" in str(refusal(tmp_path))
     (tmp_path / "hparams.json").write_text('{"n_vocab": 30}')
     assert "n_ctx" in str(refusal(tmp_path))
 

@@ -43,6 +43,11 @@ def read_release(folder: Path) -> Model:
     lacking = [name for name in _SIZES.values() if not isinstance(hparams, dict) or name not in hparams]
     if lacking:
         raise DataError(f"{folder / HPARAMS} lacks {lacking[0]!r}", expected="the hparams.json of GPT-2")
+    for name in _SIZES.values():
+        if not isinstance(hparams[name], int) or hparams[name] < 1:
+            raise DataError(
+                f"{folder / HPARAMS} has {name} = {str(hparams[name])[:40]!r}", expected="a whole number above 0"
+            )
     model = build_model(
         preset("gpt2-small", **{ours: hparams[theirs] for ours, theirs in _SIZES.items()}), device="meta"
     )
