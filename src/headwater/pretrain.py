@@ -238,7 +238,8 @@ def _pretrain(
         )
         run = _train(config, tokens, out, ranks, progress, follow)
         _export(run, config, tokens, model_folder)
-        stage.finish(record_files(out, leave_out="checkpoints"))
+        # Not for what a person or a tracker writes beside them, as a log of this very process.
+        stage.finish(record_files(out, only=("config.toml", "metrics.jsonl", "model")))
     return model_folder
 
 

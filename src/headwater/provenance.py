@@ -16,7 +16,7 @@ import platform
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -342,15 +342,15 @@ def describe_input(role: str, path: Path, out: Path | None) -> Input:
     return Input(role=role, path=relative, kind=kind, identity=identity)
 
 
-def record_files(folder: Path, *, leave_out: str = "") -> dict[str, FileRecord]:
-    """Size and hash of every file below `folder`, by relative name.
+def record_files(folder: Path, *, only: Collection[str] = ()) -> dict[str, FileRecord]:
+    """Size and hash of every file below `folder`, by relative name; with `only`, of these files and subfolders.
 
-    Hidden files and manifests are left out, and the subfolder `leave_out`.
+    Hidden files and manifests are left out.
     """
     records = {}
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
-        if relative.parts[0] == leave_out:
+        if only and relative.parts[0] not in only:
             continue
         if path.is_file() and path.name != MANIFEST and not any(p.startswith(".") for p in relative.parts):
             records[relative.as_posix()] = FileRecord(bytes=path.stat().st_size, sha256=sha256_of(path))

@@ -310,8 +310,11 @@ def test_a_run_killed_before_its_recipe_was_saved_is_gone_on_with(
     run = tmp_path / "run"
     manifest = open_folder(undisturbed, "run")
     Stage(run, kind="run", config=manifest.config, inputs={"tokens": tokens}, seed=manifest.seed).begin()
+    (run / "log.txt").write_text("what this process said so far")
     assert main(["pretrain", "--out", str(run), "--resume"]) == 0
     assert_same_weights(undisturbed, run)
+    (run / "log.txt").write_text("and its last words, which are none of the run's files")
+    assert open_folder(run, "run").files.keys() == manifest.files.keys()
 
 
 def test_the_last_to_say_how_long_decides(tmp_path: Path) -> None:
