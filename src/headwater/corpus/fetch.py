@@ -98,7 +98,7 @@ def fetch_links(
     config = config or FetchConfig()
     require_packages()
     # What only says how fast or on whose behalf may change between two runs of one fetch.
-    free = {"hosts", "contact", "back_off", "longest_wait", "retries", "failures"}
+    free = {"hosts", "delay", "contact", "back_off", "longest_wait", "retries", "failures"}
     decisive = {key: value for key, value in config.to_dict().items() if key not in free}
     place = Destination(out)
     stage = place.stage(kind="pages", config=decisive, inputs={"links": links}, grows=True)
