@@ -19,7 +19,7 @@ from headwater.config import Config
 from headwater.errors import TrainingError
 from headwater.model import kernels
 from headwater.model.elementwise import Piece
-from headwater.train.machine import keep_memory, matmul_rate
+from headwater.train.machine import bfloat16_gain, keep_memory
 from headwater.train.optimizer import AdamForm, Optimizer
 from headwater.train.parallel import Ranks, shard
 from headwater.train.schedule import Schedule, learning_rate_factor
@@ -178,7 +178,7 @@ def choose_precision(precision: Precision, device: torch.device) -> torch.dtype:
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
     try:
-        faster = matmul_rate(torch.bfloat16, device) > 1.3 * matmul_rate(torch.float32, device)
+        faster = bfloat16_gain(device) > 1.3
     except RuntimeError:  # no bfloat16 product on this device
         return torch.float32
     return torch.bfloat16 if faster else torch.float32

@@ -107,6 +107,29 @@ def matmul_rate(dtype: torch.dtype, device: torch.device, size: int = 1024) -> f
 
 
 @cache
+def bfloat16_gain(device: torch.device, size: int = 512) -> float:
+    """How many times as fast a matrix product is in bfloat16 as in float32.
+
+    Measured in turns; on a CPU in the processor's seconds, which other programs on the machine hardly change, as
+    what is decided by this changes results.
+    """
+    clock = time.process_time if device.type == "cpu" else time.perf_counter
+    best: dict[torch.dtype, float] = {}
+    for turn in range(6):
+        for dtype in (torch.float32, torch.bfloat16):
+            operand = torch.ones(size, size, device=device, dtype=dtype)
+            for road in kernels.product_roads(device, dtype):
+                started = clock()
+                for _ in range(4):
+                    road(operand, operand)
+                if device.type != "cpu":
+                    torch.accelerator.synchronize()
+                if turn:  # the first product pays for choosing a kernel
+                    best[dtype] = min(best.get(dtype, math.inf), clock() - started)
+    return best[torch.float32] / best[torch.bfloat16]
+
+
+@cache
 def memory_rate(device: torch.device, size: int = 64 * 1024**2) -> float:
     """Measured bytes a second of reading one large tensor and writing another, both counted."""
     source = torch.ones(size, dtype=torch.uint8, device=device)
