@@ -82,7 +82,12 @@ JOURNEYS = {
             "own-text/use.py",
             "own-text/quickstart.sh",
         ),
-        {"--vocab-size 4096": "--vocab-size 400", " --set epochs=8": "", "--minutes 20": "--minutes 0.02"},
+        {
+            "--vocab-size 4096": "--vocab-size 400",
+            " --set epochs=8": "",
+            "--max-tokens 60": "--max-tokens 20",
+            "--minutes 20": "--minutes 0.02",
+        },
     ),
     "own-labels": Journey(
         (

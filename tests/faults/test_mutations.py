@@ -11,6 +11,7 @@ say so.
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import io
 import json
@@ -248,6 +249,7 @@ def test_a_killed_builds_parts_are_checked_before_they_are_joined(
     campaign: Any, counted: Callable[[str, int], None]
 ) -> None:
     """A part that was damaged between a kill and the next try is done again."""
+    from headwater.corpus.destination import Destination
     from headwater.corpus.engine import run_task
     from headwater.corpus.pipeline import _plan, _stage
     from headwater.corpus.recipes import BuildConfig
@@ -258,9 +260,9 @@ def test_a_killed_builds_parts_are_checked_before_they_are_joined(
     for name in names:
         for number in range(4):
             trial = campaign.trial("build")
-            with contextlib_chdir(trial):
-                out = Path("out")
-                plan = _plan(sources, _stage(sources, out, BuildConfig()), BuildConfig())
+            with contextlib.chdir(trial):  # for relative names as on a command line
+                stage, tasks = _stage(sources, Destination("out"), BuildConfig())
+                plan = _plan(sources, stage, BuildConfig(), tasks)
                 run_task(plan, 0)
                 path = plan.part(0) / name
                 content = path.read_bytes()
@@ -269,23 +271,6 @@ def test_a_killed_builds_parts_are_checked_before_they_are_joined(
             campaign.finish("build", trial)
             done += 1
     counted("mutations", done)
-
-
-class contextlib_chdir:
-    """`contextlib.chdir`, for relative names as on a command line."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.before = folder, Path.cwd()
-
-    def __enter__(self) -> None:
-        import os
-
-        os.chdir(self.folder)
-
-    def __exit__(self, *_: object) -> None:
-        import os
-
-        os.chdir(self.before)
 
 
 def strangers(world: Path, root: Path) -> dict[str, tuple[Path, Use, bool]]:
