@@ -270,7 +270,8 @@ def held_out_loss(trainer: Trainer, stream: TokenStream, config: PretrainConfig)
     assert config.micro_batch is not None
     ranks = trainer.ranks
     count = min(config.validation_windows, stream.windows)
-    windows = torch.linspace(0, stream.windows - 1, count).round().long().numpy()
+    # In float64: from 2^24 windows on float32 misses whole numbers, at the end by one that is not there.
+    windows = torch.linspace(0, stream.windows - 1, count, dtype=torch.float64).round().long().numpy()
     shares = [windows[rank :: ranks.count] if count >= ranks.count else windows for rank in range(ranks.count)]
     sums = torch.zeros(2, dtype=torch.float64)
     trainer.model.eval()

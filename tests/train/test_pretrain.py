@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from headwater.language_model import load
 from headwater.lock import folder_lock
 from headwater.model.folder import load_model
 from headwater.model.kernels import PIECES
-from headwater.pretrain import PretrainConfig, pretrain
+from headwater.pretrain import PretrainConfig, held_out_loss, pretrain
 from headwater.progress import Progress
 from headwater.provenance import Stage, open_folder
 from headwater.train.checkpoint import Checkpoints
@@ -149,6 +150,21 @@ def test_a_damaged_checkpoint_takes_no_place_of_a_good_one(tmp_path: Path) -> No
     save(30)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000030", "step-00000030-mine"]
     assert checkpoints().newest() == (tmp_path / "step-00000030", {"step": 30})
+
+
+def test_held_out_windows_are_evenly_placed_in_any_number_of_them() -> None:
+    asked: list[int] = []
+
+    def batch(indices: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        asked.extend(int(index) for index in indices)
+        return torch.zeros(len(indices), 1, dtype=torch.long), torch.zeros(len(indices), 1, dtype=torch.long)
+
+    count = (1 << 25) + 4
+    stream: Any = SimpleNamespace(windows=count, batch=batch)
+    model = SimpleNamespace(eval=lambda: None)
+    trainer: Any = SimpleNamespace(ranks=Ranks(), model=model, objective=lambda model, batch: (torch.ones(()), {}))
+    held_out_loss(trainer, stream, PretrainConfig.build({"micro_batch": 100}))
+    assert (asked[0], asked[-1], len(asked)) == (0, count - 1, 256)
 
 
 def half_done(run: Path, manifest: dict[str, Any], tokens: Path) -> None:
