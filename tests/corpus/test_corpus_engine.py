@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from headwater.corpus import engine, sources
+from headwater.corpus import engine, folder, sources
 from headwater.corpus.engine import Plan, Workers, run_tasks
 from headwater.corpus.folder import read_documents
 from headwater.corpus.pipeline import build, read_funnel
@@ -73,6 +73,15 @@ def test_one_worker_and_many_write_the_same_bytes(tmp_path: Path) -> None:
     assert funnel["read"]["documents"] - sum(funnel["duplicates"].values()) == funnel["kept"]["documents"]
     assert len(funnel["examples"]["near"]) == 10
     assert sorted(path.name for path in tmp_path.iterdir()) == ["files", "one", "three"]
+
+
+def test_a_corpus_is_cut_into_tasks_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "SHARD_BYTES", 50_000)
+    build([write_files(tmp_path / "files")], tmp_path / "first")
+    shards = list((tmp_path / "first").glob("*.parquet"))
+    assert len(plan_tasks([tmp_path / "first"])) == len(shards) > 2
+    build([tmp_path / "first"], tmp_path / "again", workers=2)
+    assert list(read_documents(tmp_path / "again")) == list(read_documents(tmp_path / "first"))
 
 
 def test_of_copies_the_first_stays(tmp_path: Path) -> None:

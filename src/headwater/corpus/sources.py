@@ -1,7 +1,7 @@
 """From the sources that a user names to tasks, and from a task to documents.
 
-A task is what one worker does at a time: some files of one source, or all of a source that is no files. Tasks
-depend on the sources alone, never on the number of workers, and so does everything made from them.
+A task is what one worker does at a time: some files of one source, a file of a corpus, or all of a source that is
+no files. Tasks depend on the sources alone, never on the number of workers, and so does everything made from them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headwater.corpus import python_docs
-from headwater.corpus.folder import Document, make_id, read_documents, read_shard
+from headwater.corpus.folder import Document, make_id, read_shard, shard_paths
 from headwater.corpus.pages import SUFFIXES as PAGE_SUFFIXES
 from headwater.corpus.pages import Page, holds_pages, read_pages
 from headwater.corpus.recipes import BuildConfig
@@ -69,8 +69,8 @@ def plan_tasks(sources: Sequence[str | Path], listings: Mapping[str, Listing] | 
         elif is_remote(source):
             tasks += _remote_tasks(number, listings[str(source)])
         elif (path / MANIFEST).is_file() and read_manifest(path).kind != "pages":
-            open_folder(path, "corpus")
-            tasks.append(Task(number, "corpus", str(path.absolute())))
+            root = path.absolute()
+            tasks += [Task(number, "corpus", str(root), (shard.name,)) for shard in shard_paths(path)]
         else:
             if (path / MANIFEST).is_file():
                 open_folder(path, "pages")  # fetched, and wholly
@@ -86,8 +86,8 @@ def plan_tasks(sources: Sequence[str | Path], listings: Mapping[str, Listing] | 
 def _remote_tasks(number: int, listing: Listing) -> list[Task]:
     url, kind = listing.input.path, listing.input.kind
     if kind == "corpus":
-        names = tuple(name for name, _ in listing.files if name.endswith(".parquet"))
-        return [Task(number, "corpus", listing.root, names)]
+        shards = [name for name, _ in listing.files if name.endswith(".parquet")]
+        return [Task(number, "corpus", listing.root, (name,)) for name in shards]
     if kind not in {"file", "folder", "pages"}:
         raise DataError(f"{url} is a {kind} folder", expected="files with text, pages or a corpus")
     alone = kind == "file"
@@ -138,11 +138,9 @@ def read_task(task: Task, config: BuildConfig, account: Account) -> Iterator[Doc
         if findings.unreadable:
             count = len(findings.unreadable)
             account.notes.append(f"{count} source files could not be parsed and are left out")
-    elif task.kind == "corpus" and is_remote(task.root):
+    elif task.kind == "corpus":
         for name in task.files:
             yield from read_shard(place(task.root, name))
-    elif task.kind == "corpus":
-        yield from read_documents(Path(task.root))
     else:
         paths = [(name, place(task.root, name)) for name in task.files]
         for pages, group in _runs(paths, config):
