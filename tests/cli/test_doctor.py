@@ -19,6 +19,7 @@ def test_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert machine["cores"] >= 1
     assert machine["memory_available"] > 0
     assert machine["gflops"]["cpu"]["fp32"] > 0
+    assert machine["precision"]["cpu"] in {"fp32", "bf16"}
     assert set(machine["extras"]) >= {"export", "gpt1", "hub"}
     assert main(["doctor"]) == 0
     assert "matmul cpu" in capsys.readouterr().out

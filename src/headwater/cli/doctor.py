@@ -55,6 +55,7 @@ def describe_machine() -> dict[str, Any]:
     import torch
 
     from headwater import resources, shipped
+    from headwater.train.loop import choose_precision
     from headwater.train.machine import (
         available_cores,
         available_memory,
@@ -88,6 +89,9 @@ def describe_machine() -> dict[str, Any]:
                 for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))
             }
             for place in places
+        },
+        "precision": {
+            place.type: "bf16" if choose_precision("auto", place) == torch.bfloat16 else "fp32" for place in places
         },
         "extras": {extra: all(map(_installed, packages)) for extra, packages in _EXTRAS.items()},
         "data": os.environ.get("HEADWATER_DATA"),
@@ -201,7 +205,8 @@ def _machine_text(machine: dict[str, Any]) -> str:
     ]
     rows += [("device", f"{d['name']}, {_size(d['memory'])}") for d in machine["devices"]]
     for place, rates in machine["gflops"].items():
-        faster = "bf16 pays" if rates["bf16"] > 1.2 * rates["fp32"] else "bf16 does not pay"
+        # What training takes, not a judgement of these rates, which a busy machine changes.
+        faster = "bf16 pays" if machine["precision"][place] == "bf16" else "bf16 does not pay"
         rows.append(
             (f"matmul {place}", f"fp32 {rates['fp32']:,} GFLOP/s, bf16 {rates['bf16']:,} GFLOP/s: {faster}")
         )

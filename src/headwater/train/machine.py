@@ -21,9 +21,6 @@ from headwater.model import kernels
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _CONTAINER = Path("/sys/fs/cgroup")  # what Linux grants to this process's control group (version 2)
 
-# How many times as fast a matrix product in bfloat16 must be for `precision = "auto"` to take it.
-BF16_PAYS = 1.3
-
 
 def available_cores() -> int:
     """Cores that this process may use: affinity, a container's CPU quota, and hyper-threads counted once."""
