@@ -86,6 +86,7 @@ JOURNEYS = {
             "--vocab-size 4096": "--vocab-size 400",
             " --set epochs=8": "",
             "--max-tokens 60": "--max-tokens 20",
+            "max_tokens=40": "max_tokens=20",
             "--minutes 20": "--minutes 0.02",
         },
     ),
