@@ -32,7 +32,8 @@ def quickstart(
     from headwater.quickstart import quickstart as run
 
     result = run(out, minutes=minutes, text=text or (), seed=seed, progress=terminal_progress())
-    prompt = shlex.quote(" ".join(result.prompt.split()[:3]))
+    words = [word for word in result.prompt.split() if any(map(str.isalnum, word))]  # no line under a heading
+    prompt = shlex.quote(" ".join(words[:3] or result.prompt.split()[:3]))
     ships = f"  headwater generate --prompt {prompt}  (the model that ships, trained on novels)\n"
     next_steps = (
         f"The report: {result.report}\n\n"
