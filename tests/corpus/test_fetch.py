@@ -313,10 +313,18 @@ def test_what_is_no_links_folder_is_named_and_nothing_begun(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("delai", 2), ("delay", -1), ("hosts", 0), ("seconds", 0), ("failures", 0), ("page_bytes", 1 << 40)],
+    [
+        ("delai", 2),
+        ("delay", -1),
+        ("hosts", 0),
+        ("seconds", 0),
+        ("failures", 0),
+        ("page_bytes", 1 << 40),
+        ("contact", "me@example.com\r\nX: y"),
+    ],
 )
-def test_a_setting_that_could_never_do_is_named(key: str, value: float) -> None:
-    """No hosts at once waited for ever; no failure allowed gave every host up unasked."""
+def test_a_setting_that_could_never_do_is_named(key: str, value: Any) -> None:
+    """No hosts at once waited for ever; no failure allowed, or a line end in a header, gave up every link."""
     with pytest.raises(UsageError, match="delay" if key == "delai" else key):
         FetchConfig.build({key: value})
 

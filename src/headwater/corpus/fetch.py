@@ -1,10 +1,10 @@
 """From links to pages: `headwater corpus fetch`, polite, and robust against whatever answers.
 
 Polite: robots.txt is asked first and kept to (RFC 9309: unreachable means no, missing means yes), one visit at a
-time to a host and a delay between two, Retry-After heeded, a name and a contact in every request. Robust: every
-page has a limit in seconds and in bytes, unpacked; redirects are followed by hand, each hop checked like a link;
-addresses that are not public are refused, in the URL, in a redirect and in what DNS answers, at the moment
-of connecting.
+time to a host and a delay between two, Retry-After heeded, a name in every request and the contact that was given.
+Robust: every page has a limit in seconds and in bytes, unpacked; redirects are followed by hand, each hop checked
+like a link; addresses that are not public are refused, in the URL, in a redirect and in what DNS answers, at the
+moment of connecting.
 
 What comes back is written as WARC, one gzip member a page, its body unpacked. A journal takes one line for each
 link that is done, with how far the WARC file reached: killed at any moment, the same command goes on at the next
@@ -82,7 +82,7 @@ class FetchConfig(Config):
     back_off: float = Field(default=5.0, ge=0)
     longest_wait: float = Field(default=120.0, ge=0)
     failures: int = Field(default=3, ge=1)
-    contact: str = ""
+    contact: str = Field(default="", pattern=r"^[\x20-\x7e]*$")
     allow_private: bool = False
 
 
