@@ -158,6 +158,7 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
     _matplotlib()  # asked for before the time is spent
     with joined(config.device) as ranks:
         config = resolve(config, tokens, ranks)
+        progress = progress if ranks.is_first else SILENT
         stage = Stage(
             out, kind="rate-search", config=config.to_dict(), inputs={"tokens": tokens}, seed=config.seed
         )
@@ -165,7 +166,7 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
             progress.note(f"{out} is complete already")
             return read_off([Point(**json.loads(line)) for line in read_text(out / _POINTS).splitlines()])
         run = build_run(config, tokens, out, ranks, SILENT)
-        found = search_rate(run.trainer, run.read, progress=progress if ranks.is_first else SILENT)
+        found = search_rate(run.trainer, run.read, progress=progress)
         if ranks.is_first:
             with stage.write() as work:
                 lines = [json.dumps(point._asdict()) + "\n" for point in found.points]
