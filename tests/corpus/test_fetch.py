@@ -209,6 +209,15 @@ def test_a_host_whose_redirects_lead_to_dead_ones_is_not_given_up(tmp_path: Path
     assert found["outcomes"] == {"no such host": 5, "page": 4}
 
 
+def test_a_host_that_leads_to_a_closed_one_is_not_held_up_by_it(tmp_path: Path, web: Any) -> None:
+    paths = [*(f"/closed-{i}" for i in range(4)), *(f"/story/{i}" for i in range(4))]
+    found = fetch(make_links(tmp_path, [web.url("short", path) for path in paths]), tmp_path / "pages")
+    assert found["outcomes"] == {"no connection": 4, "page": 4}
+    asked = [path for host, path, *_ in web.visits if path != "/robots.txt"]
+    assert sorted(asked[:8]) == sorted(paths), "what is asked again comes after the others"
+    assert len(asked) == 12
+
+
 def test_a_wrong_length_loses_no_page_in_silence(tmp_path: Path, web: Any) -> None:
     """Longer than announced: as announced (RFC 9112, 6.3). Shorter, after a retry: as far as it came, marked."""
     paths = ["/overlong/1", "/cut", "/cut-packed"]

@@ -205,9 +205,13 @@ class _Fetch:
                 self._book.add(url, page)
             except Refused as refusal:
                 if refusal.passing and attempts < self._config.retries:
-                    # Back in line, so that nobody stands idle meanwhile.
-                    visitor.hold(name, self._config.back_off * 4**attempts)
-                    host.waiting.appendleft((url, attempts + 1))
+                    # Back in line, so that nobody stands idle meanwhile: behind the other links of a host that led
+                    # to another, for these need not wait for that one.
+                    if refusal.host == name or not host.waiting:
+                        visitor.hold(name, self._config.back_off * 4**attempts)
+                        host.waiting.appendleft((url, attempts + 1))
+                    else:
+                        host.waiting.append((url, attempts + 1))
                     self._waiting += 1
                 else:
                     if refusal.no_answer:

@@ -41,14 +41,21 @@ _REDIRECTS = {301, 302, 303, 307, 308}
 class Refused(Exception):
     """No page came; `outcome` says why. `no_answer`: nobody was there. `passing`: it may do later.
 
-    `page` is the beginning of one, where no more than that came.
+    `page` is the beginning of one, where no more than that came; `host` the one that it came from, or did not.
     """
 
     def __init__(
-        self, outcome: str, *, no_answer: bool = False, passing: bool = False, page: Fetched | None = None
+        self,
+        outcome: str,
+        *,
+        no_answer: bool = False,
+        passing: bool = False,
+        page: Fetched | None = None,
+        host: str = "",
     ) -> None:
         super().__init__(outcome)
-        self.outcome, self.no_answer, self.passing, self.page = outcome, no_answer, passing, page
+        self.outcome, self.no_answer, self.passing = outcome, no_answer, passing
+        self.page, self.host = page, host
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +155,14 @@ class Visitor:
                 await self._check(url)
                 answer = await self._get(url, self._config.page_bytes, pages_only=True)
             except Refused as refusal:
+                refusal.host = host_of(url)
                 refusal.no_answer = refusal.no_answer and len(seen) == 1  # else the link's own host did answer
                 raise
             if answer.status not in _REDIRECTS:
                 if answer.status != 200:
                     patient = answer.wait <= self._config.longest_wait
-                    raise Refused(f"status {answer.status}", passing=patient and answer.status in _PASSING)
+                    passing = patient and answer.status in _PASSING
+                    raise Refused(f"status {answer.status}", passing=passing, host=host_of(url))
                 return Fetched(url, answer.status_line, answer.headers, answer.body)
             url = _target(url, answer.location)
             if not url:
