@@ -407,8 +407,11 @@ def _serve(folder: Path) -> None:
                 reply = {"funnel": _funnel(part).to_dict()}
         except HeadwaterError as error:
             reply = {"error": _described(error)}
-        answers.write(json.dumps(reply) + "\n")
-        answers.flush()
+        try:
+            answers.write(json.dumps(reply) + "\n")
+            answers.flush()
+        except BrokenPipeError:  # the build was killed; the part is there for the next one
+            os._exit(1)
 
 
 if __name__ == "__main__":
