@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -211,6 +212,7 @@ class Finite(Config):
 
 class Outer(Config):
     rate: float = 0.1
+    pieces: Literal["auto"] | tuple[Literal["one", "two"], ...] = "auto"
     inner: Inner = Inner()
 
 
@@ -223,6 +225,10 @@ def test_configuration_merges_and_names_what_is_wrong(tmp_path: Path) -> None:
     assert Outer.load(tmp_path / "saved.toml") == config
     with pytest.raises(UsageError, match=r"inner\.dept.*Did you mean 'depth'"):
         Outer.load(path, parse_settings(["inner.dept=4"]))
+    with pytest.raises(
+        UsageError, match=r"has pieces = \['six'\]: .*'auto', or: .*'one' or 'two'\. Correct pieces\."
+    ):
+        Outer.load(path, parse_settings(["pieces=['six']"]))
     with pytest.raises(UsageError, match="rate = 'fast'"):
         Outer.load(path, parse_settings(["rate=fast"]))
     for wrong in ("rate = = 1", f"rate = {'1' * 5_000}", f"rate = {'[' * 5_000}"):

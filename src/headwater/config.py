@@ -10,6 +10,7 @@ import difflib
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Self
 
@@ -143,6 +144,11 @@ def _usage_error(cls: type[BaseModel], error: ValidationError, source: str) -> U
     reason = first["msg"].removeprefix("Value error, ")
     if not location:  # keys that do not go together: the reason names them
         return UsageError(f"{source}: {reason}", repair="Correct one of them")
+    # Of a choice between types pydantic names each that it tried: `compiled.literal['auto']`.
+    place = list(takewhile(lambda part: "[" not in part, location))
+    key = ".".join(place)
+    tried = [e for e in error.errors() if e["loc"][: len(place)] == first["loc"][: len(place)]]
+    reason = ", or: ".join(dict.fromkeys(e["msg"].removeprefix("Value error, ") for e in tried))
     value = repr(first["input"])
     shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
     return UsageError(f"{source} has {key} = {shown}: {reason}", repair=f"Correct {key}")
