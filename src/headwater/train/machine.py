@@ -110,10 +110,11 @@ def matmul_rate(dtype: torch.dtype, device: torch.device, size: int = 1024) -> f
 def bfloat16_gain(device: torch.device, size: int = 512) -> float:
     """How many times as fast a matrix product is in bfloat16 as in float32.
 
-    Measured in turns; on a CPU in the processor's seconds, which other programs on the machine hardly change, as
-    what is decided by this changes results.
+    Measured in turns; on a CPU in the processor's seconds where they are counted finely, which other programs on
+    the machine hardly change: what is decided by this changes results.
     """
-    clock = time.process_time if device.type == "cpu" else time.perf_counter
+    fine = time.get_clock_info("process_time").resolution < 1e-3  # not on Windows
+    clock = time.process_time if fine and device.type == "cpu" else time.perf_counter
     best: dict[torch.dtype, float] = {}
     for turn in range(6):
         for dtype in (torch.float32, torch.bfloat16):
