@@ -144,7 +144,7 @@ JOURNEYS = {
     "corpora": Journey(("cluster/corpus.sh",), {"--workers 16": "--workers 2"}, needs=("resiliparse",)),
     "slurm-corpora": Journey(("cluster/slurm_corpus.sh",), needs=("resiliparse",), tools=STAND_INS),
     "ray": Journey(("cluster/ray_corpus.sh",), {" --address node0:6379": ""}, needs=("resiliparse", "ray")),
-    "pretraining": Journey(("pretraining/run.sh", "pretraining/resume.sh")),
+    "pretraining": Journey(("pretraining/run.sh", "pretraining/resume.sh"), {" --set steps=2000": ""}),
     "corpus": Journey(("corpus/own_text.py",)),
     "webtext": Journey(
         ("corpus/webtext.sh",),
