@@ -125,7 +125,8 @@ def prepare(arguments: argparse.Namespace, work: Path) -> None:
     save_model(model, work / "model", tokenizer=tokenizer)
     random = np.random.default_rng(1)
     if arguments.text:
-        words = arguments.text.read_text(encoding="utf-8")[1_000_000:3_000_000].split()
+        text = arguments.text.read_text(encoding="utf-8")[1_000_000:3_000_000]
+        words = text.replace("<|endoftext|>", "").split()  # to Headwater text like any other, to the peer a token
     else:
         names = ["".join(random.choice(list("aeioulnrst"), random.integers(2, 9))) for _ in range(5_000)]
         words = list(random.choice(names, 200_000))
