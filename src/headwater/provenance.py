@@ -187,7 +187,7 @@ class Stage:
         out = self.out.resolve() if self.out.is_symlink() else self.out
         if out.exists():
             here = out.samefile(".")
-            if here or out.is_mount():
+            if here or os.path.ismount(out):
                 raise FolderError(
                     f"{self.out} is {'the present folder' if here else 'a mount'}, which cannot be replaced",
                     expected="a folder that is renamed when it is whole",
