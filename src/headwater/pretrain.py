@@ -30,17 +30,13 @@ from headwater.progress import SILENT, Progress
 from headwater.provenance import MANIFEST, Stage, check_files, open_folder, read_manifest, record_files
 from headwater.tokenizer import Tokenizer
 from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream, too_short
-from headwater.train.loop import Objective, RunConfig, Trainer, choose_kernels, choose_precision
+from headwater.train.loop import MEASURED, Objective, TrainConfig, Trainer, as_begun, choose_arithmetic
 from headwater.train.machine import use_all_cores
 from headwater.train.parallel import Ranks, joined
 from headwater.train.plan import training_flops_a_token
-from headwater.train.run import Run
+from headwater.train.run import Measurement, Run
+from headwater.train.watch import Watch
 
-# Keys that decide how a run computes and not, but for rounding and dropout's masks, what comes out: a resumed run
-# may change them.
-MEANS = {"micro_batch", "compile", "device", "shard", "keep", "checkpoint_every", "track"}
-# Keys whose "auto" is settled by measuring.
-MEASURED = ("precision", "matmul", "attention", "compiled")
 # Tokens that go through the model at a time where `micro_batch` is not given: enough for efficient matrix
 # products, few enough that their activations stay small.
 MICRO_BATCH_TOKENS = 8_192
@@ -50,7 +46,7 @@ MICRO_BATCH_TOKENS = 8_192
 Follow = Callable[[Any, int], dict[str, float]]
 
 
-class PretrainConfig(RunConfig):
+class PretrainConfig(TrainConfig):
     """A pre-training recipe. `model` changes keys of the preset; `context` None is the preset's."""
 
     preset: str = "gpt2-mini"
@@ -58,6 +54,7 @@ class PretrainConfig(RunConfig):
     context: int | None = Field(default=None, ge=1)
     epochs: float | None = Field(default=None, gt=0, le=1e9)  # instead of steps
     cross_documents: bool = True
+    shard: bool = False
     validation_windows: int = Field(default=256, ge=1)
 
     @classmethod
@@ -140,11 +137,7 @@ def resolve(
         windows = TokenStream(tokens, "train", window).windows
         steps = max(1, math.ceil(config.epochs * windows / config.batch_size))
     micro_batch = config.micro_batch or max(1, MICRO_BATCH_TOKENS // window)
-    if begun is not None:
-        measured = {name: getattr(begun, name) for name in MEASURED}
-        config = config.model_copy(update={n: v for n, v in measured.items() if getattr(config, n) == "auto"})
-    dtype = choose_precision(config.precision, ranks.device)
-    chosen = choose_kernels(config, ranks.device)
+    config = choose_arithmetic(as_begun(config, begun), ranks.device)
     return config.model_copy(
         update={
             "model": model.to_dict(),
@@ -153,10 +146,6 @@ def resolve(
             "steps": steps,
             "epochs": None,
             "micro_batch": min(micro_batch, config.batch_size // ranks.count),
-            "precision": "bf16" if dtype == torch.bfloat16 else "fp32",
-            "matmul": chosen.matmul,
-            "attention": chosen.attention,
-            "compiled": tuple(sorted(chosen.compiled)),
         }
     )
 
@@ -214,7 +203,7 @@ def _pretrain(
     stage = Stage(
         out,
         kind="run",
-        config={key: value for key, value in config.to_dict().items() if key not in MEANS},
+        config=config.deciding(),
         inputs={"tokens": tokens},
         seed=config.seed,
     )
@@ -251,17 +240,21 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
     model = build_model(config.architecture, seed=config.seed).to(ranks.device)
     objective = l1(None if config.cross_documents else _end_of_text(tokens))
     trainer = Trainer(model, objective, config, ranks=ranks, sharded=config.shard)
-    sampler = Sampler(train, config.batch_size, config.micro_batch, config.seed, ranks.rank, ranks.count)
     return Run(
         trainer=trainer,
         config=config,
+        source=Sampler(train, config.batch_size, config.micro_batch, config.seed, ranks.rank, ranks.count),
+        validate=lambda: _measure(held_out_loss(trainer, held_out, config)),
         out=out,
-        read=lambda step: [batch.to(ranks.device) for batch in sampler.micro_batches(step)],
-        validate=lambda: held_out_loss(trainer, held_out, config),
-        tokens_an_update=config.batch_size * config.window,
-        flops_a_token=training_flops_a_token(config.architecture, config.window),
+        name="pre-training",
         progress=progress,
+        flops_a_token=training_flops_a_token(config.architecture, config.window),
+        watch=Watch(config.steps),
     )
+
+
+def _measure(loss: float) -> Measurement:
+    return Measurement({"validation_loss": loss}, rank=(-loss,))
 
 
 @torch.no_grad()
@@ -314,7 +307,7 @@ def _export(run: Run, config: PretrainConfig, tokens: Path, folder: Path) -> Non
     stage = Stage(
         folder,
         kind="model",
-        config=config.architecture.to_dict() | {"step": run.best[1] if run.best else config.steps},
+        config=config.architecture.to_dict() | {"step": run.best["step"] if run.best else config.steps},
         inputs={"tokens": tokens},
         seed=config.seed,
     )

@@ -171,7 +171,7 @@ def choose_recipe(tokens: Path, run: Path, minutes: float, seed: int, progress: 
         possible = max(20, int(60 * minutes / update))
         architecture = config.architecture
         weights = 12 * architecture.layers * architecture.width**2
-        if chosen and possible * trial.tokens_an_update < TOKENS_A_WEIGHT * weights:
+        if chosen and possible * trial.source.tokens(0) < TOKENS_A_WEIGHT * weights:
             break
         chosen, steps = name, possible
     progress.finish(f"{chosen}, {steps:,} updates in {minutes:g} minutes")

@@ -125,7 +125,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(undisturbed: Path, tok
     notes = Notes()
     pretrain(PretrainConfig.build(TINY), tokens, run, progress=notes)
     assert any("step-00000024 is damaged" in note and "altered" in note for note in notes.texts)
-    assert any("going on from step 20" in note for note in notes.texts)
+    assert any("resuming from step 20" in note for note in notes.texts)
     assert_same_weights(undisturbed, run)
 
 
@@ -307,7 +307,7 @@ def test_bad_input_is_named(tokens: Path, tmp_path: Path) -> None:
 def test_weights_that_the_last_update_spoilt_become_no_model(tokens: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     for _ in range(2):  # nor when the command is run again
-        with pytest.raises(TrainingError, match="held-out loss is nan after update 1"):
+        with pytest.raises(TrainingError, match="validation loss is nan after update 1"):
             pretrain(PretrainConfig.build(TINY, {"steps": 1, "learning_rate": 1e30}), tokens, run)
         assert not (run / "model").exists()
 

@@ -113,6 +113,10 @@ class Sampler:
             indices[chosen] = permute(positions[chosen], self.stream.windows, self.seed, int(epoch))
         return indices
 
+    def tokens(self, step: int) -> int:
+        """Tokens of update `step`, over all ranks."""
+        return self.batch_size * self.stream.context
+
     def micro_batches(self, step: int) -> list[TokenBatch]:
         """This rank's part of update `step`, cut into micro-batches."""
         ids, targets = self.stream.batch(self.windows_of(step))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from pydantic import ConfigDict, Field
@@ -27,6 +27,11 @@ from headwater.train.tracking import Tracker
 
 Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
 Precision = Literal["auto", "fp32", "bf16"]
+# Keys that decide how a run computes and not, but for rounding and dropout's masks, the result: a resumed run may
+# change them.
+MEANS = {"micro_batch", "compile", "device", "shard", "keep", "checkpoint_every", "track"}
+# Keys whose "auto" is decided by measuring: a resumed run takes what it began with.
+MEASURED = ("precision", "matmul", "attention", "compiled")
 SUSPECTS = (
     "In this order suspect the learning rate (halve it, or lengthen warmup_steps), the batch (too few tokens an "
     "update), the precision (--set precision=fp32), and the data"
@@ -59,18 +64,16 @@ class TrainConfig(Config):
     attention: Literal["auto", "fused", "blocks"] = "auto"
     compiled: Literal["auto"] | tuple[Piece, ...] = "auto"
     seed: int = Field(default=1, ge=0, lt=1 << 63)
-
-
-class RunConfig(TrainConfig):
-    """How to train for long: what a run adds to its updates."""
-
     validate_every: int = Field(default=250, ge=1)
     checkpoint_every: int = Field(default=250, ge=1)
     keep: int = Field(default=3, ge=1)
     compile: Literal["auto", "on", "off"] = "auto"
     device: str = "auto"
-    shard: bool = False
     track: tuple[Tracker, ...] = ()
+
+    def deciding(self) -> dict[str, Any]:
+        """The keys that decide the result, as plain values: a resumed run must have the same ones."""
+        return {key: value for key, value in self.to_dict().items() if key not in MEANS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,30 @@ class Trainer:
         rate = self.scheduled_rate() if learning_rate is None else learning_rate
         self.optimizer.step(rate)
         return UpdateResult(result.pop("loss"), result.pop("gradient_norm"), rate, result)
+
+
+C = TypeVar("C", bound=TrainConfig)
+
+
+def as_begun(config: C, begun: TrainConfig | None) -> C:
+    """`config` with what "auto" chose when the run began, where it has begun."""
+    if begun is None:
+        return config
+    chosen = {name: getattr(begun, name) for name in MEASURED if getattr(config, name) == "auto"}
+    return config.model_copy(update=chosen)
+
+
+def choose_arithmetic(config: C, device: torch.device) -> C:
+    """`config` with each "auto" of MEASURED replaced by the choice for this device."""
+    chosen = choose_kernels(config, device)
+    return config.model_copy(
+        update={
+            "precision": "bf16" if choose_precision(config.precision, device) == torch.bfloat16 else "fp32",
+            "matmul": chosen.matmul,
+            "attention": chosen.attention,
+            "compiled": tuple(sorted(chosen.compiled)),
+        }
+    )
 
 
 def choose_precision(precision: Precision, device: torch.device) -> torch.dtype:

@@ -167,6 +167,13 @@ class Optimizer:
         if pairs:
             torch._foreach_copy_([p.detach() for p, _ in pairs], [m for _, m in pairs])
 
+    def end_training(self) -> None:
+        """Give the module its float32 masters as parameters, without gradients."""
+        for parameter, master in zip(self.parameters, self.masters, strict=True):
+            parameter.data = master.detach()
+        self.clear_gradients()
+        self._spare.clear()
+
     def state(self) -> dict[str, Tensor]:
         """Everything that a resumed run needs: masters and both moments, by parameter name, not copied."""
         state: dict[str, Tensor] = {}

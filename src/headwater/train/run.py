@@ -1,126 +1,176 @@
-"""A run: updates from the newest checkpoint to the last, with everything that surrounds them.
+"""The one training loop: updates from the newest checkpoint to the last, for every objective.
 
-Around each update: the next batch read ahead, the journal, the display, the held-out loss, checkpoints, the
-watch for spikes and stalls, and Ctrl-C or SIGTERM held until a checkpoint is written. What is learned, and from
-what, is handed in.
+Around each update: the next batch read ahead, the journal, the display, validation, checkpoints, the watch for
+spikes and stalls, and Ctrl-C or SIGTERM held until a checkpoint is written. The objective is the trainer's;
+batches and validation are passed in. Without a folder the same loop runs in memory: no journal, no checkpoints,
+and the best weights are copied instead.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
 
 from headwater.errors import StorageError, TrainingError
-from headwater.progress import Progress
+from headwater.progress import SILENT, Progress
 from headwater.train.ahead import Ahead
 from headwater.train.checkpoint import Checkpoints
 from headwater.train.compile import compile_checked
-from headwater.train.interrupt import held_interruption
+from headwater.train.interrupt import Interruption, held_interruption
 from headwater.train.journal import Journal
-from headwater.train.loop import SUSPECTS, RunConfig, Trainer, UpdateResult
+from headwater.train.loop import SUSPECTS, TrainConfig, Trainer, UpdateResult
 from headwater.train.machine import matmul_rate
 from headwater.train.tracking import open_trackers
 from headwater.train.watch import Watch
 
+CHECKPOINTS, JOURNAL = "checkpoints", "metrics.jsonl"
+
+
+class BatchSource(Protocol):
+    """The training data of every update: a function of the step alone, so that a resumed run reads the same."""
+
+    def micro_batches(self, step: int) -> Sequence[Any]:
+        """This rank's micro-batches of update `step` (from 0); each has a method `to(device)`."""
+
+    def tokens(self, step: int) -> int:
+        """Tokens of update `step`, over all ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The result of one validation.
+
+    figures: for the journal, `validation_loss` among them. rank: the state with the largest one is the best.
+    details: plain JSON values that stay in the run's curve.
+    """
+
+    figures: dict[str, float]
+    rank: tuple[float, ...]
+    details: dict[str, Any] = field(default_factory=dict)
+
 
 @dataclass
 class Run:
-    """One run in the folder `out`; `train` is called once.
+    """One run, in the folder `out` or, where that is None, in memory; `train` is called once.
 
-    read: this rank's micro-batches of an update. validate: the held-out loss now, the same data each time.
-    follow: further figures for the journal, asked for after every update; it may give none.
+    validate: measures the present weights, on the same data each time. measured_after: the updates that validation
+    follows, besides the last one; every `validate_every` where it is None. patience: stop after so many
+    measurements without a better one. flops_a_token: None leaves utilization out of the journal. follow: further
+    figures for the journal, asked for after every update; it may return none.
     """
 
     trainer: Trainer
-    config: RunConfig
-    out: Path
-    read: Callable[[int], Sequence[Any]]
-    validate: Callable[[], float]
-    tokens_an_update: int
-    flops_a_token: float
-    progress: Progress
+    config: TrainConfig
+    source: BatchSource
+    validate: Callable[[], Measurement]
+    out: Path | None = None
+    name: str = "training"
+    progress: Progress = SILENT
+    flops_a_token: float | None = None
+    measured_after: Container[int] | None = None
+    patience: int | None = None
+    watch: Watch | None = None
     follow: Callable[[], dict[str, float]] | None = None
-    best: tuple[float, int] | None = None  # held-out loss, and the step after which it was measured
+    # One entry a measurement: its step, figures and details, and as "training" the mean losses since the last one.
+    curve: list[dict[str, Any]] = field(default_factory=list)
+    best: dict[str, Any] | None = None  # {"rank": …, "step": …}
+    tokens: int = 0
     seconds: float = 0.0
-    checkpoints: Checkpoints = field(init=False)
+    checkpoints: Checkpoints | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self.checkpoints = Checkpoints(
-            self.out / "checkpoints", keep=self.config.keep, ranks=self.trainer.ranks, note=self.progress.note
-        )
+        self._sums: dict[str, float] = {}  # losses since the last measurement
+        self._summed = 0
+        self._best_weights: list[Tensor] = []
+        if self.out is not None:
+            ranks, note = self.trainer.ranks, self.progress.note
+            self.checkpoints = Checkpoints(self.out / CHECKPOINTS, keep=self.config.keep, ranks=ranks, note=note)
+
+    def read(self, step: int) -> list[Any]:
+        """This rank's micro-batches of an update, on its device."""
+        return [batch.to(self.trainer.ranks.device) for batch in self.source.micro_batches(step)]
 
     def train(self) -> None:
-        """Raises TrainingError when the loss is not finite, with the state before it kept as a checkpoint, or the
-        held-out loss is not, with nothing kept of the update that spoilt the weights; KeyboardInterrupt when asked
-        to stop, after a checkpoint.
+        """Train to the last update, or until `patience` is exhausted.
+
+        Raises TrainingError when the loss is not finite, with the state before it kept as a checkpoint, or when
+        the validation loss is not finite, with nothing kept of the update that spoilt the weights;
+        KeyboardInterrupt after Ctrl-C or SIGTERM, with a checkpoint written first.
         """
         trainer, config, progress = self.trainer, self.config, self.progress
         self._resume()
-        if trainer.step < config.steps:
+        if not self._is_over():
             compile_checked(trainer, self.read(trainer.step), config.compile, progress.note)
-        rate = matmul_rate(trainer.matrix_dtype, trainer.ranks.device) * trainer.ranks.count
-        trackers = []
-        if trainer.ranks.is_first:
-            trackers = open_trackers(config.track, self.out, config.to_dict())
-        journal = self._open_journal()
-        watch = Watch(config.steps)
-        batches = Ahead(self.read, config.steps)
-        progress.start("pre-training", config.steps, "updates")
+        progress.start(self.name, config.steps, "updates")
         progress.advance(trainer.step)
-        try:
-            with held_interruption() as interruption:
-                while trainer.step < config.steps:
-                    started = time.perf_counter()
-                    result = self._update(batches)
-                    took = time.perf_counter() - started
-                    self.seconds += took
-                    line = self._line(result, took, rate)
-                    self._look(watch, result.loss)
-                    stop = trainer.ranks.any(interruption.requested)
-                    due = self._measure(line) or stop
-                    # The journal first: a run that goes on from a checkpoint has every line up to it.
-                    if journal is not None and (warning := journal.write(line)):
-                        progress.note(warning)
-                    if due:
-                        self._checkpoint()
-                    for tracker in trackers:
-                        tracker.log(line)
-                    shown = ("loss", "validation_loss", "tokens_per_second")
-                    progress.advance(trainer.step, **{name: line[name] for name in shown if name in line})
-                    if stop and trainer.step < config.steps:
-                        raise KeyboardInterrupt
-        finally:
-            batches.close()
-            self.checkpoints.wait()
-            for tracker in trackers:
-                tracker.close()
-            if journal is not None:
-                journal.close()
+        with ExitStack() as stack:
+            if self.checkpoints is not None:
+                stack.callback(self.checkpoints.wait)
+            journal = self._open_journal(stack)
+            batches = Ahead(self.read, config.steps)
+            stack.callback(batches.close)
+            interruption = Interruption()
+            if self.out is not None:  # a library call leaves the process's signals alone
+                interruption = stack.enter_context(held_interruption())
+            while not self._is_over():
+                started = time.perf_counter()
+                result = self._update(batches)
+                line = self._line(result, time.perf_counter() - started)
+                self._look(result.loss)
+                stop = trainer.ranks.any(interruption.requested)
+                due = self._measure(line) or stop
+                # The journal first: a run that resumes from a checkpoint has every line up to it.
+                journal(line)
+                if due:
+                    self._checkpoint()
+                shown = ("loss", "validation_loss", "tokens_per_second")
+                progress.advance(trainer.step, **{name: line[name] for name in shown if name in line})
+                if stop and not self._is_over():
+                    raise KeyboardInterrupt
         if not self._is_kept(trainer.step):
             raise StorageError(
                 f"the checkpoint of the last update, {trainer.step:,}, could not be written",
-                repair="Free some space, and run the same command again: it goes on from the checkpoint before",
+                repair="Free some space, and run the same command again: it resumes from the checkpoint before",
             )
-        progress.finish(f"{trainer.step:,} updates" + (f", held-out loss {self.best[0]:.3f}" if self.best else ""))
+        progress.finish(self._summary())
 
     def restore_best(self) -> None:
-        """Give the trainer the weights with the lowest held-out loss; every rank must ask."""
-        if self.best is None or self.best[1] == self.trainer.step:
+        """Load the best weights into the trainer; every rank must call this."""
+        if self.best is None or self.best["step"] == self.trainer.step:
             return
-        path = self.checkpoints.path_of(self.best[1])
+        optimizer = self.trainer.optimizer
+        if self.checkpoints is None:
+            with torch.no_grad():
+                torch._foreach_copy_(optimizer.masters, self._best_weights)
+            optimizer.copy_to_model()
+            return
+        path = self.checkpoints.path_of(self.best["step"])
         self.checkpoints.check(path)
-        self.checkpoints.load(path, self.trainer.optimizer.state(), sharded=self.config.shard)
-        self.trainer.optimizer.load(self.best[1])
+        self.checkpoints.load(path, optimizer.state(), sharded=self.trainer.sharded)
+        optimizer.load(self.best["step"])
 
-    def _update(self, batches: Ahead[Sequence[Any]]) -> UpdateResult:
+    def _is_over(self) -> bool:
+        if self.trainer.step >= self.config.steps:
+            return True
+        if self.patience is None or self.best is None:
+            return False
+        return sum(entry["step"] > self.best["step"] for entry in self.curve) >= self.patience
+
+    def _update(self, batches: Ahead[list[Any]]) -> UpdateResult:
         trainer = self.trainer
         try:
             return trainer.update(batches.take(trainer.step))
         except TrainingError as error:
+            if self.checkpoints is None:
+                raise
             self.checkpoints.pinned.add(trainer.step)
             self._checkpoint()
             if not self._is_kept(trainer.step):
@@ -128,85 +178,140 @@ class Run:
             kept = f"; the state after update {trainer.step} is kept as a checkpoint"
             raise TrainingError(error.seen + kept, repair=error.repair) from None
 
-    def _line(self, result: UpdateResult, took: float, rate: float) -> dict[str, Any]:
-        step, tokens = self.trainer.step, self.tokens_an_update
-        return {
-            "step": step,
-            "tokens": step * tokens,
+    def _line(self, result: UpdateResult, took: float) -> dict[str, Any]:
+        tokens = self.source.tokens(self.trainer.step - 1)
+        self.tokens += tokens
+        self.seconds += took
+        for name, value in {"loss": result.loss, **result.logged}.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+        self._summed += 1
+        line = {
+            "step": self.trainer.step,
+            "tokens": self.tokens,
             "loss": result.loss,
             "learning_rate": result.learning_rate,
             "gradient_norm": result.gradient_norm,
             "tokens_per_second": tokens / took,
-            "flops_utilization": self.flops_a_token * tokens / took / rate,
-            "seconds": self.seconds,
-            **result.logged,
         }
+        if self.flops_a_token is not None:
+            trainer = self.trainer
+            rate = matmul_rate(trainer.matrix_dtype, trainer.ranks.device) * trainer.ranks.count
+            line["flops_utilization"] = self.flops_a_token * tokens / took / rate
+        return line | {"seconds": self.seconds, **result.logged}
 
     def _measure(self, line: dict[str, Any]) -> bool:
-        """The held-out loss, when it is due; returns whether a checkpoint is: a new best is always kept."""
+        """Validate when it is due; returns whether a checkpoint is due: a new best is always kept."""
         step, config = self.trainer.step, self.config
-        due = step == config.steps or step % config.checkpoint_every == 0
-        if step == config.steps or step % config.validate_every == 0:
-            loss = line["validation_loss"] = self.validate()
+        last = step == config.steps
+        due = last or step % config.checkpoint_every == 0
+        if last or (
+            step % config.validate_every == 0 if self.measured_after is None else step in self.measured_after
+        ):
+            measured = self.validate()
+            loss = measured.figures["validation_loss"]
             if not math.isfinite(loss):
-                raise TrainingError(f"the held-out loss is {loss} after update {step}", repair=SUSPECTS)
-            if self.best is None or loss < self.best[0]:
-                self.best = (loss, step)
+                raise TrainingError(f"the validation loss is {loss} after update {step}", repair=SUSPECTS)
+            line |= measured.figures
+            means = {name: total / self._summed for name, total in self._sums.items()}
+            self.curve.append({"step": step, **measured.figures, **measured.details, "training": means})
+            self._sums, self._summed = {}, 0
+            if self.best is None or measured.rank > tuple(self.best["rank"]):
+                self.best = {"rank": list(measured.rank), "step": step}
                 due = True
+            due = due or self._is_over()
         if self.follow is not None:
             line |= self.follow()
         return due
 
-    def _look(self, watch: Watch, loss: float) -> None:
+    def _look(self, loss: float) -> None:
+        if self.watch is None:
+            return
         step = self.trainer.step
-        if spike := watch.spike(step, loss):
-            before = self.checkpoints.newest_step()
-            if before is not None:
+        if spike := self.watch.spike(step, loss):
+            before = self.checkpoints.newest_step() if self.checkpoints is not None else None
+            if before is not None and self.checkpoints is not None:
                 self.checkpoints.pinned.add(before)
                 spike += f" The checkpoint before it, of step {before}, is kept."
             self.progress.note(spike)
-        if stall := watch.stall(step, loss):
+        if stall := self.watch.stall(step, loss):
             self.progress.note(stall)
 
     def _is_kept(self, step: int) -> bool:
-        """Whether the checkpoint of a step is on the disk; every rank must ask."""
+        """Whether the state of a step can be loaded again; every rank must ask."""
+        if self.checkpoints is None:
+            return True
         self.checkpoints.wait()
         return bool(self.trainer.ranks.share(self.checkpoints.path_of(step).is_dir()))
 
     def _checkpoint(self) -> None:
-        """Write a checkpoint, unless the best one before it is missing: none is gone on from without it."""
-        if self.best and self.best[1] != self.trainer.step and not self._is_kept(self.best[1]):
-            self.progress.note(f"Warning: no checkpoint at step {self.trainer.step}: that of the best is missing")
+        """Write a checkpoint, unless the best one is missing: no run resumes without it."""
+        step, optimizer = self.trainer.step, self.trainer.optimizer
+        best = self.best["step"] if self.best else None
+        if self.checkpoints is None:
+            if best == step:
+                self._best_weights = self._best_weights or [torch.empty_like(m) for m in optimizer.masters]
+                with torch.no_grad():
+                    torch._foreach_copy_(self._best_weights, [m.detach() for m in optimizer.masters])
             return
-        pinned = self.checkpoints.pinned | ({self.best[1]} if self.best else set())
+        if best is not None and best != step and not self._is_kept(best):
+            self.progress.note(f"Warning: no checkpoint at step {step}: that of the best is missing")
+            return
         record = {
-            "step": self.trainer.step,
+            "step": step,
+            "tokens": self.tokens,
             "seconds": self.seconds,
-            "best": list(self.best) if self.best else None,
+            "best": self.best,
+            "curve": list(self.curve),  # written in the background, while these change
+            "sums": dict(self._sums),
+            "summed": self._summed,
             "pinned": sorted(self.checkpoints.pinned),
         }
-        state = self.trainer.optimizer.state()
-        self.checkpoints.save(self.trainer.step, state, record, pinned, sharded=self.config.shard)
+        pinned = self.checkpoints.pinned | ({best} if best is not None else set())
+        self.checkpoints.save(step, optimizer.state(), record, pinned, sharded=self.trainer.sharded)
 
     def _resume(self) -> None:
-        ranks = self.trainer.ranks
+        if self.checkpoints is None:
+            return
+        ranks, optimizer = self.trainer.ranks, self.trainer.optimizer
         found = ranks.share(self.checkpoints.newest() if ranks.is_first else None)
         if found is None:
             return
         path, record = found
-        self.checkpoints.load(path, self.trainer.optimizer.state(), sharded=self.config.shard)
-        self.trainer.optimizer.load(record["step"])
-        self.seconds = record["seconds"]
-        self.best = tuple(record["best"]) if record["best"] else None
-        if self.best and not self._is_kept(self.best[1]):
+        self.checkpoints.load(path, optimizer.state(), sharded=self.trainer.sharded)
+        optimizer.load(record["step"])
+        self.tokens, self.seconds, self.best = record["tokens"], record["seconds"], record["best"]
+        self.curve, self._sums, self._summed = record["curve"], record["sums"], record["summed"]
+        self.checkpoints.pinned = set(record["pinned"])
+        if self.best and not self._is_kept(self.best["step"]):
             self.progress.note(
-                f"Warning: the best checkpoint, of step {self.best[1]}, is gone: a later one serves"
+                f"Warning: the best checkpoint, of step {self.best['step']}, is gone: a later one is used"
             )
             self.best = None
-        self.checkpoints.pinned = set(record["pinned"])
-        self.progress.note(f"going on from step {record['step']:,} of {self.config.steps:,}")
+        self.progress.note(f"resuming from step {record['step']:,} of {self.config.steps:,}")
 
-    def _open_journal(self) -> Journal | None:
-        if not self.trainer.ranks.is_first:
-            return None
-        return Journal(self.out / "metrics.jsonl", resume_step=self.trainer.step)
+    def _open_journal(self, stack: ExitStack) -> Callable[[dict[str, Any]], None]:
+        """A function that writes a line into the journal and the user's trackers, on the first rank."""
+        if self.out is None or not self.trainer.ranks.is_first:
+            return lambda line: None
+        trackers = open_trackers(self.config.track, self.out, self.config.to_dict())
+        for tracker in trackers:
+            stack.callback(tracker.close)
+        journal = Journal(self.out / JOURNAL, resume_step=self.trainer.step)
+        stack.callback(journal.close)
+
+        def write(line: dict[str, Any]) -> None:
+            if warning := journal.write(line):
+                self.progress.note(warning)
+            for tracker in trackers:
+                tracker.log(line)
+
+        return write
+
+    def _summary(self) -> str:
+        """`24 updates; best after 16: validation loss 3.211`."""
+        text = f"{self.trainer.step:,} updates"
+        best = [entry for entry in self.curve if self.best and entry["step"] == self.best["step"]]
+        for entry in best:
+            figures = [f"{k.replace('_', ' ')} {v:.3f}" for k, v in entry.items() if isinstance(v, float)]
+            text += f"; best after {entry['step']:,}: {', '.join(figures)}"
+        return text
