@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,17 +45,16 @@ def test_the_telling_word_moves_the_decision_most(trained: Path) -> None:
         output = int(fine_tuned.probabilities(encoded).argmax())
         pieces = explain(fine_tuned, (text,), output)
         assert "".join(p.text for p in pieces) == text
-        strongest = max(pieces, key=lambda p: p.share)
+        strongest = max(pieces, key=lambda p: p.change)
         assert strongest.text.strip() == telling
 
 
-def test_a_share_is_what_leaving_the_word_out_changes(trained: Path) -> None:
+def test_a_change_is_the_difference_of_the_probabilities(trained: Path) -> None:
     fine_tuned = FineTuned.load(trained)
     texts = ["the plot was dull", "plot was dull", "the was dull", "the plot dull", "the plot was"]
-    shares = fine_tuned.probabilities(fine_tuned.encode(Example((text,)) for text in texts))[:, 1]
-    moved = np.log(shares[0] / shares[1:])
-    found = [piece.share for piece in explain(fine_tuned, (texts[0],), 1)]
-    assert found == pytest.approx(moved / np.abs(moved).max(), abs=1e-3)
+    probabilities = fine_tuned.probabilities(fine_tuned.encode(Example((text,)) for text in texts))[:, 1]
+    found = [piece.change for piece in explain(fine_tuned, (texts[0],), 1)]
+    assert found == pytest.approx(probabilities[0] - probabilities[1:], abs=1e-6)
 
 
 @given(st.lists(st.text("ab 가\n", max_size=200), min_size=1, max_size=3), st.integers(1, 60))

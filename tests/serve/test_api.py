@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import openai
 import pytest
 import torch
@@ -17,7 +18,9 @@ import torch
 import headwater as hw
 from headwater.finetune.examples import Raw
 from headwater.finetune.fine_tuned import FineTuned
+from headwater.inference.sampling import uniform
 from headwater.language_model import LanguageModel
+from headwater.tokenizer import TASK_TOKENS
 
 
 @pytest.fixture(scope="module")
@@ -189,16 +192,68 @@ def test_every_task_is_answered(http: httpx.Client, task_folders: dict[str, Path
 
 def test_inspection_agrees_with_the_model(http: httpx.Client, lm: LanguageModel) -> None:
     ids = lm.tokenizer.encode("the river runs")
-    found = http.post("/inspect", json={"prompt": ids}).json()
+    asked = {"prompt": ids, "window": 3, "details": True, "target": 7, "seed": 4, "step": 2}
+    found = http.post("/inspect", json=asked).json()
     config = lm.model.config
     weights = torch.tensor(found["attention"])
     assert weights.shape == (config.layers, config.heads, len(ids))
     assert torch.allclose(weights.sum(-1), torch.ones(config.layers, config.heads), atol=1e-3)
-    assert len(found["layers"]) == config.layers + 1
-    last = lm.logits(torch.tensor([ids]))[0, -1].softmax(-1)
+    recent = np.frombuffer(base64.b64decode(found["recent"]["data"]), np.uint8)
+    recent = recent.reshape(config.layers, config.heads, 3, 3)
+    assert found["recent"]["start"] == len(ids) - 3
+    assert recent[:, :, 2] / 255 == pytest.approx(weights[:, :, -3:].numpy(), abs=0.003)
+    assert not recent[:, :, 0, 1:].any()  # nothing attends to what comes later
+    logits = lm.logits(torch.tensor([ids]))[0, -1]
+    assert np.frombuffer(base64.b64decode(found["logits"]), "<f4") == pytest.approx(logits.numpy(), abs=1e-4)
+    last = logits.softmax(-1)
     top = found["layers"][-1][0]
     assert top["token"] == int(last.argmax())
     assert top["probability"] == pytest.approx(float(last.max()), abs=1e-5)
+    assert len(found["layers"]) == config.layers + 1
+    assert found["target"]["ranks"][-1] == 1 + int((logits > logits[7]).sum())
+    assert found["target"]["probabilities"][-1] == pytest.approx(float(last[7]), abs=1e-5)
+    rows = [torch.tensor(found["embeddings"][name]) for name in ("token", "position")]
+    assert float((rows[0] + rows[1]).norm()) == pytest.approx(found["norms"][0], abs=1e-2)
+    assert np.shape(found["writes"]) == (config.layers, 2)
+    assert found["uniform"] == uniform(4, 0, 2)
+
+
+def test_a_token_behind_a_full_context_can_be_inspected(http: httpx.Client, lm: LanguageModel) -> None:
+    ids = (lm.tokenizer.encode("the river runs to the sea. ") * 20)[: lm.model.config.context + 1]
+    found = http.post("/inspect", json={"prompt": ids, "position": len(ids) - 2}).json()
+    assert found["target"]["token"] == ids[-1]
+    assert http.post("/inspect", json={"prompt": ids}).status_code == 400
+
+
+def test_switching_all_heads_of_a_layer_off_removes_its_attention(http: httpx.Client, lm: LanguageModel) -> None:
+    config = lm.model.config
+    asked: dict[str, Any] = {"prompt": "the river runs", "details": True, "continuation": 6}
+    whole = http.post("/inspect", json=asked).json()
+    greedy = {"prompt": "the river runs", "max_tokens": 6, "temperature": 0, "return_token_ids": True}
+    expected = http.post("/v1/completions", json=greedy).json()["choices"][0]
+    assert whole["continuation"] == {"token_ids": expected["token_ids"], "text": expected["text"]}
+    off = [[0, head] for head in range(config.heads)]
+    found = http.post("/inspect", json={**asked, "heads_off": off}).json()
+    bias = lm.model.blocks[0].attention.projection.bias
+    assert found["writes"][0][0] == pytest.approx(float(bias.detach().norm()), abs=1e-4)
+    assert found["logits"] != whole["logits"]
+    assert http.post("/inspect", json=asked).json() == whole
+    wrong = http.post("/inspect", json={**asked, "heads_off": [[config.layers, 0]]})
+    assert wrong.json()["error"]["param"] == "heads_off"
+
+
+def test_a_fine_tuned_model_writes_none_of_its_task_tokens(
+    http: httpx.Client, task_folders: dict[str, Path]
+) -> None:
+    tokenizer = hw.Tokenizer.load(task_folders["classify"])
+    names = [name for name in TASK_TOKENS if name in tokenizer.special_tokens]
+    asked = {"model": "classes", "prompt": "the", "max_tokens": 60, "return_token_ids": True, "n": 4, "seed": 1}
+    high = {str(tokenizer.special_tokens[name]): 100 for name in names}
+    for bias in ({}, high):  # a client that asks for them gets them
+        answer = http.post("/v1/completions", json={**asked, "temperature": 50, "logit_bias": bias}).json()
+        written = {token for choice in answer["choices"] for token in choice["token_ids"]}
+        found = written & {int(token) for token in high}
+        assert bool(found) == bool(bias)
 
 
 BAD: list[tuple[str, Any]] = [

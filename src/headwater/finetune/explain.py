@@ -1,8 +1,8 @@
-"""Which words moved a decision: each is left out in turn, and the answer's log-probability looked at again.
+"""Which words moved a decision: leave each out in turn and see how the answer's probability changes.
 
-Occlusion (Zeiler and Fergus 2014, for images; Li et al. 2016, "erasure", for text): it asks the model itself and
-nothing but the model, whatever the tokenizer. Words of a long text are taken together, so that a decision costs
-about the same whatever its length.
+This is occlusion (Zeiler and Fergus 2014, for images; Li et al. 2016, "erasure", for text): it needs the model's
+answers only, whatever the tokenizer. Words of a long text are left out together, so that a decision costs about
+the same at any length.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ _WORD = re.compile(r"\s*\S{1,20}(?=\s|$)|\s*\S{1,4}|\s+")
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a segment and how far it moved the decision, for (+) or against (−); the largest is ±1."""
+    """A part of a segment, and how much higher the answer's probability is with it than without it.
+
+    For a similarity, `change` is that of the score.
+    """
 
     segment: int
     text: str
-    share: float
+    change: float
 
 
 def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list[Piece]:
-    """Parts of the segments that speak for `output`, in order, with their shares.
+    """Return the parts of the segments in order, each with how it changes the probability of `output`.
 
-    Of a choice's answers only the chosen one is taken apart. For scores the share is that of the score itself.
+    Of a choice's answers only the chosen one is taken apart.
     """
     looked_at = [0, 1, 2 + output] if fine_tuned.task == "choice" else range(len(segments))
     whole = fine_tuned.encode([Example(tuple(segments))])
@@ -46,10 +49,9 @@ def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list
     if fine_tuned.labels.target == "score":
         values = fine_tuned.decide(probabilities)
     else:
-        values = np.log(np.maximum(probabilities[:, output].astype(np.float64), 1e-30))
-    moved = values[0] - values[1:]
-    largest = np.abs(moved).max(initial=0) or 1.0
-    return [Piece(segment, text, float(m / largest)) for (segment, text), m in zip(parts, moved, strict=True)]
+        values = probabilities[:, output].astype(np.float64)
+    changes = values[0] - values[1:]
+    return [Piece(segment, text, float(c)) for (segment, text), c in zip(parts, changes, strict=True)]
 
 
 def _parts(segments: Sequence[str], looked_at: Iterable[int], most: int) -> list[tuple[int, str]]:

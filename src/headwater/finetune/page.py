@@ -159,9 +159,10 @@ def _cases(
         wrong, right = order[~hit][:_MISTAKES], order[hit][:_RIGHT]
         title = "The most confident mistakes"
     shown = [
-        f"<h2>{title}</h2><p class='soft'>Tinted by how each word moved the decision: "
-        '<span style="background: rgba(var(--for), .35)">towards it</span>, '
-        '<span style="background: rgba(var(--against), .35)">against it</span>: what leaving it out changes.</p>'
+        f"<h2>{title}</h2><p class='soft'>The tint shows how much each word changes the answer: "
+        '<span style="background: rgba(var(--for), .35)">for it</span> or '
+        '<span style="background: rgba(var(--against), .35)">against it</span>. '
+        "Each word was left out in turn; a change by 100 percentage points has the full tint.</p>"
     ]
     shown += [_case(fine_tuned, rows[n], probabilities[n]) for n in wrong]
     if not len(wrong):
@@ -178,19 +179,24 @@ def _case(fine_tuned: FineTuned, row: Raw, share: npt.NDArray[np.float32]) -> st
     said = f"{prediction.label} ({share[output]:.0%})" if fine_tuned.labels.target != "score" else prediction.label
     text = ""
     segment = 0
+    levels = fine_tuned.labels.levels
+    largest = max(levels) - min(levels) if fine_tuned.labels.target == "score" else 1.0
     for piece in explain(fine_tuned, row.segments, output):
         text += '<span class="tag">·</span> ' if piece.segment != segment else ""
         segment = piece.segment
-        text += _tinted(piece)
+        text += _tinted(piece, largest)
     return (
         f'<div class="case"><p class="soft">row {row.row:,}: the model says <b>{escape(str(said))}</b>, the label '
         f"<b>{escape(str(row.label))}</b></p><p>{text}</p></div>"
     )
 
 
-def _tinted(piece: Piece) -> str:
-    strength = min(0.6, 0.6 * abs(piece.share))
+def _tinted(piece: Piece, largest: float) -> str:
+    strength = min(0.6, 0.6 * abs(piece.change) / largest)
     if strength < 0.03:
         return escape(piece.text)
-    side = "--for" if piece.share > 0 else "--against"
-    return f'<span style="background: rgba(var({side}), {strength:.2f})">{escape(piece.text)}</span>'
+    side = "--for" if piece.change > 0 else "--against"
+    title = f"{piece.change:+.3g}"
+    return (
+        f'<span style="background: rgba(var({side}), {strength:.2f})" title="{title}">{escape(piece.text)}</span>'
+    )

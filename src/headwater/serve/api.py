@@ -25,7 +25,7 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from headwater.errors import HeadwaterError
-from headwater.serve import schema, tasks
+from headwater.serve import inside, schema, tasks
 from headwater.serve.completions import complete, plan_completion, stream
 from headwater.serve.guard import Guard, unless_gone
 from headwater.serve.limits import Keys, Limits
@@ -242,9 +242,9 @@ def _add_own(app: FastAPI, server: Server) -> None:
 
     @app.post("/inspect", response_model=schema.Inspection, tags=["Headwater"])
     async def inspect(body: schema.InspectRequest) -> Any:
-        """Attention and every layer's prediction at one position."""
+        """What the model computes at one position: attention, states, every layer's prediction."""
         served = server.find(body.model)
-        return Work(server, lambda: tasks.inspect(served, body, server.limits))
+        return Work(server, lambda: inside.inspect(served, body, server.limits))
 
     @app.get("/health", response_model=schema.Health, tags=["Operation"])
     async def health() -> Any:

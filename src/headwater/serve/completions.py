@@ -24,9 +24,10 @@ from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Problem, refused
 from headwater.serve.schema import CompletionRequest
 from headwater.serve.served import Served
-from headwater.tokenizer import Tokenizer
+from headwater.tokenizer import TASK_TOKENS, Tokenizer
 from headwater.wording import counted
 
+_NEVER = -1e9  # as a bias: the token cannot be drawn
 DONE = b"data: [DONE]\n\n"
 
 
@@ -223,8 +224,10 @@ def _options(served: Served, body: CompletionRequest, need_scores: bool) -> dict
 
 
 def _bias(served: Served, given: dict[str, float]) -> dict[int, float]:
+    """Return the bias of single tokens. A fine-tuned model never writes the tokens of its task."""
     vocabulary = served.lm.engine.vocabulary
-    bias = {}
+    specials = served.lm.tokenizer.special_tokens if served.fine_tuned else {}
+    bias = {specials[name]: _NEVER for name in TASK_TOKENS if name in specials}
     for name, value in given.items():
         token = int(name) if name.isascii() and name.isdecimal() and len(name) < 10 else -1
         if not 0 <= token < vocabulary:

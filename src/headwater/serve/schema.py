@@ -85,11 +85,34 @@ class ClassifyRequest(Body):
     explain: bool | None = Field(default=None, description="Also say which words moved the decision.")
 
 
+HeadNumber = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
+
+
 class InspectRequest(Body):
-    """A text and a position in it to look at; none is the last."""
+    """A text, and the position in it to look at; none is the last."""
 
     prompt: str | TokenIds
     position: Annotated[int, Field(ge=0)] | None = None
+    top: Annotated[int, Field(ge=1, le=200)] = Field(default=5, description="Candidates of each state.")
+    target: Annotated[int, Field(ge=0, le=2**31)] | None = Field(
+        default=None, description="Token id to follow through the states; none is the token behind the position."
+    )
+    window: Annotated[int, Field(ge=0, le=64)] = Field(
+        default=0, description="Also the attention among this many last tokens, in all heads."
+    )
+    details: bool = Field(default=False, description="Also the embeddings and the logits.")
+    heads_off: Annotated[list[HeadNumber], Field(max_length=4096)] = Field(
+        default=[], description="[layer, head] from 0: their output is replaced by zeros."
+    )
+    continuation: Annotated[int, Field(ge=0, le=32)] = Field(
+        default=0, description="Also this many of the likeliest tokens in turn."
+    )
+    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = Field(
+        default=None, description="Also the random number that a completion with this seed draws."
+    )
+    step: Annotated[int, Field(ge=0, le=2**31)] = Field(
+        default=0, description="Tokens generated before that draw."
+    )
 
 
 class Usage(BaseModel):
@@ -166,11 +189,11 @@ class Scores(BaseModel):
 
 
 class Word(BaseModel):
-    """A part of a row and how far it moved the decision, from -1 to 1."""
+    """A part of a row, and by how much it changes the answer's probability (the score of a similarity)."""
 
     segment: int
     text: str
-    share: float
+    change: float
 
 
 class Label(BaseModel):
@@ -199,18 +222,59 @@ class Candidate(BaseModel):
     probability: float
 
 
+class Followed(BaseModel):
+    """One token in the predictions of all states: its rank, from 1, and its probability."""
+
+    token: int
+    text: str
+    ranks: list[int]
+    probabilities: list[float]
+
+
+class RecentAttention(BaseModel):
+    """Attention among the tokens from `start` on: (layer, head, size, size) bytes in base64; 255 is all of it."""
+
+    start: int
+    size: int
+    data: str
+
+
+class EmbeddingRows(BaseModel):
+    """The two rows that are added up as the first state."""
+
+    token: list[float]
+    position: list[float]
+
+
+class Continuation(BaseModel):
+    """The likeliest tokens in turn."""
+
+    token_ids: list[int]
+    text: str
+
+
 class Inspection(BaseModel):
-    """What the model does at one position.
+    """What the model computes at one position.
 
     attention: by layer and head, the weights on positions 0 to `position`. layers: the next token as each state
-    predicts it, the embeddings first.
+    predicts it, the embeddings first. norms: each state's length; writes: the length of what attention and the
+    MLP of each layer add. logits: of the last state, float32, little-endian, in base64.
     """
 
     model: str
     position: int
+    token_ids: list[int]
     tokens: list[str]
     attention: list[list[list[float]]]
     layers: list[list[Candidate]]
+    target: Followed
+    norms: list[float]
+    writes: list[list[float]]
+    recent: RecentAttention | None
+    embeddings: EmbeddingRows | None
+    logits: str | None
+    continuation: Continuation | None
+    uniform: float | None
 
 
 class ModelCard(BaseModel):

@@ -1,4 +1,4 @@
-"""The calls beside completions: embeddings, scores, classes, and a look inside. Each runs in the second thread."""
+"""Embeddings, scores and classes. Each call runs in the second thread."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import base64
 from collections.abc import AsyncIterator
 from typing import Any
 
-import numpy as np
-
 from headwater.errors import HeadwaterError
 from headwater.finetune.examples import Raw
 from headwater.finetune.explain import explain
 from headwater.finetune.fine_tuned import FineTuned, Prediction
-from headwater.serve.completions import Prompt, read_prompts, token_name
-from headwater.serve.inspection import Inside, look_inside, mean_state
+from headwater.serve.completions import Prompt, read_prompts
+from headwater.serve.inspection import mean_state
 from headwater.serve.limits import Limits
 from headwater.serve.problems import Problem, refused
-from headwater.serve.schema import ClassifyRequest, EmbeddingRequest, InspectRequest, ScoreRequest
+from headwater.serve.schema import ClassifyRequest, EmbeddingRequest, ScoreRequest
 from headwater.serve.served import Served
 from headwater.wording import counted
 
@@ -50,7 +48,7 @@ async def embed(served: Served, body: EmbeddingRequest, limits: Limits) -> dict[
         width = served.lm.config.width
         raise Problem(400, f"dimensions is not supported; this model's vectors have {width}.", param="dimensions")
     prompts = await asyncio.to_thread(read_prompts, served, body.input, "input")
-    total = _count(served, prompts, "input", limits)
+    total = count_tokens(served, prompts, "input", limits)
     data = []
     for index, prompt in enumerate(prompts):
         ids = prompt.ids
@@ -64,7 +62,8 @@ async def embed(served: Served, body: EmbeddingRequest, limits: Limits) -> dict[
     return {"object": "list", "data": data, "model": served.name, "usage": usage}
 
 
-def _count(served: Served, prompts: list[Prompt], param: str, limits: Limits) -> int:
+def count_tokens(served: Served, prompts: list[Prompt], param: str, limits: Limits) -> int:
+    """Return the number of tokens in all; raises Problem for more than the model or `limits` allow."""
     context = served.lm.config.context
     longest = max(len(prompt.ids) for prompt in prompts)
     if longest > context:
@@ -140,7 +139,7 @@ async def classify(served: Served, body: ClassifyRequest) -> dict[str, Any]:
             pieces = await served.beside(
                 lambda segments=segments, output=output: explain(head, segments, output)  # type: ignore[misc]
             )
-            found["words"] = [{"segment": p.segment, "text": p.text, "share": p.share} for p in pieces]
+            found["words"] = [{"segment": p.segment, "text": p.text, "change": round(p.change, 6)} for p in pieces]
         data.append(found)
     return {"object": "list", "model": served.name, "task": head.task, "data": data}
 
@@ -170,33 +169,3 @@ def _segments(task: str, row: Any) -> tuple[str, ...]:
 def _require_rows(count: int, most: int, param: str) -> None:
     if count > most:
         raise Problem(400, f"{param} has {count:,} rows; the most is {most:,}.", param=param)
-
-
-async def inspect(served: Served, body: InspectRequest, limits: Limits) -> dict[str, Any]:
-    """/inspect."""
-    prompts = await asyncio.to_thread(read_prompts, served, body.prompt, "prompt")
-    ids = prompts[0].ids
-    _count(served, prompts, "prompt", limits)
-    position = len(ids) - 1 if body.position is None else body.position
-    if position >= len(ids):
-        raise Problem(400, f"position is {position}; expected 0 to {len(ids) - 1}.", param="position")
-    vocabulary, tokenizer = served.lm.engine.vocabulary, served.lm.tokenizer
-
-    def look() -> tuple[Inside, Any]:
-        inside = look_inside(served.model, ids[: position + 1], vocabulary)
-        return inside, inside.attention.astype(np.float64).round(5).tolist()
-
-    inside, attention = await served.beside(look)
-    return {
-        "model": served.name,
-        "position": position,
-        "tokens": [token_name(tokenizer, token) for token in ids],
-        "attention": attention,
-        "layers": [
-            [
-                {"token": token, "text": token_name(tokenizer, token), "probability": round(float(p), 6)}
-                for token, p in layer
-            ]
-            for layer in inside.likeliest
-        ],
-    }

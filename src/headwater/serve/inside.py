@@ -1,0 +1,115 @@
+"""/inspect: what the model computes at one position of a text."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import numpy as np
+
+from headwater.inference.inside import Floats, Inside, continue_greedily, look_inside
+from headwater.inference.sampling import uniform
+from headwater.inference.text import TextStream
+from headwater.serve.completions import read_prompts, token_name
+from headwater.serve.limits import Limits
+from headwater.serve.problems import Problem
+from headwater.serve.schema import InspectRequest
+from headwater.serve.served import Served
+from headwater.serve.tasks import count_tokens
+
+
+async def inspect(served: Served, body: InspectRequest, limits: Limits) -> dict[str, Any]:
+    """Answer one request. Only the tokens up to the position must fit the context."""
+    prompts = await asyncio.to_thread(read_prompts, served, body.prompt, "prompt")
+    ids = prompts[0].ids
+    position = len(ids) - 1 if body.position is None else body.position
+    if position >= len(ids):
+        raise Problem(400, f"position is {position}; expected 0 to {len(ids) - 1}.", param="position")
+    prompts[0].ids = before = ids[: position + 1]
+    count_tokens(served, prompts, "prompt", limits)
+    off = _heads(served, body)
+    vocabulary = served.lm.engine.vocabulary
+    if body.target is not None and body.target >= vocabulary:
+        raise Problem(400, f"target is {body.target}; expected 0 to {vocabulary - 1}.", param="target")
+    target = ids[position + 1] if body.target is None and position + 1 < len(ids) else body.target
+
+    def look() -> dict[str, Any]:
+        found = look_inside(served.model, before, vocabulary, window=body.window, off=off)
+        answer = _described(served, body, before, found, target)
+        if body.continuation:
+            follow = continue_greedily(served.model, before, vocabulary, body.continuation, off)
+            stream = TextStream(served.lm.tokenizer)
+            text = "".join(stream.push(token) for token in follow) + stream.finish()
+            answer["continuation"] = {"token_ids": follow, "text": text}
+        return answer
+
+    answer = await served.beside(look)
+    names = [token_name(served.lm.tokenizer, token) for token in ids]
+    draw = None if body.seed is None else uniform(body.seed % 2**64, 0, body.step)
+    return {
+        "model": served.name,
+        "position": position,
+        "token_ids": ids,
+        "tokens": names,
+        **answer,
+        "uniform": draw,
+    }
+
+
+def _heads(served: Served, body: InspectRequest) -> list[tuple[int, int]]:
+    layers, heads = served.lm.config.layers, served.lm.config.heads
+    for layer, head in body.heads_off:
+        if layer >= layers or head >= heads:
+            expected = f"expected [0 to {layers - 1}, 0 to {heads - 1}]"
+            raise Problem(400, f"heads_off names [{layer}, {head}]; {expected}.", param="heads_off")
+    return [(layer, head) for layer, head in body.heads_off]
+
+
+def _described(
+    served: Served, body: InspectRequest, ids: list[int], found: Inside, target: int | None
+) -> dict[str, Any]:
+    logits = found.logits.astype(np.float64)
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities = weights / weights.sum(axis=1, keepdims=True)
+    # Equal logits keep the order of their ids, as in sampling.
+    top = np.argsort(-logits, axis=1, kind="stable")[:, : body.top]
+    followed = int(top[-1, 0]) if target is None else target
+
+    def name(token: int) -> str:
+        return token_name(served.lm.tokenizer, token)
+
+    return {
+        "attention": _rounded(found.attention, 5),
+        "layers": [
+            [
+                {"token": int(token), "text": name(int(token)), "probability": round(float(row[token]), 6)}
+                for token in tokens
+            ]
+            for tokens, row in zip(top, probabilities, strict=True)
+        ],
+        "target": {
+            "token": followed,
+            "text": name(followed),
+            "ranks": [int(1 + (row > row[followed]).sum()) for row in logits],
+            "probabilities": [round(float(row[followed]), 6) for row in probabilities],
+        },
+        "norms": _rounded(found.norms, 4),
+        "writes": _rounded(found.writes, 4),
+        "recent": _recent(ids, found.recent) if body.window else None,
+        "embeddings": {"token": _rounded(found.token, 4), "position": _rounded(found.place, 4)}
+        if body.details
+        else None,
+        "logits": base64.b64encode(found.logits[-1].astype("<f4").tobytes()).decode() if body.details else None,
+        "continuation": None,
+    }
+
+
+def _recent(ids: list[int], weights: Floats) -> dict[str, Any]:
+    size = weights.shape[-1]
+    data = np.rint(weights * 255).astype(np.uint8)
+    return {"start": len(ids) - size, "size": size, "data": base64.b64encode(data.tobytes()).decode()}
+
+
+def _rounded(values: Floats, digits: int) -> Any:
+    return values.astype(np.float64).round(digits).tolist()
