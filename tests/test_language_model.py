@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,16 @@ def test_a_module_in_somebodys_hands_is_not_taken_apart(folder: Path) -> None:
     assert torch.equal(model(ids), lm.logits(ids))
 
 
+@pytest.mark.parametrize("call", [LanguageModel.generate, LanguageModel.stream])
+def test_the_options_are_spelled_out_and_a_seed_that_nobody_gave_is_a_new_one(
+    lm: LanguageModel, call: Callable[..., object]
+) -> None:
+    parameters = inspect.signature(call).parameters
+    assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    assert (parameters["temperature"].default, parameters["top_k"].default) == (0.8, 40)
+    assert len({"".join(call(lm, "the river", max_tokens=30, min_tokens=30)) for _ in range(3)}) == 3
+
+
 def test_leaving_a_stream_frees_its_place(lm: LanguageModel) -> None:
     for _ in lm.stream("the river", max_tokens=40, min_tokens=40):
         break
@@ -121,12 +133,12 @@ def test_each_precision_generates(folder: Path, precision: str) -> None:
 
 
 def test_wrong_calls_are_named(lm: LanguageModel, folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="max_token"):
+    with pytest.raises(TypeError, match="max_token"):
         lm.generate("the", max_token=5)
     with pytest.raises(UsageError, match=r"unknown key 'temprature'\. Did you mean 'temperature'"):
-        lm.generate("the", temprature=1)
+        lm.submit("the", temprature=1)
     with pytest.raises(UsageError, match="unknown key 'sampling'"):
-        lm.generate("the", sampling=Sampling(temperature=0))
+        lm.submit("the", sampling=Sampling(temperature=0))
     with pytest.raises(UsageError, match="temperature"):
         lm.generate("the", temperature=-1)
     with pytest.raises(UsageError, match="shape"):

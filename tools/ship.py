@@ -93,7 +93,12 @@ def ship(
     about = describe(name, manifest, run, tokens, corpus)
     lm = load(model)
     about["samples"] = [
-        {"prompt": prompt, "seed": 1, "top_k": 40, "text": lm.generate(prompt, max_tokens=60, top_k=40, seed=1)}
+        {
+            "prompt": prompt,
+            "seed": 1,
+            "top_k": 40,
+            "text": lm.generate(prompt, max_tokens=60, temperature=1.0, seed=1),
+        }
         for prompt in PROMPTS
     ]
     out = shelf / name

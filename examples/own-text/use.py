@@ -1,9 +1,9 @@
 import headwater as hw
 
 lm = hw.load("run/model")
-print(lm.generate("The river", max_tokens=40, temperature=0.8, seed=1))
+print(lm.generate("The river", max_tokens=40, seed=1))
 
-for piece in lm.stream("In the morning", max_tokens=40, top_k=40, seed=2):
+for piece in lm.stream("In the morning", max_tokens=40, seed=2):
     print(piece, end="", flush=True)
 print()
 

@@ -3,4 +3,4 @@ headwater tokenizer train corpus --vocab-size 4096 --out tokenizer
 headwater pack corpus --tokenizer tokenizer --out tokens
 headwater pretrain recipes/gpt2-mini.toml --tokens tokens --out run --dry-run   # what will it cost?
 headwater pretrain recipes/gpt2-mini.toml --tokens tokens --out run
-headwater generate --model run/model --prompt "The river"
+headwater generate "The river" --model run

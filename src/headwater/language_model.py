@@ -5,12 +5,13 @@ The work is `inference`'s; here it is joined: which folder, which precision, whi
 
 from __future__ import annotations
 
+import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, get_args, overload
 
 from headwater import shipped
 from headwater.config import nearest
@@ -41,6 +42,36 @@ if TYPE_CHECKING:
 _SMALL = 20_000_000
 # What a continuation may be asked for with, by name.
 _OPTIONS = sorted({*Request.model_fields, *Sampling.model_fields} - {"prompt", "sampling"})
+
+
+class GenerateOptions(TypedDict, total=False):
+    """What `generate` takes by name."""
+
+    max_tokens: int | None
+    min_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    repetition_penalty: float
+    filters: Literal["usual", "original"]
+    stop: str | Sequence[str]
+    seed: int | None
+    sample: int
+    beyond_context: Literal["refuse", "shift"]
+
+
+class Options(GenerateOptions, total=False):
+    """What `submit` and `request` take by name; see `inference.request` and `inference.sampling`."""
+
+    presence_penalty: float
+    frequency_penalty: float
+    bias: Mapping[int, float]
+    alternatives: int | None
+
+
+def fresh_seed() -> int:
+    """Return a seed that nobody chose, short enough to be typed."""
+    return secrets.randbelow(1_000_000)
 
 
 def load(
@@ -170,36 +201,109 @@ class LanguageModel:
         return model
 
     @overload
-    def generate(self, prompt: str, **options: Any) -> str: ...
+    def generate(self, prompt: str, **options: Unpack[GenerateOptions]) -> str: ...  # type: ignore[overload-overlap]
     @overload
-    def generate(self, prompt: Sequence[str], **options: Any) -> list[str]: ...
+    def generate(self, prompt: Sequence[str], **options: Unpack[GenerateOptions]) -> list[str]: ...
 
-    def generate(self, prompt: str | Sequence[str], **options: Any) -> str | list[str]:
-        """Continue a prompt, or each of several; returns what comes after it.
+    def generate(
+        self,
+        prompt: str | Sequence[str],
+        *,
+        max_tokens: int | None = None,
+        min_tokens: int = 0,
+        temperature: float = 0.8,
+        top_k: int = 40,
+        top_p: float = 1.0,
+        repetition_penalty: float = 1.0,
+        filters: Literal["usual", "original"] = "usual",
+        stop: str | Sequence[str] = (),
+        seed: int | None = None,
+        sample: int = 0,
+        beyond_context: Literal["refuse", "shift"] = "refuse",
+    ) -> str | list[str]:
+        """Continue a prompt, or each of several; return the text after it.
 
-        Options: `max_tokens`, `min_tokens`, `stop` (texts), `seed`, `sample`, `beyond_context` ("refuse" or
-        "shift"), see `inference.request`; `temperature`, `top_k`, `top_p`, `repetition_penalty`, `filters`,
-        `bias`, see `inference.sampling`. The same prompt, seed and options give the same text, alone or beside
-        others. An empty prompt begins a new text, after `<|endoftext|>`.
+        The same prompt, seed and options give the same text, alone or next to others. An empty prompt starts a
+        new text, after `<|endoftext|>`.
+
+        max_tokens: the most tokens to write; None is 128, or what the context leaves.
+        min_tokens: the text does not end before so many.
+        temperature: below 1 is safer, above 1 wilder; 0 always takes the most probable token.
+        top_k: choose among the k most probable tokens; 0 is all.
+        top_p: choose among the most probable tokens whose probabilities add up to p.
+        repetition_penalty: above 1 makes tokens that occurred less probable.
+        filters: two readings of top-p, see `inference.sampling`.
+        stop: texts before which the continuation ends.
+        seed: where the random choices come from; None takes a new one at each call.
+        sample: the number of the continuation among those of one prompt and seed.
+        beyond_context: "refuse" raises UsageError for more tokens than the context holds; "shift" drops its
+            older half whenever it is full.
         """
+        options: GenerateOptions = {
+            "max_tokens": max_tokens,
+            "min_tokens": min_tokens,
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "repetition_penalty": repetition_penalty,
+            "filters": filters,
+            "stop": stop,
+            "seed": seed,
+            "sample": sample,
+            "beyond_context": beyond_context,
+        }
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
         requests = [self.request(text, **options) for text in prompts]
         running = [self.engine.submit(request) for request in requests]
         texts = [generation.wait().text for generation in running]
         return texts[0] if isinstance(prompt, str) else texts
 
-    def stream(self, prompt: str, **options: Any) -> Iterator[str]:
-        """The same text, piece by piece, each of whole characters. Leaving the loop ends the generation."""
-        generation = self.submit(prompt, **options)
+    def stream(
+        self,
+        prompt: str,
+        *,
+        max_tokens: int | None = None,
+        min_tokens: int = 0,
+        temperature: float = 0.8,
+        top_k: int = 40,
+        top_p: float = 1.0,
+        repetition_penalty: float = 1.0,
+        filters: Literal["usual", "original"] = "usual",
+        stop: str | Sequence[str] = (),
+        seed: int | None = None,
+        sample: int = 0,
+        beyond_context: Literal["refuse", "shift"] = "refuse",
+    ) -> Iterator[str]:
+        """Yield the text of `generate` piece by piece, each of whole characters. Leaving the loop ends it."""
+        generation = self.submit(
+            prompt,
+            max_tokens=max_tokens,
+            min_tokens=min_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            filters=filters,
+            stop=stop,
+            seed=seed,
+            sample=sample,
+            beyond_context=beyond_context,
+        )
         return _pieces(generation)
 
-    def submit(self, prompt: str, **options: Any) -> Generation:
-        """Begin a continuation: tokens, log-probabilities and text as they come. Options as `generate`."""
+    def submit(self, prompt: str, **options: Unpack[Options]) -> Generation:
+        """Start a continuation: tokens, log-probabilities and text as they come.
+
+        What is not given is as in `inference.request` and `inference.sampling`: temperature 1, no filter, seed 0.
+        """
         return self.engine.submit(self.request(prompt, **options))
 
-    def request(self, prompt: str | Sequence[int], **options: Any) -> Request:
-        """The Request of a prompt, text or token ids, with `generate`'s options; UsageError for a wrong one."""
+    def request(self, prompt: str | Sequence[int], **given: Unpack[Options]) -> Request:
+        """Return the Request of a prompt, text or token ids; raise UsageError for a wrong option."""
         ids = self.prompt_ids(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
+        options: dict[str, Any] = dict(given)
+        if "seed" in options and options["seed"] is None:
+            options["seed"] = fresh_seed()
         for key in options:
             if key not in _OPTIONS:
                 hint = nearest(key, _OPTIONS).capitalize()

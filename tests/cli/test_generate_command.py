@@ -7,11 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.generate import _behind
+import headwater
+from headwater.cli.generate import _separated
 from headwater.cli.main import main
 from headwater.model import build_model, preset
 from headwater.model.folder import save_model
 from headwater.tokenizer import Tokenizer
+
+
+@pytest.fixture(autouse=True)
+def _no_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
 
 
 @pytest.fixture(scope="module")
@@ -35,21 +41,67 @@ def test_text_goes_to_stdout_and_all_else_to_stderr(folder: str, capsys: pytest.
     assert "fp32" in err
     assert len(result["samples"][0]["log_probabilities"]) == len(result["samples"][0]["tokens"])
     assert run(folder, "--prompt", "the river", "--max-tokens", "9", "--seed", "3") == 0
-    assert capsys.readouterr().out == result["samples"][0]["text"] + "\n"
+    assert capsys.readouterr().out == "the river" + result["samples"][0]["text"] + "\n"
 
 
-def test_standard_input_is_a_prompt(
-    folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("arguments", [["--prompt", "-"], ["-"], [], ["the river"], ["--prompt", "the river"]])
+def test_the_prompt_is_an_argument_an_option_or_a_pipe(
+    folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the river\n")))
-    assert run(folder, "--prompt", "-", "--max-tokens", "5", "--json") == 0
+    assert run(folder, *arguments, "--max-tokens", "5", "--json") == 0
     assert json.loads(capsys.readouterr().out)["prompt"] == "the river"
+
+
+def test_each_call_takes_a_new_seed_and_prints_it(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(folder, "the", "--max-tokens", "5", "--json") == 0
+    first = capsys.readouterr()
+    assert run(folder, "the", "--max-tokens", "5", "--json") == 0
+    second = json.loads(capsys.readouterr().out)
+    seed = json.loads(first.out)["seed"]
+    assert f"seed {seed}" in first.err
+    assert seed != second["seed"]
+    assert run(folder, "the", "--max-tokens", "5", "--seed", str(seed), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["samples"] == json.loads(first.out)["samples"]
+
+
+def test_the_defaults_are_temperature_0_8_and_top_k_40(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["the river", "--max-tokens", "30", "--min-tokens", "30", "--seed", "1", "--json"]
+    texts = []
+    for more in ([], ["--temperature", "0.8", "--top-k", "40"], ["--temperature", "1", "--top-k", "0"]):
+        assert run(folder, *options, *more) == 0
+        texts.append(json.loads(capsys.readouterr().out)["samples"][0]["text"])
+    lm = headwater.load(folder, precision="auto")
+    assert texts[0] == texts[1] == lm.generate("the river", max_tokens=30, min_tokens=30, seed=1)
+    assert texts[2] != texts[0]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "said"),
+    [
+        ("the river", ["--max-tokens", "90", "--min-tokens", "90"], "its older half is dropped"),
+        ("the " * 90, ["--max-tokens", "3"], "only its end is read"),
+    ],
+)
+def test_a_text_beyond_the_context_is_written_and_what_is_not_seen_is_said(
+    folder: str, capsys: pytest.CaptureFixture[str], prompt: str, options: list[str], said: str
+) -> None:
+    assert run(folder, prompt, *options) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(prompt)
+    assert said in err
+
+
+def test_a_run_folder_means_the_model_in_it(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "run").mkdir()
+    Path(tmp_path / "run/model").symlink_to(folder)
+    assert run(str(tmp_path / "run"), "the", "--max-tokens", "2") == 0
 
 
 def test_color_tints_the_same_text(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     import re
 
-    options = ["--prompt", "the", "--max-tokens", "8", "--top-k", "5"]
+    options = ["--prompt", "the", "--max-tokens", "8", "--top-k", "5", "--seed", "2"]
     assert run(folder, *options) == 0
     plain = capsys.readouterr().out
     assert run(folder, *options, "--color") == 0
@@ -67,7 +119,10 @@ def test_interactive_keeps_all_text_so_far(
     greedy = ["--max-tokens", "60", "--min-tokens", "60", "--temperature", "0"]
     assert run(folder, "--prompt", "the river", *greedy) == 0
     whole = capsys.readouterr().out
-    assert shown.replace("> ", "").replace("\n", "")[:50] == whole.replace("> ", "").replace("\n", "")[:50]
+    assert (
+        "the river" + shown.replace("> ", "").replace("\n", "")[:50]
+        == whole.replace("> ", "").replace("\n", "")[:59]
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +140,7 @@ def test_interactive_keeps_all_text_so_far(
     ],
 )
 def test_a_typed_line_does_not_grow_into_the_last_word(text: str, line: str, expected: str) -> None:
-    assert _behind(text, line) == expected
+    assert _separated(text, line) == expected
 
 
 @pytest.mark.parametrize(
@@ -93,8 +148,7 @@ def test_a_typed_line_does_not_grow_into_the_last_word(text: str, line: str, exp
     [
         (["--prompt", "the", "--temperature", "-1"], 2, "temperature"),
         (["--prompt", "the", "--top-k", "1000"], 2, "top_k 1000"),
-        (["--prompt", "the", "--max-tokens", "500"], 2, "--max-tokens 64"),
-        (["--prompt", "the " * 90], 2, "context"),
+        (["the", "--prompt", "a"], 2, "given twice"),
         (["--interactive", "--json"], 2, "--interactive"),
         (["--prompt", "the", "--precision", "fp8"], 2, "fp8"),
     ],

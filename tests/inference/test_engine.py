@@ -270,7 +270,7 @@ def test_beyond_the_context(engine: Engine) -> None:
     assert len(engine.submit(Request(prompt=full)).wait().tokens) == 1  # the last token needs no place
     with pytest.raises(UsageError, match="context"):
         engine.submit(Request(prompt=(*full, 1)))
-    with pytest.raises(UsageError, match="--max-tokens 51"):
+    with pytest.raises(UsageError, match="max_tokens=51"):
         engine.submit(Request(prompt=prompt(150, 1), max_tokens=52))
     shifted = Request(prompt=prompt(300, 1), max_tokens=250, min_tokens=250, beyond_context="shift", seed=4)
     generation = engine.submit(shifted).wait()

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, Seed, emit, say, tell_apart
+from headwater.cli.console import AsJson, emit, say, tell_apart
 from headwater.shipped import DEFAULT
 from headwater.wording import counted
 
 if TYPE_CHECKING:
     from headwater.inference.engine import Generation
     from headwater.inference.request import Event
-    from headwater.language_model import LanguageModel
+    from headwater.language_model import LanguageModel, Options
 
 app = typer.Typer(add_completion=False)
 
@@ -28,44 +28,43 @@ _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if code n
 
 @app.command()
 def generate(
+    words: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PROMPT]",
+            help="Text to continue; - reads it from stdin, as does a pipe. Without one a new text starts.",
+            show_default=False,
+        ),
+    ] = None,
     model: Annotated[
         str, typer.Option("--model", help="Model folder, a model that ships, or a hub name that was downloaded.")
     ] = DEFAULT,
-    prompt: Annotated[
-        str,
-        typer.Option("--prompt", help="Text to continue; - reads it from stdin; none begins a new text."),
-    ] = "",
+    prompt: Annotated[str | None, typer.Option("--prompt", help="The same as PROMPT.", show_default=False)] = None,
     max_tokens: Annotated[
         int | None, typer.Option("--max-tokens", help="End after N tokens.  [default: 128 or what fits]", min=1)
     ] = None,
     min_tokens: Annotated[int, typer.Option("--min-tokens", help="Do not end before N tokens.", min=0)] = 0,
     temperature: Annotated[
-        float, typer.Option("--temperature", help="Below 1 is safer, above 1 wilder, 0 always the likeliest.")
-    ] = 1.0,
+        float,
+        typer.Option("--temperature", help="Below 1 is safer, above 1 wilder, 0 always the most probable."),
+    ] = 0.8,
     top_k: Annotated[
-        int, typer.Option("--top-k", help="Choose among the K likeliest (papers: 40); 0 is all.", min=0)
-    ] = 0,
+        int, typer.Option("--top-k", help="Choose among the K most probable tokens; 0 is all.", min=0)
+    ] = 40,
     top_p: Annotated[
-        float, typer.Option("--top-p", help="Choose among the likeliest that make up this probability.")
+        float, typer.Option("--top-p", help="Choose among the most probable that add up to this probability.")
     ] = 1.0,
     repetition_penalty: Annotated[
         float, typer.Option("--repetition-penalty", help="Above 1 avoids tokens that occurred.")
     ] = 1.0,
-    original_filters: Annotated[
-        bool,
-        typer.Option(
-            "--original-filters", help="Top-p as OpenAI's code has it: without the token that crosses p."
-        ),
-    ] = False,
     stop: Annotated[
         list[str] | None, typer.Option("--stop", help="End before this text. Repeatable.", metavar="TEXT")
     ] = None,
-    seed: Seed = 0,
-    samples: Annotated[int, typer.Option("--samples", help="How many continuations.", min=1)] = 1,
-    shift: Annotated[
-        bool,
-        typer.Option("--shift", help="Go on past the model's context: drop its older half whenever it is full."),
-    ] = False,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", help="Every random choice comes from it.  [default: a new one]", min=0),
+    ] = None,
+    num_samples: Annotated[int, typer.Option("--num-samples", help="How many continuations.", min=1)] = 1,
     precision: Annotated[
         str, typer.Option("--precision", help="fp32, bf16, int8 or auto (bf16 where the machine has it).")
     ] = "auto",
@@ -78,70 +77,114 @@ def generate(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Continue a text. The same prompt, seed and options give the same text."""
-    _check_together(interactive=interactive, as_json=as_json, color=color, samples=samples, prompt=prompt)
-    if prompt == "-":
-        prompt = _standard_input()
+    """Print a prompt and its continuation. The same prompt, seed and options give the same text."""
+    _check_together(
+        interactive=interactive,
+        as_json=as_json,
+        color=color,
+        num_samples=num_samples,
+        prompts=(words, prompt),
+    )
+    prompt = _prompt(words if prompt is None else prompt, interactive)
     tell_apart(model)
     import headwater
+    from headwater.language_model import fresh_seed
 
     lm = headwater.load(model, precision=precision)
-    options: dict[str, Any] = {
+    seed = fresh_seed() if seed is None else seed
+    options: Options = {
         "max_tokens": max_tokens,
         "min_tokens": min_tokens,
         "temperature": temperature,
         "top_k": top_k,
         "top_p": top_p,
         "repetition_penalty": repetition_penalty,
-        "filters": "original" if original_filters else "usual",
         "stop": tuple(stop or ()),
         "seed": seed,
-        "beyond_context": "shift" if shift or interactive else "refuse",
+        "beyond_context": "shift",
         "alternatives": 0 if color or as_json else None,
     }
     if interactive:
         _converse(lm, prompt, options, color)
         return
-    running = [lm.submit(prompt, **options, sample=sample) for sample in range(samples)]
+    if max_tokens is None:
+        options["max_tokens"] = _default_length(lm, prompt)
+    running = [lm.submit(prompt, **(options | {"sample": sample})) for sample in range(num_samples)]
     say(f"{model}: {lm!r}, {lm.engine.runner.name}, seed {seed}")
     if not prompt:
-        say("The prompt is empty: a new text begins, after <|endoftext|>.")
+        say("The prompt is empty: a new text starts.")
+    _warn_beyond_context(running[0], lm.config.context)
     if as_json:
         asked = {"model": model, "precision": lm.precision, "prompt": prompt, "seed": seed}
         emit(asked | _described(running), as_json=True, text="")
     else:
-        _print_samples(running, color)
+        _print_samples(running, prompt, color)
 
 
-def _check_together(*, interactive: bool, as_json: bool, color: bool, samples: int, prompt: str) -> None:
-    """Raise UsageError for options that do not go together."""
+def _check_together(
+    *, interactive: bool, as_json: bool, color: bool, num_samples: int, prompts: tuple[str | None, str | None]
+) -> None:
+    """Raise UsageError for options that exclude each other."""
     from headwater.errors import UsageError
 
-    if interactive and (as_json or samples > 1 or prompt == "-"):
+    if None not in prompts:
+        raise UsageError("the prompt was given twice, as an argument and with --prompt", repair="Give one")
+    if interactive and (as_json or num_samples > 1 or "-" in prompts):
         raise UsageError(
-            "--interactive does not go together with --json, --samples or --prompt -",
+            "--interactive does not go together with --json, --num-samples or a prompt from stdin",
             repair="Leave one of them out",
         )
     if as_json and color:
         raise UsageError("--color does not go together with --json", repair="Leave one of them out")
 
 
+def _prompt(given: str | None, interactive: bool) -> str:
+    """Return the prompt: what was given, else what a pipe or file on stdin holds, else nothing."""
+    piped = sys.stdin is not None and not sys.stdin.isatty()
+    if given == "-" or (given is None and piped and not interactive):
+        return _standard_input()
+    return given or ""
+
+
 def _standard_input() -> str:
-    """All of stdin, without the newline that ends its last line."""
+    """Return all of stdin, without the newline that ends its last line."""
     from headwater.storage import decode_text
 
     text = decode_text(sys.stdin.buffer.read(), Path("stdin"))
     return text.removesuffix("\n").removesuffix("\r")
 
 
-def _print_samples(running: list[Generation], color: bool) -> None:
-    """The continuations one after the other, while all of them come."""
+def _default_length(lm: LanguageModel, prompt: str) -> int:
+    """Return how many tokens to write where nobody says: 128, or fewer where the context has room for fewer."""
+    from headwater.inference.request import DEFAULT_TOKENS
+
+    room = lm.config.context + 1 - len(lm.prompt_ids(prompt))
+    return min(DEFAULT_TOKENS, room) if room > 0 else DEFAULT_TOKENS
+
+
+def _warn_beyond_context(generation: Generation, context: int) -> None:
+    """Say what the model does not see where prompt and continuation are longer than its context."""
+    prompt = len(generation.request.prompt)
+    if prompt > context:
+        say(f"The prompt has {prompt:,} tokens, the model's context {context:,}: only its end is read.")
+    elif prompt + generation.max_tokens > context + 1:
+        say(
+            f"{counted(prompt, 'token')} of prompt and up to {generation.max_tokens:,} more pass the model's "
+            f"context of {context:,}: its older half is dropped whenever it is full."
+        )
+
+
+def _print_samples(running: list[Generation], prompt: str, color: bool) -> None:
+    """Print the prompt and each continuation in turn, while all of them are computed."""
     for number, generation in enumerate(running, start=1):
         if len(running) > 1:
             before = "\n" if number > 1 else ""
             say(f"{before}sample {number} of {len(running)}:")
-        _print_streamed(generation, color)
-        print(flush=True)
+        print(prompt.translate(_CONTROLS) if sys.stdout.isatty() else prompt, end="", flush=True)
+        try:
+            _print_streamed(generation, color)
+        finally:
+            print(flush=True)
         if generation.request.stop and generation.finished == "length":
             say(f"No stop text came: ended after {counted(len(generation.tokens), 'token')}.")
 
@@ -184,16 +227,16 @@ def _sample(generation: Generation) -> dict[str, Any]:
     }
 
 
-def _behind(text: str, line: str) -> str:
-    """A line as it goes on behind the text so far: with a space before a word, unless something stands open."""
+def _separated(text: str, line: str) -> str:
+    """Return the line, with a space before it where it would continue the last word of `text`."""
     apart = not text or text[-1].isspace() or text[-1] in "([{“‘" or not line[:1].isalnum()
     return line if apart else f" {line}"
 
 
-def _converse(lm: LanguageModel, text: str, options: dict[str, Any], color: bool) -> None:
-    """Each line typed is put behind all text so far and continued; an empty one just goes on."""
+def _converse(lm: LanguageModel, text: str, options: Options, color: bool) -> None:
+    """Append each typed line to the text so far and continue it; an empty line continues as it is."""
     say(f"{lm!r}, {lm.engine.runner.name}, seed {options['seed']}")
-    say("Type a text and it goes on; an empty line goes on from there; Ctrl-C stops a text, Ctrl-D ends.")
+    say("Type a text to have it continued; an empty line continues it further; Ctrl-C stops a text, Ctrl-D ends.")
     ids = lm.tokenizer.encode(text) if text else []
     turn = 0
     while True:
@@ -202,9 +245,9 @@ def _converse(lm: LanguageModel, text: str, options: dict[str, Any], color: bool
         except EOFError:
             say("")
             return
-        ids += lm.tokenizer.encode(_behind(lm.tokenizer.decode(ids), line))
+        ids += lm.tokenizer.encode(_separated(lm.tokenizer.decode(ids), line))
         # Each turn draws other numbers, and the same turns give the same text.
-        request = lm.request(ids or lm.prompt_ids(""), **options, sample=turn)
+        request = lm.request(ids or lm.prompt_ids(""), **(options | {"sample": turn}))
         generation = lm.engine.submit(request)
         try:
             _print_streamed(generation, color)

@@ -101,7 +101,7 @@ def pretrain(
     model = run_pretraining(config, tokens, out, follow=follow, progress=terminal_progress())
     if speaks:
         emit({"model": str(model), "run": str(out)}, as_json=as_json, text=str(model))
-        say(f"Try it: headwater generate --model {model} --prompt TEXT")
+        say(f"Try it: headwater generate TEXT --model {out}")
 
 
 def _begun(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str, Any]]:

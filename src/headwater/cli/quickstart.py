@@ -34,11 +34,11 @@ def quickstart(
     result = run(out, minutes=minutes, text=text or (), seed=seed, progress=terminal_progress())
     words = [word for word in result.prompt.split() if any(map(str.isalnum, word))]  # no line under a heading
     prompt = shlex.quote(" ".join(words[:3] or result.prompt.split()[:3]))
-    ships = f"  headwater generate --prompt {prompt}  (the model that ships, trained on novels)\n"
+    ships = f"  headwater generate {prompt}  (the model that ships, trained on novels)\n"
     next_steps = (
         f"The report: {result.report}\n\n"
         "Worth trying next:\n"
-        f"  headwater generate --model {result.model} --prompt {prompt}\n"
+        f"  headwater generate {prompt} --model {result.model}\n"
         f"{ships if result.figures['shipped'] else ''}"
         f"  headwater quickstart --text YOUR_TEXT_FOLDER --minutes 20 --out my-model\n"
         f"  headwater lineage {result.model}"

@@ -50,7 +50,7 @@ class Request(Config):
         if room < 1 and not shift:
             raise UsageError(
                 f"the prompt has {len(self.prompt):,} tokens, the model's context {context:,}",
-                repair="Shorten the prompt, or let the context shift (--shift)",
+                repair='Shorten the prompt, or drop its older part: beyond_context="shift"',
             )
         wanted = self.max_tokens
         if wanted is None:
@@ -60,12 +60,12 @@ class Request(Config):
             raise UsageError(
                 f"a prompt of {prompt} and {wanted:,} more are longer than the context",
                 expected=f"at most {room:,} more, as the context holds {context:,}",
-                repair=f"Ask for --max-tokens {room}, or let the context shift (--shift)",
+                repair=f'Ask for max_tokens={room}, or drop the older part of the text: beyond_context="shift"',
             )
         if self.min_tokens > wanted:
             raise UsageError(
                 f"min_tokens {self.min_tokens} is more than max_tokens {wanted}",
-                repair=f"Ask for --max-tokens {self.min_tokens} or more",
+                repair=f"Ask for max_tokens={self.min_tokens} or more",
             )
         return wanted
 

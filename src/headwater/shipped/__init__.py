@@ -9,23 +9,28 @@ from __future__ import annotations
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
+CONFIG = "config.json"
 DEFAULT = "gpt2-mini"  # what is generated from and served where no model is named
 TRAINED_ON = "public-domain novels"
 
 
 def names() -> list[str]:
     """The models that ship, by name."""
-    return sorted(path.parent.name for path in FOLDER.glob("*/config.json"))
+    return sorted(path.parent.name for path in FOLDER.glob(f"*/{CONFIG}"))
 
 
 def resolve(model: str | Path) -> Path:
-    """The folder of a model: what exists under this path, else the model that ships under this name.
+    """Return the folder of a model: what exists under this path, else the model that ships under this name.
 
-    A path that is neither is returned as it is, for the reader to refuse. A folder here wins over a shipped
-    model of its name: `is_shadowed` tells.
+    A run folder means the model in it. A path that is neither is returned as it is, for the reader to refuse. A
+    folder here wins over a shipped model of its name: see `is_shadowed`.
     """
     path = Path(model)
-    return FOLDER / path if not path.exists() and str(model) in names() else path
+    if not path.exists() and str(model) in names():
+        return FOLDER / path
+    if not (path / CONFIG).is_file() and (path / "model" / CONFIG).is_file():
+        return path / "model"
+    return path
 
 
 def is_shadowed(model: str | Path) -> bool:
