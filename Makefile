@@ -7,6 +7,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+NATIVE := setup.py $(wildcard src/headwater/native/*.[ch])  # compiled by pip: a change installs again
 DATA := $(abspath $(wildcard ../shared/data))
 export HEADWATER_DATA ?= $(DATA)
 
@@ -55,14 +56,14 @@ clean:
 	$(PYTHON) -m venv .venv
 	touch $@
 
-.venv/.ready-quickstart: .venv/.created pyproject.toml constraints.txt
+.venv/.ready-quickstart: .venv/.created pyproject.toml constraints.txt $(NATIVE)
 	test -f .venv/.ready-dev || $(BIN)/python -m pip install -q -c constraints.txt -e '.[report]'
 	touch $@
 
-.venv/.ready-docs: .venv/.created pyproject.toml constraints.txt
+.venv/.ready-docs: .venv/.created pyproject.toml constraints.txt $(NATIVE)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
 	touch $@
 
-.venv/.ready-dev: .venv/.created pyproject.toml constraints.txt
+.venv/.ready-dev: .venv/.created pyproject.toml constraints.txt $(NATIVE)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
 	touch $@

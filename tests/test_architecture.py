@@ -12,7 +12,7 @@ FLOORS = [
     {"errors", "wording"},
     {"storage", "config", "progress", "lock"},
     {"provenance", "resources", "shipped"},
-    {"compilation"},
+    {"native"},
     {"model", "tokenizer", "corpus", "report"},
     {"train", "tokens", "inference", "convert"},
     {"language_model", "pretrain", "finetune"},

@@ -1,7 +1,7 @@
 """What a wheel holds, held against the package: nothing missing, nothing else.
 
 python tools/wheels.py dist                the wheels in a folder: listed, and checked
-python tools/wheels.py --compiled dist     the compiled half of the tokenizer must be among it
+python tools/wheels.py --compiled dist     the compiled extensions must be in it
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
-COMPILED = "headwater/tokenizer/_training"
+COMPILED = "headwater/native/_"
 
 
 def expected() -> set[str]:
@@ -29,14 +29,15 @@ def faults(wheel: Path, *, compiled: bool) -> list[str]:
     """What is wrong with a wheel, a sentence each."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    extensions = {name for name in names if name.startswith(COMPILED)}
+    extensions = {name for name in names if name.startswith(COMPILED) and not name.endswith(".py")}
     about = {name for name in names if PurePosixPath(name).parts[0].endswith(".dist-info")}
     held = names - extensions - about
     wanted = expected()
     found = [f"{wheel.name} lacks {name}" for name in sorted(wanted - held)]
     found += [f"{wheel.name} holds {name}, which is no part of the package" for name in sorted(held - wanted)]
-    if compiled and len(extensions) != 1:
-        found.append(f"{wheel.name} lacks the compiled half of the tokenizer, {COMPILED}")
+    for name in ("portable", *(() if "win" in wheel.name.rpartition("-")[2][:3] else ("generic",))):
+        if compiled and not any(extension.startswith(f"{COMPILED}{name}.") for extension in extensions):
+            found.append(f"{wheel.name} lacks the compiled extension {COMPILED}{name}")
     if not any(name.endswith("licenses/LICENSE") for name in about):
         found.append(f"{wheel.name} lacks the licence")
     return found

@@ -5,7 +5,7 @@ set)^k. The least memory for a bound p takes k = log2(1/p) bits an item, 27 for 
 fewer bits set need half the memory accesses, which are what time goes into. So here m is MEMORY times the least
 and k the smallest number that keeps the bound.
 
-`bloom.c` does the same to the same bits, and several times as fast: setting a bit in a gigabyte is a cache miss.
+`native/bloom.c` sets and reads the same bits several times as fast: each bit of a gigabyte is a cache miss.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from __future__ import annotations
 import ctypes
 import math
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headwater.compilation import compiled
+from headwater import native
 
 Hashes = NDArray[np.uint64]
 
@@ -33,8 +32,8 @@ _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """`bloom.c` compiled, or None where it cannot be had."""
-    loaded = compiled(Path(__file__).with_name("bloom.c"))
+    """Return the compiled functions of `native/bloom.c`, or None if they were not built."""
+    loaded = native.extension("portable")
     if loaded is not None:
         loaded.headwater_bloom_add.restype = loaded.headwater_bloom_contains.restype = None
         loaded.headwater_bloom_add.argtypes = [_POINTER] * 2 + [_COUNT] * 3
@@ -90,7 +89,7 @@ class BloomFilter:
         return float((set_bits / (8 * len(self._bytes))) ** self.bits_an_item)
 
     def _arguments(self, hashes: Hashes) -> tuple[int, int, int, int, int]:
-        """What both functions of `bloom.c` take."""
+        """Return the arguments that both functions of `native/bloom.c` take."""
         assert hashes.flags.c_contiguous
         assert hashes.dtype == np.uint64
         return self._bytes.ctypes.data, hashes.ctypes.data, len(hashes), self._blocks, self.bits_an_item

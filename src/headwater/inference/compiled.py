@@ -1,8 +1,8 @@
 """A model on the compiled kernels: its weights in their layout, the engine's runner, the scorer's packs.
 
-A row's sums have one order whatever else is in the call (`kernels.c`), so nothing needs a fixed shape: decoding
-rows and a block of a prompt share one pass over the weights, blocks may have any size, any position may be taken
-over by another request, generated ones as well, and a score is the same to the last bit in any pack.
+The kernels (`native/transformer.c`) add up a row's sums in one order whatever else is in the call, so nothing
+needs a fixed shape: decoding rows and a block of a prompt share one pass over the weights, blocks may have any
+size, any position may be copied to another request, and a score is the same to the last bit in any pack.
 """
 
 from __future__ import annotations

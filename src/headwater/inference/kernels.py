@@ -1,24 +1,19 @@
-"""The compiled part: `kernels.c`, built by the machine's own compiler on first use, kept in the cache.
+"""The structures and functions of `native/transformer.c`.
 
-Where there is no compiler, no AVX-512 with bfloat16 and int8 products, or another system, `library` is None
-and everything runs in torch: slower, with the same guarantees.
+`library` is None where the package was built without a compiler, or the processor lacks AVX-512 with bfloat16 and
+int8 products. Everything then runs in torch: slower, with the same guarantees.
 """
 
 from __future__ import annotations
 
 import ctypes
 from functools import cache
-from pathlib import Path
 
-from headwater.compilation import compiled
-
-_SOURCE = Path(__file__).with_name("kernels.c")
-_OPTIONS = ("-ffp-contract=off", "-pthread")
-_NEEDED = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16"})
+from headwater import native
 
 
 class Matrix(ctypes.Structure):
-    """One matrix as the kernels see it; `kernels.c` says how it is laid out."""
+    """One matrix as the kernels see it; `transformer.c` says how it is laid out."""
 
     _fields_ = (
         ("weight", ctypes.c_void_p),
@@ -63,7 +58,7 @@ class Model(ctypes.Structure):
 @cache
 def library() -> ctypes.CDLL | None:
     """The kernels, or None where they cannot be had."""
-    loaded = compiled(_SOURCE, _OPTIONS, _NEEDED)
+    loaded = native.extension("avx512_bf16") if native.chosen() == "avx512_bf16" else None
     if loaded is None:
         return None
     loaded.headwater_allocate.restype = ctypes.c_void_p

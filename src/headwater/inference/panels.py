@@ -1,4 +1,4 @@
-"""Weights in the layout of `kernels.c`: panels of 64 outputs, the inputs of each one after the other."""
+"""Weights in the layout of `transformer.c`: panels of 64 outputs, the inputs of each one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training step computes between its matrix products, compiled: `elementwise.c` and its place in autograd.
+"""The compiled element-wise kernels of a training step (`native/elementwise.c`) and their place in autograd.
 
 Torch makes several passes over memory where one would do, and on many CPUs its GELU and softmax in bfloat16 cost
 as much as a matrix product. Each piece has its readable twin in torch: GELU in its tanh form (`functional.gelu`),
@@ -12,17 +12,14 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from headwater.compilation import compiled
+from headwater import native
 
 Piece = Literal["gelu", "norm", "add", "softmax", "loss", "adam"]
-_SOURCE = Path(__file__).with_name("elementwise.c")
-_OPTIONS = ("-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi")
 _ELEMENTS = 4096  # of an item of work, as in the source
 # Parts that the gains' gradients are summed in: fixed, so that the sum does not depend on the threads.
 _PARTS = 32
@@ -41,8 +38,9 @@ _ARGUMENTS = {
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled pieces, or None where they cannot be had."""
-    loaded = compiled(_SOURCE, _OPTIONS)
+    """Return the compiled kernels of `native/elementwise.c`, or None if they were not built."""
+    variant = native.chosen()
+    loaded = native.extension(variant) if variant else None
     for name, arguments in _ARGUMENTS.items() if loaded else ():
         function = getattr(loaded, f"headwater_{name}")
         function.restype, function.argtypes = None, arguments

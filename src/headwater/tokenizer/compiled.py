@@ -1,19 +1,20 @@
 """The compiled half of training, where it was built: counting and merging at machine speed.
 
-`training.c` is built when the package is installed where there is a C compiler, and lies in the wheels.
-Where it is missing, `load` gives None, and the `tokenizers` library and Python do the same some twenty
+`native/merges.c` is compiled when the package is installed where there is a C compiler, and is in the wheels.
+Where it is missing, `load` returns None, and the `tokenizers` library and Python do the same some twenty
 times as slowly.
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from headwater import native
 
 _POINTER = ctypes.c_void_p
 _LONG = ctypes.c_int64
@@ -35,10 +36,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 @lru_cache(maxsize=1)
 def load() -> Any:
     """The library's functions, which run without the interpreter's lock; None where it was not built."""
-    try:
-        path = importlib.import_module("headwater.tokenizer._training").__file__
-        library = ctypes.CDLL(str(path))
-    except (ImportError, OSError):
+    library = native.extension("portable")
+    if library is None:
         return None
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(library, name)

@@ -2,7 +2,7 @@
 
 Decided here: the most frequent pair is merged; of equally frequent ones the pair with the lowest ids, left
 one first, as `tokenizers` has it. Where two ways lead to the same spelling they share its token.
-`training.c` does the same faster; `reference` shows it plainly. Counting words is left to `counting`.
+`native/merges.c` does the same faster; `reference` shows it plainly. Counting words is left to `counting`.
 """
 
 from __future__ import annotations

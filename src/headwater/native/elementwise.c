@@ -7,6 +7,7 @@
 #ifdef __AVX512F__ /* a few names for what compilers do not find by themselves */
 #include <immintrin.h>
 #endif
+#include "export.h"
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -219,7 +220,7 @@ static void gelu_work(const void *task, int64_t first, int64_t last) {
 }
 
 /* out = GELU(x), or gradient · GELU'(x) where a gradient is given. */
-void headwater_gelu(const void *x, const void *gradient, void *out, int64_t count, int64_t half, int64_t threads) {
+EXPORT void headwater_gelu(const void *x, const void *gradient, void *out, int64_t count, int64_t half, int64_t threads) {
     const Gelu g = {x, gradient, out, count, half};
     divide(gelu_work, &g, (count + PIECE - 1) / PIECE, threads);
 }
@@ -256,7 +257,7 @@ static void loss_work(const void *task, int64_t first, int64_t last) {
 }
 
 /* Each row of logits becomes its gradient; losses[row] = weight · −log softmax(row)[target]. */
-void headwater_loss(void *logits, const int64_t *targets, const float *weights, float *losses, int64_t rows,
+EXPORT void headwater_loss(void *logits, const int64_t *targets, const float *weights, float *losses, int64_t rows,
                     int64_t columns, int64_t stride, int64_t half, int64_t threads) {
     const Loss l = {logits, targets, weights, losses, columns, stride, half};
     divide(loss_work, &l, rows, threads);
@@ -306,7 +307,7 @@ static void softmax_work(const void *task, int64_t first, int64_t last) {
 }
 
 /* In place, rows × columns: row r is query r % queries of a block, the last of which sees every column. */
-void headwater_softmax(void *scores, const void *weights, double scale, int64_t rows, int64_t queries,
+EXPORT void headwater_softmax(void *scores, const void *weights, double scale, int64_t rows, int64_t queries,
                        int64_t columns, int64_t half, int64_t threads) {
     const Scores s = {scores, weights, (float)scale, queries, columns, half};
     divide(softmax_work, &s, rows, threads);
@@ -374,7 +375,7 @@ static void norm_gradient_work(const void *task, int64_t first, int64_t last) {
             else norm_gradient_row(n, row, part, 0);
 }
 
-void headwater_norm(const float *x, const float *weight, const float *bias, double epsilon, void *out, float *means,
+EXPORT void headwater_norm(const float *x, const float *weight, const float *bias, double epsilon, void *out, float *means,
                     float *deviations, int64_t rows, int64_t width, int64_t half, int64_t threads) {
     const Norm n = {.x = x, .weight = weight, .bias = bias, .epsilon = (float)epsilon, .out = out, .means = means,
                     .deviations = deviations, .rows = rows, .width = width, .half = half};
@@ -382,7 +383,7 @@ void headwater_norm(const float *x, const float *weight, const float *bias, doub
 }
 
 /* `sums`, zeros before, has as many parts as the rows are divided into, whatever the threads. */
-void headwater_norm_gradient(const void *gradient, const float *x, const float *weight, const float *means,
+EXPORT void headwater_norm_gradient(const void *gradient, const float *x, const float *weight, const float *means,
                              const float *deviations, float *grad_x, float *sums, int64_t parts, int64_t rows,
                              int64_t width, int64_t half, int64_t threads) {
     const Norm n = {.x = x, .weight = weight, .means = (float *)means, .deviations = (float *)deviations,
@@ -412,7 +413,7 @@ static void sum_work(const void *task, int64_t first, int64_t last) {
 }
 
 /* out = x + more: float32 and bfloat16 give float32, or bfloat16 where `half`. */
-void headwater_sum(const float *x, const void *more, void *out, int64_t count, int64_t half, int64_t threads) {
+EXPORT void headwater_sum(const float *x, const void *more, void *out, int64_t count, int64_t half, int64_t threads) {
     const Sum s = {x, more, out, count, half};
     divide(sum_work, &s, (count + PIECE - 1) / PIECE, threads);
 }
@@ -452,7 +453,7 @@ static void adam_work(const void *task, int64_t first, int64_t last) {
 }
 
 /* One update of a parameter: `keep` = 1 − rate · decay, `rate` over 1 − β1^t, `correction` = 1/√(1 − β2^t). */
-void headwater_adam(float *weight, const void *gradient, float *first, float *second, void *copy, int64_t count,
+EXPORT void headwater_adam(float *weight, const void *gradient, float *first, float *second, void *copy, int64_t count,
                     int64_t half, double factor, double keep, double beta1, double beta2, double rate,
                     double correction, double epsilon, int64_t threads) {
     const Adam a = {weight, first, second, gradient, copy, NULL, (float)factor, (float)keep, (float)beta1,
@@ -473,7 +474,7 @@ static void squares_work(const void *task, int64_t first, int64_t last) {
 }
 
 /* squares[i]: the sum of squares of the i-th 4,096 elements. */
-void headwater_squares(const void *gradient, double *squares, int64_t count, int64_t half, int64_t threads) {
+EXPORT void headwater_squares(const void *gradient, double *squares, int64_t count, int64_t half, int64_t threads) {
     const Adam a = {.gradient = gradient, .squares = squares, .count = count, .half = half};
     divide(squares_work, &a, (count + PIECE - 1) / PIECE, threads);
 }

@@ -17,6 +17,7 @@
  * A head has 64 dimensions, as in every GPT-1 and GPT-2, and so is one panel and one group.
  */
 #include <immintrin.h>
+#include "export.h"
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -619,7 +620,7 @@ static void attention(Target *to, int64_t rows) {
 /* Fill the caches at every row's position; of the first `wanted` rows give the logits, (wanted, padded outputs), or,
  * where `logits` is NULL, leave the last hidden states in `residual`. A slot's positions before those of its rows are
  * filled, if need be by other rows of the same call. */
-void headwater_forward(const Model *m, const int32_t *tokens, const int32_t *slots, const int32_t *positions,
+EXPORT void headwater_forward(const Model *m, const int32_t *tokens, const int32_t *slots, const int32_t *positions,
                        int64_t rows, int64_t wanted, float *logits) {
     const Operand narrow = {m->operand[0], m->operand_scale[0], m->operand_offset[0], m->width};
     const Operand wide = {m->operand[1], m->operand_scale[1], m->operand_offset[1], 4 * m->width};
@@ -668,7 +669,7 @@ static void round_row(const Target *to, int64_t row, int thread) {
 }
 
 /* One matrix by itself: y = x Wᵀ + b for (rows, inputs) float32 -> (rows, padded outputs). */
-void headwater_product(const Matrix *a, int64_t kind, const float *x, int64_t rows, void *values, float *scales,
+EXPORT void headwater_product(const Matrix *a, int64_t kind, const float *x, int64_t rows, void *values, float *scales,
                        int32_t *offsets, float *y, int64_t threads) {
     const Model m = {.kind = kind, .threads = threads};
     const Operand operand = {values, scales, offsets, a->inputs};
@@ -681,7 +682,7 @@ void headwater_product(const Matrix *a, int64_t kind, const float *x, int64_t ro
 
 /* `bytes` of zeros for weights, on huge pages where the system has them: half the time of a step goes into reading
  * them, and ordinary pages add their own lookups. NULL when there is no memory. */
-void *headwater_allocate(int64_t bytes) {
+EXPORT void *headwater_allocate(int64_t bytes) {
     void *memory = NULL;
     if (posix_memalign(&memory, 2 << 20, (size_t)bytes)) return NULL;
     madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
@@ -689,4 +690,4 @@ void *headwater_allocate(int64_t bytes) {
     return memory;
 }
 
-void headwater_free(void *memory) { free(memory); }
+EXPORT void headwater_free(void *memory) { free(memory); }

@@ -4,17 +4,10 @@
    through ctypes without the interpreter's lock, so that several counters can work at once. All return -1 when memory
    runs out. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "export.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#ifdef _WIN32
-#define EXPORT __declspec(dllexport)
-#else
-#define EXPORT __attribute__((visibility("default")))
-#endif
 
 enum { SIGN = 0, LETTER = 1, NUMBER = 2, SPACE = 3 };
 
@@ -506,9 +499,3 @@ EXPORT int64_t learner_run(void *handle, int64_t limit, int32_t *out) {
     }
     return made;
 }
-
-/* ---- the module, through which the library is found --------------------------------------------------------- */
-
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_training", NULL, -1, NULL, NULL, NULL, NULL, NULL};
-
-EXPORT PyObject *PyInit__training(void) { return PyModule_Create(&module); }

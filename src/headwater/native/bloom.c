@@ -1,7 +1,15 @@
 /* Setting and reading the bits of a Bloom filter. Exactly what `add` and `contains` of bloom.py do in NumPy, for
    speed alone: nearly every bit is a cache miss, so those of several items are asked for before the first is used. */
 
+#include "export.h"
 #include <stdint.h>
+
+#ifdef _MSC_VER
+#include <intrin.h>
+#define PREFETCH(address) _mm_prefetch((const char *)(address), _MM_HINT_T0)
+#else
+#define PREFETCH(address) __builtin_prefetch(address, 1)
+#endif
 
 #define BLOCK 512     /* bits, as in bloom.py */
 #define TOGETHER 16   /* items whose bits are on their way at once */
@@ -21,13 +29,13 @@ static void ask_for(const uint8_t *filter, const uint64_t *hashes, int64_t count
         for (int64_t j = 0; j < bits; j++, value += step) {
             uint64_t block = ((value >> 32) * blocks) >> 32;
             numbers[i][j] = block * BLOCK + value % BLOCK;
-            __builtin_prefetch(filter + numbers[i][j] / 8, 1);
+            PREFETCH(filter + numbers[i][j] / 8);
         }
     }
 }
 
 /* hashes (count,): each sets `bits` bits of the `blocks` blocks of `filter`; bits <= MOST_BITS. */
-void headwater_bloom_add(uint8_t *filter, const uint64_t *hashes, int64_t count, int64_t blocks, int64_t bits) {
+EXPORT void headwater_bloom_add(uint8_t *filter, const uint64_t *hashes, int64_t count, int64_t blocks, int64_t bits) {
     uint64_t numbers[TOGETHER][MOST_BITS];
     for (int64_t start = 0; start < count; start += TOGETHER) {
         int64_t items = count - start < TOGETHER ? count - start : TOGETHER;
@@ -38,7 +46,7 @@ void headwater_bloom_add(uint8_t *filter, const uint64_t *hashes, int64_t count,
 }
 
 /* found (count,): 1 where every bit of an item is set, else 0. */
-void headwater_bloom_contains(const uint8_t *filter, const uint64_t *hashes, int64_t count, int64_t blocks,
+EXPORT void headwater_bloom_contains(const uint8_t *filter, const uint64_t *hashes, int64_t count, int64_t blocks,
                               int64_t bits, uint8_t *found) {
     uint64_t numbers[TOGETHER][MOST_BITS];
     for (int64_t start = 0; start < count; start += TOGETHER) {

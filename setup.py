@@ -1,0 +1,93 @@
+"""Compile `headwater.native`: one portable extension, and one for each variant of the kernels.
+
+The rest of the package's settings are in pyproject.toml. An extension that the compiler cannot build is left out:
+the package then computes in torch, or with a lower variant.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from typing import Any
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+FOLDER = "src/headwater/native"
+PORTABLE = ("cpu", "merges", "bloom")
+KERNELS = ("elementwise",)
+# Multiplications and additions are joined only where the source says so.
+OPTIONS = [
+    "-std=gnu11",
+    "-O3",
+    "-fvisibility=hidden",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-pthread",
+    "-Wno-psabi",
+]
+AVX2 = ["-mavx2", "-mfma", "-mf16c"]
+AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
+VARIANTS = {
+    "x86_64": {
+        "generic": [],
+        "avx2": AVX2,
+        "avx2_vnni": [*AVX2, "-mavxvnni"],
+        "avx512": AVX512,
+        "avx512_bf16": [*AVX512, "-mavx512vnni", "-mavx512bf16"],
+    },
+    "aarch64": {
+        "generic": [],
+        "neon": ["-march=armv8.2-a+dotprod"],
+        "neon_bf16": ["-march=armv8.2-a+dotprod+bf16"],
+    },
+}
+
+
+class Build(build_ext):
+    """Give each extension its own folder for object files: variants compile the same sources."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compile and link one extension."""
+        shared, self.build_temp = self.build_temp, f"{self.build_temp}/{ext.name}"
+        try:
+            super().build_extension(ext)
+        finally:
+            self.build_temp = shared
+
+
+def extension(name: str, sources: tuple[str, ...], options: list[str]) -> Extension:
+    """Return the extension `headwater.native._NAME`."""
+    return Extension(
+        f"headwater.native._{name}",
+        [f"{FOLDER}/{source}.c" for source in ("module", *sources)],
+        depends=[f"{FOLDER}/{header}.h" for header in ("export",)],
+        define_macros=[("HEADWATER_INIT", f"PyInit__{name}"), ("Py_LIMITED_API", "0x030B0000")],
+        extra_compile_args=options,
+        py_limited_api=True,
+        optional=True,
+    )
+
+
+def machine() -> str:
+    """Return the architecture that is compiled for."""
+    flags = os.environ.get("ARCHFLAGS", "")  # cross-compilation on macOS
+    if "arm64" in flags or "x86_64" in flags:
+        return "aarch64" if "arm64" in flags else "x86_64"
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
+
+
+def extensions() -> list[Extension]:
+    """Return all extensions for this platform. The kernels need GCC or Clang, so not on Windows."""
+    if sys.platform == "win32":
+        return [extension("portable", PORTABLE, [])]
+    found = [extension("portable", PORTABLE, ["-std=gnu11", "-O3", "-fvisibility=hidden"])]
+    for name, options in VARIANTS.get(machine(), {"generic": []}).items():
+        sources = (*KERNELS, "transformer") if name == "avx512_bf16" else KERNELS
+        found.append(extension(name, sources, [*OPTIONS, *options]))
+    return found
+
+
+options: dict[str, Any] = {"bdist_wheel": {"py_limited_api": "cp311"}}
+setup(ext_modules=extensions(), cmdclass={"build_ext": Build}, options=options)

@@ -1,0 +1,74 @@
+"""Find the compiled extensions of this package and choose a variant for this processor.
+
+`setup.py` compiles the kernels once for each variant. The best variant that the processor runs is used, or the one
+that the environment variable HEADWATER_CPU names, or the next lower one where that cannot run here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import warnings
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+# Best first, with the processor features each needs: bits of `headwater_cpu` in cpu.c.
+_AVX2, _AVX_VNNI, _AVX512, _AVX512_VNNI, _AVX512_BF16, _DOT_PRODUCT, _ARM_BF16 = (1 << bit for bit in range(7))
+VARIANTS = {
+    "avx512_bf16": _AVX512 | _AVX512_VNNI | _AVX512_BF16,
+    "avx512": _AVX512,
+    "avx2_vnni": _AVX2 | _AVX_VNNI,
+    "avx2": _AVX2,
+    "neon_bf16": _DOT_PRODUCT | _ARM_BF16,
+    "neon": _DOT_PRODUCT,
+    "generic": 0,
+}
+VARIABLE = "HEADWATER_CPU"
+REPAIR = "install a C compiler and run: pip install --force-reinstall --no-deps headwater"
+
+
+@cache
+def extension(name: str) -> ctypes.CDLL | None:
+    """Load the extension `_NAME` of this package, or return None if it was not built for this machine."""
+    for suffix in EXTENSION_SUFFIXES:
+        path = Path(__file__).with_name(f"_{name}{suffix}")
+        if path.is_file():
+            try:
+                return ctypes.CDLL(str(path))
+            except OSError:  # built for another architecture
+                return None
+    return None
+
+
+@cache
+def available() -> tuple[str, ...]:
+    """Return the variants that were built and that this processor runs, best first."""
+    portable = extension("portable")
+    if portable is None:
+        return ()
+    portable.headwater_cpu.restype = ctypes.c_int64
+    features = portable.headwater_cpu()
+    return tuple(
+        name for name, needed in VARIANTS.items() if features & needed == needed and extension(name) is not None
+    )
+
+
+@cache
+def chosen(wish: str | None = None) -> str | None:
+    """Return the variant to use: `wish`, else HEADWATER_CPU, else the best; None if nothing was built.
+
+    A wish that is not a variant, or that cannot run here, gives one warning and the next lower variant.
+    """
+    found = available()
+    if not found:
+        return None
+    wish = wish or os.environ.get(VARIABLE)
+    if not wish or wish in found:
+        return wish or found[0]
+    order = list(VARIANTS)
+    lower = order[order.index(wish) :] if wish in order else order
+    used = next((name for name in lower if name in found), "generic")
+    problem = "cannot run on this machine" if wish in order else f"is not one of {', '.join(VARIANTS)}"
+    warnings.warn(f"{VARIABLE}={wish} {problem}: {used} is used", RuntimeWarning, stacklevel=2)
+    return used
