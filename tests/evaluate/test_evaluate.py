@@ -71,7 +71,8 @@ def test_choices_are_those_of_a_plain_computation(world: Any, tmp_path: Path, ho
         values = []
         for answer in row["answers"]:
             whole = tokenizer.encode(row["context"] + answer)
-            head = tokenizer.encode(row["context"].rstrip())
+            # The newlines between both belong to the context where a mean over the answer's tokens is taken.
+            head = tokenizer.encode(row["context"] if how == "mean" else row["context"].rstrip())
             tail = whole[len(head) :][: 48 - len(head)]
             value = plain_log_probability(model, [end, *head], tail)
             values.append(

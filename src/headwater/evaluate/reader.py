@@ -47,23 +47,30 @@ class Reader:
         """Ids of a text by itself."""
         return tuple(self.tokenizer.encode(text))
 
-    def pair(self, context: str, continuation: str) -> Continuation:
-        """A context and what follows it, encoded as one text and cut at the border.
+    def pair(self, context: str, continuation: str, *, own_tokens: bool = False) -> Continuation:
+        """Encode a context and what follows it as one text, and cut the ids at the border.
 
         White space at the end of the context goes to the continuation, where GPT-2's tokens carry it, and so does
-        a token that reaches over the border. An empty context becomes `<|endoftext|>`, and with GPT-1's tokenizer
-        the first token of the continuation itself, which then has no score.
+        a token that reaches over the border. With `own_tokens`, tokens that are white space alone stay with the
+        context: a mean over tokens would count the newline between both, and a short answer would gain most.
+        An empty context becomes `<|endoftext|>`, and with GPT-1's tokenizer the first token of the continuation
+        itself, which then has no score.
 
         Raises DataError when there is nothing to score or more than the model's context holds.
         """
-        return self._checked(self._pair(context, continuation))
+        asked = self._pair(context, continuation)
+        return self._checked(self._own_tokens(asked) if own_tokens else asked)
 
-    def pair_cut(self, context: str, continuation: str, *, begins: bool = False) -> Continuation:
-        """As `pair`; of a continuation that does not fit, the end is cut, half the model's context always fitting.
+    def pair_cut(
+        self, context: str, continuation: str, *, begins: bool = False, own_tokens: bool = False
+    ) -> Continuation:
+        """Encode as `pair` does, and cut the end of a continuation that does not fit.
 
-        A context that `begins` a document has `<|endoftext|>` before it, where the vocabulary has one.
+        Half the model's context always fits. A context that `begins` a document has `<|endoftext|>` before it,
+        where the vocabulary has one.
         """
-        head, tail = self._pair(context, continuation)
+        asked = self._pair(context, continuation)
+        head, tail = self._own_tokens(asked) if own_tokens else asked
         if begins and self.start is not None and head[0] != self.start:
             head = (self.start, *head)
         room = max(self.context + 1 - len(head), self.context // 2)
@@ -100,6 +107,15 @@ class Reader:
         if not border:
             return self._after_start(whole)
         return Continuation(tuple(whole[:border]), tuple(whole[border:]))
+
+    def _own_tokens(self, asked: Continuation) -> Continuation:
+        """Move the white-space tokens at the start of the continuation to the context."""
+        border = 0
+        while (
+            border < len(asked.continuation) and not self.tokenizer.token_text(asked.continuation[border]).strip()
+        ):
+            border += 1
+        return Continuation(asked.context + asked.continuation[:border], asked.continuation[border:])
 
     def _after_start(self, ids: Sequence[int]) -> Continuation:
         if self.start is not None:

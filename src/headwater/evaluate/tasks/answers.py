@@ -1,8 +1,9 @@
 """Which answer, which ending: RACE as GPT-1 reads it zero-shot, and Story Cloze the same way.
 
 GPT-1 (Radford et al. 2018, section 5): the answer with the highest mean token log-probability given document and
-question. A blank in a RACE question ("_") stays as it is; the answer follows on a line of its own. A document that
-does not fit the context before its question loses its beginning, never the question.
+question. The mean is over the answer's own tokens: the newline that joins it to the question is not scored. A
+blank in a RACE question ("_") stays as it is; the answer is on a line of its own. A document that does not fit the
+context before its question loses its beginning, never the question.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ class Answers(Task):
         return examples
 
     def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
-        """Each answer behind document and question; raises DataError for an empty answer or no label."""
+        """Ask for each answer after document and question; raise DataError for an empty answer or no label."""
         if example.content["label"] is None or not all(answer.strip() for answer in example.content["answers"]):
             what = "the right answer is not told" if example.content["label"] is None else "an answer is empty"
             raise DataError(what, expected="answers and which of them is right")
         context = example.content["context"] + self._joined_by
-        return [reader.pair(context, answer) for answer in example.content["answers"]]
+        return [reader.pair(context, answer, own_tokens=True) for answer in example.content["answers"]]
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
         """Whether the likeliest answer is the right one."""

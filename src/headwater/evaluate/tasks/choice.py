@@ -3,7 +3,8 @@
 Each line of `validation.jsonl` holds `context`, `question`, `answers` and `label`, the index of the right one;
 context, question and answer put together are a piece of the text as it stands. Two readings of one question:
 
-`.mean` takes the answer with the highest mean token log-probability (GPT-1 section 5, as for RACE);
+`.mean` takes the answer with the highest mean token log-probability (GPT-1 section 5, as for RACE), over the
+answer's own tokens;
 `.gain` takes the one whose log-probability the context raises most: log P(answer | context) − log P(answer).
 """
 
@@ -49,7 +50,9 @@ class Choice(Task):
     def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
         """Each answer behind the prompt and, for `.gain`, by itself; cut where the model's context ends."""
         prompt, answers = example.content["prompt"], example.content["answers"]
-        asked = [reader.pair_cut(prompt, answer, begins=self._begins) for answer in answers]
+        asked = [
+            reader.pair_cut(prompt, answer, begins=self._begins, own_tokens=not self.gain) for answer in answers
+        ]
         if self.gain:
             # The same tokens as behind the prompt, so that a cut answer is compared with itself.
             asked += [reader.after_start(request.continuation) for request in asked]
