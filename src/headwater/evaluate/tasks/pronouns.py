@@ -7,8 +7,10 @@ the candidate, given all up to it. GPT-2 (Radford et al. 2019, section 3.4) prin
 DPRD (Rahman and Ng 2012): GPT-1 (Radford et al. 2018, section 5) takes the candidate that gives the rest of the
 sequence after the substitution the higher mean token log-probability.
 
-A candidate that begins with a capital only because it was written as a sentence's beginning ("The trophy") loses
-it in the middle of one.
+A candidate that has a capital only because it was written as the start of a sentence ("The trophy") loses it in
+the middle of one. The Winograd files write every pronoun as `[MASK]`, "his" and "its" too; a candidate that
+replaces a possessive pronoun gets the possessive ending ("Ollie's legs ached"). Where a DPRD sentence has the
+pronoun twice, the first after the conjunction is the one that is asked about.
 """
 
 from __future__ import annotations
@@ -29,6 +31,18 @@ _DETERMINERS = {
     "the", "a", "an", "this", "that", "these", "those", "my", "our", "your", "his", "her", "its", "their", "some",
     "any", "all", "both", "each", "every", "no", "most", "many", "several", "two", "three", "four", "five",
 }  # fmt: skip
+
+_MASK = "[MASK]"
+# The words that follow a possessive pronoun in wsc273.txt (26 schemas) and PDP.txt (14), where the file has
+# [MASK], and a possessive "her" in DPRD (3 sentences).
+_NOUNS = """
+education place empty bathroom "Dibs!" bishop turn shoulders bunk back, toy silence concentration legs arms
+bassinet chest will boyfriend boss everlasting feet wing, approval innate financial hair favorite work crew
+shoulder berth Sunday tail music
+"""
+_POSSESSED = frozenset(_NOUNS.split())
+_POSSESSIVE = {"my", "your", "his", "its", "our", "their"}
+_CONJUNCTION = re.compile(r"\b(?:because|since|so|but|and|although|though|as|when|while|after|before|until|if)\b")
 
 
 class Pronouns(Task):
@@ -102,6 +116,8 @@ def read_blocks(path: Path) -> list[tuple[str, str, str, list[str], int]]:
         before, after = sentence[: place[0]].rstrip(), sentence[place[1] :].lstrip()
         space = "" if not before else " "
         written = [_in_place(candidate, before) for candidate in candidates]
+        if _is_possessive(pronoun, after):
+            written = [_possessive(candidate) for candidate in written]
         glue = "" if after[:1] in {"", "'", ".", ",", ";", "!", "?"} else " "
         found.append((sentence, before + space, glue + after, written, right[0]))
         number += 4
@@ -109,9 +125,25 @@ def read_blocks(path: Path) -> list[tuple[str, str, str, list[str], int]]:
 
 
 def _place(sentence: str, pronoun: str) -> tuple[int, int] | None:
-    """Where the pronoun stands: the last place where several are the same word."""
+    """Return where the pronoun is: of several, the first after the first conjunction."""
     matches = list(re.finditer(rf"(?<!\w){re.escape(pronoun)}(?!\w)", sentence))
-    return matches[-1].span() if matches else None
+    if not matches:
+        return None
+    conjunction = _CONJUNCTION.search(sentence)
+    start = conjunction.end() if conjunction else 0
+    return next((match for match in matches if match.start() >= start), matches[0]).span()
+
+
+def _is_possessive(pronoun: str, after: str) -> bool:
+    """Return whether the pronoun, or the one that `[MASK]` replaces, is possessive."""
+    if pronoun in {_MASK, "her"}:
+        first = after.split(maxsplit=1)[:1]
+        return bool(first) and first[0].rstrip(".") in _POSSESSED
+    return pronoun.lower() in _POSSESSIVE
+
+
+def _possessive(candidate: str) -> str:
+    return f"{candidate}'" if candidate.endswith("s") else f"{candidate}'s"
 
 
 def _in_place(candidate: str, before: str) -> str:
