@@ -21,6 +21,7 @@ from headwater.evaluate.reader import Reader
 from headwater.evaluate.results import read_examples
 from headwater.evaluate.tasks import TASKS
 from headwater.evaluate.tasks.cbt import read_stories
+from headwater.evaluate.tasks.lambada import first_word, is_function_word
 from headwater.evaluate.tasks.pronouns import read_blocks
 from headwater.evaluate.tasks.sentences import best_threshold, matthews
 from headwater.evaluate.tasks.summaries import sentences
@@ -92,31 +93,37 @@ def test_lambada_scores_the_last_word(world: Any, tmp_path: Path, plain: Plain, 
     assert by_metric["perplexity"] == pytest.approx(math.exp(-np.mean(totals)), rel=1e-4)
 
 
-def test_the_stop_word_filter_bars_function_words_from_the_first_place(
-    world: Any, tmp_path: Path, plain: Plain
-) -> None:
-    from headwater.evaluate.tasks.lambada import FUNCTION_WORDS
-
-    files = {"lambada_test_plain_text.txt": "\n".join(PASSAGES)}
+def test_the_stop_word_filter_rejects_whole_words(world: Any, tmp_path: Path, plain: Plain) -> None:
+    words = ["river", "stream", "lake", "the", "a", "of", "flows", "slowly", "north", "very", "to"]
+    passages = [" ".join(np.random.default_rng(seed).choice(words, 7)) for seed in range(60)]
+    files = {"lambada_test_plain_text.txt": "\n".join(passages)}
     _, records = run(world, tmp_path, "lambada.original.whole-word.stop-words", files)
-    barred = [
-        i
-        for i in range(plain.tokenizer.vocabulary_size)
-        if plain.tokenizer.token_text(i).strip().lower() in FUNCTION_WORDS
-    ]
-    assert barred
-    for text, record in zip(PASSAGES, records, strict=True):
+    rejected = 0
+    for text, record in zip(passages, records, strict=True):
         context, _, word = text.rpartition(" ")
         ids, target = plain.tokenizer.encode(context), plain.tokenizer.encode(f" {word}")
-        right = True
-        for place, token in enumerate(target):
-            with torch.no_grad():
-                logits = plain.model(torch.tensor([ids]))[0, -1]
-            if place == 0:
-                logits[barred] = -torch.inf
-            right &= int(logits.argmax()) == token
-            ids.append(token)
+        excluded: list[int] = []
+        while True:
+            taken = likeliest(plain, ids, excluded)
+            written = [taken]
+            while len(written) < 9:
+                written.append(likeliest(plain, [*ids, *written], []))
+            if not is_function_word(first_word(plain.tokenizer.decode(written))):
+                break
+            excluded.append(taken)
+        rejected += len(excluded)
+        right = taken == target[0] and all(
+            likeliest(plain, [*ids, *target[:place]], []) == token for place, token in enumerate(target) if place
+        )
         assert record["accuracy"] == float(right)
+    assert rejected
+
+
+def likeliest(plain: Plain, ids: list[int], excluded: list[int]) -> int:
+    with torch.no_grad():
+        logits = plain.model(torch.tensor([ids]))[0, -1]
+    logits[excluded] = -torch.inf
+    return int(logits.argmax())
 
 
 @pytest.mark.parametrize(
@@ -179,9 +186,9 @@ SCHEMAS = """The lake met the river, but  [MASK]  flows.
 The lake ,The river
 The river
 
-[MASK]'s river flows north.
+The stream met the lake, breaking  [MASK]  silence.
 [MASK]
-the lake,Joan
+The lake ,Joan
 Joan
 """
 
@@ -194,7 +201,7 @@ def test_winograd_puts_candidates_in_the_pronouns_place(
     before, after = "The lake met the river, but", " flows."
     for record, candidates, start, rest in (
         (records[0], ["the lake", "the river"], before + " ", after),
-        (records[1], ["The lake", "Joan"], "", "'s river flows north."),
+        (records[1], ["the lake's", "Joan's"], "The stream met the lake, breaking ", " silence."),
     ):
         values = [
             sum(plain.tokens("", f"{start}{c}{rest}") if reading == "full" else plain.tokens(f"{start}{c}", rest))
@@ -220,7 +227,7 @@ def test_race_takes_the_answer_with_the_highest_mean(world: Any, tmp_path: Path,
     article = {"article": "The river flows.", "questions": ["Where to?"], "options": [answers], "answers": ["C"]}
     files = {"RACE/test/high/1.txt": json.dumps(article), "RACE/test/high/2.txt": json.dumps(article)}
     results, records = run(world, tmp_path, "race-high.mean", files)
-    values = [float(np.mean(plain.tokens("The river flows.\nWhere to?", f"\n{answer}"))) for answer in answers]
+    values = [float(np.mean(plain.tokens("The river flows.\nWhere to?\n", answer))) for answer in answers]
     assert [record["chosen"] for record in records] == [int(np.argmax(values))] * 2
     assert results.results[0].chance == 0.25
 

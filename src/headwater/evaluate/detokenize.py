@@ -1,12 +1,12 @@
-"""De-tokenizers that can be undone: natural text from the benchmarks' tokenised one, and the tokens back from it.
+"""De-tokenizers that can be undone: natural text from a benchmark's tokenised text, and the tokens back from it.
 
 GPT-2 (Radford et al. 2019, section 3.1) scores the benchmarks through "invertible de-tokenizers" and never
-released them. Here one is a table of rules. Tokens are glued one by one, and a token is glued only if the
-tokenizer, `retokenize`, takes the glued word apart into the very same tokens: so all that is glued can be undone,
-and what is left are single tokens that the tokenizer itself would split. `exceptions` counts the lines in which
-that happens.
+released them. Here one is a table of rules. Tokens are joined one by one, and a token is joined only if the
+tokenizer, `retokenize`, splits the joined word into the very same tokens. So every join can be undone. What is
+left are single tokens that the tokenizer itself would split: `exceptions` lists the lines in which that happens,
+and an evaluation reports how many there are.
 
-White space at both ends of a line stays as it is. What each table glues comes from reading the files.
+The rules of each table come from reading the files.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+UNDONE = "lines that do not come back"  # its name among the details of a result
 _CLITICS = ("'s", "'re", "'ve", "'d", "'ll", "'m", "'S")
 
 
@@ -26,6 +27,10 @@ class Rules:
     left: tokens that belong to the word before them; right: to the word behind. inside: a token and the character
     that it is inside a word, as `@-@` and `-`. quotes: an opening and a closing token with the character that
     both are. spelled: tokens that are written otherwise. not_split: words that end in a full stop of their own.
+
+    clitic: what a token that belongs to the word before it looks like, next to the listed `clitics`. apostrophes:
+    the token `'` ends a plural possessive or opens or closes a quotation. headings: a line begins and ends with
+    several tokens `=`. padded: every line has a space at both ends.
     """
 
     left: frozenset[str]
@@ -36,6 +41,10 @@ class Rules:
     clitics: Sequence[str] = _CLITICS
     not_split: re.Pattern[str] = re.compile(r"(?:[^\W\d_]\.)+|\.{2,}")
     lower_case: bool = False
+    clitic: re.Pattern[str] | None = None
+    apostrophes: bool = False
+    headings: bool = False
+    padded: bool = False
 
 
 class Detokenizer:
@@ -47,23 +56,27 @@ class Detokenizer:
         self._left = rules.left | set(rules.clitics)
 
     def detokenize(self, line: str) -> str:
-        """Natural text of one tokenised line."""
+        """Return the natural text of one tokenised line."""
         head, tokens, tail = _ends(line)
+        if self.rules.padded and (head or " ") == (tail or " ") == " ":
+            head = tail = ""
+        if self.rules.headings:
+            tokens = _joined_heading(tokens)
         words: list[str] = []
         held: list[str] = []  # the tokens of the last word
         open_quotes: set[str] = set()
         glue_next = False
         place = 0
         while place < len(tokens):
-            # A token inside a word is glued together with the one behind it, or not at all.
+            # A token inside a word is joined together with the one after it, or not at all.
             more = tokens[place : place + 2] if tokens[place] in self.rules.inside else [tokens[place]]
+            glue, glue_next = self._wanted(tokens, place, glue_next, open_quotes)
             place += len(more)
-            glue, glue_next = self._wanted(more[0], glue_next, open_quotes)
             word = self._spell([*held, *more]) if glue and held else ""
             if word and list(self._split(word)) == [*held, *more]:
                 held += more
                 words[-1] = word
-                glue_next = more[-1] in self.rules.right
+                glue_next = glue_next or more[-1] in self.rules.right
             else:
                 words += more[:-1]
                 held = more[-1:]
@@ -74,18 +87,26 @@ class Detokenizer:
         return head + text + tail
 
     def retokenize(self, line: str) -> str:
-        """The tokenised line that a detokenized one came from."""
+        """Return the tokenised line that a detokenized one came from."""
         head, words, tail = _ends(line)
         if self.rules.lower_case:
             words = [word.lower() for word in words]
-        return head + " ".join(token for word in words for token in self._split(word)) + tail
+        tokens = [token for word in words for token in self._split(word)]
+        if self.rules.headings and len(words) > 2 and all(_HEADING.fullmatch(words[end]) for end in (0, -1)):
+            tokens = [*words[0], *tokens[1:-1], *words[-1]]
+        if self.rules.padded and not head and not tail:
+            head, tail = " ", " " if tokens else ""
+        return head + " ".join(tokens) + tail
 
     def exceptions(self, lines: Iterable[str]) -> list[str]:
-        """The lines that do not come back as they were."""
+        """Return the lines that do not come back as they were."""
         return [line for line in lines if self.retokenize(self.detokenize(line)) != line]
 
-    def _wanted(self, token: str, glue_next: bool, open_quotes: set[str]) -> tuple[bool, bool]:
-        """Whether a token belongs to the word before it, and whether the next one belongs to it."""
+    def _wanted(
+        self, tokens: Sequence[str], place: int, glue_next: bool, open_quotes: set[str]
+    ) -> tuple[bool, bool]:
+        """Return whether a token belongs to the word before it, and whether the next one belongs to it."""
+        token = tokens[place]
         for opening, closing, mark in self.rules.quotes:
             if token not in {opening, closing}:
                 continue
@@ -97,7 +118,11 @@ class Detokenizer:
             return glue_next, True
         if token in self.rules.inside:
             return True, False
-        return glue_next or token in self._left, token in self.rules.right
+        if token == "'" and self.rules.apostrophes:
+            ends_word = _apostrophe_ends_word(tokens, place, open_quotes)
+            return glue_next or ends_word, not ends_word
+        is_clitic = self.rules.clitic is not None and self.rules.clitic.fullmatch(token) is not None
+        return glue_next or is_clitic or token in self._left, token in self.rules.right
 
     def _spell(self, tokens: Sequence[str]) -> str:
         return "".join(self._written(token) for token in tokens)
@@ -113,6 +138,8 @@ def _splitter(rules: Rules) -> Callable[[str], tuple[str, ...]]:
     """A function from one written word to its tokens."""
     opening = {mark: token for token, _, mark in rules.quotes} | {t: t for t in rules.right}
     closing = {mark: token for _, token, mark in rules.quotes} | {t: t for t in rules.left}
+    if rules.apostrophes:
+        opening["'"] = closing["'"] = "'"
     opening |= {written: token for token, written in rules.spelled.items() if token in rules.right}
     closing |= {written: token for token, written in rules.spelled.items() if token in rules.left}
     starts = sorted(opening, key=len, reverse=True)
@@ -145,6 +172,9 @@ def _splitter(rules: Rules) -> Callable[[str], tuple[str, ...]]:
             word = word[: -len(end)]
         while word:
             clitic = next((c for c in clitics if word.endswith(c) and len(word) > len(c)), None)
+            if clitic is None and rules.clitic is not None:
+                start = word.rfind("'")
+                clitic = word[start:] if start > 0 and rules.clitic.fullmatch(word[start:]) else None
             if clitic is None:
                 break
             after.insert(0, clitic)
@@ -167,6 +197,38 @@ def _between(parts: Sequence[str], token: str) -> list[str]:
     for part in parts[1:]:
         joined += [token, part]
     return joined
+
+
+_HEADING = re.compile("={2,}")
+
+
+def _joined_heading(tokens: Sequence[str]) -> list[str]:
+    """Join the tokens `=` at both ends of a heading; a heading of one `=` stays as it is."""
+    depth = next((number for number, token in enumerate(tokens) if token != "="), 0)
+    marks = ["="] * depth
+    if depth < 2 or len(tokens) <= 2 * depth or list(tokens[-depth:]) != marks:
+        return list(tokens)
+    return ["=" * depth, *tokens[depth:-depth], "=" * depth]
+
+
+# Words that end in s, after which `'` opens a quotation.
+_NO_PLURALS = frozenset({"as", "is", "was", "has", "this", "thus", "its", "his", "us", "versus", "always"})
+
+
+def _apostrophe_ends_word(tokens: Sequence[str], place: int, open_quotes: set[str]) -> bool:
+    """Return whether the token `'` belongs to the word before it; notes a quotation that it opens or closes."""
+    before, after = tokens[place - 1] if place else "", tokens[place + 1 : place + 2]
+    if "'" in open_quotes:
+        open_quotes.discard("'")
+        return True
+    if after and re.fullmatch(r"\d\ds", after[0]):  # the '90s
+        return False
+    if before.endswith("s") and before.lower() not in _NO_PLURALS:
+        return True
+    if "'" in tokens[place + 1 :]:
+        open_quotes.add("'")
+        return False
+    return before[-1:].isalnum() or before.endswith(">")
 
 
 def _ends(line: str) -> tuple[str, list[str], str]:
@@ -196,14 +258,21 @@ _TITLES = (
 
 WIKITEXT = Detokenizer(
     Rules(
-        left=_STOPS | {"%"},
+        left=_STOPS | {"%", "°"},
         right=frozenset(["(", "[", "$", "£", "€"]),
         inside={"@-@": "-", "@,@": ",", "@.@": "."},
         quotes=[('"', '"', '"')],
         not_split=re.compile(_TITLES),
+        clitics=(),
+        clitic=re.compile(r"'[^\W\d_]+"),
+        apostrophes=True,
+        headings=True,
+        padded=True,
     )
 )
-PTB = Detokenizer(Rules(left=frozenset({"n't", "%"}), right=frozenset({"$", "#"}), clitics=(*_CLITICS, "'")))
+PTB = Detokenizer(
+    Rules(left=frozenset({"n't", "%"}), right=frozenset({"$", "#"}), clitics=(*_CLITICS, "'"), padded=True)
+)
 ONE_BILLION = Detokenizer(
     Rules(
         left=_STOPS | {"%", "'t"},

@@ -118,6 +118,10 @@ class Task(ABC):
         Raises DataError when the example cannot be asked as the protocol wants.
         """
 
+    def further(self, example: Example, answers: Sequence[Answer], reader: Reader) -> Sequence[Request]:
+        """Return what to ask next, given the answers so far; empty, as by default, when the example is done."""
+        return []
+
     @abstractmethod
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
         """The figures of one example: every metric's name with its value, and what else should be kept."""

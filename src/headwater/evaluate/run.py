@@ -218,9 +218,9 @@ def run_task(
     records: list[dict[str, Any]] = []
     reasons: list[str] = []
     for group in _groups(task, examples, reader, reasons):
-        answers = asker.ask([request for _, requests in group for request in requests])
-        for example, requests in group:
-            mine = [answers[request] for request in requests]
+        for example, mine in zip(
+            (example for example, _ in group), _answers(task, group, asker, reader), strict=True
+        ):
             record = {"id": example.id} | task.score(example, mine, reader)
             records.append(record | {"answers": [_kept(answer) for answer in mine]})
         progress.advance(len(records) + len(reasons))
@@ -252,6 +252,21 @@ def run_task(
     ]
     left_out = Skipped(task.benchmark, task.protocol, reasons[0], len(reasons)) if reasons else None
     return Outcome(results, records, left_out)
+
+
+def _answers(
+    task: Task, group: Sequence[tuple[Example, Sequence[Request]]], asker: Asker, reader: Reader
+) -> list[list[Answer]]:
+    """Ask for each example of a group, as often as its protocol wants more."""
+    found: list[list[Answer]] = [[] for _ in group]
+    wanted = [list(requests) for _, requests in group]
+    while any(wanted):
+        answers = asker.ask([request for requests in wanted for request in requests])
+        for number, (example, _) in enumerate(group):
+            if wanted[number]:
+                found[number] += [answers[request] for request in wanted[number]]
+                wanted[number] = list(task.further(example, found[number], reader))
+    return found
 
 
 def read_examples(task: Task, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:

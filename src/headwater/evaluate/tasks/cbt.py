@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError
-from headwater.evaluate.detokenize import CBT, Detokenizer
+from headwater.evaluate.detokenize import CBT, UNDONE, Detokenizer
 from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
 from headwater.evaluate.reader import Continuation, Reader
+from headwater.progress import SILENT, Progress
 from headwater.storage import read_text
 
 BLANK = "XXXXX"
@@ -63,6 +64,15 @@ class ChildrensBooks(Task):
         """Whether the likeliest candidate is the right one."""
         values = [answer.total for answer in answers if isinstance(answer, Scored)]
         return choose_largest(values, example.content["label"])
+
+    def beside(
+        self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
+    ) -> dict[str, Any]:
+        """Return how many sentences the de-tokenizer cannot undo."""
+        if self._detokenizer is None:
+            return {}
+        lines = [sentence for context, *_ in read_stories(places["validation"]) for sentence in context]
+        return {UNDONE: len(self._detokenizer.exceptions(lines)), "lines": len(lines)}
 
     def _written(self, sentences: Sequence[str]) -> str:
         if self._detokenizer is None:

@@ -1,26 +1,32 @@
-"""LAMBADA (Paperno et al. 2016): the last word of a passage, in every reading that goes by that name.
+"""LAMBADA (Paperno et al. 2016): the last word of a passage, one protocol for each text and each way to score it.
 
-Texts: `openai` is OpenAI's own file, `original` the authors' tokenised and lower-cased one as it stands, and
-`original.detokenized` that one through the de-tokenizer. Readings of the answer:
+Texts: `openai` is OpenAI's own file; `openai.suggested` is that file as OpenAI suggests to prepare it (straight
+double quotes, white space stripped, a newline in front; openai/gpt-2 issue 131); `original` is the authors'
+tokenised, lower-cased file; `original.detokenized` is that file through the de-tokenizer. How the answer is
+scored:
 
-`last-token`            its last token alone, given all before it, the word's own first tokens included;
-`whole-word`            all its tokens, greedy (what lm-evaluation-harness calls `lambada_openai`);
-`whole-word.stop-words` the same with function words barred as the first token, GPT-2's approximation of "must
-                        be able to end the sentence" (Radford et al. 2019, section 3.3), which gave table 3.
+`last-token`            its last token alone, given everything before it, the word's own first tokens included;
+`whole-word`            all its tokens, greedy (`lambada_openai` in lm-evaluation-harness);
+`whole-word.stop-words` the likeliest word that is not a function word: GPT-2's approximation of "must be able to
+                        end the sentence" (Radford et al. 2019, section 3.3), which gave table 3.
 
-Perplexity is e to the mean negative log-probability of what is scored, an answer each.
+The stop-word filter works on whole words. It takes the likeliest first token and continues it greedily up to the
+end of the word. If that word is a function word, it excludes that first token and takes the next likeliest. A
+capital makes a name of a function word ("Will"), but not of "I".
+
+Perplexity is e to the mean negative log-probability of what is scored, one answer a passage.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from headwater.errors import DataError
-from headwater.evaluate.detokenize import LAMBADA
+from headwater.evaluate.detokenize import LAMBADA, UNDONE
 from headwater.evaluate.lines import json_lines
 from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import (
@@ -36,10 +42,10 @@ from headwater.evaluate.protocols import (
     mean_figure,
 )
 from headwater.evaluate.reader import Reader
+from headwater.progress import SILENT, Progress
 from headwater.storage import read_text
-from headwater.tokenizer import Tokenizer
 
-Text = Literal["openai", "original", "original.detokenized"]
+Text = Literal["openai", "openai.suggested", "original", "original.detokenized"]
 Reading = Literal["last-token", "whole-word", "whole-word.stop-words"]
 
 _OPENAI = Source(
@@ -56,7 +62,7 @@ _ORIGINAL = Source(
 # Function words of English: pronouns, determiners, prepositions, conjunctions, auxiliaries, and the particles
 # and adverbs that behave like them. The papers name no list; this one is written from the word classes.
 _WORDS = """
-i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself
+I i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself
 she her hers herself it its itself they them their theirs themselves one who whom whose which what
 that this these those a an the some any no each every either neither both all few many more most
 other another such own same of in on at by to from with without into onto upon about above below
@@ -64,10 +70,31 @@ over under after before during between among through against until till since fo
 near beside behind across along around and or but nor so yet if because as than while when where why
 how whether though although unless am is are was were be been being have has had having do does did
 doing will would shall should can could may might must ought not never only just very too also then
-there here again once further now even still s t d ll m o re ve don doesn didn isn aren wasn weren
-hasn haven hadn won wouldn shouldn couldn mustn ain
+there here again once further now even still cannot
 """
 FUNCTION_WORDS = frozenset(_WORDS.split())
+_ENDINGS = ("n't", "'s", "'t", "'d", "'ll", "'m", "'re", "'ve")
+_FORMS = FUNCTION_WORDS | {word + ending for word in ("", *FUNCTION_WORDS) for ending in _ENDINGS}
+_FORMS |= {"won't", "can't", "shan't", "ain't"}
+_BEGINNINGS = {form[:end] for form in _FORMS for end in range(len(form) + 1)}
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*|'[^\W_]+")
+_LONGEST_WORD = 8  # tokens that are generated after the first to find the end of a word
+
+
+def is_function_word(word: str) -> bool:
+    """Return whether a whole word is a function word, also with a contraction ("don't", "she'll")."""
+    return word.replace("’", "'") in _FORMS
+
+
+def may_begin_function_word(text: str) -> bool:
+    """Return whether a word that begins with this token's text can be a function word."""
+    return text.strip().replace("’", "'") in _BEGINNINGS
+
+
+def first_word(text: str) -> str:
+    """Return the word that a generated text begins with, or the empty string for punctuation."""
+    match = _WORD.match(text.strip().replace("’", "'"))
+    return match[0] if match else ""
 
 
 class Lambada(Task):
@@ -93,7 +120,7 @@ class Lambada(Task):
         return examples
 
     def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
-        """The word behind its passage, and the likeliest token that is no function word where those are barred.
+        """Ask for the word after its passage and, with the stop-word filter, for the likeliest first token.
 
         Raises DataError where there is no passage before the word.
         """
@@ -105,22 +132,48 @@ class Lambada(Task):
             return [reader.cut(ids, len(ids) - 1)]
         if self.reading == "whole-word":
             return [asked]
-        room = reader.context
-        first = Generation(asked.context[-room:], 1, excluded=_function_tokens(reader.tokenizer))
-        return [asked, first]
+        return [asked, Generation(asked.context[-reader.context :], 1)]
+
+    def further(self, example: Example, answers: Sequence[Answer], reader: Reader) -> Sequence[Request]:
+        """Ask for the rest of the word and, after a function word, for the next likeliest first token.
+
+        The generated answers alternate: a first token, the rest of its word, the next first token, and so on.
+        """
+        generated = [answer for answer in answers if isinstance(answer, Generated)]
+        if not generated:
+            return []
+        firsts = [answer.tokens[0] for answer in generated[::2]]
+        asked = reader.pair(example.content["context"], example.content["word"])
+        prompt = asked.context[-reader.context :]
+        if len(generated) % 2:
+            if not may_begin_function_word(reader.tokenizer.token_text(firsts[-1])):
+                return []
+            return [Generation((*prompt, firsts[-1])[-reader.context :], _LONGEST_WORD, stop=(" ", "\n"))]
+        # Both decoded together, as a letter can be spread over two tokens.
+        word = first_word(reader.tokenizer.decode([firsts[-1], *generated[-1].tokens]))
+        return [Generation(prompt, 1, excluded=tuple(firsts))] if is_function_word(word) else []
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
-        """Whether the word is the one that is predicted, and its log-probability."""
+        """Return whether the predicted word is the answer, and the answer's log-probability."""
         word = answers[0]
         assert isinstance(word, Scored)
         record: dict[str, Any] = {"log_probability": word.total, "accuracy": float(all(word.is_greedy))}
         if self.reading == "whole-word.stop-words":
-            first = answers[1]
-            assert isinstance(first, Generated)
             asked = reader.pair(example.content["context"], example.content["word"])
-            right = first.tokens == asked.continuation[:1] and all(word.is_greedy[1:])
-            record["accuracy"] = float(right)
+            chosen = [answer for answer in answers if isinstance(answer, Generated)][::2][
+                -1
+            ]  # the others were rejected
+            record["accuracy"] = float(chosen.tokens == asked.continuation[:1] and all(word.is_greedy[1:]))
         return record
+
+    def beside(
+        self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
+    ) -> dict[str, Any]:
+        """Return how many passages the de-tokenizer cannot undo."""
+        if self.text != "original.detokenized":
+            return {}
+        contexts = [line.rpartition(" ")[0] for line in _read(places["test"], "original")]
+        return {UNDONE: len(LAMBADA.exceptions(contexts)), "lines": len(contexts)}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Accuracy, and the perplexity of what was scored."""
@@ -138,8 +191,9 @@ def perplexity_figure(log_probabilities: Sequence[float]) -> Figure:
 
 
 def _read(path: Path, text: Text) -> list[str]:
-    if text == "openai":
-        return json_lines(path, lambda row: str(row["text"]), 'lines of {"text": …}')
+    if text in {"openai", "openai.suggested"}:
+        found = json_lines(path, lambda row: str(row["text"]), 'lines of {"text": …}')
+        return found if text == "openai" else [_suggested(passage) for passage in found]
     lines = [line.strip() for line in read_text(path).split("\n") if line.strip()]
     return lines if text == "original" else [_detokenized(line) for line in lines]
 
@@ -150,16 +204,11 @@ def _detokenized(line: str) -> str:
     return f"{LAMBADA.detokenize(context)} {word}"
 
 
-@lru_cache(maxsize=4)
-def _function_tokens(tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Every token that is a function word by itself, a space before it or not, in any case."""
-    return tuple(
-        token
-        for token in range(tokenizer.vocabulary_size)
-        if tokenizer.token_text(token).strip().lower() in FUNCTION_WORDS
-    )
+def _suggested(passage: str) -> str:
+    """Prepare a passage as OpenAI suggests."""
+    return "\n" + passage.replace("“", '"').replace("”", '"').strip()
 
 
 READINGS: tuple[Reading, ...] = ("last-token", "whole-word", "whole-word.stop-words")
-TEXTS: tuple[Text, ...] = ("openai", "original", "original.detokenized")
+TEXTS: tuple[Text, ...] = ("openai", "openai.suggested", "original", "original.detokenized")
 TASKS = [Lambada(text, reading) for text in TEXTS for reading in READINGS]

@@ -5,7 +5,8 @@ section 3.1; in bits for bytes and characters): words between white space, an en
 the model's own tokens are. The text is one stream behind `<|endoftext|>`, scored through sliding windows; the
 paper does not say which, so `window` and `stride` are settings and stand with the result.
 
-`.tokens` takes the file as it stands, `.detokenized` through the de-tokenizer that can be undone.
+`.tokens` takes the file as it is, `.detokenized` through the de-tokenizer that can be undone; how many of the
+file's lines do not come back from it stands with the result.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headwater.errors import DataError
-from headwater.evaluate.detokenize import ONE_BILLION, PTB, WIKITEXT, Detokenizer
+from headwater.evaluate.detokenize import ONE_BILLION, PTB, UNDONE, WIKITEXT, Detokenizer
 from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Scored, Task, ratio_error
 from headwater.evaluate.reader import Continuation, Reader
+from headwater.progress import SILENT, Progress
 from headwater.storage import decode_text, read_bytes
 
 Unit = Literal["word", "byte", "character"]
@@ -98,6 +100,15 @@ class Stream(Task):
             Figure(metric.name, rate * to_bits, None if error is None else error * to_bits, len(records), details)
         ]
 
+    def beside(
+        self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
+    ) -> dict[str, Any]:
+        """Return how many lines of the file the de-tokenizer cannot undo."""
+        if self.detokenizer is None:
+            return {}
+        lines = _lines(decode_text(read_bytes(places["test"]), places["test"]))
+        return {UNDONE: len(self.detokenizer.exceptions(lines)), "lines": len(lines)}
+
     def _text(self, path: Path) -> tuple[str, int]:
         """The text that is scored, and how many original units it has."""
         raw = read_bytes(path)
@@ -107,11 +118,16 @@ class Stream(Task):
             text = raw.decode("utf-8", errors="replace") if self.unit == "byte" else decode_text(raw, path)
             return text, len(raw) if self.unit == "byte" else len(text)
         text = decode_text(raw, path)
-        lines = text.split("\n")
         units = len(text.split()) + text.count("\n")
         if self.detokenizer is not None:
-            text = "\n".join(self.detokenizer.detokenize(line) for line in lines)
+            end = "\n" if text.endswith("\n") else ""
+            text = "\n".join(map(self.detokenizer.detokenize, _lines(text))) + end
         return text, units
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a file, each without its end."""
+    return text.removesuffix("\n").split("\n")
 
 
 def _pieces(text: str) -> list[str]:
