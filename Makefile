@@ -1,7 +1,7 @@
 # make quickstart    a model and a report from scratch, in minutes
 # make test          the tests, in minutes; make test-all: with those that take longer
 # make results       the papers' experiments at the scale mini, into docs/results; what is complete is kept
-# make check         format, lint, types, the tree in the README, the code in the pages
+# make check         format, lint, types, the list of modules, the code in the pages
 # make docs          the pages as a site: build/site/index.html
 # Each sets up what it needs in .venv, once.
 
@@ -32,14 +32,14 @@ check: .venv/.ready-dev
 	$(BIN)/ruff format --check src tests benchmarks examples tools
 	$(BIN)/ruff check src tests benchmarks examples tools
 	$(BIN)/mypy
-	$(BIN)/python tools/tree.py --check README.md README.ko.md
+	$(BIN)/python tools/tree.py --check
 	$(BIN)/python tools/examples.py --check
 	$(BIN)/python tools/architecture.py --check
 
 format: .venv/.ready-dev
 	$(BIN)/ruff format src tests benchmarks examples tools
 	$(BIN)/ruff check --fix src tests benchmarks examples tools
-	$(BIN)/python tools/tree.py --write README.md README.ko.md
+	$(BIN)/python tools/tree.py --write
 	$(BIN)/python tools/examples.py --write
 	$(BIN)/python tools/architecture.py --write
 

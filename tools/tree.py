@@ -1,67 +1,68 @@
-"""The tree in the README: every module of the package with the first phrase of its docstring.
+"""List every module of the package with the first sentence of its docstring, in docs/architecture.md.
 
-python tools/tree.py --check README.md …    fails when a README shows another tree than the real one
-python tools/tree.py --write README.md …    puts the real one in
+python tools/tree.py --check    fail if the page lists other modules or other sentences than the source has
+python tools/tree.py --write    write the list into the page
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from pathlib import Path
 
 START, END = "<!-- tree -->", "<!-- /tree -->"
-LONGEST, SHORTEST = 84, 24  # characters of a phrase
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "headwater"
+PAGE = ROOT / "docs" / "architecture.md"
+# A full stop ends a sentence unless it belongs to an abbreviation.
+_SENTENCE_END = re.compile(r"(?<!et al)(?<!e\.g)(?<!i\.e)\.(?:\s|$)")
 
 
-def phrase(path: Path) -> str:
-    """The first line of a module's docstring up to its first full stop; of a long one, its first clause."""
+def summary(path: Path) -> str:
+    """Return the first sentence of a module's docstring, on one line, without its full stop."""
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    text = docstring.split("\n")[0].split(". ")[0].rstrip(".")
-    for border in (": ", "; ", ", "):
-        head, _, _ = text.partition(border)
-        if len(text) > LONGEST and len(head) > SHORTEST:
-            text = head
-    return text.rstrip(",:")
+    paragraph = " ".join(docstring.split("\n\n")[0].split())
+    return _SENTENCE_END.split(paragraph)[0].rstrip(":.").replace("|", "\\|")
 
 
 def tree() -> str:
-    """The package as a block of Markdown."""
-    lines = [f"src/headwater/{'':18} {phrase(PACKAGE / '__init__.py')}"]
-    for path in sorted(PACKAGE.glob("*.py")):
-        if not path.name.startswith("__"):
-            lines.append(f"  {path.name:30} {phrase(path)}")
-    for folder in sorted({path.parent for path in PACKAGE.rglob("*.py")} - {PACKAGE}):
-        indent = "  " * len(folder.relative_to(PACKAGE).parts)
-        lines.append(f"{indent}{folder.name + '/':{32 - len(indent)}} {phrase(folder / '__init__.py')}")
-        for path in sorted(folder.glob("*.py")):
-            if not path.name.startswith("__"):
-                lines.append(f"{indent}  {path.name:{30 - len(indent)}} {phrase(path)}")
-    return "```\n" + "\n".join(line.rstrip() for line in lines) + "\n```"
+    """Return the list as Markdown: a section for each package, a table row for each module."""
+    lines = []
+    for folder in [PACKAGE, *sorted({path.parent for path in PACKAGE.rglob("*.py")} - {PACKAGE})]:
+        name = "headwater/" + "".join(f"{part}/" for part in folder.relative_to(PACKAGE).parts)
+        lines += [
+            "",
+            f"### {name}",
+            "",
+            f"{summary(folder / '__init__.py')}.",
+            "",
+            "| module | what it does |",
+            "|---|---|",
+        ]
+        modules = [path for path in sorted(folder.glob("*.py")) if not path.name.startswith("__")]
+        lines += [f"| `{path.name}` | {summary(path)} |" for path in modules]
+        if not modules:
+            lines = lines[:-3]
+    return "\n".join(lines[1:])
 
 
 def main() -> int:
-    """Check or write the files named on the command line."""
-    mode, names = sys.argv[1], sys.argv[2:]
-    missing = [path for path in PACKAGE.rglob("*.py") if not phrase(path)]
+    """Check or write the page."""
+    missing = [str(path) for path in PACKAGE.rglob("*.py") if not summary(path)]
     if missing:
-        print(f"no docstring in: {', '.join(map(str, missing))}")
+        print(f"no docstring in: {', '.join(missing)}")
         return 1
-    status = 0
-    for name in names:
-        path = ROOT / name
-        text = path.read_text(encoding="utf-8")
-        before, _, rest = text.partition(START)
-        _, _, after = rest.partition(END)
-        expected = f"{before}{START}\n{tree()}\n{END}{after}"
-        if mode == "--write":
-            path.write_text(expected, encoding="utf-8")
-        elif text != expected:
-            print(f"{name}: its tree is not the real one: make format")
-            status = 1
-    return status
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(START)
+    _, _, after = rest.partition(END)
+    expected = f"{before}{START}\n\n{tree()}\n\n{END}{after}"
+    if sys.argv[1:] == ["--write"]:
+        PAGE.write_text(expected, encoding="utf-8")
+    elif text != expected:
+        print(f"{PAGE.relative_to(ROOT)}: the list of modules is out of date: run make format")
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
