@@ -110,7 +110,7 @@ def forward(options: argparse.Namespace) -> dict[str, object]:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from headwater.model import kernels
+    from headwater.model.backend import TORCH, backend_of, use_backend
     from headwater.model.folder import load_model
 
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[options.dtype]
@@ -119,9 +119,8 @@ def forward(options: argparse.Namespace) -> dict[str, object]:
         ours = load_model(Path(folder), dtype=dtype, device=options.device)
         theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
     theirs = theirs.to(options.device).eval()
-    device = torch.device(options.device)
-    chosen = kernels.PLAIN if options.plain else kernels.fastest(device, dtype)
-    kernels.use(device, dtype, chosen)
+    if options.plain:
+        use_backend(ours, TORCH)
     ids = torch.randint(0, ours.config.vocabulary, (options.batch, options.time), device=options.device)
 
     with torch.inference_mode():
@@ -133,7 +132,7 @@ def forward(options: argparse.Namespace) -> dict[str, object]:
         )
     return {
         **result,
-        "kernels": chosen,
+        "backend": str(backend_of(ours)),
         "tokens_per_second": options.batch * options.time / result["ours_seconds"],
     }
 

@@ -3,7 +3,7 @@
     python benchmarks/pretrain.py                                   # every case, transformers as the peer
     python benchmarks/pretrain.py --nanogpt PATH/TO/nanoGPT         # nanoGPT too, eager and compiled
     python benchmarks/pretrain.py --case midi-4k --precision bf16 --rounds 5
-    python benchmarks/pretrain.py --pieces --case midi-4k           # each fast piece switched off
+    python benchmarks/pretrain.py --pieces --case midi-4k           # each part of the backend in either form
     python benchmarks/pretrain.py --growth                          # from a million to a billion tokens on disk
 
 Every system runs in a process of its own, in turns, on the same random tokens: forward, backward, clip and AdamW.
@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,17 +53,19 @@ def batch_of(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
-def headwater_step(case: Case, precision: str, _: str, **settings: Any) -> Callable[[], float]:
+def headwater_step(case: Case, precision: str, _: str, backend: Any = None) -> Callable[[], float]:
+    from headwater.cli.process import prepare
     from headwater.model import ModelConfig, build_model
     from headwater.pretrain import l1
     from headwater.tokens.sampler import TokenBatch
     from headwater.train.loop import TrainConfig, Trainer
 
+    prepare()  # as the command line does
     config = ModelConfig(
         vocabulary=case.vocabulary, context=case.context, layers=case.layers, width=case.width, heads=case.heads
     )
     trainer = Trainer(
-        build_model(config, seed=1), l1(), TrainConfig(steps=10_000, precision=precision, **settings)
+        build_model(config, seed=1), l1(), TrainConfig(steps=10_000, precision=precision), backend=backend
     )
     ids, targets = batch_of(case)
     batch = TokenBatch(ids, targets, torch.full(ids.shape, 1 / ids.numel()))
@@ -183,21 +186,23 @@ def compare(name: str, precision: str, arguments: argparse.Namespace) -> dict[st
 
 
 def switch_off(name: str, precision: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Seconds an update with every piece on, and with each one off, in turns."""
-    from headwater.model.kernels import PIECES
+    """Seconds an update with each part of the backend in either form, in turns: the rule of `model/backend.py`."""
+    from headwater.model.backend import TORCH, default_backend
 
-    every: dict[str, Any] = {"matmul": "auto", "attention": "auto", "compiled": "auto"}
-    changes: dict[str, dict[str, Any]] = {"all on": {}}
-    changes |= {f"{piece} in torch": {"compiled": tuple(p for p in PIECES if p != piece)} for piece in PIECES}
-    changes["nothing compiled"] = {"compiled": ()}
-    changes["attention fused"] = {"attention": "fused"}
-    changes["matmul torch"] = {"matmul": "torch"}
-    changes["all off"] = {"compiled": (), "attention": "fused", "matmul": "torch"}
+    chosen = default_backend()
+    changes = {
+        "default": chosen,
+        "native kernels off": replace(chosen, native=False),
+        "attention fused": replace(chosen, attention="fused"),
+        "attention in blocks": replace(chosen, attention="blocks"),
+        "matmul torch": replace(chosen, matmul="torch"),
+        "matmul onednn": replace(chosen, matmul="onednn"),
+        "all in torch": TORCH,
+    }
     best = dict.fromkeys(changes, float("inf"))
     for _ in range(arguments.rounds):
-        for label, change in changes.items():
-            # Roads hold for the process: each step takes its own again by building its trainer.
-            step = headwater_step(CASES[name], precision, "", **(every | change))
+        for label, backend in changes.items():
+            step = headwater_step(CASES[name], precision, "", backend=backend)
             for _ in range(1 + arguments.updates):
                 started = time.process_time() if arguments.cpu_time else time.perf_counter()
                 step()
@@ -274,7 +279,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--updates", type=int, default=5)
     parser.add_argument("--nanogpt", default="", help="folder of a nanoGPT checkout")
-    parser.add_argument("--pieces", action="store_true", help="switch the fast pieces off one by one")
+    parser.add_argument("--pieces", action="store_true", help="time each part of the backend in either form")
     parser.add_argument("--growth", action="store_true", help="time and memory over the size of the data")
     parser.add_argument("--growth-updates", type=int, default=1_000)
     parser.add_argument("--cpu-time", action="store_true", help="processor time, for a machine that is not quiet")

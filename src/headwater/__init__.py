@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,25 +37,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'headwater' has no attribute {name!r}")
-    value = getattr(_imported(_HOMES[name]), name)
+    value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
-
-
-def _imported(module: str) -> Any:
-    """The module. If torch comes with it, garbage is not looked for among what imports leave behind for good.
-
-    Looking takes a sixth of that time and finds nothing, again at every large allocation afterwards.
-    """
-    if "torch" in sys.modules or not gc.isenabled():
-        return importlib.import_module(module)
-    gc.collect()
-    gc.disable()
-    try:
-        return importlib.import_module(module)
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def __dir__() -> list[str]:

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
@@ -28,6 +28,8 @@ class Config(BaseModel):
     """Base of every configuration: frozen, typed, no unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    # Keys that former versions had: they are refused by name, and left out of a folder's own configuration.
+    retired: ClassVar[tuple[str, ...]] = ()
 
     @field_validator("*")
     @classmethod
@@ -59,6 +61,12 @@ class Config(BaseModel):
     def load(cls, path: Path, *overrides: Mapping[str, Any]) -> Self:
         """Read a TOML file and merge `overrides` over it."""
         return cls.build(read_toml(path), *overrides, source=str(path))
+
+    @classmethod
+    def load_written(cls, path: Path) -> Self:
+        """Read a configuration that Headwater wrote, perhaps a former version: retired keys are left out."""
+        content = {key: value for key, value in read_toml(path).items() if key not in cls.retired}
+        return cls.build(content, source=str(path))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, nested as in TOML; keys that are None are left out, as TOML has no null."""
@@ -132,11 +140,13 @@ def _known_keys(cls: type[BaseModel], parents: tuple[str, ...]) -> list[str]:
     return list(cls.model_fields)
 
 
-def _usage_error(cls: type[BaseModel], error: ValidationError, source: str) -> UsageError:
+def _usage_error(cls: type[Config], error: ValidationError, source: str) -> UsageError:
     first = error.errors()[0]
     location = tuple(str(part) for part in first["loc"])
     key = ".".join(location)
     if first["type"] == "extra_forbidden":
+        if len(location) == 1 and key in cls.retired:
+            return UsageError(f"{source} has the key {key!r}, which no longer exists", repair=f"Leave {key} out")
         hint = nearest(location[-1], _known_keys(cls, location[:-1]))
         return UsageError(f"{source} has the unknown key {key!r}", repair=hint[0].upper() + hint[1:])
     if first["type"] == "missing":

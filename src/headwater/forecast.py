@@ -22,7 +22,7 @@ from headwater.pretrain import PretrainConfig, build_run, resolve
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
 from headwater.storage import read_text, write_text
-from headwater.train.machine import available_memory, use_all_cores
+from headwater.train.machine import available_memory
 from headwater.train.optimizer import bytes_a_parameter
 from headwater.train.parallel import Ranks, joined
 from headwater.train.plan import Memory, estimate_memory, time_updates
@@ -89,7 +89,6 @@ class Forecast:
 
 def forecast(config: PretrainConfig, tokens: Path, out: Path) -> Forecast:
     """The cost of the run that `pretrain(config, tokens, out)` would be."""
-    use_all_cores()
     with joined(config.device) as ranks:
         return _forecast(resolve(config, tokens, ranks), tokens, out, ranks)
 
@@ -154,7 +153,6 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
 
     The folder has `points.jsonl` and `curve.svg`. Under torchrun every rank calls this; the first one writes.
     """
-    use_all_cores()
     _matplotlib()  # asked for before the time is spent
     with joined(config.device) as ranks:
         config = resolve(config, tokens, ranks)
@@ -177,7 +175,6 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
 
 def profile(config: PretrainConfig, tokens: Path, out: Path) -> list[Share]:
     """Where the time of this recipe's updates goes on this machine; nothing is written."""
-    use_all_cores()
     with joined(config.device) as ranks:
         config = resolve(config, tokens, ranks)
         run = build_run(config, tokens, out, ranks, SILENT)

@@ -30,8 +30,7 @@ from headwater.progress import SILENT, Progress
 from headwater.provenance import MANIFEST, Stage, check_files, open_folder, read_manifest, record_files
 from headwater.tokenizer import Tokenizer
 from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream, too_short
-from headwater.train.loop import MEASURED, Objective, TrainConfig, Trainer, as_begun, choose_arithmetic
-from headwater.train.machine import use_all_cores
+from headwater.train.loop import RETIRED, Objective, TrainConfig, Trainer, as_begun, choose_arithmetic
 from headwater.train.parallel import Ranks, joined
 from headwater.train.plan import training_flops_a_token
 from headwater.train.run import Measurement, Run
@@ -90,9 +89,9 @@ def resolve(
 ) -> PretrainConfig:
     """The recipe with nothing left open: the whole model, the window, updates, micro-batch and arithmetic.
 
-    What "auto" leaves to a measurement is as in `begun`, the recipe that a run began with, where there is one:
-    the bits depend on it. Raises UsageError, DataError or MismatchError when recipe, tokens and ranks do not go
-    together: here, before a folder is begun, so that the same --out serves once it is repaired.
+    An "auto" that this device decides is as in `begun`, the recipe that a run began with, if there is one: the run
+    may have begun on another machine. Raises UsageError, DataError or MismatchError when recipe, tokens and ranks
+    do not go together: here, before a folder is begun, so that the same --out serves once it is repaired.
     """
     packed = open_folder(tokens, "tokens")
     vocabulary = int(packed.config["vocabulary_size"])
@@ -158,7 +157,8 @@ def l1(end_of_text: int | None = None) -> Objective:
         embeddings = model.embeddings()
         hidden = model.hidden(batch.ids, mask=mask, embeddings=embeddings)  # (sequences, context, width)
         matrix = model.output_matrix(embeddings)
-        loss = cross_entropy(hidden.flatten(0, 1), matrix, batch.targets.flatten(), batch.weights.flatten())
+        targets, weights = batch.targets.flatten(), batch.weights.flatten()
+        loss = cross_entropy(hidden.flatten(0, 1), matrix, targets, weights, model.backend)
         return loss, {}
 
     return objective
@@ -181,12 +181,11 @@ def pretrain(
     finite (the state before it is kept) or another rank is gone, KeyboardInterrupt after Ctrl-C or SIGTERM (a
     checkpoint is written first).
     """
-    use_all_cores()
     with joined(config.device) as ranks:
         config = resolve(config, tokens, ranks, _begun(out))
-        # Ranks that measure for themselves may find otherwise, and would compute otherwise after a restart.
-        found = ranks.share({name: getattr(config, name) for name in MEASURED})
-        return _pretrain(config.model_copy(update=found), tokens, out, ranks, progress, follow)
+        # Ranks on machines of several kinds take the first one's precision.
+        config = config.model_copy(update={"precision": ranks.share(config.precision)})
+        return _pretrain(config, tokens, out, ranks, progress, follow)
 
 
 def _begun(out: Path) -> PretrainConfig | None:
@@ -194,7 +193,7 @@ def _begun(out: Path) -> PretrainConfig | None:
     recipe = out / "config.toml"
     if not recipe.exists() or not (out / MANIFEST).exists() or read_manifest(out).kind != "run":
         return None
-    return PretrainConfig.load(recipe)
+    return PretrainConfig.load_written(recipe)
 
 
 def _pretrain(
@@ -206,6 +205,7 @@ def _pretrain(
         config=config.deciding(),
         inputs={"tokens": tokens},
         seed=config.seed,
+        measured=RETIRED,
     )
     model_folder = out / "model"
     if not ranks.is_first:
@@ -221,10 +221,7 @@ def _pretrain(
         return model_folder
     with folder_lock(out):
         config.save(out / "config.toml")
-        progress.note(
-            f"computes in {config.precision}, matrix products by {config.matmul}, attention {config.attention}, "
-            f"compiled: {', '.join(config.compiled) or 'nothing'}"
-        )
+        progress.note(f"computes in {config.precision}")
         run = _train(config, tokens, out, ranks, progress, follow)
         _export(run, config, tokens, model_folder)
         # Not for what a person or a tracker writes beside them, as a log of this very process.

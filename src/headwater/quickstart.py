@@ -30,7 +30,6 @@ from headwater.report.html import report
 from headwater.samples import write_samples
 from headwater.tokenizer import train_tokenizer
 from headwater.tokens.pack import pack
-from headwater.train.machine import use_all_cores
 from headwater.train.parallel import Ranks, choose_device
 from headwater.train.plan import time_updates
 
@@ -85,7 +84,6 @@ def quickstart(
     if not 0 < minutes <= MINUTES:
         why = "needs an end" if minutes > 0 else "leaves no time to train"
         raise UsageError(f"--minutes {minutes:g} {why}", expected=f"a number above 0, at most {MINUTES:,}")
-    use_all_cores()
     corpus, tokenizer, tokens, run = (out / name for name in ("corpus", "tokenizer", "tokens", "run"))
     build([*text] or [BUILT_IN], corpus, progress=progress)
     size = sum(len(document.text.encode()) for _, document in split(corpus, VALIDATION))

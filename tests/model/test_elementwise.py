@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,22 +11,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from headwater.model import build_model, elementwise, kernels, preset
+from headwater.model import elementwise
 from headwater.model.attention import attend_in_blocks, attend_plainly
-from headwater.model.kernels import PIECES, PLAIN, Kernels
-from headwater.model.loss import cross_entropy, cross_entropy_plainly
+from headwater.model.backend import default_backend
 
-CPU = torch.device("cpu")
 LENGTHS = st.sampled_from([1, 2, 15, 16, 17, 33, 300, 4096, 5000])
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
 
 
 @pytest.fixture(autouse=True)
-def _plain_again() -> Iterator[None]:
+def _native() -> None:
     if elementwise.library() is None:
         pytest.skip("no compiler: everything runs in torch")
-    yield
-    kernels.use(CPU, torch.float32, PLAIN)
 
 
 def results(function: Callable[..., Tensor], *operands: Tensor) -> list[Tensor]:
@@ -86,7 +82,7 @@ def test_the_sum_with_the_residual_stream(length: int, seed: int) -> None:
 )
 def test_the_softmax_of_attention(time: int, head_dim: int, seed: int) -> None:
     operands = [drawn(seed + number, 2, 2, time, head_dim) for number in range(3)]
-    got = results(lambda *operands: attend_in_blocks(*operands, compiled=True), *operands)
+    got = results(lambda *operands: attend_in_blocks(*operands, native=True), *operands)
     assert_close(got, results(attend_plainly, *operands))
 
 
@@ -137,28 +133,6 @@ def test_results_do_not_depend_on_the_threads() -> None:
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_a_whole_model_by_the_compiled_pieces(norm: str) -> None:
-    name = "gpt2-pico" if norm == "pre" else "gpt1-nano"
-    model = build_model(preset(name, vocabulary=301, context=150, width=48, heads=3, dropout=0.0), seed=2)
-    ids = torch.randint(0, 301, (3, 150), generator=torch.Generator().manual_seed(0))
-
-    def gradients(loss: Callable[..., Tensor]) -> list[Tensor]:
-        hidden = model.hidden(ids[:, :-1]).flatten(0, 1)
-        targets = ids[:, 1:].flatten()
-        value = loss(hidden, model.output_matrix(), targets, torch.full(targets.shape, 1 / len(targets)))
-        return [value.detach(), *torch.autograd.grad(value, list(model.parameters()), materialize_grads=True)]
-
-    expected = gradients(cross_entropy_plainly)
-    kernels.use(CPU, torch.float32, Kernels("torch", "blocks", frozenset(PIECES)))
-    got = gradients(cross_entropy)
-    for (name, _), a, b in zip([("loss", None), *model.named_parameters()], got, expected, strict=True):
-        if name.endswith("query_key_value.bias"):  # the keys' part has no gradient but rounding
-            a, b = a.view(3, -1)[[0, 2]], b.view(3, -1)[[0, 2]]
-        assert (a - b).abs().max() <= 2e-5 * b.abs().max(), name
-
-
-def test_without_compiled_kernels_everything_runs_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_native_kernels_everything_runs_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elementwise, "library", lambda: None)
-    assert kernels.available(PIECES, CPU) == frozenset()
-    assert kernels.fastest.__wrapped__(CPU, torch.float32).compiled == frozenset()
+    assert not default_backend.__wrapped__().native

@@ -14,8 +14,6 @@ _RECIPE = {
     "steps": 4,
     "learning_rate": 1e-3,
     "precision": "fp32",
-    "matmul": "torch",
-    "attention": "fused",
     "validate_every": 2,
     "checkpoint_every": 2,
 }

@@ -23,8 +23,6 @@ _RECIPE = {
     "steps": 4,
     "learning_rate": 1e-3,
     "precision": "fp32",
-    "matmul": "torch",
-    "attention": "fused",
     "validate_every": 4,
     "checkpoint_every": 4,
 }

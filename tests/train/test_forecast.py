@@ -22,8 +22,6 @@ from headwater.train.parallel import Ranks
 from headwater.train.profile import PARTS, as_table
 
 TINY = {"preset": "gpt2-pico", "context": 32, "batch_size": 8, "steps": 30, "precision": "fp32"}
-# Named, since what a measurement chooses may differ from one call to the next.
-ROADS = TINY | {"matmul": "torch", "attention": "fused", "compiled": []}
 
 
 def test_a_forecast_counts_what_the_run_is_made_of(tokens: Path, tmp_path: Path) -> None:
@@ -100,17 +98,17 @@ def test_ranks_time_equally_many_updates(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_range_test_finds_a_rate_that_learns(
     tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = find_rate(PretrainConfig.build(ROADS), tokens, tmp_path / "rates")
+    found = find_rate(PretrainConfig.build(TINY), tokens, tmp_path / "rates")
     assert 1e-5 < found.suggestion < 0.5
     assert found.points[0].learning_rate < found.points[-1].learning_rate
     assert (tmp_path / "rates" / "curve.svg").read_text().lstrip().startswith("<?xml")
     # Again it is read, not made; and without the means to draw it is refused before the time is spent.
     monkeypatch.setattr("headwater.forecast.search_rate", lambda *_, **__: pytest.fail("searched"))
-    assert find_rate(PretrainConfig.build(ROADS), tokens, tmp_path / "rates") == found
+    assert find_rate(PretrainConfig.build(TINY), tokens, tmp_path / "rates") == found
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ResourceError, match=r"headwater\[plots\]"):
-        find_rate(PretrainConfig.build(ROADS), tokens, tmp_path / "others")
+        find_rate(PretrainConfig.build(TINY), tokens, tmp_path / "others")
 
 
 def test_trackers_get_the_journals_lines(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +139,7 @@ def test_a_profile_accounts_for_the_whole_update(tokens: Path, tmp_path: Path) -
 
 
 def test_an_lstms_time_goes_to_its_own_products(tokens: Path, tmp_path: Path) -> None:
-    changes = {"preset": "lstm-nano", "model": {"units": 256}, "dropout": 0.0, "matmul": "torch"}
+    changes = {"preset": "lstm-nano", "model": {"units": 256}, "dropout": 0.0}
     shares = profile(PretrainConfig.build(TINY, changes), tokens, tmp_path / "run")
     parts = {share.part: share for share in shares}
     assert parts["matrix products"].seconds > parts["element-wise"].seconds

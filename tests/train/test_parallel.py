@@ -36,10 +36,6 @@ SETTINGS: dict[str, Any] = {
     "validation_windows": 5,  # of two ranks one goes through the model twice, the other has enough of one time
     "checkpoint_every": 3,
     "precision": "fp32",
-    # Named, since what a measurement chooses may differ from one run to the next.
-    "matmul": "torch",
-    "attention": "fused",
-    "compiled": "[]",
     "device": "cpu",
 }
 LONG = {"steps": 200, "validate_every": 100}

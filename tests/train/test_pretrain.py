@@ -25,7 +25,6 @@ from headwater.errors import DataError, FolderError, MismatchError, TrainingErro
 from headwater.language_model import load
 from headwater.lock import folder_lock
 from headwater.model.folder import load_model
-from headwater.model.kernels import PIECES
 from headwater.pretrain import PretrainConfig, held_out_loss, pretrain
 from headwater.progress import Progress
 from headwater.provenance import Stage, open_folder
@@ -44,10 +43,6 @@ TINY: dict[str, Any] = {
     "validate_every": 8,
     "checkpoint_every": 4,
     "precision": "fp32",
-    # Fixed: what "auto" measures on a busy machine may differ between two runs, and the bits with it.
-    "matmul": "torch",
-    "attention": "blocks",
-    "compiled": list(PIECES),
 }
 
 
@@ -347,3 +342,23 @@ def test_a_run_in_use_is_refused(undisturbed: Path) -> None:
     in_use = pytest.raises(FolderError, match=rf"in use.*process {os.getpid()}")
     with folder_lock(undisturbed), in_use, folder_lock(undisturbed):
         pass
+
+
+def test_a_run_of_a_former_version_resumes_without_its_retired_keys(
+    undisturbed: Path, tokens: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(undisturbed, run)
+    retired = {"matmul": "onednn", "attention": "blocks", "compiled": ["add", "gelu"]}
+    manifest = json.loads((run / "headwater.json").read_text())
+    recipe = (run / "config.toml").read_text()
+    half_done(run, manifest | {"config": manifest["config"] | retired}, tokens)
+    (run / "config.toml").write_text(
+        "".join(f"{key} = {json.dumps(value)}\n" for key, value in retired.items()) + recipe
+    )
+    notes = Notes()
+    pretrain(PretrainConfig.build(TINY, {"precision": "auto"}), tokens, run, progress=notes)
+    assert any("step" in note and "24" in note for note in notes.texts)
+    assert_same_weights(undisturbed, run)
+    with pytest.raises(UsageError, match="'matmul', which no longer exists"):
+        PretrainConfig.build(TINY, {"matmul": "torch"})

@@ -61,11 +61,9 @@ def describe_machine() -> dict[str, Any]:
         available_memory,
         matmul_rate,
         processor_name,
-        use_all_cores,
     )
 
     cpu = torch.device("cpu")
-    threads = use_all_cores()
     devices = [
         {"name": torch.cuda.get_device_name(index), "memory": torch.cuda.get_device_properties(index).total_memory}
         for index in range(torch.cuda.device_count())
@@ -77,7 +75,7 @@ def describe_machine() -> dict[str, Any]:
         "system": platform.platform(),
         "processor": processor_name(),
         "cores": available_cores(),
-        "threads": threads,
+        "threads": torch.get_num_threads(),
         "vectors": torch.backends.cpu.get_cpu_capability(),
         "memory_available": available_memory(cpu),
         "disk_free": shutil.disk_usage(Path.cwd()).free,

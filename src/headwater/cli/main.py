@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from headwater.cli.console import give_terminal_back
+from headwater.cli.process import prepare
 from headwater.errors import HeadwaterError
 
 # Typer carries its own copy of click in some versions and depends on click in others: reach the classes
@@ -105,8 +106,13 @@ def _root(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    """Run the command line and return the exit status.
+
+    Without `arguments` they are the process's own, which is then prepared for the work (`process`).
+    """
+    if arguments is None:
+        prepare()
+        arguments = sys.argv[1:]
     # `--debug` is understood behind the command as well, where people put it after an error.
     if "--debug" in arguments:
         arguments = ["--debug", *(a for a in arguments if a != "--debug")]

@@ -108,6 +108,7 @@ def _begun(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str, Any]]
     """The tokens folder and the configuration of the run in `out`."""
     from headwater.config import read_toml
     from headwater.errors import FolderError
+    from headwater.pretrain import PretrainConfig
     from headwater.provenance import read_manifest
 
     manifest = read_manifest(out)
@@ -116,4 +117,5 @@ def _begun(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str, Any]]
     inputs = {entry.role: entry.path for entry in manifest.inputs}
     recipe = out / "config.toml"  # not yet there where the run was killed in its first moments
     begun = read_toml(recipe) if recipe.exists() else manifest.config
+    begun = {key: value for key, value in begun.items() if key not in PretrainConfig.retired}
     return tokens or Path(os.path.normpath(out / inputs["tokens"])), begun

@@ -38,7 +38,7 @@ class TaskModel(nn.Module):
     def __init__(self, model: Model, task: Task, outputs: int, *, dropout: float = 0.1, seed: int = 0) -> None:
         super().__init__()
         self.model, self.task, self.dropout = model, task, dropout
-        self.head = nn.Linear(model.config.width, outputs)
+        self.head = nn.utils.skip_init(nn.Linear, model.config.width, outputs)  # leaves torch's generator alone
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             nn.init.normal_(self.head.weight, std=model.config.init_deviation, generator=generator)

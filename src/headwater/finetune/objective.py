@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from headwater.finetune.batches import Batch
 from headwater.finetune.head import TaskModel, TaskOutput
+from headwater.model.backend import Backend, backend_of
 from headwater.model.loss import cross_entropy
 
 Objective = Callable[[nn.Module, Batch], tuple[Tensor, dict[str, Tensor]]]
@@ -28,10 +29,14 @@ def class_loss(logits: Tensor, batch: Batch) -> Tensor:
     return (losses * batch.weights).sum()
 
 
-def language_model_loss(output: TaskOutput, batch: Batch) -> Tensor:
-    """L1 over the task's own inputs: float32 scalar. Padding never reaches the vocabulary."""
+def language_model_loss(output: TaskOutput, batch: Batch, backend: Backend | None = None) -> Tensor:
+    """Return L1 over the task's own inputs: float32 scalar. Padding never reaches the vocabulary."""
     return cross_entropy(
-        output.hidden.flatten(0, 1), output.matrix, batch.next_ids.flatten(), batch.token_weights.flatten()
+        output.hidden.flatten(0, 1),
+        output.matrix,
+        batch.next_ids.flatten(),
+        batch.token_weights.flatten(),
+        backend,
     )
 
 
@@ -48,7 +53,8 @@ def l3(lambda_lm: float) -> Objective:
 
     def objective(model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         output: TaskOutput = cast(TaskModel, model)(batch)
-        task, language = class_loss(output.logits, batch), language_model_loss(output, batch)
+        task = class_loss(output.logits, batch)
+        language = language_model_loss(output, batch, backend_of(model))
         return task + lambda_lm * language, {"l2": task.detach(), "l1": language.detach()}
 
     return objective

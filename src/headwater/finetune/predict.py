@@ -18,7 +18,6 @@ from headwater.finetune.inputs import Task
 from headwater.progress import SILENT, Progress
 from headwater.storage import atomic_write
 from headwater.train.loop import Precision, choose_precision
-from headwater.train.machine import use_all_cores
 from headwater.train.parallel import choose_device
 from headwater.wording import counted
 
@@ -50,7 +49,6 @@ def predict_file(
         raise UsageError(f"--out {out} has no known ending", expected=", ".join(_FORMATS))
     if out.exists() and file.exists() and out.samefile(file):
         raise UsageError(f"--out {out} is the file to read", repair="Choose another --out")
-    use_all_cores()
     device = choose_device("auto")
     fine_tuned = FineTuned.load(model, dtype=choose_precision(precision, device), device=device)
     named = Columns.build(fine_tuned.columns.to_dict(), columns or {}, source="--column")

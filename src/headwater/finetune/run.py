@@ -35,7 +35,7 @@ from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
 from headwater.storage import read_json, write_json, write_json_lines, write_text
 from headwater.tokenizer import Tokenizer
-from headwater.train.machine import use_all_cores
+from headwater.train.loop import RETIRED
 from headwater.train.parallel import choose_device
 
 METRICS_FILE = "metrics.json"
@@ -100,11 +100,17 @@ def run_stage(
         progress.note(f"learning rate {rate:g}, by the width of the model (--learning-rate for another)")
         config = config.model_copy(update={"learning_rate": rate})
     folders = {"model": model} | ({"tokenizer": tokenizer} if tokenizer is not None else {})
-    stage = Stage(out, kind="model", config=config.to_dict(), inputs=folders | dict(inputs), seed=config.seed)
+    stage = Stage(
+        out,
+        kind="model",
+        config=config.to_dict(),
+        inputs=folders | dict(inputs),
+        seed=config.seed,
+        measured=RETIRED,
+    )
     if stage.is_complete():
         progress.note(f"{out} is complete already")
         return dict(read_json(out / METRICS_FILE))
-    use_all_cores()
     parts = read()
     base, extended = prepare_base(
         config, load_model(model, device=choose_device("auto")), load_tokenizer(model, tokenizer)

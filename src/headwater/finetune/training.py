@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +27,10 @@ from headwater.finetune.inputs import Encoded, Task
 from headwater.finetune.metrics import Metric, measure_classes, measure_scores
 from headwater.finetune.objective import l3
 from headwater.model import build_model
-from headwater.model.elementwise import Piece
 from headwater.model.rows import add_rows
 from headwater.progress import SILENT, Progress
 from headwater.tokenizer import Tokenizer
-from headwater.train.loop import Precision, TrainConfig, Trainer
+from headwater.train.loop import RETIRED, Precision, TrainConfig, Trainer
 from headwater.train.optimizer import Optimizer
 from headwater.train.parallel import Ranks
 from headwater.train.schedule import Schedule
@@ -56,6 +55,7 @@ PAPER_RATE, PAPER_WIDTH, RATE_POWER = 6.25e-5, 768, 1.5
 class FinetuneConfig(Config):
     """What fine-tuning needs to know; the defaults are the paper's. Sizes in examples."""
 
+    retired = RETIRED
     model_config = ConfigDict(allow_inf_nan=False)
 
     task: Task = "classify"
@@ -78,10 +78,6 @@ class FinetuneConfig(Config):
     epsilon: float = Field(default=1e-8, gt=0)
     clip: float = Field(default=1.0, ge=0)
     precision: Precision = "auto"
-    # What "auto" measures on this machine decides the bits; what is named gives the same ones again.
-    matmul: Literal["auto", "torch", "onednn"] = "auto"
-    attention: Literal["auto", "fused", "blocks"] = "auto"
-    compiled: Literal["auto"] | tuple[Piece, ...] = "auto"
     from_scratch: bool = False
     transfer_layers: int | None = Field(default=None, ge=0)
     validation_share: float = Field(default=0.1, gt=0, lt=1)
@@ -286,9 +282,6 @@ def train_config(config: FinetuneConfig, steps: int, width: int) -> TrainConfig:
         adam="original",
         clip=config.clip,
         precision=config.precision,
-        matmul=config.matmul,
-        attention=config.attention,
-        compiled=config.compiled,
         seed=config.seed,
     )
 

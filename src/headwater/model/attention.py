@@ -48,23 +48,23 @@ def attend_plainly(
     return functional.dropout(weights, dropout) @ value  # (batch, head, query, head_dim)
 
 
-def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, *, compiled: bool = False) -> Tensor:
+def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, *, native: bool = False) -> Tensor:
     """Causal attention over a whole text, a block of queries at a time against the keys up to its end.
 
     Shapes as `attend`, with as many queries as keys. What the mask would hide is never computed, but for the
-    triangle inside a block; the weights are kept for the backward pass, half a square a head. `compiled`: the
-    softmax is that of `elementwise`.
+    triangle inside a block; the weights are kept for the backward pass, half a square a head. `native`: use the
+    softmax of `elementwise`.
     """
-    attended: Tensor = _BlockedAttention.apply(query, key, value, compiled)  # type: ignore[no-untyped-call]
+    attended: Tensor = _BlockedAttention.apply(query, key, value, native)  # type: ignore[no-untyped-call]
     return attended
 
 
 class _BlockedAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, compiled: bool) -> Tensor:
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, native: bool) -> Tensor:
         shape = query.shape
         query, key, value = (x.flatten(0, 1) for x in (query, key, value))  # (batch · head, time, head_dim)
-        softmax_ = elementwise.softmax_ if compiled else _causal_softmax_
+        softmax_ = elementwise.softmax_ if native else _causal_softmax_
         attended = query.new_empty(query.shape)
         kept = []
         for start, end in _blocks(shape[-2]):
@@ -74,7 +74,7 @@ class _BlockedAttention(torch.autograd.Function):
             if any(ctx.needs_input_grad):
                 kept.append(weights)
         ctx.save_for_backward(query, key, value, *kept)
-        ctx.compiled = compiled
+        ctx.native = native
         return attended.view(shape)
 
     @staticmethod
@@ -83,7 +83,7 @@ class _BlockedAttention(torch.autograd.Function):
         gradient = upstream[0]
         shape = gradient.shape
         gradient = gradient.flatten(0, 1)
-        softmax_gradient_ = elementwise.softmax_gradient_ if ctx.compiled else _softmax_gradient_
+        softmax_gradient_ = elementwise.softmax_gradient_ if ctx.native else _softmax_gradient_
         grad_query = query.new_empty(query.shape)
         # Sums over blocks: in float32, whatever the dtype.
         grad_key = torch.zeros(key.shape, dtype=torch.float32, device=key.device)

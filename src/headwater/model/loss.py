@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from headwater.model import elementwise
-from headwater.model.kernels import compiled, linear, product
+from headwater.model.backend import TORCH, Backend, default_backend
 
 IGNORE = -100  # target of a position that carries no loss
 
@@ -28,12 +28,14 @@ _EVEN = 64
 _PROJECT_BYTES = 24 * 1024**2
 
 
-def cross_entropy(hidden: Tensor, matrix: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """Σ weights · −log softmax(hidden · matrixᵀ)[targets].
+def cross_entropy(
+    hidden: Tensor, matrix: Tensor, targets: Tensor, weights: Tensor, backend: Backend | None = None
+) -> Tensor:
+    """Return Σ weights · −log softmax(hidden · matrixᵀ)[targets].
 
     hidden: (positions, width); matrix: (vocabulary, width); targets: (positions,) int64, IGNORE where
-    there is no loss; weights: (positions,) float32, the share of each position in the sum. Returns a float32
-    scalar.
+    there is no loss; weights: (positions,) float32, the share of each position in the sum; backend: the model's,
+    None is `default_backend`. Returns a float32 scalar.
     """
     if not torch.is_grad_enabled():  # else the gradients would be made all the same
         hidden, matrix = hidden.detach(), matrix.detach()
@@ -41,7 +43,7 @@ def cross_entropy(hidden: Tensor, matrix: Tensor, targets: Tensor, weights: Tens
     if len(keep) < len(targets):  # positions without loss never reach the vocabulary
         hidden, targets, weights = hidden[keep], targets[keep], weights[keep]
     loss: Tensor = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden.to(matrix.dtype), matrix, targets, weights.float()
+        hidden.to(matrix.dtype), matrix, targets, weights.float(), backend or default_backend()
     )
     return loss
 
@@ -85,7 +87,7 @@ def score_tokens(hidden: Tensor, matrix: Tensor, targets: Tensor) -> TokenScores
     rows = _rows(_CHUNK_BYTES, matrix)
     for start in range(0, len(targets), rows):
         part = slice(start, start + rows)
-        logits = linear(hidden[part], matrix).float()
+        logits = TORCH.linear(hidden[part], matrix).float()
         chosen = logits.gather(1, targets[part, None]).squeeze(1)
         log_probability[part] = chosen - logits.logsumexp(dim=1)
         is_greedy[part] = chosen >= logits.amax(dim=1)
@@ -99,9 +101,11 @@ def _rows(budget: int, matrix: Tensor) -> int:
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, matrix: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, matrix: Tensor, targets: Tensor, weights: Tensor, backend: Backend
+    ) -> Tensor:
         needs_hidden, needs_matrix = ctx.needs_input_grad[:2]
-        one_pass = compiled("loss", matrix.device, matrix.dtype)
+        one_pass = backend.computes(matrix)
         softmax_gradient_ = elementwise.loss_gradient_ if one_pass else _softmax_gradient_
         grad_hidden = torch.empty_like(hidden) if needs_hidden else None
         grad_matrix = _Sum(matrix, one_pass) if needs_matrix else None
@@ -113,17 +117,17 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         for start in range(0, len(targets), max(1, rows)):
             part = slice(start, min(start + rows, len(targets)))
             logits = buffer[: part.stop - start]  # (rows, vocabulary)
-            product(hidden[part], matrix, out=logits)
+            backend.matmul_out(hidden[part], matrix, out=logits)
             loss += softmax_gradient_(logits, targets[part], weights[part])
             if grad_hidden is not None:
-                product(logits, matrix.t(), out=grad_hidden[part])
+                backend.matmul_out(logits, matrix.t(), out=grad_hidden[part])
             if grad_matrix is not None:
-                grad_matrix.add(_row_gradient(logits, hidden[part]))
+                grad_matrix.add(_row_gradient(logits, hidden[part], backend))
         ctx.save_for_backward(grad_hidden, None if grad_matrix is None else grad_matrix.total())
         return loss
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Any) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, *upstream: Any) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         grad_hidden, grad_matrix = ctx.saved_tensors
         factor = upstream[0]
         return (
@@ -131,10 +135,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             None if grad_matrix is None else grad_matrix.mul_(factor.to(grad_matrix.dtype)),
             None,
             None,
+            None,
         )
 
 
-def _row_gradient(gradient: Tensor, hidden: Tensor) -> Tensor:
+def _row_gradient(gradient: Tensor, hidden: Tensor, backend: Backend) -> Tensor:
     """gradientᵀ hidden: (positions, vocabulary), (positions, width) -> (vocabulary, width).
 
     In two parts: the product is a quarter slower when its rows are not a multiple of a vector's length, and the
@@ -145,7 +150,7 @@ def _row_gradient(gradient: Tensor, hidden: Tensor) -> Tensor:
     even = vocabulary - vocabulary % _EVEN
     for start, end in ((0, even), (even, vocabulary)):
         if start < end:
-            product(gradient[:, start:end].t(), hidden.t(), out=result[start:end])
+            backend.matmul_out(gradient[:, start:end].t(), hidden.t(), out=result[start:end])
     return result
 
 

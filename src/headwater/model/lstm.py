@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headwater.errors import UsageError
+from headwater.model.backend import Backend, default_backend, use_backend
 from headwater.model.cache import RecurrentState
 from headwater.model.config import ModelConfig
 from headwater.model.loss import project
@@ -22,6 +23,8 @@ from headwater.model.transformer import Embedding, Embeddings, Linear
 
 class LSTM(nn.Module):
     """Token embeddings, the recurrence, the map to the embeddings' width, the tied output."""
+
+    backend: Backend
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -33,6 +36,8 @@ class LSTM(nn.Module):
         self.recurrence = nn.LSTM(config.width, units, config.layers, batch_first=True, dropout=between)
         self.hidden_dropout = nn.Dropout(config.dropout)
         self.projection = Linear(units, config.width)
+        self.backend = default_backend()
+        use_backend(self, self.backend)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Next-token logits: (batch, time) int64 -> (batch, time, vocabulary) float32."""

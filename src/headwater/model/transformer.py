@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headwater.errors import DataError
+from headwater.model.backend import TORCH, Backend, default_backend, use_backend
 from headwater.model.cache import KeyValueCache
 from headwater.model.config import ModelConfig
-from headwater.model.kernels import add, attend, gelu, linear, norm
 from headwater.model.loss import project
 
 
@@ -42,25 +42,31 @@ class Embedding(nn.Embedding):
 class Linear(nn.Linear):
     """y = x Wᵀ + b, computed in the dtype of W. Unset when built, as `Embedding`."""
 
+    backend = TORCH
+
     def reset_parameters(self) -> None:
         """Leave the weights alone."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, in) -> (…, out)."""
         dtype = self.weight.dtype
-        return linear(x.to(dtype), self.weight, self.bias.to(dtype))
+        return self.backend.linear(x.to(dtype), self.weight, self.bias.to(dtype))
 
 
 class LayerNorm(nn.LayerNorm):
     """Mean 0 and variance 1 over the width, then a gain and a bias (Ba et al. 2016)."""
 
+    backend = TORCH
+
     def forward(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """(…, width) float32 -> the same in `dtype`."""
-        return norm(x, self.weight, self.bias, self.eps, dtype)
+        return self.backend.norm(x, self.weight, self.bias, self.eps, dtype)
 
 
 class Attention(nn.Module):
     """Masked multi-head self-attention with one fused projection to queries, keys and values."""
+
+    backend = TORCH
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -76,12 +82,14 @@ class Attention(nn.Module):
         query, key, value = fused.permute(2, 0, 3, 1, 4)  # each (batch, head, time, head_dim)
         if cache is not None:
             key, value = cache.extend(layer, key, value)
-        attended = attend(query, key, value, mask, self.dropout if self.training else 0.0)
+        attended = self.backend.attend(query, key, value, mask, self.dropout if self.training else 0.0)
         return self.projection(attended.transpose(1, 2).reshape(batch, time, width))
 
 
 class MLP(nn.Module):
     """Two linear maps, four times as wide inside, with GELU in its tanh form (Hendrycks and Gimpel 2016)."""
+
+    backend = TORCH
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -90,11 +98,13 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, time, width) -> (batch, time, width)."""
-        return self.contract(gelu(self.expand(x)))
+        return self.contract(self.backend.gelu(self.expand(x)))
 
 
 class Block(nn.Module):
     """Attention and MLP, each beside a residual connection; LayerNorm before (GPT-2) or after (GPT-1)."""
+
+    backend = TORCH
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -109,14 +119,21 @@ class Block(nn.Module):
         """(batch, time, width) -> (batch, time, width), the residual stream in and out."""
         if self.pre_norm:
             dtype = self.mlp.expand.weight.dtype
-            x = add(x, self.residual_dropout(self.attention(self.norm_1(x, dtype), layer, cache, mask)))
-            return add(x, self.residual_dropout(self.mlp(self.norm_2(x, dtype))))
-        x = self.norm_1(add(x, self.residual_dropout(self.attention(x, layer, cache, mask))))
-        return self.norm_2(add(x, self.residual_dropout(self.mlp(x))))
+            x = self.backend.add(
+                x, self.residual_dropout(self.attention(self.norm_1(x, dtype), layer, cache, mask))
+            )
+            return self.backend.add(x, self.residual_dropout(self.mlp(self.norm_2(x, dtype))))
+        x = self.norm_1(self.backend.add(x, self.residual_dropout(self.attention(x, layer, cache, mask))))
+        return self.norm_2(self.backend.add(x, self.residual_dropout(self.mlp(x))))
 
 
 class Transformer(nn.Module):
-    """Token and position embeddings, blocks, and the tied projection back to the vocabulary."""
+    """Token and position embeddings, blocks, and the tied projection back to the vocabulary.
+
+    `backend` says how all parts compute; `use_backend` changes it.
+    """
+
+    backend: Backend
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -126,6 +143,8 @@ class Transformer(nn.Module):
         self.embedding_dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList([Block(config) for _ in range(config.layers)])
         self.final_norm = LayerNorm(config.width, config.norm_epsilon) if config.final_norm else nn.Identity()
+        self.backend = default_backend()
+        use_backend(self, self.backend)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Next-token logits: (batch, time) int64 -> (batch, time, vocabulary) float32."""

@@ -22,7 +22,6 @@ from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.page import write_experiment, write_index
 from headwater.reproduce.scale import Scale, check_machine
 from headwater.storage import storage_errors
-from headwater.train.machine import use_all_cores
 
 SHARED = "shared"
 
@@ -66,7 +65,6 @@ def reproduce(
             + "; ".join(f"{name} {why}" for name, why in left_out.items()),
             repair="Give the folder that holds it with --data",
         )
-    use_all_cores()
     pieces = set[tuple[str, str]]().union(*(experiment.pieces(scale) for experiment in ready))
     models = {name.partition(",")[0] for kind, name in pieces if kind == "pre-training"}
     progress.note(check_machine(scale, sorted(models)))

@@ -17,9 +17,7 @@ from torch import Tensor, nn
 
 from headwater.config import Config
 from headwater.errors import TrainingError
-from headwater.model import kernels
-from headwater.model.elementwise import Piece
-from headwater.train.machine import bfloat16_gain, keep_memory
+from headwater.model.backend import Backend, backend_of, bf16_is_fast, use_backend
 from headwater.train.optimizer import AdamForm, Optimizer
 from headwater.train.parallel import Ranks, shard
 from headwater.train.schedule import Schedule, learning_rate_factor
@@ -30,8 +28,8 @@ Precision = Literal["auto", "fp32", "bf16"]
 # Keys that decide how a run computes and not, but for rounding and dropout's masks, the result: a resumed run may
 # change them.
 MEANS = {"micro_batch", "compile", "device", "shard", "keep", "checkpoint_every", "track"}
-# Keys whose "auto" is decided by measuring: a resumed run takes what it began with.
-MEASURED = ("precision", "matmul", "attention", "compiled")
+# Keys of former versions. The processor decides them now (`model.backend`); folders that carry them are resumed.
+RETIRED = ("matmul", "attention", "compiled")
 SUSPECTS = (
     "In this order suspect the learning rate (halve it, or lengthen warmup_steps), the batch (too few tokens an "
     "update), the precision (--set precision=fp32), and the data"
@@ -40,6 +38,8 @@ SUSPECTS = (
 
 class TrainConfig(Config):
     """How to train: what every objective needs. Sizes in sequences, rates per update."""
+
+    retired = RETIRED
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -59,10 +59,6 @@ class TrainConfig(Config):
     clip: float = Field(default=1.0, ge=0)
     dropout: float | None = Field(default=None, ge=0, lt=1)
     precision: Precision = "auto"
-    # Roads through the arithmetic (model/kernels.py): "auto" takes the faster one on this machine.
-    matmul: Literal["auto", "torch", "onednn"] = "auto"
-    attention: Literal["auto", "fused", "blocks"] = "auto"
-    compiled: Literal["auto"] | tuple[Piece, ...] = "auto"
     seed: int = Field(default=1, ge=0, lt=1 << 63)
     validate_every: int = Field(default=250, ge=1)
     checkpoint_every: int = Field(default=250, ge=1)
@@ -87,7 +83,10 @@ class UpdateResult:
 
 
 class Trainer:
-    """A model, an objective and an optimizer: everything that changes while training."""
+    """A model, an objective and an optimizer: everything that changes while training.
+
+    `backend` None is the one that the model holds; another one is the model's from now on.
+    """
 
     def __init__(
         self,
@@ -97,13 +96,15 @@ class Trainer:
         *,
         ranks: Ranks | None = None,
         sharded: bool = False,
+        backend: Backend | None = None,
     ) -> None:
         self.model, self.objective, self.config = model, objective, config
         self.ranks = ranks or Ranks()
         self.sharded = sharded
-        keep_memory()
         self.matrix_dtype = choose_precision(config.precision, self.ranks.device)
-        kernels.use(self.ranks.device, self.matrix_dtype, choose_kernels(config, self.ranks.device))
+        if backend is not None:
+            use_backend(model, backend)
+        self.backend = backend_of(model)
         if sharded:
             self.objective = shard(model, objective, self.ranks, self.matrix_dtype)
         self.optimizer = Optimizer(
@@ -114,7 +115,7 @@ class Trainer:
             form=config.adam,
             # Sharded parameters are float32 and gathered in the matrices' dtype when they compute.
             matrix_dtype=torch.float32 if sharded else self.matrix_dtype,
-            compiled=not sharded and kernels.compiled("adam", self.ranks.device, self.matrix_dtype),
+            native=self.backend.native and not sharded and self.ranks.device.type == "cpu",
         )
 
     @property
@@ -146,13 +147,15 @@ class Trainer:
         self.model.train()
         self.optimizer.clear_gradients()
         sums: dict[str, Tensor] = {}
-        for index, batch in enumerate(micro_batches):
-            # Dropout is a function of the place in the run too, so that a resumed run draws the same.
-            torch.manual_seed(_seed_of(config.seed, self.step, index, ranks.rank))
-            loss, logged = self.objective(self.model, batch)
-            loss.backward()
-            for name, value in {"loss": loss, **logged}.items():
-                sums[name] = sums.get(name, 0.0) + value.detach().float()
+        # The process's own random numbers are left as they are.
+        with torch.random.fork_rng([ranks.device] if ranks.device.type == "cuda" else []):
+            for index, batch in enumerate(micro_batches):
+                # Dropout is a function of the place in the run too, so that a resumed run draws the same.
+                torch.manual_seed(_seed_of(config.seed, self.step, index, ranks.rank))
+                loss, logged = self.objective(self.model, batch)
+                loss.backward()
+                for name, value in {"loss": loss, **logged}.items():
+                    sums[name] = sums.get(name, 0.0) + value.detach().float()
         ranks.sum_(list(sums.values()))
         if ranks.count > 1 and not self.sharded:  # else the backward pass has summed them
             ranks.sum_(self.optimizer.gradients)
@@ -175,51 +178,22 @@ C = TypeVar("C", bound=TrainConfig)
 
 
 def as_begun(config: C, begun: TrainConfig | None) -> C:
-    """`config` with what "auto" chose when the run began, where it has begun."""
-    if begun is None:
+    """Return `config` with the precision that "auto" chose when the run began, perhaps on another machine."""
+    if begun is None or config.precision != "auto":
         return config
-    chosen = {name: getattr(begun, name) for name in MEASURED if getattr(config, name) == "auto"}
-    return config.model_copy(update=chosen)
+    return config.model_copy(update={"precision": begun.precision})
 
 
 def choose_arithmetic(config: C, device: torch.device) -> C:
-    """`config` with each "auto" of MEASURED replaced by the choice for this device."""
-    chosen = choose_kernels(config, device)
-    return config.model_copy(
-        update={
-            "precision": "bf16" if choose_precision(config.precision, device) == torch.bfloat16 else "fp32",
-            "matmul": chosen.matmul,
-            "attention": chosen.attention,
-            "compiled": tuple(sorted(chosen.compiled)),
-        }
-    )
+    """Return `config` with precision "auto" replaced by the choice for this device."""
+    bf16 = choose_precision(config.precision, device) == torch.bfloat16
+    return config.model_copy(update={"precision": "bf16" if bf16 else "fp32"})
 
 
 def choose_precision(precision: Precision, device: torch.device) -> torch.dtype:
-    """The dtype that the model's matrices compute in.
-
-    "auto" measures a matrix product in both: bfloat16 where it is 1.3 times as fast, and on a GPU that has it.
-    """
-    if precision != "auto":
-        return torch.bfloat16 if precision == "bf16" else torch.float32
-    if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
-    try:
-        faster = bfloat16_gain(device) > 1.3
-    except RuntimeError:  # no bfloat16 product on this device
-        return torch.float32
-    return torch.bfloat16 if faster else torch.float32
-
-
-def choose_kernels(config: TrainConfig, device: torch.device) -> kernels.Kernels:
-    """The roads that the configuration names, the faster ones where it leaves them open."""
-    matmul, attention, compiled = config.matmul, config.attention, config.compiled
-    if matmul == "auto" or attention == "auto" or compiled == "auto":
-        fastest = kernels.fastest(device, choose_precision(config.precision, device))
-        matmul = fastest.matmul if matmul == "auto" else matmul
-        attention = fastest.attention if attention == "auto" else attention
-        compiled = tuple(fastest.compiled) if compiled == "auto" else compiled
-    return kernels.Kernels(matmul, attention, kernels.available(compiled, device))
+    """Return the dtype that the model's matrices compute in; "auto" follows from the device's features."""
+    bf16 = precision == "bf16" or (precision == "auto" and bf16_is_fast(device))
+    return torch.bfloat16 if bf16 else torch.float32
 
 
 def _seed_of(seed: int, step: int, micro_batch: int, rank: int) -> int:

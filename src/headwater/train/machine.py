@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import platform
 import sys
 import time
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    import torch
 
-from headwater.model import kernels
-
-# Parameters of the GNU C library's mallopt (malloc.h).
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _CONTAINER = Path("/sys/fs/cgroup")  # what Linux grants to this process's control group (version 2)
 
 
@@ -40,30 +35,11 @@ def processor_name() -> str:
     return next(named, "") or platform.processor() or platform.machine()
 
 
-def use_all_cores() -> int:
-    """Set torch's threads to the cores there are, unless OMP_NUM_THREADS says otherwise; returns the number."""
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(available_cores())
-    return torch.get_num_threads()
-
-
-def keep_memory() -> None:
-    """Let the C library keep what tensors give back: an update's memory is that of the one before it.
-
-    By default large pieces go back to the system each time, and are cleared, page by page, when they come again:
-    an eighth of an update. Without effect where the C library is not the GNU one.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError, TypeError):
-        return
-    mallopt(_M_MMAP_MAX, 0)
-    mallopt(_M_TRIM_THRESHOLD, -1)
-
-
 def available_memory(device: torch.device) -> int:
     """Bytes that a program may still take on the device, a container's limit considered."""
     if device.type == "cuda":
+        import torch
+
         return torch.cuda.mem_get_info(device)[0]
     limits = []
     try:
@@ -85,54 +61,33 @@ def available_memory(device: torch.device) -> int:
 
 @cache
 def matmul_rate(dtype: torch.dtype, device: torch.device, size: int = 1024) -> float:
-    """Measured floating-point operations a second of a square matrix product, by the faster road there is.
+    """Measure the floating-point operations a second of a square matrix product: the limit that training has."""
+    import torch
 
-    The limit that training is held to.
-    """
+    from headwater.model.backend import default_backend
+
     left = torch.randn(size, size, device=device, dtype=torch.float32).to(dtype)
     right = torch.randn(size, size, device=device, dtype=torch.float32).to(dtype)
 
-    def once(road: Callable[[Tensor, Tensor], Tensor]) -> float:
+    linear = default_backend().linear
+
+    def once() -> float:
         start = time.perf_counter()
         for _ in range(4):
-            road(left, right)
+            linear(left, right)
         if device.type != "cpu":
             torch.accelerator.synchronize()
         return (time.perf_counter() - start) / 4
 
-    roads = kernels.product_roads(device, dtype)
-    for road in roads:
-        once(road)  # the first product pays for choosing a kernel
-    return 2 * size**3 / min(once(road) for _ in range(3) for road in roads)
-
-
-@cache
-def bfloat16_gain(device: torch.device, size: int = 512) -> float:
-    """How many times as fast a matrix product is in bfloat16 as in float32.
-
-    Measured in turns; on a CPU in the processor's seconds where they are counted finely, which other programs on
-    the machine hardly change: what is decided by this changes results.
-    """
-    fine = time.get_clock_info("process_time").resolution < 1e-3  # not on Windows
-    clock = time.process_time if fine and device.type == "cpu" else time.perf_counter
-    best: dict[torch.dtype, float] = {}
-    for turn in range(6):
-        for dtype in (torch.float32, torch.bfloat16):
-            operand = torch.ones(size, size, device=device, dtype=dtype)
-            for road in kernels.product_roads(device, dtype):
-                started = clock()
-                for _ in range(4):
-                    road(operand, operand)
-                if device.type != "cpu":
-                    torch.accelerator.synchronize()
-                if turn:  # the first product pays for choosing a kernel
-                    best[dtype] = min(best.get(dtype, math.inf), clock() - started)
-    return best[torch.float32] / best[torch.bfloat16]
+    once()  # the first product pays for choosing a kernel
+    return 2 * size**3 / min(once() for _ in range(3))
 
 
 @cache
 def memory_rate(device: torch.device, size: int = 64 * 1024**2) -> float:
     """Measured bytes a second of reading one large tensor and writing another, both counted."""
+    import torch
+
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
 

@@ -10,7 +10,7 @@ does: ε is added to √v before the bias correction of v, and the decay is mult
 (papers: GPT-1 section 4.1, "modified L2"). Both are the same kernel with another ε and another decay at each
 update: with c_i = 1 − β_i^t, the original's ε/√c_2 and decay · √c_2/c_1.
 
-`compiled`: clipping, Adam and the copy to the model are one pass over memory (`model/elementwise.py`), and the
+`native`: clipping, Adam and the copy to the model are one pass over memory (`model/elementwise.py`), and the
 gradients of an update's only micro-batch stay in bfloat16, from which float32 would be exact anyway.
 """
 
@@ -41,9 +41,9 @@ class Optimizer:
         epsilon: float,
         form: AdamForm,
         matrix_dtype: torch.dtype,
-        compiled: bool = False,
+        native: bool = False,
     ) -> None:
-        self.compiled = compiled
+        self.native = native
         self._scale = 1.0  # what clipping leaves of the gradients
         self._first: dict[int, Tensor] = {}  # bfloat16 gradients of the first micro-batch, by index
         # Float32 gradients of a former update, to be written over: where batches differ in shape, giving them back
@@ -57,7 +57,7 @@ class Optimizer:
         for name, parameter in module.named_parameters():
             if not parameter.requires_grad:
                 continue
-            if compiled:  # one order of elements for the weight, its moments and its gradient
+            if native:  # one order of elements for the weight, its moments and its gradient
                 parameter.data = parameter.data.contiguous()
             master: Tensor = parameter
             if parameter.dim() >= 2 and matrix_dtype != torch.float32:
@@ -100,9 +100,9 @@ class Optimizer:
     def clip(self, limit: float) -> Tensor:
         """Scale all gradients so that their joint L2 norm is at most `limit` (0: no limit); returns the norm.
 
-        Compiled, the gradients stay as they are and the next step scales them.
+        Native, the gradients stay as they are and the next step scales them.
         """
-        if self.compiled:
+        if self.native:
             parts = [elementwise.sum_of_squares(gradient) for gradient in self._present() if gradient is not None]
             norm = torch.stack(parts).sum().sqrt().float() if parts else torch.zeros(())
             self._scale = min(1.0, limit / (float(norm) + 1e-6)) if limit > 0 else 1.0
@@ -129,8 +129,8 @@ class Optimizer:
             correction_2 = 1 - self.betas[1] ** self.updates
             epsilon /= math.sqrt(correction_2)
             decay *= math.sqrt(correction_2) / correction_1
-        if self.compiled:
-            self._step_compiled(learning_rate, epsilon, decay)
+        if self.native:
+            self._step_native(learning_rate, epsilon, decay)
             return
         for group in self._adam.param_groups:
             matrices = group["params"][0].dim() >= 2
@@ -138,7 +138,7 @@ class Optimizer:
         self._adam.step()
         self.copy_to_model()
 
-    def _step_compiled(self, learning_rate: float, epsilon: float, decay: float) -> None:
+    def _step_native(self, learning_rate: float, epsilon: float, decay: float) -> None:
         for parameter, master, gradient in zip(self.parameters, self.masters, self._present(), strict=True):
             moments = self._adam.state.get(master) or self._fresh_moments(master)
             elementwise.adam_(
@@ -223,7 +223,7 @@ class Optimizer:
             master.grad += gradient
         elif index in self._spare:
             master.grad = self._spare.pop(index).copy_(gradient)
-        elif self.compiled:
+        elif self.native:
             self._first[index] = gradient
         else:
             master.grad = gradient.float()

@@ -1,0 +1,43 @@
+"""What the command line sets for its whole process. A library must not: `import headwater` changes nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+
+from headwater.train.machine import available_cores
+
+# Shapes of matrix products whose code oneDNN keeps, 0.2 to 0.4 MB each; by default 1,024. Texts vary in length, so
+# they would fill hundreds of megabytes; an update of one shape at context 1,024 is as fast with 32.
+_SHAPES_KEPT = "256"
+# Objects that are made before garbage is looked for: looking while torch is imported takes a sixth of that time.
+_GARBAGE_THRESHOLD = 10_000
+# Parameters of the GNU C library's mallopt (malloc.h).
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+
+
+def prepare() -> None:
+    """Set threads, caches, the allocator and the garbage collector for a process that is ours alone.
+
+    Call it before torch is imported. What the user's environment sets already is kept.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", str(available_cores()))
+    for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        os.environ.setdefault(name, _SHAPES_KEPT)
+    gc.set_threshold(_GARBAGE_THRESHOLD, *gc.get_threshold()[1:])
+    _keep_memory()
+
+
+def _keep_memory() -> None:
+    """Let the C library keep freed memory: an update uses the memory of the one before it.
+
+    By default large blocks go back to the system each time and are cleared again, page by page: an eighth of an
+    update. Without effect where the C library is not the GNU one.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return
+    mallopt(_M_MMAP_MAX, 0)
+    mallopt(_M_TRIM_THRESHOLD, -1)

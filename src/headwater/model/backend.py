@@ -1,0 +1,177 @@
+"""`Backend`: which implementation computes each operation of a model. A model holds one; there is no global table.
+
+The default follows from the processor alone (`default_backend`), so one machine always computes the same bits:
+
+* Float32 matrix products on an AMD processor go through oneDNN: torch takes MKL, which is slow there.
+* On a CPU, causal attention over a whole text is computed in blocks of queries, which skips the half above the
+  diagonal. Devices have fused kernels that are faster.
+* GELU, LayerNorm, the residual sum, attention's softmax, the loss's gradient and Adam run in the native kernels
+  (`elementwise`), one pass over memory each, where these were built.
+
+`benchmarks/pretrain.py --pieces` measures each choice on a machine. `TORCH` is the readable twin of all of them.
+Operations on other devices, in other dtypes, or under `torch.compile` run in torch whatever the backend.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from headwater.model import attention, elementwise
+
+_NATIVE_DTYPES = (torch.float32, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Implementations of a model's operations on a CPU.
+
+    matmul: float32 matrix products by torch or by oneDNN. attention: causal attention by torch's fused kernel or
+    in blocks of queries. native: whether the native kernels compute what lies between the products.
+    """
+
+    matmul: Literal["torch", "onednn"] = "torch"
+    attention: Literal["fused", "blocks"] = "fused"
+    native: bool = False
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return x weightᵀ + bias: (…, in), (out, in), (out,) -> (…, out)."""
+        if self._uses_onednn(weight):
+            product: Tensor = _OneDnnLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+            return product
+        return functional.linear(x, weight, bias)
+
+    def matmul_out(self, x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
+        """Write x weightᵀ to `out`, without gradients: (rows, in), (columns, in) -> (rows, columns)."""
+        if self._uses_onednn(weight):
+            return out.copy_(_onednn_linear(x, weight))
+        return torch.mm(x, weight.t(), out=out)
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: float = 0.0
+    ) -> Tensor:
+        """Return `attention.attend`, or the same in blocks where attention is causal and without dropout."""
+        causal = mask is None and dropout == 0 and query.shape[-2] == key.shape[-2] > 1
+        if causal and self.attention == "blocks" and _is_eager_cpu(query):
+            return attention.attend_in_blocks(query, key, value, native=self.computes(query))
+        return attention.attend(query, key, value, mask, dropout)
+
+    def gelu(self, x: Tensor) -> Tensor:
+        """Return GELU in its tanh form (Hendrycks and Gimpel 2016)."""
+        if self.computes(x):
+            return elementwise.gelu(x)
+        return functional.gelu(x, approximate="tanh")
+
+    def norm(self, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, dtype: torch.dtype) -> Tensor:
+        """Return LayerNorm of a float32 x over its last dimension (Ba et al. 2016), in `dtype`."""
+        if self.computes(x) and x.dtype == torch.float32 and dtype in _NATIVE_DTYPES:
+            return elementwise.norm(x, weight.float(), bias.float(), epsilon, dtype)
+        return functional.layer_norm(x, weight.shape, weight, bias, epsilon).to(dtype)
+
+    def add(self, x: Tensor, branch: Tensor) -> Tensor:
+        """Return the float32 residual stream plus a branch."""
+        if branch.dtype == torch.bfloat16 and x.dtype == torch.float32 and self.computes(branch):
+            return elementwise.add(x, branch)
+        return x + branch
+
+    def computes(self, x: Tensor) -> bool:
+        """Return whether the native kernels take operations on `x`."""
+        return self.native and x.dtype in _NATIVE_DTYPES and _is_eager_cpu(x)
+
+    def _uses_onednn(self, weight: Tensor) -> bool:
+        return self.matmul == "onednn" and weight.dtype == torch.float32 and _is_eager_cpu(weight)
+
+
+TORCH = Backend()
+
+
+@cache
+def default_backend() -> Backend:
+    """Return the backend for this processor."""
+    onednn = sys.platform != "darwin" and "AMD" in processor_vendor() and _has_onednn()
+    native = elementwise.library() is not None
+    return Backend("onednn" if onednn else "torch", "blocks", native)
+
+
+def backend_of(module: nn.Module) -> Backend:
+    """Return the backend that a model, or the model inside another module, holds; TORCH if there is none."""
+    held = (getattr(part, "backend", None) for part in module.modules())
+    return next((backend for backend in held if isinstance(backend, Backend)), TORCH)
+
+
+def use_backend(module: nn.Module, backend: Backend) -> None:
+    """Let a model, and every part of it, compute with `backend`."""
+    for part in module.modules():
+        if hasattr(part, "backend"):
+            setattr(part, "backend", backend)  # noqa: B010 - not a name that every module has
+
+
+def bf16_is_fast(device: torch.device) -> bool:
+    """Return whether bfloat16 matrix products are faster than float32 ones, by the device's features.
+
+    GPUs since compute capability 8.0; CPUs with bfloat16 products: AVX-512 BF16, AMX, or Arm's BF16.
+    """
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    features = torch.cpu.get_capabilities()
+    # Arm's on Linux only: torch for macOS does not use them.
+    names = ("avx512_bf16", "amx_bf16", *(["bf16"] if sys.platform == "linux" else []))
+    return device.type == "cpu" and any(features.get(name) for name in names)
+
+
+@cache
+def processor_vendor() -> str:
+    """Return what the system says of the processor's maker: it contains "AMD" or "Intel"; perhaps empty."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
+
+
+def _is_eager_cpu(x: Tensor) -> bool:
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()  # a compiler writes its own
+
+
+class _OneDnnLinear(torch.autograd.Function):
+    """The product and both gradients through oneDNN."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+        return _onednn_linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Any) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        gradient = upstream[0].flatten(0, -2)
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        return (
+            _onednn_linear(gradient, weight.t()).view(x.shape) if needs_x else None,
+            _onednn_linear(gradient.t(), x.flatten(0, -2).t()) if needs_weight else None,
+            gradient.sum(dim=0) if ctx.has_bias and needs_bias else None,
+        )
+
+
+def _onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return product
+
+
+def _has_onednn() -> bool:
+    linear: Callable[..., Tensor] = _onednn_linear
+    try:
+        linear(torch.zeros(2, 4), torch.zeros(3, 4), torch.zeros(3))
+    except (RuntimeError, AttributeError):  # a build of torch without oneDNN
+        return False
+    return True

@@ -1,0 +1,129 @@
+"""Each backend gives what torch gives, forward and backward, and a model keeps to the backend that it holds."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+
+from headwater.language_model import automatic_precision
+from headwater.model import build_model, preset
+from headwater.model.attention import attend_in_blocks, attend_plainly
+from headwater.model.backend import TORCH, Backend, backend_of, default_backend, processor_vendor, use_backend
+from headwater.model.loss import cross_entropy, cross_entropy_plainly
+from headwater.pretrain import l1
+from headwater.tokens.sampler import TokenBatch
+from headwater.train.loop import TrainConfig, Trainer, choose_precision
+
+CPU = torch.device("cpu")
+
+
+def results(function: Callable[..., Tensor], *operands: Tensor) -> list[Tensor]:
+    operands = tuple(operand.detach().clone().requires_grad_() for operand in operands)
+    output = function(*operands)
+    weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view(output.shape)
+    return [output.detach(), *torch.autograd.grad((output * weights).sum(), operands)]
+
+
+def assert_close(got: list[Tensor], expected: list[Tensor], tolerance: float = 1e-5) -> None:
+    for a, b in zip(got, expected, strict=True):
+        assert (a - b).abs().max() <= tolerance * b.abs().max() + 1e-7
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    batch=st.integers(1, 3),
+    heads=st.integers(1, 3),
+    time=st.sampled_from([2, 3, 127, 128, 129, 255, 300]),
+    head_dim=st.sampled_from([1, 5, 64]),
+    seed=st.integers(0, 99),
+)
+def test_attention_in_blocks(batch: int, heads: int, time: int, head_dim: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    operands = [torch.randn(batch, heads, time, head_dim, generator=generator) for _ in range(3)]
+    assert_close(results(attend_in_blocks, *operands), results(attend_plainly, *operands))
+
+
+@settings(max_examples=20, deadline=None)
+@given(rows=st.integers(1, 70), inner=st.integers(1, 90), columns=st.integers(1, 70), seed=st.integers(0, 99))
+def test_products_through_onednn(rows: int, inner: int, columns: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = ((2, rows, inner), (columns, inner), (columns,))
+    operands = [torch.randn(shape, generator=generator) for shape in shapes]
+    got = results(Backend(matmul="onednn").linear, *operands)
+    assert_close(got, results(functional.linear, *operands))
+
+
+@pytest.mark.parametrize("backend", [Backend("onednn", "blocks"), Backend("torch", "blocks", native=True)])
+@pytest.mark.parametrize("name", ["gpt2-pico", "gpt1-nano"])
+def test_a_whole_model_on_each_backend(name: str, backend: Backend) -> None:
+    if backend.native and not default_backend().native:
+        pytest.skip("the native kernels are not built here")
+    model = build_model(preset(name, vocabulary=301, context=150, width=48, heads=3, dropout=0.0), seed=2)
+    ids = torch.randint(0, 301, (3, 150), generator=torch.Generator().manual_seed(0))
+
+    def gradients(loss: Callable[..., Tensor], backend: Backend) -> list[Tensor]:
+        use_backend(model, backend)
+        hidden = model.hidden(ids[:, :-1]).flatten(0, 1)
+        targets = ids[:, 1:].flatten()
+        value = loss(hidden, model.output_matrix(), targets, torch.full(targets.shape, 1 / len(targets)))
+        return [value.detach(), *torch.autograd.grad(value, list(model.parameters()), materialize_grads=True)]
+
+    expected = gradients(cross_entropy_plainly, TORCH)
+    got = gradients(lambda *operands: cross_entropy(*operands, backend), backend)
+    for (name, _), a, b in zip([("loss", None), *model.named_parameters()], got, expected, strict=True):
+        if name.endswith("query_key_value.bias"):  # the keys' part has no gradient but rounding
+            a, b = a.view(3, -1)[[0, 2]], b.view(3, -1)[[0, 2]]
+        assert (a - b).abs().max() <= 2e-5 * b.abs().max(), name
+
+
+def test_training_one_model_leaves_anothers_logits_bit_equal() -> None:
+    ids = torch.randint(0, 300, (2, 40), generator=torch.Generator().manual_seed(0))
+    bystander = build_model(preset("gpt2-pico", vocabulary=300, context=40), seed=1).eval()
+    before = bystander(ids)
+    for backend in (TORCH, Backend("onednn", "blocks"), None):
+        model = build_model(preset("gpt2-pico", vocabulary=300, context=40), seed=2)
+        trainer = Trainer(model, l1(), TrainConfig(steps=2, precision="bf16"), backend=backend)
+        trainer.update([TokenBatch(ids, ids, torch.full(ids.shape, 1 / ids.numel()))])
+        assert backend_of(model) == (backend or default_backend())
+        assert torch.equal(bystander(ids), before)
+        assert backend_of(bystander) == default_backend()
+
+
+def test_a_copy_of_a_model_computes_as_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = torch.arange(30)[None]
+    model = build_model(preset("gpt2-pico", vocabulary=64, context=40), seed=1).eval()
+    use_backend(model, TORCH)
+    twin = copy.deepcopy(model)
+    assert backend_of(twin) == TORCH
+    assert torch.equal(twin(ids), model(ids))
+
+
+def test_no_clock_is_read_where_the_arithmetic_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: object) -> float:
+        raise AssertionError("a clock was read")
+
+    for clock in ("perf_counter", "perf_counter_ns", "monotonic", "process_time", "process_time_ns", "time"):
+        monkeypatch.setattr(time, clock, read)
+    default_backend.cache_clear()
+    processor_vendor.cache_clear()
+    model = build_model(preset("gpt2-pico", vocabulary=64, context=40), seed=1)
+    Trainer(model, l1(), TrainConfig(steps=2))
+    assert choose_precision("auto", CPU) == choose_precision("auto", CPU)
+    assert automatic_precision(preset("gpt2-small")) == automatic_precision(preset("gpt2-small"))
+
+
+@pytest.mark.parametrize(
+    ("vendor", "matmul"), [("AuthenticAMD", "onednn"), ("GenuineIntel", "torch"), ("", "torch")]
+)
+def test_the_rule_for_float32_products(vendor: str, matmul: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.model.backend.processor_vendor", lambda: vendor)
+    monkeypatch.setattr("sys.platform", "linux")
+    assert default_backend.__wrapped__().matmul == matmul

@@ -1,0 +1,83 @@
+"""A library leaves the process as it is; the command line prepares its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LIBRARY = """
+import gc, os, random, sys
+import numpy, sklearn, torch, torch._dynamo  # what these set as they are imported is theirs
+
+def state():
+    flags = torch.backends.mkldnn
+    return {
+        "environment": sorted(os.environ.items()),
+        "garbage": (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count() > 0),
+        "threads": (torch.get_num_threads(), torch.get_num_interop_threads()),
+        "dtype": torch.get_default_dtype(),
+        "device": str(torch.get_default_device()),
+        "onednn": (flags.enabled, flags.deterministic, flags.allow_tf32),
+        "precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "gradients": torch.is_grad_enabled(),
+        "random": (torch.get_rng_state().tolist(), random.getstate(), numpy.random.get_state()[1].tolist()),
+        "recursion": sys.getrecursionlimit(),
+    }
+
+before = state()
+import headwater as hw
+from headwater.model import build_model, preset
+from headwater.language_model import LanguageModel
+from headwater.pretrain import l1
+from headwater.tokens.sampler import TokenBatch
+from headwater.train.loop import TrainConfig, Trainer
+
+tokenizer = hw.Tokenizer.train(["the river runs "] * 9, vocab_size=270, special_tokens=["<|endoftext|>"])
+config = preset("gpt1-nano", vocabulary=tokenizer.vocabulary_size, context=32)
+LanguageModel(build_model(config, seed=1), tokenizer).save("model")
+lm = hw.load("model", precision="auto")
+lm.generate("the", max_tokens=3, seed=1)
+lm.score([("the", " river")])
+ids = torch.zeros(2, 8, dtype=torch.int64)
+trainer = Trainer(lm.model, l1(), TrainConfig(steps=2))
+trainer.update([TokenBatch(ids, ids, torch.full(ids.shape, 1 / 16))])
+texts = [f"{word} {number}" for number in range(8) for word in ("river", "runs")]
+hw.Classifier(base=lm, epochs=1).fit(texts, ["a", "b"] * 8).predict(["a river"])
+after = state()
+for name, value in before.items():
+    assert after[name] == value, (name, value, after[name])
+"""
+
+
+def test_using_the_library_changes_nothing_in_the_process(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIBRARY], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+PREPARED = """
+import gc, os, sys
+from headwater.cli.main import main
+sys.argv = ["headwater", "--version"]
+main()
+print(os.environ["OMP_NUM_THREADS"], os.environ["LRU_CACHE_CAPACITY"], gc.get_threshold()[0])
+"""
+
+
+@pytest.mark.parametrize("given", ["", "7"])
+def test_the_command_line_prepares_its_process_and_keeps_what_the_user_set(given: str) -> None:
+    own = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    environment = own | ({"OMP_NUM_THREADS": given} if given else {})
+    done = subprocess.run(
+        [sys.executable, "-c", PREPARED], env=environment, capture_output=True, text=True, check=True
+    )
+    threads, shapes, garbage = done.stdout.splitlines()[-1].split()
+    assert threads == (given or threads)
+    assert int(threads) >= 1
+    assert (shapes, garbage) == ("256", "10000")
