@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,9 +25,11 @@ from pydantic import ValidationError
 from headwater.config import Config
 from headwater.errors import FolderError, HeadwaterError
 from headwater.storage import (
+    flush_file,
+    flush_files,
     flush_folder,
+    new_part,
     read_json,
-    remove_abandoned,
     sha256_of,
     storage_errors,
     write_json,
@@ -139,7 +140,7 @@ class Stage:
                 repair="Choose another --out, or remove that folder first",
             )
 
-    def is_complete(self) -> bool:
+    def is_complete(self, *, hashes: bool | None = None) -> bool:
         """Whether the very folder that this stage would write is there, whole and undamaged.
 
         Raises FolderError when `out` holds anything else, or is nothing that can be replaced by a whole folder.
@@ -149,7 +150,7 @@ class Stage:
             self._replaceable()
         if manifest is None or not manifest.complete:
             return False
-        check_files(self.out, manifest)
+        check_files(self.out, manifest, hashes=hashes)
         return True
 
     @contextmanager
@@ -159,15 +160,11 @@ class Stage:
         out = self._replaceable()
         with storage_errors(self.out):
             out.parent.mkdir(parents=True, exist_ok=True)
-            remove_abandoned(out)
-            work = out.with_name(f".{out.name}.{os.getpid()}.part")
-            work.mkdir()
-        try:
-            with storage_errors(self.out):
+            with new_part(out, folder=True) as work:
                 yield work
                 files = record_files(work)
+                flush_files(work)
                 write_json(work / MANIFEST, self.manifest(files, complete=True).to_dict())
-                flush_folder(work)
                 try:
                     if out.exists():
                         out.rmdir()  # empty, as find() saw; a folder filled since then makes this fail
@@ -176,8 +173,6 @@ class Stage:
                     if not self.is_complete():  # else another process wrote the very same meanwhile
                         raise
                 flush_folder(out.parent)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
 
     def _replaceable(self) -> Path:
         """`out`, a link followed: what the written folder is renamed to.
@@ -206,7 +201,10 @@ class Stage:
         return manifest
 
     def finish(self, files: Mapping[str, FileRecord]) -> None:
-        """Declare a folder that was begun complete, vouching for `files`."""
+        """Flush `files` to the disk, then declare the folder that was begun complete."""
+        with storage_errors(self.out):
+            for name in files:
+                flush_file(self.out / name)
         write_json(self.out / MANIFEST, self.manifest(dict(files), complete=True).to_dict())
 
     def manifest(self, files: dict[str, FileRecord], *, complete: bool) -> Manifest:
@@ -271,10 +269,10 @@ def check_manifest(content: Any, where: str) -> Manifest:
     return manifest
 
 
-def open_folder(folder: Path, kind: str | None = None) -> Manifest:
+def open_folder(folder: Path, kind: str | None = None, *, hashes: bool | None = None) -> Manifest:
     """Check that `folder` is a complete, undamaged folder of this kind; returns its manifest.
 
-    Files are checked by size, and by hash when all of them together are below HASH_WHEN_BELOW bytes.
+    Files are checked by size, and by hash where `hashes` says so; see `check_files`.
     """
     manifest = read_manifest(folder)
     if kind is not None and manifest.kind != kind:
@@ -284,7 +282,7 @@ def open_folder(folder: Path, kind: str | None = None) -> Manifest:
         raise FolderError(
             f"{folder} is not complete", repair=f"Run its command again to complete it: {manifest.command}"
         )
-    check_files(folder, manifest)
+    check_files(folder, manifest, hashes=hashes)
     return manifest
 
 

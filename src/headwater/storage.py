@@ -1,25 +1,43 @@
 """Reading and writing files so that a crash, a full disk or a stray byte never harms what is there.
 
-Every write goes to a temporary name in the same folder, is flushed to the disk and renamed. Failures of the
-operating system become StorageError, bad content becomes DataError.
+Every write goes to a temporary name in the same folder, is flushed to the disk and renamed. The temporary name
+carries this machine's identity and a random token, and its writer holds a lock on it: no other process writes or
+removes it, not even one with the same process number in another container. Failures of the operating system become
+StorageError, bad content becomes DataError.
 """
 
 from __future__ import annotations
 
 import csv
 import errno
+import functools
 import glob
 import hashlib
 import json
 import os
+import platform
 import re
+import secrets
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from headwater.errors import DataError, FolderError, StorageError
+
+if sys.platform == "win32":
+
+    def _flock(descriptor: int) -> None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+else:
+    import fcntl
+
+    def _flock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _RUST_OS_ERROR = re.compile(r"\(os error (\d+)\)|\bOs \{ code: (\d+)")
@@ -60,46 +78,90 @@ def storage_error(path: Path, error: OSError) -> StorageError:
 @contextmanager
 def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """Open a file that appears at `path`, whole and flushed, only if the block ends well."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with storage_errors(path):
-        remove_abandoned(path)
+    with storage_errors(path), new_part(path) as part:
+        with part.open(mode, encoding=None if "b" in mode else "utf-8") as handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        part.replace(path)
+        flush_folder(path.parent)
+
+
+@contextmanager
+def new_part(path: Path, *, folder: bool = False) -> Iterator[Path]:
+    """Yield a new empty file or folder next to `path`, to be filled and renamed; remove it if it was not renamed.
+
+    First remove what killed writers of `path` left. The part is locked until the block ends, where the file system
+    has locks.
+    """
+    remove_abandoned(path)
+    while True:
+        part = path.with_name(f".{path.name}.{_host()}-{secrets.token_hex(4)}.part")
         try:
-            with temporary.open(mode, encoding=None if "b" in mode else "utf-8") as handle:
-                yield handle
-                handle.flush()
-                os.fsync(handle.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    flush_folder(path.parent)
+            part.mkdir() if folder else part.touch(exist_ok=False)
+            lock = _lock(part)
+        except (FileExistsError, FileNotFoundError, BlockingIOError) as error:
+            if not path.parent.is_dir():
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from error
+            continue  # the name was taken, or another process removed the part before it was locked
+        break
+    try:
+        yield part
+    finally:
+        _remove(part)
+        if lock is not None:
+            os.close(lock)
 
 
 def remove_abandoned(path: Path) -> None:
-    """Remove what killed processes left beside `path`, `.NAME.PROCESS.part`; a living process keeps its own.
+    """Remove the parts of `path` that killed processes of this machine left; keep those that a writer holds."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.{_host()}-{'[0-9a-f]' * 8}.part"):
+        with suppress(BlockingIOError, FileNotFoundError):
+            lock = _lock(part)
+            if lock is None:
+                continue  # nobody can say whether its writer lives
+            try:
+                _remove(part)
+            finally:
+                os.close(lock)
 
-    One with this process's number is left over too: numbers come again, in a container at every start.
+
+def _lock(part: Path) -> int | None:
+    """Lock a part and return the descriptor that holds the lock; None where the file system has no locks.
+
+    Raises BlockingIOError when another writer holds it, FileNotFoundError when it is gone.
     """
-    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        owner = leftover.name.rsplit(".", 2)[1]
-        if leftover.name != f".{path.name}.{owner}.part":
-            continue  # of something else, whose name begins as this one does
-        if owner.isdigit() and (int(owner) == os.getpid() or not _alive(int(owner))):
-            if leftover.is_dir():
-                shutil.rmtree(leftover, ignore_errors=True)
-            else:
-                leftover.unlink(missing_ok=True)
-
-
-def _alive(process: int) -> bool:
-    if os.name != "posix":
-        return True  # signal 0 is no question on Windows
+    if os.name == "nt":
+        return None  # an open file cannot be renamed there
+    descriptor = os.open(part, os.O_RDONLY if part.is_dir() else os.O_RDWR)
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
+        _flock(descriptor)
+        if not os.path.samestat(os.fstat(descriptor), part.stat()):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    except (BlockingIOError, FileNotFoundError):
+        os.close(descriptor)
+        raise
     except OSError:
-        return True
-    return True
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _remove(part: Path) -> None:
+    if part.is_dir():
+        shutil.rmtree(part, ignore_errors=True)
+    else:
+        part.unlink(missing_ok=True)
+
+
+@functools.cache
+def _host() -> str:
+    """Eight hexadecimal digits that identify this machine: another one's parts are never judged from here."""
+    try:
+        machine = Path("/etc/machine-id").read_text(encoding="ascii")
+    except (OSError, ValueError):
+        machine = ""
+    return hashlib.sha256(f"{platform.node()}\n{machine}".encode()).hexdigest()[:8]
 
 
 def write_text(path: Path, text: str) -> None:
@@ -213,6 +275,23 @@ def sha256_of(path: Path) -> str:
     """Hexadecimal SHA-256 of a file's bytes."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def flush_files(folder: Path) -> None:
+    """Make every file below `folder` survive a power cut, whoever wrote it, and the names of all of them."""
+    for path, _, names in os.walk(folder):
+        for name in names:
+            flush_file(Path(path, name))
+        flush_folder(Path(path))
+
+
+def flush_file(path: Path) -> None:
+    """Make the content of a file survive a power cut, whoever wrote it."""
+    descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def flush_folder(path: Path) -> None:

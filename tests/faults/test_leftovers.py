@@ -2,34 +2,99 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from headwater import storage
 from headwater.corpus.arrays import save_array
 from headwater.errors import FolderError
 from headwater.provenance import Stage, open_folder
-from headwater.storage import read_sealed, write_sealed, write_text
+from headwater.storage import atomic_write, read_sealed, write_sealed, write_text
 
 
 def stage(out: Path, value: int = 1) -> Stage:
     return Stage(out, kind="made", config={"value": value}, inputs={})
 
 
-def test_a_leftover_with_this_processs_number_is_no_hindrance(tmp_path: Path) -> None:
-    """Numbers of processes come again, in a container at every start."""
-    leftover = tmp_path / f".out.{os.getpid()}.part"
-    leftover.mkdir()
-    (leftover / "half").write_text("x")
+posix = pytest.mark.skipif(os.name != "posix", reason="a part is locked on POSIX only")
+
+
+def leave_parts(folder: Path) -> None:
+    """Be killed while writing the folder `out` and the file `page.html` in `folder`."""
+    code = (
+        "import os, signal; from pathlib import Path; from headwater.provenance import Stage\n"
+        "from headwater.storage import atomic_write\n"
+        "with Stage(Path('out'), kind='made', config={}, inputs={}).write() as work:\n"
+        "    (work / 'half').write_text('x')\n"
+        "    with atomic_write(Path('page.html')) as page:\n"
+        "        page.write(b'half'); page.flush(); os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=folder, check=False).returncode == -signal.SIGKILL
+
+
+@posix
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    leave_parts(tmp_path)
+    assert len(list(tmp_path.glob(".*.part"))) == 2
     with stage(tmp_path / "out").write() as work:
         (work / "whole").write_text("y")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
-    (tmp_path / f".page.html.{os.getpid()}.part").write_text("half")
-    (tmp_path / ".page.html.999999999.part").write_text("half")
     write_text(tmp_path / "page.html", "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "page.html"]
+
+
+@posix
+def test_a_living_writers_parts_are_not_removed_even_by_one_with_its_process_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in two containers that share a disk, where every process has the number 1."""
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    with stage(tmp_path / "out", 1).write() as slow:
+        (slow / "half").write_text("x")
+        with stage(tmp_path / "out", 1).write() as quick:
+            assert quick != slow
+            (quick / "half").write_text("x")
+        assert (slow / "half").read_text() == "x"
+    open_folder(tmp_path / "out", "made")
+    with atomic_write(tmp_path / "page") as slow_page:
+        slow_page.write(b"slow")
+        with atomic_write(tmp_path / "page") as quick_page:
+            quick_page.write(b"quick")
+        assert (tmp_path / "page").read_bytes() == b"quick"
+    assert (tmp_path / "page").read_bytes() == b"slow"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "page"]
+
+
+@posix
+def test_parts_of_another_machine_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a disk that machines share without sharing locks, nobody can say whether their writers live."""
+    leave_parts(tmp_path)
+    parts = sorted(tmp_path.glob(".*.part"))
+    monkeypatch.setattr(storage, "_host", lambda: "0" * 8)
+    with stage(tmp_path / "out").write() as work:
+        (work / "whole").write_text("y")
+    assert sorted(tmp_path.glob(".*.part")) == parts
+
+
+@posix
+def test_a_file_system_without_locks_is_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*unused: object) -> None:
+        raise OSError(errno.ENOTSUP, "no locks")
+
+    leave_parts(tmp_path)
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with stage(tmp_path / "out").write() as work:
+        (work / "whole").write_text("y")
+    open_folder(tmp_path / "out", "made")
+    assert len(list(tmp_path.glob(".out.*.part"))) == 1  # whether its writer lives, nobody can say
 
 
 def test_of_two_that_write_the_same_both_end_well(tmp_path: Path) -> None:

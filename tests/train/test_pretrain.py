@@ -147,6 +147,30 @@ def test_a_damaged_checkpoint_takes_no_place_of_a_good_one(tmp_path: Path) -> No
     assert checkpoints().newest() == (tmp_path / "step-00000030", {"step": 30})
 
 
+def test_a_checkpoint_of_any_size_is_checked_by_its_hashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.provenance.HASH_WHEN_BELOW", 0)  # as if these were many gigabytes
+    notes: list[str] = []
+    checkpoints = Checkpoints(tmp_path, keep=2, ranks=Ranks(), note=notes.append)
+    for step in (10, 20):
+        checkpoints.save(step, {"weight": torch.full((2,), float(step))}, {"step": step}, set(), sharded=False)
+    checkpoints.wait()
+    newest = tmp_path / "step-00000020"
+    content = bytearray((newest / "state.safetensors").read_bytes())
+    content[-1] ^= 1
+    (newest / "state.safetensors").write_bytes(content)
+    found = checkpoints.newest()
+    assert found is not None
+    assert found[0].name == "step-00000010"
+    assert "step-00000020 is damaged" in notes[0]
+    with pytest.raises(FolderError, match="altered"):  # as the best checkpoint is opened at the end
+        checkpoints.check(newest)
+    checkpoints.save(20, {"weight": torch.full((2,), 20.0)}, {"step": 20}, set(), sharded=False)  # written again
+    checkpoints.wait()
+    checkpoints.check(newest)
+
+
 def test_held_out_windows_are_evenly_placed_in_any_number_of_them() -> None:
     asked: list[int] = []
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
 from headwater.model.huggingface import model_type
-from headwater.storage import remove_abandoned, storage_errors
+from headwater.storage import flush_file, flush_folder, new_part, storage_errors
 from headwater.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -64,12 +64,10 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
             f"the tokenizer has {tokenizer.vocabulary_size:,} ids and the model {config.vocabulary:,} rows",
             expected="a row for every id",
         )
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        remove_abandoned(path)
-        try:
-            writer = gguf.GGUFWriter(temporary, "gpt2")
+        with new_part(path) as part:
+            writer = gguf.GGUFWriter(part, "gpt2")
             writer.add_context_length(config.context)
             writer.add_embedding_length(config.width)
             writer.add_feed_forward_length(4 * config.width)
@@ -84,14 +82,14 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
             writer.write_kv_data_to_file()
             writer.write_tensors_to_file()
             writer.close()
-            _check_whole(gguf, temporary)
-            if path.exists() and not filecmp.cmp(path, temporary, shallow=False):
+            _check_whole(gguf, part)
+            if path.exists() and not filecmp.cmp(path, part, shallow=False):
                 raise FolderError(
                     f"{path} already holds something else", repair="Choose another destination, or remove it first"
                 )
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+            flush_file(part)
+            part.replace(path)
+            flush_folder(path.parent)
 
 
 def _check_whole(gguf: Any, path: Path) -> None:

@@ -30,7 +30,15 @@ from headwater.corpus.recipes import BuildConfig, make_steps
 from headwater.corpus.sources import Account, Task, read_task
 from headwater.corpus.steps import Funnel, run_steps
 from headwater.errors import HeadwaterError, StorageError
-from headwater.storage import read_json, read_sealed, sha256_of, storage_errors, write_json, write_sealed
+from headwater.storage import (
+    new_part,
+    read_json,
+    read_sealed,
+    sha256_of,
+    storage_errors,
+    write_json,
+    write_sealed,
+)
 
 ATTEMPTS = 3
 ACCOUNT, FINGERPRINTS, KEYS = "account.json", "fingerprints.npy", "keys.npy"
@@ -85,19 +93,13 @@ def run_task(plan: Plan, number: int, seen: Seen = lambda funnel: None) -> None:
     part = plan.part(number)
     if part.is_dir():
         return
-    work = part.with_name(f".{part.name}.{os.getpid()}")
-    shutil.rmtree(work, ignore_errors=True)
-    try:
-        with storage_errors(plan.folder):
-            work.mkdir()
-            _fill_part(work, plan.config, plan.tasks[number], seen)
-            try:
-                work.rename(part)
-            except OSError:
-                if not part.is_dir():  # another worker, thought dead, was not
-                    raise
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with storage_errors(plan.folder), new_part(part, folder=True) as work:
+        _fill_part(work, plan.config, plan.tasks[number], seen)
+        try:
+            work.rename(part)
+        except OSError:
+            if not part.is_dir():  # another worker, thought dead, was not
+                raise
 
 
 @dataclass

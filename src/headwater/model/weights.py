@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import mmap
-import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -22,7 +21,7 @@ import torch
 from torch import Tensor
 
 from headwater.errors import DataError, FolderError
-from headwater.storage import flush_folder, parse_json, read_json, storage_errors
+from headwater.storage import flush_file, flush_folder, new_part, parse_json, read_json, storage_errors
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -106,17 +105,14 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write a safetensors file that appears whole; the same tensors give the same bytes."""
     from safetensors.torch import save_file
 
-    temporary = path.with_name(f".{path.name}.part")
-    with storage_errors(path):
-        try:
-            save_file(dict(tensors), temporary, metadata={"format": "pt"})
-            temporary.chmod(0o644)  # the library writes for the owner alone
-            with temporary.open("rb") as handle:
-                os.fsync(handle.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    flush_folder(path.parent)
+    # In a folder of its own: the library may replace the file that it is told to write.
+    with storage_errors(path), new_part(path, folder=True) as part:
+        whole = part / path.name
+        save_file(dict(tensors), whole, metadata={"format": "pt"})
+        whole.chmod(0o644)  # the library writes for the owner alone
+        flush_file(whole)
+        whole.replace(path)
+        flush_folder(path.parent)
 
 
 def check_finite(name: str, path: Path, tensor: Tensor) -> None:

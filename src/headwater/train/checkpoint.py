@@ -4,7 +4,7 @@ One folder a checkpoint, `step-00001000`. Its tensors are safetensors, so that n
 one file where one process holds all the state, else the shards of torch's distributed checkpoint, which any
 number of ranks can read. It is written aside, hashed and renamed, in the background where one process holds it
 all; a checkpoint that fails to be written is a warning, and the one before it stays. On reading, every hash is
-checked, and a damaged checkpoint gives way to the one before it.
+checked, whatever the size, and a damaged checkpoint gives way to the one before it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Checkpoints:
         damaged = []
         for path in reversed(self._all()):
             try:
-                open_folder(path, "checkpoint")
+                open_folder(path, "checkpoint", hashes=True)
                 return path, read_json(path / _RECORD)
             except HeadwaterError as error:
                 damaged.append(path)
@@ -106,7 +106,7 @@ class Checkpoints:
     def check(self, path: Path) -> None:
         """Raise FolderError where a checkpoint is damaged."""
         if self.ranks.is_first:
-            open_folder(path, "checkpoint")
+            open_folder(path, "checkpoint", hashes=True)
 
     def path_of(self, step: int) -> Path:
         """Where the checkpoint after `step` updates lies."""
@@ -142,7 +142,7 @@ class Checkpoints:
     def _is_whole(self, stage: Stage) -> bool:
         """Whether the checkpoint is there; one that was damaged since makes room."""
         try:
-            return stage.is_complete()
+            return stage.is_complete(hashes=True)
         except FolderError:
             shutil.rmtree(stage.out, ignore_errors=True)
             return False

@@ -36,6 +36,11 @@ class Journal:
                 return f"Warning: {storage_error(self.path, error)} The run goes on, its metrics wait."
         return None
 
+    def sync(self) -> None:
+        """Make the lines written so far survive a power cut."""
+        with contextlib.suppress(OSError):  # a full disk was reported by `write`
+            os.fsync(self._handle.fileno())
+
     def close(self) -> None:
         """Write what waits, where there is room by now, and close the file."""
         with contextlib.suppress(OSError):  # the disk is full, as was said

@@ -128,7 +128,7 @@ class Run:
                 stop = trainer.ranks.any(interruption.requested)
                 due = self._measure(line) or stop
                 # The journal first: a run that resumes from a checkpoint has every line up to it.
-                journal(line)
+                journal(line, due)
                 if due:
                     self._checkpoint()
                 shown = ("loss", "validation_loss", "tokens_per_second")
@@ -289,19 +289,24 @@ class Run:
             self.best = None
         self.progress.note(f"resuming from step {record['step']:,} of {self.config.steps:,}")
 
-    def _open_journal(self, stack: ExitStack) -> Callable[[dict[str, Any]], None]:
-        """A function that writes a line into the journal and the user's trackers, on the first rank."""
+    def _open_journal(self, stack: ExitStack) -> Callable[[dict[str, Any], bool], None]:
+        """Return a function that writes a line into the journal and the user's trackers, on the first rank.
+
+        Its second argument flushes the journal to the disk.
+        """
         if self.out is None or not self.trainer.ranks.is_first:
-            return lambda line: None
+            return lambda line, flush: None
         trackers = open_trackers(self.config.track, self.out, self.config.to_dict())
         for tracker in trackers:
             stack.callback(tracker.close)
         journal = Journal(self.out / JOURNAL, resume_step=self.trainer.step)
         stack.callback(journal.close)
 
-        def write(line: dict[str, Any]) -> None:
+        def write(line: dict[str, Any], flush: bool) -> None:
             if warning := journal.write(line):
                 self.progress.note(warning)
+            if flush:
+                journal.sync()
             for tracker in trackers:
                 tracker.log(line)
 
