@@ -10,11 +10,13 @@ import pytest
 
 from headwater import shipped
 from headwater.cli.main import main
+from headwater.corpus.pipeline import build
 from headwater.errors import DataError, FolderError
 from headwater.language_model import LanguageModel
 from headwater.model import build_model, preset
+from headwater.progress import SILENT, Progress
 from headwater.provenance import lineage, open_folder
-from headwater.quickstart import choose_prompts, quickstart
+from headwater.quickstart import choose_folder, choose_prompts, compare_shipped, knows, quickstart
 from headwater.tokenizer import Tokenizer
 
 
@@ -115,6 +117,32 @@ def test_other_text_into_the_same_folder_is_refused(flow: Path, tmp_path: Path) 
     (tmp_path / "other.txt").write_text("Other words entirely. " * 500)
     with pytest.raises(FolderError, match="already holds something else"):
         quickstart(flow, minutes=0.03, text=[tmp_path / "other.txt"])
+
+
+def test_another_budget_goes_to_a_folder_of_its_own_and_says_so_at_once(flow: Path) -> None:
+    notes: list[str] = []
+
+    class Notes(Progress):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    assert choose_folder(flow, 0.03, 1, Notes()) == flow
+    assert not notes
+    other = choose_folder(flow, 20, 1, Notes())
+    assert other == flow.parent / "out-20-minutes"
+    assert notes == [f"{flow} holds a quickstart of 0.03 minutes: this one goes to {other}"]
+    with pytest.raises(FolderError, match="seed 1, not 2"):
+        choose_folder(flow, 0.03, 2, Notes())
+
+
+def test_text_in_another_language_is_not_compared_with_the_model_that_ships(flow: Path, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(shipped.resolve(shipped.DEFAULT))
+    assert knows(tokenizer, flow / "corpus")
+    (tmp_path / "text.txt").write_text("강물은 바다로 흐르고 아이들은 웃는다. " * 400, encoding="utf-8")
+    build([tmp_path / "text.txt"], tmp_path / "corpus")
+    assert not knows(tokenizer, tmp_path / "corpus")
+    assert compare_shipped(tmp_path / "corpus", ["heldout"], [], tmp_path / "shipped", SILENT) == []
+    assert not (tmp_path / "shipped").exists()
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from headwater import shipped
+from headwater.corpus.folder import read_documents
 from headwater.corpus.labels import choose_tasks, make_labels
 from headwater.corpus.pipeline import build
 from headwater.corpus.split import split
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError, FolderError, UsageError
 from headwater.evaluate import evaluate
 from headwater.evaluate.results import Result
 from headwater.finetune.run import finetune
@@ -28,13 +29,18 @@ from headwater.progress import SILENT, Progress
 from headwater.provenance import open_folder
 from headwater.report.html import report
 from headwater.samples import write_samples
-from headwater.tokenizer import train_tokenizer
+from headwater.storage import read_json, write_json
+from headwater.tokenizer import Tokenizer, train_tokenizer
 from headwater.tokens.pack import pack
 from headwater.train.parallel import Ranks, choose_device
 from headwater.train.plan import time_updates
 
 BUILT_IN = "python-docs"
 VALIDATION = 0.05
+ASKED = "quickstart.json"  # the minutes and the seed that a folder was made with
+# A tokenizer that has only bytes for a text makes one token of each; English is 3 bytes and more a token.
+BYTES_A_TOKEN = 1.25
+SHOWN = 4_000  # characters of a document that tell its language
 MINUTES = 60 * 24 * 365  # who has more trains with `headwater pretrain`
 # Candidates, smallest first, and how many tokens each weight of the blocks should see for the size to pay: a
 # larger model than that learns less in the same time than a smaller one. (In 2 min 50 s gpt2-nano saw 3 tokens a
@@ -79,13 +85,18 @@ def quickstart(
 ) -> Quickstart:
     """Run the whole flow below `out`; `minutes` is the time of pre-training, `text` the user's own files.
 
-    Raises UsageError for minutes that are not positive or without end, DataError for text that cannot be used.
+    Where `out` holds a quickstart of other minutes, a folder next to it is written, named by the minutes.
+    Raises UsageError for minutes that are not positive or without end, DataError for text that cannot be used,
+    FolderError where `out` holds a quickstart of another seed or text.
     """
     if not 0 < minutes <= MINUTES:
         why = "needs an end" if minutes > 0 else "leaves no time to train"
         raise UsageError(f"--minutes {minutes:g} {why}", expected=f"a number above 0, at most {MINUTES:,}")
+    out = choose_folder(out, minutes, seed, progress)
     corpus, tokenizer, tokens, run = (out / name for name in ("corpus", "tokenizer", "tokens", "run"))
     build([*text] or [BUILT_IN], corpus, progress=progress)
+    if not (out / ASKED).exists():
+        write_json(out / ASKED, {"minutes": minutes, "seed": seed})
     size = sum(len(document.text.encode()) for _, document in split(corpus, VALIDATION))
     entries = max(VOCABULARY[0], min(VOCABULARY[1], size // BYTES_AN_ENTRY))
     train_tokenizer([corpus], tokenizer, vocab_size=entries, progress=progress)
@@ -136,14 +147,49 @@ def quickstart(
     return Quickstart(out, model, page, prompts[0], figures)
 
 
+def choose_folder(out: Path, minutes: float, seed: int, progress: Progress) -> Path:
+    """Return `out`, or a folder next to it where `out` holds a quickstart of other minutes.
+
+    Raises FolderError where it holds one of another seed.
+    """
+    if not (out / ASKED).exists():
+        return out
+    asked = read_json(out / ASKED)
+    if asked["minutes"] != minutes:
+        beside = out.with_name(f"{out.name}-{minutes:g}-minutes")
+        progress.note(f"{out} holds a quickstart of {asked['minutes']:g} minutes: this one goes to {beside}")
+        return choose_folder(beside, minutes, seed, progress)
+    if asked["seed"] != seed:
+        raise FolderError(
+            f"{out} holds a quickstart of seed {asked['seed']}, not {seed}", repair="Choose another --out"
+        )
+    return out
+
+
+def knows(tokenizer: Tokenizer, corpus: Path) -> bool:
+    """Return whether a tokenizer has more than single bytes for the text of a corpus, as for its language."""
+    text = ""
+    for document in read_documents(corpus):
+        text += document.text[:SHOWN]
+        if len(text) > 16 * SHOWN:
+            break
+    return len(text.encode()) > BYTES_A_TOKEN * len(tokenizer.encode(text))
+
+
 def compare_shipped(
     corpus: Path, protocols: Sequence[str], labels: Sequence[Path], out: Path, progress: Progress
 ) -> Sequence[Result]:
-    """The scores on the same text and questions of the model that ships; none where there is no such model."""
+    """Return the scores of the model that ships on the same text and questions.
+
+    None where there is no such model, or where its tokenizer does not know the language of the text.
+    """
     if shipped.is_shadowed(shipped.DEFAULT):
         progress.note(f"not compared with the model that ships: {shipped.DEFAULT} is a folder here")
         return []
     if shipped.DEFAULT not in shipped.names():
+        return []
+    if not knows(Tokenizer.load(shipped.resolve(shipped.DEFAULT)), corpus):
+        progress.note(f"not compared with {shipped.DEFAULT}, which was trained on text of another language")
         return []
     # Bits are counted over the bytes of the text, so that two tokenizers can be compared on it.
     pack(corpus, shipped.resolve(shipped.DEFAULT), out / "tokens", VALIDATION, progress=progress)
