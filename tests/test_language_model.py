@@ -155,6 +155,34 @@ def test_wrong_calls_are_named(lm: LanguageModel, folder: Path, tmp_path: Path) 
         hw.load("nobody/nothing")
 
 
+def test_a_model_without_a_tokenizer_loads_and_only_calls_with_text_ask_for_one(
+    lm: LanguageModel, folder: Path, tmp_path: Path
+) -> None:
+    save_model(lm.model, tmp_path)
+    bare = hw.load(tmp_path)
+    ids = torch.tensor([[1, 2, 3]])
+    assert torch.equal(bare.logits(ids), lm.logits(ids))
+    for call in (lambda: bare.generate("the"), lambda: bare.score([("a", "b")]), lambda: bare.tokenizer):
+        with pytest.raises(MismatchError, match=r"has no tokenizer.*--tokenizer DIR") as refused:
+            call()
+        assert "tokenizer train" not in str(refused.value)
+    with pytest.raises(MismatchError, match="--tokenizer DIR"):
+        hw.Tokenizer.load(tmp_path)
+    given = hw.load(tmp_path, tokenizer=folder)
+    assert given.generate("the", max_tokens=5, seed=1) == lm.generate("the", max_tokens=5, seed=1)
+
+
+def test_a_tokenizer_of_another_size_is_refused(lm: LanguageModel, tmp_path: Path) -> None:
+    (tmp_path / "bare").mkdir()
+    save_model(lm.model, tmp_path / "bare")
+    for size in (270, 300):
+        other = hw.Tokenizer.train(TEXTS * 9, kind="gpt2", vocab_size=size, special_tokens=["<|endoftext|>"])
+        (tmp_path / str(size)).mkdir()
+        other.save(tmp_path / str(size))
+        with pytest.raises(MismatchError, match=f"has {other.vocabulary_size} tokens, and the model .* 280 rows"):
+            hw.load(tmp_path / "bare", tokenizer=tmp_path / str(size))
+
+
 def test_a_tokenizer_larger_than_the_model_is_refused(lm: LanguageModel) -> None:
     small = build_model(preset("gpt2-pico", vocabulary=260), seed=1)
     with pytest.raises(MismatchError, match="rows"):

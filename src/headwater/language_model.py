@@ -29,6 +29,7 @@ from headwater.model.folder import load_config, load_model, save_model
 from headwater.model.transformer import Transformer
 from headwater.provenance import Stage
 from headwater.tokenizer import Tokenizer
+from headwater.tokenizer.files import missing_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -77,6 +78,7 @@ def fresh_seed() -> int:
 def load(
     model: str | Path,
     *,
+    tokenizer: str | Path | None = None,
     precision: Precision | str = "fp32",
     device: torch.device | str = "cpu",
     slots: int = 8,
@@ -85,13 +87,15 @@ def load(
     """Open a model folder, Headwater's or Hugging Face's, a model that ships, or a hub name downloaded before.
 
     precision: "fp32", "bf16", "int8" (weights and products), or "auto" (`automatic_precision`). slots: how many
-    continuations run at once; each holds a context of keys and values. Raises FolderError or DataError for a
-    folder that is no model, ResourceError for a hub name that is not at hand (`allow_network` fetches it).
+    continuations run at once; each holds a context of keys and values. tokenizer: a folder, "gpt2" or "gpt1",
+    for a model folder that has none; without any `logits` works, and calls with text raise MismatchError. Raises
+    FolderError or DataError for a folder that is not a model, ResourceError for a hub name that is not available
+    (`allow_network` fetches it), MismatchError for a tokenizer that does not fit the model.
     """
     folder = shipped.resolve(model)
     if not folder.exists() and isinstance(model, str):
         folder = _from_hub(model, allow_network)
-    return LanguageModel.open(folder, precision=precision, device=device, slots=slots)
+    return LanguageModel.open(folder, tokenizer=tokenizer, precision=precision, device=device, slots=slots)
 
 
 class LanguageModel:
@@ -100,7 +104,7 @@ class LanguageModel:
     def __init__(
         self,
         model: Model,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | None,
         *,
         precision: Precision | str = "fp32",
         slots: int = 8,
@@ -109,7 +113,7 @@ class LanguageModel:
         """With `reload`, which makes the same model again, `model` is let go of when it is no longer needed."""
         if slots < 1:
             raise UsageError(f"{slots} slots", expected="at least 1")
-        self.config, self.tokenizer, self.slots = model.config, tokenizer, slots
+        self.config, self._tokenizer, self.slots = model.config, tokenizer, slots
         self.precision = _precision(precision, model.config)
         self._model: Model | None = model.eval()
         self._reload = reload
@@ -124,20 +128,29 @@ class LanguageModel:
         cls,
         folder: Path,
         *,
+        tokenizer: str | Path | None = None,
         precision: Precision | str = "fp32",
         device: torch.device | str = "cpu",
         slots: int = 8,
     ) -> LanguageModel:
-        """The model and the tokenizer in one folder."""
+        """Open a model folder, with its own tokenizer or the one given for a folder without."""
         import torch
 
-        precision = _precision(precision, load_config(folder))
+        config = load_config(folder)
+        precision = _precision(precision, config)
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         read = partial(load_model, folder, dtype=dtype, device=device)
         with ThreadPoolExecutor(1) as pool:
-            tokenizer = pool.submit(Tokenizer.load, folder)
+            found = pool.submit(Tokenizer.of_model, folder, config.vocabulary, tokenizer)
             model = read()
-        return cls(model, tokenizer.result(), precision=precision, slots=slots, reload=read)
+        return cls(model, found.result(), precision=precision, slots=slots, reload=read)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Text to token ids and back; raises MismatchError for a model that was opened without one."""
+        if self._tokenizer is None:
+            raise missing_tokenizer("this model")
+        return self._tokenizer
 
     @property
     def model(self) -> Model:
@@ -354,7 +367,7 @@ class LanguageModel:
         if stage.find() is not None:
             raise FolderError(f"{folder} already holds a model", repair="Choose another folder")
         with stage.write() as work:
-            save_model(self.model, work, tokenizer=self.tokenizer)
+            save_model(self.model, work, tokenizer=self._tokenizer)
 
     def __repr__(self) -> str:
         config = self.config

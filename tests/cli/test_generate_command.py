@@ -11,7 +11,7 @@ import headwater
 from headwater.cli.generate import _separated
 from headwater.cli.main import main
 from headwater.model import build_model, preset
-from headwater.model.folder import save_model
+from headwater.model.folder import load_model, save_model
 from headwater.tokenizer import Tokenizer
 
 
@@ -90,6 +90,16 @@ def test_a_text_beyond_the_context_is_written_and_what_is_not_seen_is_said(
     out, err = capsys.readouterr()
     assert out.startswith(prompt)
     assert said in err
+
+
+def test_a_model_folder_without_a_tokenizer_takes_the_one_that_is_given(
+    tmp_path: Path, folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_model(load_model(Path(folder)), tmp_path)
+    assert run(str(tmp_path), "the", "--max-tokens", "5", "--seed", "1") == 1
+    assert "--tokenizer DIR" in capsys.readouterr().err
+    assert run(str(tmp_path), "the", "--max-tokens", "5", "--seed", "1", "--tokenizer", folder) == 0
+    assert capsys.readouterr().out.startswith("the")
 
 
 def test_a_run_folder_means_the_model_in_it(tmp_path: Path, folder: str) -> None:

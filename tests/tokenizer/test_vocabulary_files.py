@@ -182,7 +182,7 @@ def test_another_way_of_splitting_is_refused(small: Tokenizer, tmp_path: Path) -
 
 
 def test_folder_without_a_tokenizer_or_altered_since_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FolderError, match="holds no tokenizer"):
+    with pytest.raises(FolderError, match="does not hold a tokenizer"):
         Tokenizer.load(tmp_path)
     (tmp_path / "text.txt").write_text("the theme of the thesis", encoding="utf-8")
     train_tokenizer([tmp_path / "text.txt"], tmp_path / "tokenizer", vocab_size=260)

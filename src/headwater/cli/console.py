@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 # Spelled the same in every command (an option that a command requires is used without a default).
 Out = Annotated[Path, typer.Option("--out", help="Folder to write.", show_default=False)]
+ModelTokenizer = Annotated[
+    str | None,
+    typer.Option(
+        "--tokenizer",
+        help="Tokenizer folder, gpt2 or gpt1, where the model's folder has none.",
+        show_default=False,
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Every random choice comes from it.", min=0)]
 Settings = Annotated[
     list[str] | None,

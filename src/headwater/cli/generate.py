@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, emit, say, tell_apart
+from headwater.cli.console import AsJson, ModelTokenizer, emit, say, tell_apart
 from headwater.shipped import DEFAULT
 from headwater.wording import counted
 
@@ -39,6 +39,7 @@ def generate(
     model: Annotated[
         str, typer.Option("--model", help="Model folder, a model that ships, or a hub name that was downloaded.")
     ] = DEFAULT,
+    tokenizer: ModelTokenizer = None,
     prompt: Annotated[str | None, typer.Option("--prompt", help="The same as PROMPT.", show_default=False)] = None,
     max_tokens: Annotated[
         int | None, typer.Option("--max-tokens", help="End after N tokens.  [default: 128 or what fits]", min=1)
@@ -90,7 +91,7 @@ def generate(
     import headwater
     from headwater.language_model import fresh_seed
 
-    lm = headwater.load(model, precision=precision)
+    lm = headwater.load(model, tokenizer=tokenizer, precision=precision)
     seed = fresh_seed() if seed is None else seed
     options: Options = {
         "max_tokens": max_tokens,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.console import Settings, tell_apart, terminal_progress
+from headwater.cli.console import ModelTokenizer, Settings, tell_apart, terminal_progress
 from headwater.shipped import DEFAULT
 
 app = typer.Typer(add_completion=False)
@@ -23,6 +23,7 @@ def serve(
             f"[default: {DEFAULT}]",
         ),
     ] = None,
+    tokenizer: ModelTokenizer = None,
     host: Annotated[str, typer.Option("--host", help="Address to bind; beyond loopback keys are needed.")] = (
         "127.0.0.1"
     ),
@@ -52,6 +53,7 @@ def serve(
         tell_apart(named)
     run(
         models,
+        tokenizer=tokenizer,
         host=host,
         port=port,
         api_key_file=api_key_file,

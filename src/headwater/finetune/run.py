@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from headwater import shipped
-from headwater.errors import DataError, MismatchError
+from headwater.errors import DataError
 from headwater.finetune import check
 from headwater.finetune.examples import Labels, Raw, learn_labels, read_rows, to_examples
 from headwater.finetune.fine_tuned import FineTuned
@@ -35,6 +35,7 @@ from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
 from headwater.storage import read_json, write_json, write_json_lines, write_text
 from headwater.tokenizer import Tokenizer
+from headwater.tokenizer.files import missing_tokenizer
 from headwater.train.loop import RETIRED
 from headwater.train.parallel import choose_device
 
@@ -174,24 +175,14 @@ def arrange_parts(
     return Parts(*sides, read_tests, labels, split_off=True, names=names | {"validation": names["train"]})
 
 
-def load_tokenizer(model: Path, given: Path | None = None) -> Tokenizer:
-    """The tokenizer that lies in a model folder, or the `given` one where none does.
+def load_tokenizer(model: Path, given: str | Path | None = None) -> Tokenizer:
+    """Return the tokenizer in a model folder, or the `given` one where it has none.
 
-    Raises MismatchError where there is neither, or both and they differ.
+    Raises MismatchError where there is neither, where both differ, or where the size of `given` does not fit.
     """
-    beside = any((model / name).is_file() for name in ("tokenizer.json", "vocab.json"))
-    if not beside and given is None:
-        raise MismatchError(
-            f"{model} has no tokenizer beside its weights",
-            expected="tokenizer.json",
-            repair="Give the tokenizer's folder with --tokenizer",
-        )
-    tokenizer = Tokenizer.load(given or model)
-    if beside and given is not None and Tokenizer.load(model).identity != tokenizer.identity:
-        raise MismatchError(
-            f"the tokenizer in {given} is not the one in {model}, which the model was trained with",
-            repair="Leave --tokenizer out",
-        )
+    tokenizer = Tokenizer.of_model(model, load_config(model).vocabulary, given)
+    if tokenizer is None:
+        raise missing_tokenizer(model)
     return tokenizer
 
 

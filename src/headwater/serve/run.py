@@ -20,6 +20,7 @@ _SWITCH_SECONDS = 0.0005
 def serve(
     models: list[str],
     *,
+    tokenizer: str | None = None,
     host: str = "127.0.0.1",
     port: int = 8000,
     api_key_file: Path | None = None,
@@ -30,7 +31,8 @@ def serve(
 ) -> None:
     """Serve models until SIGINT or SIGTERM, then finish what runs.
 
-    models: `FOLDER` or `NAME=FOLDER`; max_concurrency: continuations of one model at once; port 0 is a free one.
+    models: `FOLDER` or `NAME=FOLDER`; tokenizer: for folders without one;
+    max_concurrency: continuations of one model at once; port 0 is a free one.
     Raises UsageError for an address that is taken, or beyond loopback without keys.
     """
     limits = limits or Limits()
@@ -45,7 +47,9 @@ def serve(
         try:
             from headwater.serve.served import open_models
 
-            opening = beside.submit(open_models, models, precision=precision, slots=max_concurrency)
+            opening = beside.submit(
+                open_models, models, tokenizer=tokenizer, precision=precision, slots=max_concurrency
+            )
             # Meanwhile: it takes as long as opening a small model.
             import uvicorn
 

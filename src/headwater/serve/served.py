@@ -71,8 +71,11 @@ class Served:
         return self.fine_tuned
 
 
-def open_models(models: list[str], *, precision: str, slots: int) -> list[Served]:
-    """Open each of `MODEL` or `NAME=MODEL`; raises UsageError for two of one name, and what `load` raises."""
+def open_models(models: list[str], *, tokenizer: str | None = None, precision: str, slots: int) -> list[Served]:
+    """Open each of `MODEL` or `NAME=MODEL`, with `tokenizer` where its folder has none.
+
+    Raises UsageError for two of one name, and what `load` raises.
+    """
     named: dict[str, str] = {}
     for model in models:
         name, separator, place = model.partition("=")
@@ -86,7 +89,7 @@ def open_models(models: list[str], *, precision: str, slots: int) -> list[Served
                 repair=f"Name one: --model other={place}",
             )
         named[name] = place
-    return [_open(name, place, precision, slots) for name, place in named.items()]
+    return [_open(name, place, tokenizer, precision, slots) for name, place in named.items()]
 
 
 def _usual_name(model: str) -> str:
@@ -97,10 +100,10 @@ def _usual_name(model: str) -> str:
     return shipped.name_of(path.resolve())
 
 
-def _open(name: str, place: str, precision: str, slots: int) -> Served:
+def _open(name: str, place: str, tokenizer: str | None, precision: str, slots: int) -> Served:
     folder = shipped.resolve(place)
     if not (folder / TASK_FILE).is_file():
-        served = Served(name, load(place, precision=precision, slots=slots))
+        served = Served(name, load(place, tokenizer=tokenizer, precision=precision, slots=slots))
     else:
         fine_tuned = FineTuned.load(folder)
         exact = "fp32" if precision == "auto" else precision

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import DataError, FolderError
+from headwater.errors import DataError, FolderError, MismatchError
 from headwater.storage import read_json, read_text, write_json, write_text
 from headwater.tokenizer.vocabulary import (
     END_OF_TEXT,
@@ -45,10 +45,28 @@ def read_folder(folder: Path) -> Vocabulary:
             return found
     if (folder / "tokenizer.json").is_file():
         return _read_tokenizer_json(folder)
+    if (folder / "config.json").is_file():
+        raise missing_tokenizer(folder)
     raise FolderError(
-        f"{folder} holds no tokenizer",
+        f"{folder} does not hold a tokenizer",
         expected="tokenizer.json, or vocab.json with merges.txt",
         repair="Check the path, or train one: headwater tokenizer train SOURCE --out DIR",
+    )
+
+
+def holds_tokenizer(folder: Path) -> bool:
+    """Return whether `read_folder` finds the files of a tokenizer in a folder."""
+    return (folder / "tokenizer.json").is_file() or any(
+        (folder / vocabulary).is_file() and (folder / merges).is_file() for vocabulary, merges in _PAIRS
+    )
+
+
+def missing_tokenizer(model: Path | str) -> MismatchError:
+    """Return the error for a trained model without a tokenizer: a new one would give other ids."""
+    return MismatchError(
+        f"{model} has no tokenizer",
+        expected="tokenizer.json, or vocab.json with merges.txt, next to the weights",
+        repair="Give the one that the model was trained with: --tokenizer DIR (in Python: tokenizer=DIR)",
     )
 
 

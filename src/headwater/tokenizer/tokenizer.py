@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater import provenance, resources, shipped
-from headwater.errors import UsageError
+from headwater.errors import MismatchError, UsageError
 from headwater.progress import SILENT, Progress
-from headwater.tokenizer.files import read_folder, read_pair, write_files
+from headwater.tokenizer.files import holds_tokenizer, read_folder, read_pair, write_files
 from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
 from headwater.tokenizer.ranks import vocabulary_from_ranks
@@ -28,6 +28,7 @@ _ORIGINALS = {
     "gpt2": ("gpt2/encoder.json", "gpt2/vocab.bpe"),
     "gpt1": ("gpt1/encoder_bpe_40000.json", "gpt1/vocab_40000.bpe"),
 }
+_ROUNDINGS = [1 << power for power in range(11)]
 
 
 class Tokenizer:
@@ -53,6 +54,31 @@ class Tokenizer:
         if (folder / provenance.MANIFEST).is_file() and provenance.read_manifest(folder).kind == "tokenizer":
             provenance.open_folder(folder, "tokenizer")
         return cls(read_folder(folder))
+
+    @classmethod
+    def of_model(cls, folder: Path, rows: int, given: str | Path | None = None) -> Tokenizer | None:
+        """Return the tokenizer in a model folder, else the `given` one (as `load` takes it), else None.
+
+        rows: of the model's token embedding. Raises MismatchError for a given one that differs from the
+        folder's, or whose size is not the model's.
+        """
+        own = cls.load(folder) if holds_tokenizer(folder) else None
+        if given is None:
+            return own
+        tokenizer = cls.load(given)
+        if own is not None and own.identity != tokenizer.identity:
+            raise MismatchError(
+                f"the tokenizer in {given} is not the one in {folder}, which the model was trained with",
+                repair="Leave --tokenizer out",
+            )
+        size = tokenizer.vocabulary_size
+        # The rows of a model are often rounded up to a multiple of a power of two.
+        if all(-(-size // step) * step != rows for step in _ROUNDINGS):
+            raise MismatchError(
+                f"the tokenizer in {given} has {size:,} tokens, and the model in {folder} {rows:,} rows",
+                expected="the tokenizer that the model was trained with",
+            )
+        return tokenizer
 
     @classmethod
     def train(
