@@ -13,6 +13,7 @@ from typing import Any
 
 from headwater.errors import DataError, FolderError, MismatchError
 from headwater.storage import read_json, read_text, write_json, write_text
+from headwater.tokenizer import wordpiece
 from headwater.tokenizer.vocabulary import (
     END_OF_TEXT,
     NEWLINE,
@@ -29,7 +30,7 @@ _PAIRS = (
     ("encoder.json", "vocab.bpe"),
     ("encoder_bpe_40000.json", "vocab_40000.bpe"),
 )
-_CLASSES = {"gpt2": "GPT2Tokenizer", "gpt1": "OpenAIGPTTokenizer"}
+_CLASSES = {"gpt2": "GPT2Tokenizer", "gpt1": "OpenAIGPTTokenizer", "wordpiece": "BertTokenizer"}
 
 
 def read_folder(folder: Path) -> Vocabulary:
@@ -43,13 +44,15 @@ def read_folder(folder: Path) -> Vocabulary:
             if (folder / "tokenizer.json").is_file():
                 _check_split(found, _object(folder / "tokenizer.json"), folder / "tokenizer.json")
             return found
+    if wordpiece.is_wordpiece(folder):
+        return wordpiece.read_vocabulary(folder)
     if (folder / "tokenizer.json").is_file():
         return _read_tokenizer_json(folder)
     if (folder / "config.json").is_file():
         raise missing_tokenizer(folder)
     raise FolderError(
         f"{folder} does not hold a tokenizer",
-        expected="tokenizer.json, or vocab.json with merges.txt",
+        expected="tokenizer.json, vocab.json with merges.txt, or vocab.txt",
         repair="Check the path, or train one: headwater tokenizer train SOURCE --out DIR",
     )
 
@@ -198,8 +201,12 @@ def _check_split(vocabulary: Vocabulary, content: Mapping[str, Any], path: Path)
 
 
 def write_files(vocabulary: Vocabulary, folder: Path) -> None:
-    """Write the four files of Hugging Face into an existing folder."""
+    """Write Hugging Face's files into an existing folder: four, or three for kind wordpiece."""
     write_text(folder / "tokenizer.json", tokenizer_json(vocabulary, specials=True))
+    if vocabulary.kind == "wordpiece":
+        write_text(folder / wordpiece.VOCABULARY_FILE, "".join(f"{token}\n" for token in vocabulary.tokens))
+        write_json(folder / "tokenizer_config.json", _tokenizer_config(vocabulary))
+        return
     write_json(folder / "vocab.json", vocabulary.ids)
     lines = ["#version: 0.2", *(f"{left} {right}" for left, right in vocabulary.merges), ""]
     write_text(folder / "merges.txt", "\n".join(lines))
@@ -212,6 +219,8 @@ def tokenizer_json(vocabulary: Vocabulary, *, specials: bool) -> str:
     Kind gpt1 is written as `transformers` writes GPT-1's, with BERT's rules for splitting: that library
     cannot express the original's, so that its ids differ from ours wherever those rules do.
     """
+    if vocabulary.kind == "wordpiece":
+        return wordpiece.tokenizer_json(vocabulary, _added_entries(vocabulary) if specials else {})
     gpt2 = vocabulary.kind == "gpt2"
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     ids = {token: index for token, index in vocabulary.ids.items() if specials or token not in vocabulary.specials}
@@ -267,7 +276,11 @@ def _tokenizer_config(vocabulary: Vocabulary) -> dict[str, Any]:
     if vocabulary.kind == "gpt2":
         end = END_OF_TEXT if END_OF_TEXT in vocabulary.specials else None
         config |= {"add_prefix_space": False, "bos_token": end, "eos_token": end, "unk_token": end}
-    else:
+    elif vocabulary.kind == "gpt1":
         config |= {"unk_token": UNKNOWN, "do_lower_case": True}
-    others = [name for name in vocabulary.specials if name != END_OF_TEXT]
+    else:
+        names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+        config |= {**dict(vocabulary.rules), **dict(zip(names, wordpiece.SPECIALS, strict=True))}
+    named = {END_OF_TEXT, *(wordpiece.SPECIALS if vocabulary.kind == "wordpiece" else ())}
+    others = [name for name in vocabulary.specials if name not in named]
     return config | ({"additional_special_tokens": others} if others else {})

@@ -22,7 +22,16 @@ from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
 from headwater.tokenizer.ranks import vocabulary_from_ranks
 from headwater.tokenizer.train import learn_vocabulary
-from headwater.tokenizer.vocabulary import END_OF_TEXT, TASK_TOKENS, Kind, Vocabulary
+from headwater.tokenizer.vocabulary import (
+    CLASSIFY,
+    END_OF_TEXT,
+    MASK,
+    SEPARATOR,
+    TASK_TOKENS,
+    Kind,
+    Vocabulary,
+)
+from headwater.tokenizer.wordpiece import WordPieceCodec
 
 _ORIGINALS = {
     "gpt2": ("gpt2/encoder.json", "gpt2/vocab.bpe"),
@@ -114,7 +123,7 @@ class Tokenizer:
         special_tokens=tokenizer.special_tokens)` gives the same ids.
         """
         if self.kind != "gpt2":
-            raise UsageError("a tokenizer of kind gpt1 has no byte ranks", expected="kind gpt2")
+            raise UsageError(f"a tokenizer of kind {self.kind} has no byte ranks", expected="kind gpt2")
         special = set(self.vocabulary.specials.values())
         return {data: i for i, data in enumerate(self._codec.token_bytes) if i not in special}
 
@@ -154,6 +163,19 @@ class Tokenizer:
         return self.vocabulary.specials.get(TASK_TOKENS[2])
 
     @property
+    def mask(self) -> int | None:
+        """Id of `[MASK]`, which a masked model fills; None where the vocabulary has none."""
+        return self.vocabulary.specials.get(MASK)
+
+    @property
+    def frame(self) -> tuple[list[int], list[int]]:
+        """Ids before and after a text that a masked model reads: `[CLS]` and `[SEP]` with BERT's vocabulary."""
+        specials = self.vocabulary.specials
+        if CLASSIFY not in specials or SEPARATOR not in specials:
+            return [], []
+        return [specials[CLASSIFY]], [specials[SEPARATOR]]
+
+    @property
     def identity(self) -> str:
         """Hash over everything that decides an id: equal for equal tokenizers wherever they lie."""
         return self.vocabulary.identity
@@ -167,6 +189,10 @@ class Tokenizer:
         if all(name in self.vocabulary.specials for name in TASK_TOKENS):
             return self
         return Tokenizer(self.vocabulary.with_specials(TASK_TOKENS))
+
+    def with_mask(self) -> Tokenizer:
+        """Return the tokenizer with `[MASK]` as its last row; one that has it is returned unchanged."""
+        return self if self.mask is not None else Tokenizer(self.vocabulary.with_specials([MASK]))
 
     def encode(self, text: str, allow_special: bool = False) -> list[int]:
         """Ids of a text. `allow_special` reads special tokens in it as such; else they are plain text.
@@ -242,5 +268,7 @@ def _as_texts(texts: Sequence[str]) -> list[str]:
     return list(texts)
 
 
-def _codec(vocabulary: Vocabulary) -> ByteLevelCodec | WordCodec:
+def _codec(vocabulary: Vocabulary) -> ByteLevelCodec | WordCodec | WordPieceCodec:
+    if vocabulary.kind == "wordpiece":
+        return WordPieceCodec(vocabulary)
     return ByteLevelCodec(vocabulary) if vocabulary.kind == "gpt2" else WordCodec(vocabulary)

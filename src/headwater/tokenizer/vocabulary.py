@@ -17,13 +17,15 @@ from typing import Literal
 
 from headwater.errors import DataError, UsageError
 
-Kind = Literal["gpt2", "gpt1"]
+Kind = Literal["gpt2", "gpt1", "wordpiece"]
 END_OF_TEXT = "<|endoftext|>"
 UNKNOWN = "<unk>"
 NEWLINE = "\n</w>"
 WORD_END = "</w>"
 # Start, delimiter and extract of GPT-1, figure 1, under the names that the authors' code gives them.
 TASK_TOKENS = ("_start_", "_delimiter_", "_classify_")
+# BERT's special tokens; a masked model with any other vocabulary has `MASK` as a row of its own.
+PADDING, CLASSIFY, SEPARATOR, MASK = "[PAD]", "[CLS]", "[SEP]", "[MASK]"
 
 
 def _byte_characters() -> tuple[str, ...]:
@@ -67,6 +69,8 @@ class Vocabulary:
     tokens: tuple[str, ...]
     merges: tuple[tuple[str, str], ...]
     specials: Mapping[str, int]
+    # How kind wordpiece cleans text: BERT's settings, sorted by name. The other kinds have none.
+    rules: tuple[tuple[str, bool | None], ...] = ()
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -76,7 +80,8 @@ class Vocabulary:
     @cached_property
     def identity(self) -> str:
         """SHA-256 over everything that decides an id."""
-        content = [self.kind, self.tokens, self.merges, sorted(self.specials.items())]
+        content: list[object] = [self.kind, self.tokens, self.merges, sorted(self.specials.items())]
+        content += [self.rules] if self.rules else []
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def with_specials(self, names: Iterable[str]) -> Vocabulary:
@@ -94,6 +99,7 @@ class Vocabulary:
             (*self.tokens, *new),
             self.merges,
             {**self.specials, **{name: start + place for place, name in enumerate(new)}},
+            self.rules,
         )
 
 

@@ -1,0 +1,153 @@
+"""BERT's encoding: words, then their longest known pieces (Devlin et al. 2019, section 3).
+
+Text is cleaned and optionally lower-cased, split at spaces and punctuation, and each word is taken apart greedily
+from its start: the longest piece in the vocabulary, then the longest that continues it (written with `##`). A word
+with no such division is one `[UNK]`. The `tokenizers` library encodes; this module reads and writes BERT's files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headwater.errors import DataError
+from headwater.storage import read_json, read_text
+from headwater.tokenizer.vocabulary import CLASSIFY, MASK, PADDING, SEPARATOR, Vocabulary
+
+UNKNOWN_WORD = "[UNK]"
+CONTINUES = "##"
+VOCABULARY_FILE = "vocab.txt"
+SPECIALS = (PADDING, UNKNOWN_WORD, CLASSIFY, SEPARATOR, MASK)
+# BERT's settings by their names in `tokenizer_config.json`, with its defaults. Accents None: as `do_lower_case`.
+RULES: dict[str, bool | None] = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}
+_LONGEST_WORD = 100  # characters; a longer word is `[UNK]`, as in BERT's own code
+
+
+class WordPieceCodec:
+    """Text to ids and back for a vocabulary of kind "wordpiece"; special tokens are plain text here."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        from tokenizers import Tokenizer
+
+        self.vocabulary = vocabulary
+        # Without their entries in `added_tokens`, special tokens in a text are split like other text.
+        self._library = Tokenizer.from_str(tokenizer_json(vocabulary, {}))
+        special = set(vocabulary.specials)
+        self.token_bytes: list[bytes] = [
+            token.encode() if token in special else _text(token).encode() for token in vocabulary.tokens
+        ]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text."""
+        clean = [text.encode("utf-8", errors="replace").decode("utf-8") for text in texts]
+        encodings = self._library.encode_batch_fast(clean, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def encode_array(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+        """Return (ids of all texts in one array, offsets of len(texts) + 1)."""
+        encoded = self.encode_batch(texts)
+        offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+        ids = np.fromiter((i for part in encoded for i in part), dtype=np.uint32, count=int(offsets[-1]))
+        return ids, offsets
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return readable text; case, accents and the original spaces were lost in encoding."""
+        return b"".join([self.token_bytes[i] for i in ids]).decode("utf-8").removeprefix(" ")
+
+
+def _text(token: str) -> str:
+    """Return a piece's text: a piece that begins a word brings the space before it."""
+    return token.removeprefix(CONTINUES) if token.startswith(CONTINUES) and token != CONTINUES else f" {token}"
+
+
+def read_vocabulary(folder: Path) -> Vocabulary:
+    """Read `vocab.txt`, or the WordPiece model in `tokenizer.json`, with the rules of `tokenizer_config.json`.
+
+    Raises DataError for a token that occurs twice and for a vocabulary without BERT's special tokens.
+    """
+    path = folder / VOCABULARY_FILE
+    if path.is_file():
+        tokens = [line.removesuffix("\r") for line in read_text(path).removesuffix("\n").split("\n")]
+    else:
+        path = folder / "tokenizer.json"
+        tokens = _tokens_by_id(read_json(path)["model"]["vocab"], path)
+    seen: dict[str, int] = {}
+    for line, token in enumerate(tokens, 1):
+        if token in seen:
+            raise DataError(f"{path} has {token!r} on lines {seen[token]} and {line}", expected="each token once")
+        seen[token] = line
+    missing = [name for name in SPECIALS if name not in seen]
+    if missing:
+        raise DataError(
+            f"{path} has no {', '.join(missing)}", expected=f"BERT's special tokens {', '.join(SPECIALS)}"
+        )
+    found = dict.fromkeys(RULES)
+    config = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    for name, default in RULES.items():
+        found[name] = config.get(name, default) if isinstance(config, dict) else default
+    own = [name for name in _added(config) if name in seen]
+    names = sorted({*SPECIALS, *own}, key=seen.__getitem__)
+    specials = {name: seen[name] - 1 for name in names}
+    return Vocabulary("wordpiece", tuple(tokens), (), specials, rules=tuple(sorted(found.items())))
+
+
+def is_wordpiece(folder: Path) -> bool:
+    """Return True if the folder's tokenizer is WordPiece."""
+    if (folder / VOCABULARY_FILE).is_file():
+        return True
+    path = folder / "tokenizer.json"
+    content = read_json(path) if path.is_file() else None
+    model = content.get("model") if isinstance(content, dict) else None
+    return isinstance(model, dict) and model.get("type") == "WordPiece" and isinstance(model.get("vocab"), dict)
+
+
+def _tokens_by_id(ids: Mapping[str, Any], path: Path) -> list[str]:
+    if sorted(map(repr, ids.values())) != sorted(map(repr, range(len(ids)))):
+        raise DataError(
+            f"{path} does not number its {len(ids):,} tokens", expected=f"ids 0 to {len(ids) - 1}, each once"
+        )
+    return sorted(ids, key=lambda token: int(ids[token]))
+
+
+def _added(config: Any) -> list[str]:
+    entries = config.get("added_tokens_decoder") if isinstance(config, dict) else None
+    values = entries.values() if isinstance(entries, dict) else []
+    return [str(entry["content"]) for entry in values if isinstance(entry, dict) and "content" in entry]
+
+
+def tokenizer_json(vocabulary: Vocabulary, added: Mapping[int, Mapping[str, Any]]) -> str:
+    """Return the vocabulary as the JSON of the `tokenizers` library, with BERT's `[CLS] … [SEP]` template."""
+    rules = dict(vocabulary.rules)
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": index, **entry} for index, entry in added.items()],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": rules["tokenize_chinese_chars"],
+            "strip_accents": rules["strip_accents"],
+            "lowercase": rules["do_lower_case"],
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "BertProcessing",
+            "sep": [SEPARATOR, vocabulary.ids[SEPARATOR]],
+            "cls": [CLASSIFY, vocabulary.ids[CLASSIFY]],
+        },
+        "decoder": {"type": "WordPiece", "prefix": CONTINUES, "cleanup": False},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": UNKNOWN_WORD,
+            "continuing_subword_prefix": CONTINUES,
+            "max_input_chars_per_word": _LONGEST_WORD,
+            "vocab": vocabulary.ids,
+        },
+    }
+    return json.dumps(content, ensure_ascii=False) + "\n"

@@ -1,0 +1,90 @@
+"""BERT's vocabularies: the ids of Hugging Face's tokenizer, files in both directions, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.errors import DataError
+from headwater.storage import write_json
+from headwater.tokenizer import Tokenizer
+
+LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789.,!?'-[]東京é"]
+TOKENS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *LETTERS,
+    *(f"##{c}" for c in LETTERS),
+    "the",
+    "un",
+    "##able",
+]
+TEXT = "The unable café of 東京, [MASK] isn't [SEP]\tquite\x00 Déjà\u200d vu 😀!"
+
+
+def write_folder(folder: Path, tokens: list[str] = TOKENS, **rules: object) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer", **rules})
+    return folder
+
+
+@pytest.mark.parametrize("rules", [{}, {"do_lower_case": False}, {"strip_accents": False}])
+def test_ids_are_those_of_transformers(tmp_path: Path, rules: dict[str, bool]) -> None:
+    transformers = pytest.importorskip("transformers")
+    ours = Tokenizer.load(write_folder(tmp_path / "bert", **rules))
+    assert ours.kind == "wordpiece"
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "bert")
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("the unable [MASK]."), max_size=60))
+    def agree(text: str) -> None:
+        assert ours.encode(text, allow_special=True) == theirs(text, add_special_tokens=False).input_ids
+
+    agree()
+    assert ours.encode(TEXT, allow_special=True) == theirs(TEXT, add_special_tokens=False).input_ids
+    # Special tokens in a text are plain text unless they are allowed.
+    assert ours.mask not in ours.encode(TEXT)
+
+
+def test_a_folder_is_read_again_as_it_was_written(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    ours = Tokenizer.load(write_folder(tmp_path / "bert", do_lower_case=False))
+    (tmp_path / "again").mkdir()
+    ours.save(tmp_path / "again")
+    assert Tokenizer.load(tmp_path / "again").identity == ours.identity
+    auto = transformers.AutoTokenizer.from_pretrained(tmp_path / "again")
+    before, after = ours.frame
+    assert auto(TEXT).input_ids == [*before, *ours.encode(TEXT, allow_special=True), *after]
+    assert auto.mask_token_id == ours.mask
+    # A folder that holds tokenizer.json alone gives the same ids.
+    (tmp_path / "again" / "vocab.txt").unlink()
+    assert Tokenizer.load(tmp_path / "again").encode(TEXT) == ours.encode(TEXT)
+
+
+def test_decoding_joins_pieces_to_words(tmp_path: Path) -> None:
+    ours = Tokenizer.load(write_folder(tmp_path))
+    assert ours.decode(ours.encode("The unable cat")) == "the unable cat"
+
+
+def test_a_vocabulary_without_the_special_tokens_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"has no \[CLS\], \[MASK\]"):
+        Tokenizer.load(write_folder(tmp_path, [t for t in TOKENS if t not in {"[CLS]", "[MASK]"}]))
+    with pytest.raises(DataError, match="'the' on lines"):
+        Tokenizer.load(write_folder(tmp_path, [*TOKENS, "the"]))
+
+
+def test_any_vocabulary_can_have_a_mask() -> None:
+    plain = Tokenizer.train(["some text"], vocab_size=260)
+    masked = plain.with_mask()
+    assert plain.mask is None
+    assert masked.mask == plain.vocabulary_size
+    assert masked.with_mask() is masked
+    assert masked.encode("a [MASK].", allow_special=True).count(masked.mask) == 1
+    assert masked.frame == ([], [])
