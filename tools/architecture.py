@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from tree import phrase
+from tree import summary
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "headwater"
@@ -127,7 +127,7 @@ def table(graph: Mapping[str, set[str]]) -> str:
     parts = ["| floor | room | what it is | uses |", "|---|---|---|---|"]
     for room in sorted(graph, key=lambda room: (-floor[room], room)):
         place = PACKAGE / room / "__init__.py"
-        what = phrase(place if place.is_file() else PACKAGE / f"{room}.py").replace("|", "\\|")
+        what = summary(place if place.is_file() else PACKAGE / f"{room}.py")
         parts.append(f"| {floor[room]} | `{room}` | {what} | {', '.join(sorted(graph[room])) or '–'} |")
     return "\n".join(parts)
 
