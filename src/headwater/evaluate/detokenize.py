@@ -173,8 +173,8 @@ def _splitter(rules: Rules) -> Callable[[str], tuple[str, ...]]:
         while word:
             clitic = next((c for c in clitics if word.endswith(c) and len(word) > len(c)), None)
             if clitic is None and rules.clitic is not None:
-                start = word.rfind("'")
-                clitic = word[start:] if start > 0 and rules.clitic.fullmatch(word[start:]) else None
+                mark = word.rfind("'")
+                clitic = word[mark:] if mark > 0 and rules.clitic.fullmatch(word[mark:]) else None
             if clitic is None:
                 break
             after.insert(0, clitic)
