@@ -23,7 +23,7 @@ from headwater.errors import MismatchError, UsageError
 from headwater.lock import folder_lock
 from headwater.model import build_model, preset
 from headwater.model.attention import document_mask
-from headwater.model.config import ModelConfig
+from headwater.model.config import Faithful, ModelConfig
 from headwater.model.folder import save_model
 from headwater.model.loss import IGNORE, cross_entropy
 from headwater.progress import SILENT, Progress
@@ -46,10 +46,14 @@ Follow = Callable[[Any, int], dict[str, float]]
 
 
 class PretrainConfig(TrainConfig):
-    """A pre-training recipe. `model` changes keys of the preset; `context` None is the preset's."""
+    """A pre-training recipe. `model` changes keys of the preset; `context` None is the preset's.
+
+    faithful: follow the authors' code where it does what the papers do not say ("code"), or the papers alone.
+    """
 
     preset: str = "gpt2-mini"
     model: dict[str, Any] = Field(default_factory=dict)
+    faithful: Faithful = "code"
     context: int | None = Field(default=None, ge=1)
     epochs: float | None = Field(default=None, gt=0, le=1e9)  # instead of steps
     cross_documents: bool = True
@@ -76,7 +80,7 @@ class PretrainConfig(TrainConfig):
     @property
     def architecture(self) -> ModelConfig:
         """The model that this recipe trains."""
-        return preset(self.preset, **self.model)
+        return preset(self.preset, faithful=self.faithful, **self.model)
 
     @property
     def window(self) -> int:
@@ -99,7 +103,7 @@ def resolve(
     for key in ("context", "dropout"):
         if getattr(config, key) is not None:
             changes[key] = getattr(config, key)
-    model = preset(config.preset, **(changes | config.model))
+    model = preset(config.preset, faithful=config.faithful, **(changes | config.model))
     if config.dropout is not None and config.dropout != model.dropout:
         raise UsageError(
             f"dropout = {config.dropout} and model.dropout = {model.dropout} are one thing",

@@ -32,6 +32,15 @@ def test_the_golden_releases_become_model_folders_with_lineage(
         capsys.readouterr()
 
 
+@pytest.mark.parametrize(("more", "dropped"), [([], "matrix"), (["--faithful", "paper"], "sum")])
+def test_a_converted_gpt1_trains_on_as_its_code_or_as_its_paper(
+    data: Path, tmp_path: Path, more: list[str], dropped: str
+) -> None:
+    source = data / "golden" / "gpt1-release-toy"
+    assert main(["convert", str(source), str(tmp_path / "out"), "--heads", "3", *more]) == 0
+    assert load_model(tmp_path / "out").config.embedding_dropout == dropped
+
+
 def test_a_hugging_face_folder_becomes_one_of_half_the_size(tmp_path: Path) -> None:
     model = build_model(preset("gpt2-pico", vocabulary=60), seed=1).eval()
     source = tmp_path / "source"
@@ -52,6 +61,7 @@ def test_a_hugging_face_folder_becomes_one_of_half_the_size(tmp_path: Path) -> N
         ({"config.json": "{}", "task.json": "{}"}, [], 2, "is a fine-tuned model"),
         ({"config.json": "{}"}, ["--heads", "3"], 2, "says itself how many heads"),
         ({"config.json": "{}"}, ["--precision", "int3"], 2, "is not written in int3; expected f32, bf16, f16"),
+        ({"config.json": "{}"}, ["--faithful", "both"], 2, "'both'; expected code or paper"),
         ({"hparams.json": "{}"}, [], 1, "lacks 'n_vocab'"),
         ({"config.json": '{"model_type": "bert"}'}, [], 1, "'bert'"),
     ],

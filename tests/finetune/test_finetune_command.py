@@ -250,3 +250,12 @@ def test_predicting_with_what_was_not_fine_tuned_or_over_the_rows_says_so(
     assert main(["predict", str(table), "--model", str(base), "--out", str(table)]) == 2
     assert "is the file to read" in capsys.readouterr().err
     assert table.read_bytes() == before
+
+
+@pytest.mark.parametrize(("faithful", "rows"), [("code", "all"), ("paper", "vocabulary")])
+def test_faithful_decides_the_softmax_of_a_gpt1_base(faithful: Any, rows: str) -> None:
+    tokenizer = Tokenizer.load("gpt1")
+    shape = preset("gpt1-nano", vocabulary=tokenizer.vocabulary_size, width=24, layers=1, faithful="paper")
+    model, _ = prepare_base(FinetuneConfig(faithful=faithful), build_model(shape, seed=1), tokenizer)
+    assert model.config.softmax_rows == rows
+    assert (len(model.output_matrix()) > model.config.vocabulary) == (faithful == "code")

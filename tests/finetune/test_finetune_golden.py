@@ -16,7 +16,7 @@ from headwater.finetune.head import TaskModel
 from headwater.finetune.inputs import Encoded
 from headwater.finetune.objective import class_loss, l3, language_model_loss
 from headwater.finetune.training import FinetuneConfig, train_config
-from headwater.model import ModelConfig, build_model
+from headwater.model import ModelConfig, build_model, preset
 from headwater.train.loop import Trainer
 
 BLOCK = {
@@ -61,26 +61,26 @@ def encoded_update(ids: np.ndarray, mask: np.ndarray, labels: np.ndarray) -> Enc
     )
 
 
+def original_shape(config: dict[str, Any], dropout: float = 0.0) -> ModelConfig:
+    """The original program's model, as the default of `faithful` makes it."""
+    return preset(
+        "gpt1",
+        vocabulary=config["n_vocab"] + config["n_special"],
+        context=config["n_ctx"],
+        layers=config["n_layer"],
+        width=config["n_embd"],
+        heads=config["n_head"],
+        dropout=dropout,
+    )
+
+
 @pytest.mark.parametrize("parts", [1, 2], ids=["one micro-batch", "two micro-batches"])
 def test_six_updates_equal_the_original_program(data: Path, parts: int) -> None:
     golden: Any = np.load(data / "golden" / "gpt1_finetune_steps.npz")
     config = json.loads(str(golden["config"]))
     names = [str(name) for name in golden["names"]]
     rows = config["n_vocab"] + config["n_special"]
-    base = build_model(
-        ModelConfig(
-            vocabulary=rows,
-            context=config["n_ctx"],
-            layers=config["n_layer"],
-            width=config["n_embd"],
-            heads=config["n_head"],
-            norm="post",
-            final_norm=False,
-            residual_scaling=False,
-            softmax_rows="all",
-        ),
-        seed=0,
-    )
+    base = build_model(original_shape(config), seed=0)
     model = TaskModel(base, "choice", 1, dropout=config["clf_pdrop"])
     start = [golden[f"init_{i}"] for i in range(len(names))]
     model.load_state_dict(our_parameters(names, start, rows))
@@ -127,3 +127,37 @@ def test_six_updates_equal_the_original_program(data: Path, parts: int) -> None:
                 width = config["n_embd"]
                 mine, theirs = (torch.cat([b[:width], b[2 * width :]]) for b in (mine, theirs))
             torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=0, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_dropout_is_on_the_matrix_that_looks_up_and_predicts(data: Path) -> None:
+    """The original program drops entries of its one matrix, which embeds, adds positions and predicts."""
+    golden: Any = np.load(data / "golden" / "gpt1_finetune_steps.npz")
+    config = json.loads(str(golden["config"]))
+    rows = config["n_vocab"] + config["n_special"]
+    model = TaskModel(build_model(original_shape(config, dropout=0.3), seed=0), "choice", 1, dropout=0.0)
+    start = [golden[f"init_{i}"] for i in range(len(golden["names"]))]
+    model.load_state_dict(our_parameters([str(name) for name in golden["names"]], start, rows))
+    model.train()
+    model.model.blocks.eval()  # only the embedding's dropout is drawn
+    encoded = encoded_update(golden["x_0"][..., 0], golden["m_0"], golden["y_0"])
+    whole = collate(
+        encoded, range(4), Labels(target="answer").probabilities(encoded), update_examples=4, update_sequences=8
+    )
+    torch.manual_seed(5)
+    with torch.no_grad():
+        found = float(language_model_loss(model(whole), whole))
+        torch.manual_seed(5)
+        tokens = torch.nn.functional.dropout(model.model.tokens.weight, 0.3)
+        positions = torch.nn.functional.dropout(model.model.positions.weight, 0.3)
+        matrix = torch.cat([tokens, positions])
+        assert 0.2 < float((matrix == 0).float().mean()) < 0.4
+        x = matrix[whole.ids] + matrix[rows : rows + whole.ids.shape[1]]
+        for layer, block in enumerate(model.model.blocks):
+            x = block(x, layer, None, None)
+        logits = x @ matrix.t()  # over every row, those of positions too
+        losses = []
+        for sequence, extract in enumerate(whole.extract.tolist()):
+            targets = whole.ids[sequence, 1 : extract + 1]
+            losses.append(torch.nn.functional.cross_entropy(logits[sequence, :extract], targets))
+    assert logits.shape[-1] == rows + config["n_ctx"]
+    assert found == pytest.approx(float(torch.stack(losses).mean()), rel=1e-5)

@@ -231,3 +231,17 @@ def test_a_model_trained_elsewhere_gives_its_recorded_activations_layer_by_layer
     logits = model.hidden(ids) @ recorded["lm_head.weight"].T
     check(logits, "lm_head")
     check(logits.softmax(-1), "probs")
+
+
+def test_faithful_decides_what_the_papers_do_not_say() -> None:
+    code, paper = preset("gpt1"), preset("gpt1", faithful="paper")
+    assert (code.embedding_dropout, code.softmax_rows) == ("matrix", "all")
+    assert (paper.embedding_dropout, paper.softmax_rows) == ("sum", "vocabulary")
+    assert preset("gpt1", softmax_rows="vocabulary").softmax_rows == "vocabulary"
+    assert preset("gpt2-small").position_deviation == 0.01
+    assert preset("gpt2-small", faithful="paper").position_deviation == 0.02
+    assert code.faithful_to("paper") == paper
+    # Position rows are never a target: outside training the model predicts its vocabulary.
+    model = build_model(preset("gpt1-nano", vocabulary=40), seed=1)
+    assert model.train()(torch.zeros(1, 3, dtype=torch.int64)).shape[-1] > 40
+    assert model.eval()(torch.zeros(1, 3, dtype=torch.int64)).shape[-1] == 40

@@ -34,6 +34,12 @@ def convert(
     heads: Annotated[
         int | None, typer.Option("--heads", help="For a GPT-1 release whose heads are not 64 wide.", min=1)
     ] = None,
+    faithful: Annotated[
+        str,
+        typer.Option(
+            "--faithful", help="How a GPT-1 release trains further: as its code (code) or paper (paper)."
+        ),
+    ] = "code",
     as_json: AsJson = False,
 ) -> None:
     """Convert a model; what the source is, its files say."""
@@ -46,6 +52,7 @@ def convert(
         precision=cast(Any, precision),
         heads=heads,
         tokenizer=tokenizer,
+        faithful=cast(Any, faithful),
         progress=terminal_progress(),
     )
     emit(

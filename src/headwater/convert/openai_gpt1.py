@@ -16,6 +16,7 @@ import torch
 
 from headwater.errors import DataError, FolderError, UsageError
 from headwater.model import ModelConfig, build_model, preset
+from headwater.model.config import Faithful
 from headwater.model.weights import check_finite
 from headwater.storage import read_json
 
@@ -41,14 +42,14 @@ _BLOCK = (
 )
 
 
-def read_release(folder: Path, heads: int | None = None) -> Model:
+def read_release(folder: Path, heads: int | None = None, faithful: Faithful = "code") -> Model:
     """The model of a GPT-1 release, float32.
 
     Raises FolderError or DataError when files are missing, cut short or do not fit together, UsageError when
     the number of heads must be told.
     """
     shapes = _read_shapes(folder)
-    config = _config(folder, shapes, heads)
+    config = _config(folder, shapes, heads).faithful_to(faithful)
     model = build_model(config, device="meta")
     names = ["positions.weight", "tokens.weight"]
     names += [f"blocks.{layer}.{name}" for layer in range(config.layers) for name in _BLOCK]
@@ -96,7 +97,13 @@ def _config(folder: Path, shapes: list[tuple[int, ...]], heads: int | None) -> M
             )
         heads = width // _HEAD_WIDTH
     layers = (len(shapes) - 2) // len(_BLOCK)
-    sizes = {"vocabulary": vocabulary, "context": context, "width": width, "layers": layers, "heads": heads}
+    sizes: dict[str, Any] = {
+        "vocabulary": vocabulary,
+        "context": context,
+        "width": width,
+        "layers": layers,
+        "heads": heads,
+    }
     return preset("gpt1", **sizes)
 
 

@@ -15,6 +15,7 @@ import torch
 from headwater import shipped
 from headwater.convert import openai_gpt1, openai_gpt2
 from headwater.errors import FolderError, ResourceError, UsageError
+from headwater.model.config import FAITHFUL, Faithful
 from headwater.model.folder import CONFIG, load_model, save_model
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
@@ -37,13 +38,15 @@ def convert(
     precision: Precision | None = None,
     heads: int | None = None,
     tokenizer: str | None = None,
+    faithful: Faithful = "code",
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Convert the model in `source`; returns what was written: source kind, destination, parameters, tokenizer.
 
     `precision` None is f32 for a folder, f16 for GGUF. `heads` is for a GPT-1 release of another head size than
-    64. Raises UsageError for a precision that the destination does not have, FolderError for a source that is
-    no model.
+    64. `faithful` says how a GPT-1 release is trained further: as its code does, or as the paper alone says; see
+    `model.config`. Raises UsageError for a precision that the destination does not have, FolderError for a source
+    that is no model.
     """
     gguf = destination.suffix == ".gguf"
     precision = precision or ("f16" if gguf else "f32")
@@ -52,12 +55,14 @@ def convert(
         raise UsageError(
             f"{'GGUF' if gguf else 'a folder'} is not written in {precision}", expected=", ".join(allowed)
         )
+    if faithful not in FAITHFUL:
+        raise UsageError(f"faithful is {faithful!r}", expected=" or ".join(FAITHFUL))
     source = shipped.resolve(source)
     kind, place = _recognise(source)
     if heads is not None and kind != "openai-gpt1":
         raise UsageError(f"{source} says itself how many heads it has", expected="no --heads")
     progress.start(f"Reading {source}")
-    model = _read(kind, place, heads)
+    model = _read(kind, place, heads, faithful)
     found = _find_tokenizer(tokenizer, place, model, progress)
     if gguf:
         from headwater.convert.gguf import write_gguf
@@ -71,6 +76,8 @@ def convert(
             "precision": precision,
             "tokenizer": found.identity if found else None,
         }
+        if kind == "openai-gpt1":
+            decided["faithful"] = faithful
         if heads is not None:
             decided["heads"] = heads
         stage = Stage(destination, kind="model", config=decided, inputs={"weights": source})
@@ -113,9 +120,9 @@ def _recognise(source: Path) -> tuple[str, Path]:
     )
 
 
-def _read(kind: str, place: Path, heads: int | None) -> Model:
+def _read(kind: str, place: Path, heads: int | None, faithful: Faithful) -> Model:
     if kind == "openai-gpt1":
-        return openai_gpt1.read_release(place, heads)
+        return openai_gpt1.read_release(place, heads, faithful)
     return openai_gpt2.read_release(place) if kind == "openai-gpt2" else load_model(place)
 
 

@@ -27,6 +27,7 @@ from headwater.finetune.inputs import Encoded, Task
 from headwater.finetune.metrics import Metric, measure_classes, measure_scores
 from headwater.finetune.objective import l3
 from headwater.model import build_model
+from headwater.model.config import Faithful
 from headwater.model.rows import add_rows
 from headwater.progress import SILENT, Progress
 from headwater.tokenizer import Tokenizer
@@ -62,6 +63,8 @@ class FinetuneConfig(Config):
     target: Target | None = None
     metric: Metric | None = None
     columns: Columns = Columns()
+    # Of a base with GPT-1's norm: whether dropout and the softmax of L1 are those of the authors' code.
+    faithful: Faithful = "code"
     lambda_lm: float = Field(default=0.5, ge=0)
     dropout: float = Field(default=0.1, ge=0, lt=1)
     classifier_dropout: float = Field(default=0.1, ge=0, lt=1)
@@ -202,7 +205,7 @@ def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> t
         )
     extended = tokenizer.with_task_tokens()
     device = base.output_matrix().device
-    shape = base.config.model_copy(update={"dropout": config.dropout})
+    shape = base.config.faithful_to(config.faithful).model_copy(update={"dropout": config.dropout})
     anew = config.from_scratch or config.transfer_layers is not None
     model = build_model(shape, seed=config.seed if anew else None).to(device)
     state = base.state_dict()

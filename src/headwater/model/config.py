@@ -4,16 +4,33 @@ GPT-1 (Radford et al. 2018, section 4.1): post-norm, no final norm, context 512,
 et al. 2019, section 2.3): pre-norm with one final norm, residual weights scaled by 1/√N at the start, context
 1,024, 50,257 rows. The presets for small machines keep GPT-2's 64 dimensions a head and its width of 64 times
 the depth, and take their number of rows from the tokenizer they are trained with.
+
+`faithful` decides where the authors' code does what the papers do not say: "code" follows the code, "paper" takes
+what the papers' text and equations describe. Pre-training, fine-tuning and conversion have it as a key.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, model_validator
 
 from headwater.config import Config, nearest
 from headwater.errors import UsageError
+
+Faithful = Literal["code", "paper"]
+FAITHFUL: tuple[Faithful, ...] = get_args(Faithful)
+# GPT-1 (openai/finetune-transformer-lm): dropout on the embedding matrix, which the softmax uses too, and a
+# softmax over the position rows as well. GPT-2 (openai/gpt-2): position rows are drawn with 0.01. The papers'
+# equations have none of these. Both codes lack the factor 1/√N, which GPT-2's paper names: the paper is followed
+# there.
+_FAITHFUL: dict[str, dict[Faithful, dict[str, Any]]] = {
+    "gpt1": {
+        "code": {"embedding_dropout": "matrix", "softmax_rows": "all"},
+        "paper": {"embedding_dropout": "sum", "softmax_rows": "vocabulary"},
+    },
+    "gpt2": {"code": {"position_deviation": 0.01}, "paper": {"position_deviation": 0.02}},
+}
 
 
 class ModelConfig(Config):
@@ -42,7 +59,7 @@ class ModelConfig(Config):
     # GPT-1's own code drops entries of the embedding matrix itself, once a step, and uses the dropped
     # matrix in the softmax too ("matrix"); every port drops entries of the summed embeddings ("sum").
     embedding_dropout: Literal["sum", "matrix"] = "sum"
-    # GPT-1's own code lets the softmax run over the position rows as well ("all").
+    # GPT-1's own code lets the softmax of the training loss run over the position rows as well ("all").
     softmax_rows: Literal["vocabulary", "all"] = "vocabulary"
 
     @model_validator(mode="after")
@@ -52,6 +69,11 @@ class ModelConfig(Config):
         if self.architecture == "lstm" and self.units is None:
             raise ValueError("an lstm needs units, as units = 2048")
         return self
+
+    def faithful_to(self, faithful: Faithful) -> ModelConfig:
+        """Return this configuration with the keys that `faithful` decides."""
+        family = "gpt1" if self.architecture == "lstm" or self.norm == "post" else "gpt2"
+        return self.model_copy(update=_FAITHFUL[family][faithful])
 
 
 _GPT1: dict[str, Any] = {
@@ -84,8 +106,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def preset(name: str, **changes: Any) -> ModelConfig:
-    """The named preset with `changes` laid over it; raises UsageError naming the nearest preset."""
+def preset(name: str, *, faithful: Faithful = "code", **changes: Any) -> ModelConfig:
+    """Return the named preset with `changes` laid over it; raise UsageError naming the nearest preset."""
     if name not in PRESETS:
         raise UsageError(f"there is no preset {name!r}", repair=nearest(name, PRESETS))
-    return ModelConfig.build(PRESETS[name], changes, source=f"preset {name}")
+    found = ModelConfig.build(PRESETS[name], changes, source=f"preset {name}")
+    decided = found.faithful_to(faithful)
+    return decided.model_copy(update={key: getattr(found, key) for key in changes})

@@ -191,9 +191,15 @@ class Transformer(nn.Module):
         return final
 
     def output_matrix(self, embeddings: Embeddings | None = None) -> Tensor:
-        """The rows that the softmax runs over: (vocabulary, width), positions behind them where asked for."""
+        """Return the rows that the softmax runs over: (rows, width).
+
+        With `softmax_rows = "all"` the position rows follow the vocabulary while the model is trained. They are
+        never a target, so outside training the vocabulary is all there is to predict.
+        """
         tokens, positions = embeddings or self.embeddings()
-        return tokens if self.config.softmax_rows == "vocabulary" else torch.cat([tokens, positions])
+        if self.config.softmax_rows == "vocabulary" or not self.training:
+            return tokens
+        return torch.cat([tokens, positions])
 
     def logits(self, hidden: Tensor, embeddings: Embeddings | None = None) -> Tensor:
         """(…, width) -> (…, rows of the output matrix) float32."""
