@@ -68,6 +68,8 @@ def test_choices_are_those_of_a_plain_computation(world: Any, tmp_path: Path, ho
     lines = (world.labels / "validation.jsonl").read_text(encoding="utf-8").splitlines()
     for line, record in zip(lines, records, strict=True):
         row = json.loads(line)
+        assert record["example"]["answers"] == row["answers"]
+        assert record["example"]["label"] == row["label"]
         values = []
         for answer in row["answers"]:
             whole = tokenizer.encode(row["context"] + answer)

@@ -61,13 +61,19 @@ def test_a_table_becomes_a_model_that_labels_another(
     lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     with (tmp_path / "p.csv").open() as handle:
         rows = list(csv.DictReader(handle))
-    assert [str(line["label"]) for line in lines] == [row["label"] for row in rows]
-    assert [line["row"] for line in lines] == list(range(1, 61))
+    assert [str(line["prediction"]) for line in lines] == [row["prediction"] for row in rows]
+    with table.open() as handle:
+        given = list(csv.DictReader(handle))
+    for row, line, original in zip(rows, lines, given, strict=True):  # each row keeps its columns, in their order
+        assert list(row)[: len(original)] == list(line)[: len(original)] == list(original)
+        assert original.items() <= row.items()
+        assert original.items() <= line.items()
     assert all(abs(sum(line["probabilities"].values()) - 1) < 1e-4 for line in lines)
     table.write_text(table.read_text().replace("review,sentiment", "2020,true", 1))
     named = ["--column", "text=2020", "--column", "label=true"]
     assert main(["predict", str(table), "--model", str(out), "--out", str(tmp_path / "n.jsonl"), *named]) == 0
-    assert (tmp_path / "n.jsonl").read_text() == (tmp_path / "p.jsonl").read_text()
+    again = [json.loads(line) for line in (tmp_path / "n.jsonl").read_text().splitlines()]
+    assert [line["probabilities"] for line in again] == [line["probabilities"] for line in lines]
     assert main(["predict", str(table), "--model", str(out), "--out", "n.jsonl", "--column", "text"]) == 2
 
 
@@ -83,8 +89,25 @@ def test_choices_of_unequal_number_are_predicted_into_a_table(base: Path, tmp_pa
     with (tmp_path / "p.csv").open() as handle:
         found = list(csv.DictReader(handle))
     assert [len(row["probabilities"].split()) for row in found] == [2 + n % 2 for n in range(12)]
-    right = sum(int(row["label"]) == n % 2 for n, row in enumerate(found))
+    right = sum(int(row["prediction"]) == n % 2 for n, row in enumerate(found))
     assert summary["accuracy"] == right / 12
+
+
+def test_rows_without_text_get_an_empty_prediction_and_columns_of_our_names_are_kept(
+    base: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finetune(FinetuneConfig(steps=1, precision="fp32"), tmp_path / "m", model=base, train=table)
+    file = tmp_path / "new.csv"
+    file.write_text('id,review,prediction\n7,the film was great,mine\n8," ",x\n9,,y\n', encoding="utf-8")
+    assert main(["predict", str(file), "--model", str(tmp_path / "m"), "--out", str(tmp_path / "p.csv")]) == 0
+    assert "2 rows without text have an empty prediction: 2, 3" in capsys.readouterr().err
+    with (tmp_path / "p.csv").open() as handle:
+        found = list(csv.DictReader(handle))
+    assert [(row["id"], row["prediction"], row["prediction_"] != "") for row in found] == [
+        ("7", "mine", True),
+        ("8", "x", False),
+        ("9", "y", False),
+    ]
 
 
 def test_the_same_command_gives_the_same_bytes(base: Path, table: Path, tmp_path: Path) -> None:

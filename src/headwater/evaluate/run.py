@@ -222,7 +222,7 @@ def run_task(
             (example for example, _ in group), _answers(task, group, asker, reader), strict=True
         ):
             record = {"id": example.id} | task.score(example, mine, reader)
-            records.append(record | {"answers": [_kept(answer) for answer in mine]})
+            records.append(record | {"answers": [_kept(answer) for answer in mine], "example": _shown(example)})
         progress.advance(len(records) + len(reasons))
     if not records:
         raise DataError(
@@ -278,6 +278,17 @@ def read_examples(task: Task, places: Mapping[str, Place], reader: Reader) -> Se
             f"{', '.join(map(str, places.values()))} has another format: {type(error).__name__}: {error}",
             expected=f"the official file of {task.benchmark}",
         ) from None
+
+
+def _shown(example: Example) -> dict[str, Any]:
+    """Return what a person reads of an example: its texts, answers and label."""
+
+    def is_readable(value: Any) -> bool:
+        texts = isinstance(value, list | tuple) and all(isinstance(part, str) for part in value)
+        return texts or isinstance(value, str | int)
+
+    shown = {key: value for key, value in example.content.items() if is_readable(value)}
+    return shown if any(isinstance(value, str) for value in shown.values()) else {"text": example.text} | shown
 
 
 def _without_overlap(

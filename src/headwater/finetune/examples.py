@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -104,23 +104,28 @@ class Labels(Config):
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """One row before its label is understood."""
+    """One row before its label is understood; `columns` is the whole row of the table, where it is kept."""
 
     segments: tuple[str, ...]
     label: str | int | float | None = None
     row: int = 0
+    columns: Row | None = field(default=None, compare=False, repr=False)
 
 
-def read_rows(path: Path, task: Task, columns: Columns, *, need_label: bool = True) -> Iterator[Raw]:
-    """Stream the rows of a table as a task's texts and their labels as they stand.
+def read_rows(
+    path: Path, task: Task, columns: Columns, *, need_label: bool = True, keep: bool = False
+) -> Iterator[Raw]:
+    """Stream the rows of a table as a task's texts and their labels; with `keep` also as they are in the table.
 
     Raises DataError naming the row for a missing column (naming those there), text that is no text, or a choice
     without its answers. Rows whose texts are all empty are given too: they have empty segments.
     """
-    return rows_of(open_table(path), str(path), task, columns, need_label=need_label)
+    return rows_of(open_table(path), str(path), task, columns, need_label=need_label, keep=keep)
 
 
-def rows_of(table: Table, name: str, task: Task, columns: Columns, *, need_label: bool = True) -> Iterator[Raw]:
+def rows_of(
+    table: Table, name: str, task: Task, columns: Columns, *, need_label: bool = True, keep: bool = False
+) -> Iterator[Raw]:
     """`read_rows` on an open table that messages call `name`."""
     found = {role: _find(role, task, columns, table.columns, name) for role in _ROLES[task]}
     label = _find("label", task, columns, [c for c in table.columns if c not in _flat(found)], name, need_label)
@@ -132,7 +137,8 @@ def rows_of(table: Table, name: str, task: Task, columns: Columns, *, need_label
                 segments += _answers(row, found[role], where)
             else:
                 segments += [_text(row, column, where) for column in found[role]] or [""]
-        yield Raw(segments=tuple(segments), label=_label(row, label, where), row=number)
+        kept = row if keep else None
+        yield Raw(segments=tuple(segments), label=_label(row, label, where), row=number, columns=kept)
 
 
 def _flat(found: Mapping[str, list[str]]) -> set[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import UsageError
+from headwater.finetune.check import is_empty
 from headwater.finetune.examples import Columns, Raw, read_rows, says
 from headwater.finetune.fine_tuned import FineTuned, Prediction
 from headwater.finetune.inputs import Task
@@ -34,19 +35,20 @@ def predict_file(
     precision: Precision = "auto",
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
-    """Label the rows of `file` and write `out`: row, label, probabilities; the file appears when it is whole.
+    """Label the rows of `file` and write `out`, which appears when it is whole.
 
-    `columns` names those that are called otherwise than in the training file.
+    Each row keeps its columns, in their order, and gets `prediction` and the probability of each class: columns
+    of their own in .csv and .tsv, `probabilities` in .jsonl. The answers of a choice, of which a row may have
+    more than another, share one column, separated by spaces. A row without text gets an empty prediction. A
+    column of ours that the file has already gets an underscore. `columns` names those of `file` that differ from
+    the training file's.
 
-    In .csv and .tsv a class has a column of its own; the answers of a choice, of which a row may have more than
-    another, share one, with spaces between.
-
-    Returns {"out", "rows"} and, where the file carries labels of a class or choice, {"labelled", "accuracy"}.
+    Returns {"out", "rows", "empty"} and, where the file has labels of a class or choice, {"labelled", "accuracy"}.
     Raises UsageError for an `out` that does not end in .jsonl, .csv or .tsv or is `file`, DataError for rows,
     FolderError for models.
     """
     if out.suffix.lower() not in _FORMATS:
-        raise UsageError(f"--out {out} has no known ending", expected=", ".join(_FORMATS))
+        raise UsageError(f"--out {out} has an unknown extension", expected=", ".join(_FORMATS))
     if out.exists() and file.exists() and out.samefile(file):
         raise UsageError(f"--out {out} is the file to read", repair="Choose another --out")
     device = choose_device("auto")
@@ -59,50 +61,82 @@ def predict_file(
             pending.append(row)
             yield row
 
-    rows = islice(read_rows(file, fine_tuned.task, named, need_label=False), limit)
+    rows = islice(read_rows(file, fine_tuned.task, named, need_label=False, keep=True), limit)
+    empty: list[int] = []
     done = labelled = right = 0
+    table: _Table | None = None
     progress.start("Predicting", unit="rows")
     with atomic_write(out) as handle:
         for prediction in fine_tuned.predict(remembered(rows)):
-            if done == 0:
-                handle.write(_header(prediction, fine_tuned.task, out))
-            handle.write(_line(prediction, fine_tuned.task, out))
-            done += 1
             row = pending.popleft()
-            if row.label is not None and fine_tuned.labels.target != "score":
+            if table is None:
+                table = _Table(out, fine_tuned.task, list(row.columns or ()), list(prediction.probabilities))
+                handle.write(table.header())
+            has_text = not is_empty(row, fine_tuned.task)
+            handle.write(table.line(row, prediction if has_text else None))
+            done += 1
+            if not has_text:
+                empty.append(row.row)
+            elif row.label is not None and fine_tuned.labels.target != "score":
                 labelled += 1
                 right += says(row, prediction.label, fine_tuned.labels)
             progress.advance(done)
     progress.finish(counted(done, "row"))
-    summary: dict[str, Any] = {"out": str(out), "rows": done}
+    summary: dict[str, Any] = {"out": str(out), "rows": done, "empty": len(empty)}
+    if empty:
+        shown = ", ".join(f"{number:,}" for number in empty[:5]) + (", …" if len(empty) > 5 else "")
+        progress.note(f"{counted(len(empty), 'row')} without text have an empty prediction: {shown}")
     if labelled:
         summary |= {"labelled": labelled, "accuracy": right / labelled}
     return summary
 
 
-def _header(prediction: Prediction, task: Task, out: Path) -> bytes:
-    delimiter = _FORMATS[out.suffix.lower()]
-    if delimiter is None:
-        return b""
-    shares = ["probabilities"] if task == "choice" else [f"p({name})" for name in prediction.probabilities]
-    return _separated(["row", "label", *shares], delimiter)
+class _Table:
+    """Lines of the output file: the columns of the input, then the model's."""
+
+    def __init__(self, out: Path, task: Task, columns: list[str], classes: list[str]) -> None:
+        self.columns, self.classes = columns, classes
+        self.delimiter = _FORMATS[out.suffix.lower()]
+        self.together = task == "choice" or self.delimiter is None  # the probabilities of a row, in one field
+        shares = ["probabilities"] if self.together else [f"p({name})" for name in classes]
+        self.prediction, *self.shares = (_free(name, columns) for name in ("prediction", *shares))
+
+    def header(self) -> bytes:
+        """The names of the columns, where the format has such a line."""
+        return b"" if self.delimiter is None else self._separated([*self.columns, self.prediction, *self.shares])
+
+    def line(self, row: Raw, prediction: Prediction | None) -> bytes:
+        """One row; without a prediction its fields are empty."""
+        given = row.columns or {}
+        label = None if prediction is None else prediction.label
+        probabilities = None if prediction is None else prediction.probabilities
+        if self.delimiter is None:
+            entry = {**given, self.prediction: label, self.shares[0]: probabilities}
+            plain = {key: None if value != value else value for key, value in entry.items()}  # NaN is not JSON
+            return (json.dumps(plain, ensure_ascii=False, default=str) + "\n").encode()
+        fields = [_plain(given.get(column)) for column in self.columns]
+        if probabilities is None:
+            shares: list[Any] = [""] * len(self.shares)
+        elif self.together:
+            shares = [" ".join(map(str, probabilities.values()))]
+        else:
+            shares = list(probabilities.values())
+        return self._separated([*fields, "" if label is None else label, *shares])
+
+    def _separated(self, fields: list[Any]) -> bytes:
+        assert self.delimiter is not None
+        buffer = io.StringIO()
+        csv.writer(buffer, delimiter=self.delimiter, lineterminator="\n").writerow(fields)
+        return buffer.getvalue().encode()
 
 
-def _line(prediction: Prediction, task: Task, out: Path) -> bytes:
-    delimiter = _FORMATS[out.suffix.lower()]
-    if delimiter is None:
-        entry = {
-            "row": prediction.row,
-            "label": prediction.label,
-            "probabilities": prediction.probabilities,
-        }
-        return (json.dumps(entry, ensure_ascii=False) + "\n").encode()
-    shares = list(prediction.probabilities.values())
-    together = [" ".join(map(str, shares))] if task == "choice" else shares
-    return _separated([prediction.row, prediction.label, *together], delimiter)
+def _free(name: str, columns: list[str]) -> str:
+    """Return the name, with underscores after it until no column is called so."""
+    while name in columns:
+        name += "_"
+    return name
 
 
-def _separated(fields: list[Any], delimiter: str) -> bytes:
-    buffer = io.StringIO()
-    csv.writer(buffer, delimiter=delimiter, lineterminator="\n").writerow(fields)
-    return buffer.getvalue().encode()
+def _plain(value: Any) -> Any:
+    """Return a value as one field of a table; lists and objects as JSON."""
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else value
