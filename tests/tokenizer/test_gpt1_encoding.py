@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.tokenizer import Tokenizer, reference
+from headwater.tokenizer.english import EnglishWords
+from headwater.tokenizer.gpt1 import WordCodec, WordSplitter, _marks_in_order
 
 spacy = pytest.importorskip("spacy")
 pytest.importorskip("ftfy")
@@ -112,12 +117,93 @@ def test_fast_path_gives_the_references_ids(small: Tokenizer, english: Any, data
         "\n\n  leading\n \n\n and trailing \n",
         "a" * 5000,
         "-" * 5000,
+        "$" * 500 + "'" * 500 + "a:" * 300,
+        "e" + "\u0301\u0327" * 50 + " a",
         "",
         " \n ",
     ],
 )
 def test_fast_path_on_chosen_texts(small: Tokenizer, english: Any, text: str) -> None:
     assert small.encode(text) == reference.encode_gpt1(text, small.vocabulary, english)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_words_are_spacys_whatever_is_repeated(english: Any, data: st.DataObject) -> None:
+    cases = st.sampled_from(sorted(case for case in english.rules if not case.isspace()))
+    signs = st.sampled_from([*"$#'\"%=(){}[]<>.,:;!?*&@/\\-_~`^|°+£’—。", "...", "'s", "km²", "10", "a", "B", "é"])
+    urls = st.sampled_from(["x@y.org", "http://", "a.b.co", "1.2.3.4", ":80", "/p", "Ab.Cd"])
+    part = st.builds(
+        lambda text, times: text * times, st.one_of(cases, signs, urls), st.sampled_from([1, 1, 1, 40])
+    )
+    chunks = data.draw(st.lists(st.lists(part, min_size=1, max_size=6).map("".join), min_size=1, max_size=3))
+    expected = [token.text for token in english(" ".join(chunks))]
+    for words in (EnglishWords(), EnglishWords(window=8)):
+        assert words.of_line(chunks) == expected
+        alone = [words.of_chunk(chunk) for chunk in chunks]
+        assert None in alone or [word for part in alone for word in part or ()] == expected
+
+
+class _Counted:
+    """A compiled pattern that counts the characters it is given."""
+
+    def __init__(self, pattern: Any, work: Counter[str]) -> None:
+        self._pattern, self._work = pattern, work
+
+    def __getattr__(self, name: str) -> Any:
+        def called(text: str, *places: int) -> Any:
+            self._work["characters"] += len(text) - sum(places)
+            return getattr(self._pattern, name)(text, *places)
+
+        return called
+
+    def search(self, text: str) -> Any:
+        return self.__getattr__("search")(text)
+
+
+@pytest.mark.parametrize("unit", ["$", "#", "'", ":)", "(a", "'s", "$#", "a:", "a@", "1.", "b$c'"])
+def test_the_work_on_a_run_grows_with_its_length_only(
+    english: Any, monkeypatch: pytest.MonkeyPatch, unit: str
+) -> None:
+    work: Counter[str] = Counter()
+
+    def blank(_: str) -> Any:
+        found = type(english)(
+            english.vocab,
+            rules=english.rules,
+            prefix_search=_Counted(english.prefix_search.__self__, work).search,
+            suffix_search=_Counted(english.suffix_search.__self__, work).search,
+            infix_finditer=english.infix_finditer,
+            url_match=english.url_match,
+        )
+        return SimpleNamespace(tokenizer=found)
+
+    monkeypatch.setattr(spacy, "blank", blank)
+    splitter = WordSplitter()
+    assert splitter._english._url.is_linear
+    spent = []
+    for length in (1_000, 4_000):
+        work.clear()
+        chunk = unit * (length // len(unit))
+        assert (splitter.split_chunk(chunk) or splitter.split_line([chunk]))[-1].endswith(unit[-1])
+        spent.append(work["characters"])
+    assert spent[1] <= 4.4 * spent[0] + 1_000
+
+
+@given(st.text(st.sampled_from("ae\u0301\u0327\u0323\u0344\u0f73\u0f71\u0f74ệ안\u3099か!"), max_size=20))
+def test_marks_in_order_have_the_same_normal_forms(text: str) -> None:
+    ordered = _marks_in_order(text, many=2)
+    assert normalize("NFC", ordered) == normalize("NFC", text)
+    marks = _marks_in_order("a" + "\u0301\u0327" * 40)
+    assert marks == "a" + "\u0327" * 40 + "\u0301" * 40
+
+
+def test_long_chunks_are_not_remembered(small: Tokenizer) -> None:
+    tokenizer = Tokenizer(small.vocabulary)
+    tokenizer.encode("river " + "x" * 10_000 + " " + "$" * 10_000)
+    codec = tokenizer._codec
+    assert isinstance(codec, WordCodec)
+    assert max(map(len, [*codec._chunks, *codec._words])) <= 64
 
 
 @pytest.mark.slow

@@ -4,8 +4,9 @@ The authors repair a text with ftfy, standardise it, split it with spaCy's Engli
 words and merge characters (Radford et al. 2018, section 4.1; `reference` shows it plainly). Three facts
 make it fast, each held by a property test: most lines need no repair, and a line that ftfy would leave
 alone is known by its characters; standardisation and spaCy's rules act inside chunks between white space,
-so that the ids of a chunk can be remembered; and letters that are no special case of spaCy's are one word.
-Where a special case of spaCy's could reach across white space, the whole line goes through spaCy.
+so that the ids of a chunk can be remembered; and letters that are not a special case of spaCy's are one word.
+Where a special case of spaCy's could reach across white space, the line is split as a whole. Time is linear in
+the length of the text, whatever its characters are (`english` splits words so).
 
 Decoding is readable, not exact: case and spacing are lost when a text is encoded.
 """
@@ -15,16 +16,23 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
+from unicodedata import combining, is_normalized, normalize
 
 import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import ResourceError
+from headwater.tokenizer.english import EnglishWords
 from headwater.tokenizer.vocabulary import NEWLINE, UNKNOWN, WORD_END, Vocabulary
 
-# Distinct chunks and words kept; natural text of any size stays below it for long.
+# Distinct chunks and words kept, and the longest of them in characters: natural text of any size stays below both
+# for long.
 REMEMBERED = 1 << 20
+_LONGEST_REMEMBERED = 64
+# Combining characters in a row from which on they are put in order before ftfy asks for Unicode's normal form:
+# CPython sorts them by insertion, in quadratic time.
+_MANY_MARKS = 32
 _PLAINER = {"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"}
 # The signs that standardisation sets apart, a run of one sign as a whole.
 _SIGNS = """-~!";?+,)(/*[]}{|_"""
@@ -98,7 +106,9 @@ class WordCodec:
                 words = self._splitter.split_chunk(chunk)
                 if words is None:
                     return self._merge(self._splitter.split_line(chunks))
-                ids = self._chunks[chunk] = self._merge(words)
+                ids = self._merge(words)
+                if len(chunk) <= _LONGEST_REMEMBERED:
+                    self._chunks[chunk] = ids
             parts.append(ids)
         return b"".join(parts)
 
@@ -118,7 +128,8 @@ class WordCodec:
                 end_of_word_suffix=WORD_END,
             )
         merged = array("I", [token.id for token in self._model.tokenize(word)]).tobytes()
-        self._words[word] = merged
+        if len(word) <= _LONGEST_REMEMBERED:
+            self._words[word] = merged
         return merged
 
 
@@ -130,38 +141,17 @@ class WordSplitter:
             import ftfy
             import ftfy.badness
             import ftfy.fixes
-            import spacy
         except ModuleNotFoundError as error:
             raise ResourceError(
                 f"GPT-1's tokenizer needs the package {error.name}", repair="pip install 'headwater[gpt1]'"
             ) from None
         self._ftfy: Any = ftfy
-        self._tokenizer = cast(Any, spacy.blank("en").tokenizer)
+        self._english = EnglishWords()
         self._repairs = _CharacterRepairs()
-        rules = self._tokenizer.rules
-        # Special cases that hold an affix are matched again over the tokens of a text, white space ignored. A
-        # tokenizer without them tells where one of them was at work.
-        affixed = [
-            case
-            for case in rules
-            if self._tokenizer.find_prefix(case)
-            or self._tokenizer.find_infix(case)
-            or self._tokenizer.find_suffix(case)
-        ]
-        self._plain_tokenizer: Any = type(self._tokenizer)(
-            self._tokenizer.vocab,
-            rules={case: tokens for case, tokens in rules.items() if case not in set(affixed)},
-            prefix_search=self._tokenizer.prefix_search,
-            suffix_search=self._tokenizer.suffix_search,
-            infix_finditer=self._tokenizer.infix_finditer,
-            token_match=self._tokenizer.token_match,
-            url_match=self._tokenizer.url_match,
-        )
-        self._cases = frozenset(rules)
 
     def standard_lines(self, text: str) -> Iterator[str]:
         """The lines of the text repaired and standardised, but for the amount of white space and empty lines."""
-        for block in self._repaired_blocks(text):
+        for block in self._repaired_blocks(_marks_in_order(text)):
             if not block.isascii():
                 for character, plainer in _PLAINER.items():
                     block = block.replace(character, plainer)
@@ -216,18 +206,16 @@ class WordSplitter:
         return str(self._ftfy.fix_text(segment, unescape_html=False if markup else "auto"))
 
     def split_line(self, chunks: list[str]) -> list[str]:
-        """The words of a standardised line, given as its chunks."""
-        return [token.text.lower() for token in self._tokenizer(" ".join(chunks))]
+        """Return the words of a standardised line, given as its chunks."""
+        return [word.lower() for word in self._english.of_line(chunks)]
 
     def split_chunk(self, chunk: str) -> list[str] | None:
-        """The words of a chunk of a standardised line; None where they may depend on its neighbours."""
+        """Return the words of a chunk of a standardised line, or None if they may depend on its neighbours."""
         plain = _PLAIN.fullmatch(chunk)
-        if plain is not None and self._cases.isdisjoint(_inside(chunk, plain)):
+        if plain is not None and self._english.cases.keys().isdisjoint(_inside(chunk, plain)):
             return [group.lower() for group in plain.groups() if group]
-        tokens = [token.text for token in self._tokenizer(chunk)]
-        if chunk not in self._cases and tokens != [token.text for token in self._plain_tokenizer(chunk)]:
-            return None
-        return [token.lower() for token in tokens]
+        words = self._english.of_chunk(chunk)
+        return None if words is None else [word.lower() for word in words]
 
 
 def _inside(chunk: str, plain: re.Match[str]) -> tuple[str, ...]:
@@ -236,6 +224,29 @@ def _inside(chunk: str, plain: re.Match[str]) -> tuple[str, ...]:
     if capitals or chunk == letters:
         return (chunk,)
     return chunk, letters, before + letters, letters + stop, letters + quote, letters + possessive
+
+
+def _marks_in_order(text: str, many: int = _MANY_MARKS) -> str:
+    """Return a canonically equivalent text whose long runs of combining characters are in canonical order.
+
+    Unicode's normal forms of both texts are equal (UAX #15).
+    """
+    if text.isascii():
+        return text
+    return re.sub(rf"[^\x00-\u02ff\w\s]{{{many},}}", lambda run: _run_in_order(run[0]), text)
+
+
+def _run_in_order(run: str) -> str:
+    ordered: list[str] = []
+    marks: list[str] = []
+    for character in run:
+        # Each of these three is two combining characters, though Unicode gives it no class of its own.
+        if combining(character) or character in "\u0f73\u0f75\u0f81":
+            marks += normalize("NFD", character)
+        else:
+            ordered += [*sorted(marks, key=combining), character]
+            marks = []
+    return "".join([*ordered, *sorted(marks, key=combining)])
 
 
 class _CharacterRepairs:
@@ -255,12 +266,10 @@ class _CharacterRepairs:
 
     def repair(self, segment: str) -> str | None:
         """The segment with every character repaired; None where one pass does not settle it."""
-        import unicodedata
-
         fixed = segment.translate(self._table)
         if fixed != segment and fixed.translate(self._table) != fixed:
             return None
-        return fixed if unicodedata.is_normalized("NFC", fixed) else None
+        return fixed if is_normalized("NFC", fixed) else None
 
     def _repair_character(self, character: str) -> str:
         for step in self._steps:
