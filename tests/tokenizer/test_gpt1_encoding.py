@@ -64,6 +64,11 @@ def english() -> Any:
 
 
 @pytest.fixture(scope="module")
+def words_by_window() -> list[EnglishWords]:
+    return [EnglishWords(), EnglishWords(window=8)]
+
+
+@pytest.fixture(scope="module")
 def small() -> Tokenizer:
     return Tokenizer.train([TEXT * 3], kind="gpt1", vocab_size=330)
 
@@ -129,7 +134,9 @@ def test_fast_path_on_chosen_texts(small: Tokenizer, english: Any, text: str) ->
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_words_are_spacys_whatever_is_repeated(english: Any, data: st.DataObject) -> None:
+def test_words_are_spacys_whatever_is_repeated(
+    english: Any, words_by_window: list[EnglishWords], data: st.DataObject
+) -> None:
     cases = st.sampled_from(sorted(case for case in english.rules if not case.isspace()))
     signs = st.sampled_from([*"$#'\"%=(){}[]<>.,:;!?*&@/\\-_~`^|°+£’—。", "...", "'s", "km²", "10", "a", "B", "é"])
     urls = st.sampled_from(["x@y.org", "http://", "a.b.co", "1.2.3.4", ":80", "/p", "Ab.Cd"])
@@ -138,7 +145,7 @@ def test_words_are_spacys_whatever_is_repeated(english: Any, data: st.DataObject
     )
     chunks = data.draw(st.lists(st.lists(part, min_size=1, max_size=6).map("".join), min_size=1, max_size=3))
     expected = [token.text for token in english(" ".join(chunks))]
-    for words in (EnglishWords(), EnglishWords(window=8)):
+    for words in words_by_window:
         assert words.of_line(chunks) == expected
         alone = [words.of_chunk(chunk) for chunk in chunks]
         assert None in alone or [word for part in alone for word in part or ()] == expected
