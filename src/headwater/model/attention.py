@@ -1,8 +1,8 @@
-"""Scaled dot-product attention, causal: two fast roads and their readable twin.
+"""Scaled dot-product attention, causal or full: two fast implementations and their readable twin.
 
-softmax(Q Kᵀ / √d) V, where a position sees itself and what came before (Vaswani et al. 2017, equation 1;
-GPT-1 section 3.1). The queries are the last `query_time` of `key_time` positions, as they are when a cache
-holds the earlier ones.
+softmax(Q Kᵀ / √d) V (Vaswani et al. 2017, equation 1). Causal: a position sees itself and what came before
+(GPT-1 section 3.1). Full: it sees every position (BERT, Devlin et al. 2019, section 3). The queries are the last
+`query_time` of `key_time` positions, as they are when a cache holds the earlier ones.
 """
 
 from __future__ import annotations
@@ -21,30 +21,45 @@ from headwater.model import elementwise
 _BLOCK = 128
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
-    """Attention through torch's fused kernels.
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    dropout: float = 0.0,
+    causal: bool = True,
+) -> Tensor:
+    """Return attention computed by torch's fused kernels.
 
     query: (batch, head, query_time, head_dim); key, value: (batch, head, key_time, head_dim); mask: bool,
-    broadcastable to (batch, head, query_time, key_time), True where a query may look, None for causal.
-    Returns (batch, head, query_time, head_dim).
+    broadcastable to (batch, head, query_time, key_time), True where a query may look; it replaces `causal`.
+    Without a mask, `causal` hides the future and nothing else is hidden. Returns (batch, head, query_time,
+    head_dim).
     """
     query_time, key_time = query.shape[-2], key.shape[-2]
-    causal = mask is None and query_time == key_time
-    if mask is None and 1 < query_time < key_time:
+    if causal and mask is None and 1 < query_time < key_time:
         mask = causal_mask(query_time, key_time, query.device)
+    fused_causal = causal and mask is None and query_time == key_time
     return functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal
+        query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=fused_causal
     )
 
 
 def attend_plainly(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: float = 0.0
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    dropout: float = 0.0,
+    causal: bool = True,
 ) -> Tensor:
-    """The same, as the paper writes it: every score computed, the future masked out."""
-    if mask is None:
+    """Return the same as the paper writes it: every score is computed, then hidden ones are set to −∞."""
+    if causal and mask is None:
         mask = causal_mask(query.shape[-2], key.shape[-2], query.device)
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # (batch, head, query, key)
-    weights = scores.masked_fill(~mask, float("-inf")).softmax(dim=-1)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    weights = scores.softmax(dim=-1)
     return functional.dropout(weights, dropout) @ value  # (batch, head, query, head_dim)
 
 
@@ -135,3 +150,11 @@ def document_mask(ids: Tensor, end_of_text: int) -> Tensor:
     document = ended - (ids == end_of_text).to(ended.dtype)  # (batch, time)
     same = document[:, None, :, None] == document[:, None, None, :]
     return same & causal_mask(ids.shape[1], ids.shape[1], ids.device)
+
+
+def padding_mask(lengths: Tensor, time: int) -> Tensor:
+    """Return which keys full attention may see in a batch padded on the right.
+
+    lengths: (batch,) int64, the tokens of each sequence. Returns (batch, 1, 1, time) bool, True inside a sequence.
+    """
+    return (torch.arange(time, device=lengths.device) < lengths[:, None])[:, None, None, :]

@@ -57,16 +57,24 @@ class Backend:
         return torch.mm(x, weight.t(), out=out)
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: float = 0.0
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None = None,
+        dropout: float = 0.0,
+        causal: bool = True,
     ) -> Tensor:
         """Return `attention.attend`, or the same in blocks where attention is causal and without dropout."""
-        causal = mask is None and dropout == 0 and query.shape[-2] == key.shape[-2] > 1
-        if causal and self.attention == "blocks" and _is_eager_cpu(query):
+        whole = mask is None and dropout == 0 and query.shape[-2] == key.shape[-2] > 1
+        if causal and whole and self.attention == "blocks" and _is_eager_cpu(query):
             return attention.attend_in_blocks(query, key, value, native=self.computes(query))
-        return attention.attend(query, key, value, mask, dropout)
+        return attention.attend(query, key, value, mask, dropout, causal)
 
-    def gelu(self, x: Tensor) -> Tensor:
-        """Return GELU in its tanh form (Hendrycks and Gimpel 2016)."""
+    def gelu(self, x: Tensor, exact: bool = False) -> Tensor:
+        """Return GELU (Hendrycks and Gimpel 2016) in its tanh form; `exact`: as BERT's released weights need."""
+        if exact:
+            return functional.gelu(x)
         if self.computes(x):
             return elementwise.gelu(x)
         return functional.gelu(x, approximate="tanh")

@@ -1,9 +1,10 @@
 """`ModelConfig`: what a model is, as data, and the presets that name the papers' combinations.
 
-GPT-1 (Radford et al. 2018, section 4.1): post-norm, no final norm, context 512, 40,478 rows. GPT-2 (Radford
-et al. 2019, section 2.3): pre-norm with one final norm, residual weights scaled by 1/√N at the start, context
-1,024, 50,257 rows. The presets for small machines keep GPT-2's 64 dimensions a head and its width of 64 times
-the depth, and take their number of rows from the tokenizer they are trained with.
+GPT-1 (Radford et al. 2018, section 4.1): post-norm, no final norm, context 512, 40,478 rows. GPT-2 (Radford et
+al. 2019, section 2.3): pre-norm with one final norm, residual weights scaled by 1/√N at the start, context 1,024,
+50,257 rows. BERT (Devlin et al. 2019, section 3): GPT-1 with full attention. The presets for small machines keep
+GPT-2's 64 dimensions a head and its width of 64 times the depth, and take their number of rows from the tokenizer
+they are trained with.
 
 `faithful` decides where the authors' code does what the papers do not say: "code" follows the code, "paper" takes
 what the papers' text and equations describe. Pre-training, fine-tuning and conversion have it as a key.
@@ -51,6 +52,15 @@ class ModelConfig(Config):
     norm: Literal["pre", "post"] = "pre"
     final_norm: bool = True
     norm_epsilon: float = Field(default=1e-5, gt=0)
+    # What a position sees: itself and what came before (GPT), or every position (BERT, Devlin et al. 2019).
+    attention: Literal["causal", "full"] = "causal"
+    # GELU in its tanh form (GPT) or exactly (BERT).
+    activation: Literal["gelu-tanh", "gelu"] = "gelu-tanh"
+    # BERT's further parts: rows for sentence A and B, a LayerNorm over the summed embeddings, and, before the tied
+    # projection, a linear map with GELU and LayerNorm, with a bias for each word after it.
+    segments: int = Field(default=0, ge=0, le=1 << 16)
+    embedding_norm: bool = False
+    output_transform: bool = False
     dropout: float = Field(default=0.0, ge=0, lt=1)
     # Initialisation: N(0, deviation²); residual projections divided by √(2 · layers) where scaled.
     init_deviation: float = Field(default=0.02, gt=0)
@@ -68,12 +78,21 @@ class ModelConfig(Config):
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}")
         if self.architecture == "lstm" and self.units is None:
             raise ValueError("an lstm needs units, as units = 2048")
+        if self.architecture == "lstm" and self.is_masked:
+            raise ValueError("an lstm cannot have attention = full")
         return self
 
     def faithful_to(self, faithful: Faithful) -> ModelConfig:
         """Return this configuration with the keys that `faithful` decides."""
+        if self.output_transform:  # BERT's released models are as their paper says
+            return self
         family = "gpt1" if self.architecture == "lstm" or self.norm == "post" else "gpt2"
         return self.model_copy(update=_FAITHFUL[family][faithful])
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether the model fills blanks (BERT) rather than continues a text (GPT)."""
+        return self.attention == "full"
 
 
 _GPT1: dict[str, Any] = {
@@ -84,6 +103,13 @@ _GPT1: dict[str, Any] = {
 }
 _GPT1_FULL = _GPT1 | {"vocabulary": 40_478, "context": 512, "layers": 12, "width": 768, "heads": 12}
 _SMALL: dict[str, Any] = {"vocabulary": 4_096, "context": 256}
+# GPT-1 with full attention: what differs from it is the attention and, in training, the objective.
+_MASKED = _GPT1 | {"attention": "full"}
+# BERT's released models (Devlin et al. 2019, section 3).
+_BERT = _MASKED | {
+    **{"vocabulary": 30_522, "context": 512, "norm_epsilon": 1e-12, "activation": "gelu"},
+    **{"segments": 2, "embedding_norm": True, "output_transform": True},
+}
 _LSTM: dict[str, Any] = {"architecture": "lstm", "layers": 1, "heads": 1, "dropout": 0.1}
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -101,6 +127,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     "gpt2-midi": _SMALL | {"layers": 6, "width": 384, "heads": 6},
     "gpt1-nano": _GPT1 | _SMALL | {"layers": 3, "width": 192, "heads": 3},
     "gpt1-mini": _GPT1 | _SMALL | {"layers": 5, "width": 320, "heads": 5},
+    "bert-base": _BERT | {"layers": 12, "width": 768, "heads": 12},
+    "bert-large": _BERT | {"layers": 24, "width": 1_024, "heads": 16},
+    "bert-nano": _MASKED | _SMALL | {"layers": 3, "width": 192, "heads": 3},
+    "bert-mini": _MASKED | _SMALL | {"layers": 5, "width": 320, "heads": 5},
     "lstm-nano": _LSTM | _SMALL | {"width": 192, "units": 512},
     "lstm-mini": _LSTM | _SMALL | {"width": 320, "units": 896},
 }

@@ -73,8 +73,9 @@ def save_model(model: Model, folder: Path, *, tokenizer: Any = None, dtype: torc
         end_of_text = tokenizer.end_of_text
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     tensors = {
-        name.theirs: _for_file(state[name.ours], name.transposed, dtype)
+        theirs: _for_file(part, name.transposed, dtype)
         for name in huggingface.tensor_names(huggingface.model_type(config), config, list(state))
+        for theirs, part in zip(name.theirs, state[name.ours].chunk(len(name.theirs)), strict=True)
     }
     stored = str(dtype or model.output_matrix().dtype).removeprefix("torch.")
     write_tensors(tensors, folder / WEIGHTS)
@@ -141,51 +142,65 @@ def _read_weights(
     """Every parameter under our name and in our orientation, checked; `parameters`: name -> shape and dtype."""
     places = find_tensors(folder)
     names = list(huggingface.tensor_names(kind, config, list(parameters)))
-    stored = _stored_names(names, set(places), folder)
+    stored = _stored_names(kind, names, set(places), folder)
     for name in names:
-        shape = parameters[name.ours][0]
+        rows, *others = parameters[name.ours][0]
+        shape = (rows // len(name.theirs), *others)
         expected = shape[::-1] if name.transposed else shape
-        place = places[stored[name.ours]]
-        if place.shape != expected:
-            raise DataError(
-                f"{stored[name.ours]} in {place.path} has shape {place.shape}",
-                expected=f"{expected}, as {CONFIG} says",
-            )
+        for theirs in stored[name.ours]:
+            if places[theirs].shape != expected:
+                raise DataError(
+                    f"{theirs} in {places[theirs].path} has shape {places[theirs].shape}",
+                    expected=f"{expected}, as {CONFIG} says",
+                )
     reader = TensorReader()
 
     def read(name: huggingface.Name) -> tuple[str, Tensor]:
-        theirs, dtype = stored[name.ours], parameters[name.ours][1]
-        tensor = reader.read(theirs, places[theirs], dtype=dtype, transposed=name.transposed)
-        return name.ours, tensor.to(device)
+        dtype = parameters[name.ours][1]
+        parts = [
+            reader.read(theirs, places[theirs], dtype=dtype, transposed=name.transposed)
+            for theirs in stored[name.ours]
+        ]
+        return name.ours, (parts[0] if len(parts) == 1 else torch.cat(parts)).to(device)
 
     # The largest first: the file's own pages of the last ones, beside copies of all others, are then few.
     names.sort(key=lambda name: -math.prod(parameters[name.ours][0]))
     with ThreadPoolExecutor(_READERS) as pool:
         loaded = dict(pool.map(read, names))
-    if huggingface.HEAD in places and huggingface.HEAD not in stored.values():
-        _check_tied(places[huggingface.HEAD], stored["tokens.weight"], places[stored["tokens.weight"]])
+    (tokens,) = stored["tokens.weight"]
+    if huggingface.HEAD in places and tokens != huggingface.HEAD:
+        _check_tied(places[huggingface.HEAD], tokens, places[tokens])
     return loaded
 
 
-def _stored_names(names: list[huggingface.Name], found: set[str], folder: Path) -> dict[str, str]:
-    """Our name -> the file's, for files with and without the prefix "transformer."."""
-    prefix = "transformer."
+def _stored_names(
+    kind: str, names: list[huggingface.Name], found: set[str], folder: Path
+) -> dict[str, tuple[str, ...]]:
+    """Return our name -> the file's, for files with and without the model's prefix, as "transformer."."""
+    prefix = huggingface.PREFIXES.get(kind, "")
     bare = not any(name.startswith(prefix) for name in found)
-    stored = {name.ours: name.theirs.removeprefix(prefix) if bare else name.theirs for name in names}
-    if stored["tokens.weight"] not in found and huggingface.HEAD in found:
-        stored["tokens.weight"] = huggingface.HEAD  # a tied matrix is kept once, under either name
-    missing = [name for name in stored.values() if name not in found]
+    renamed = {huggingface.modern_name(name): name for name in found}
+
+    def in_file(name: str) -> str:
+        name = name.removeprefix(prefix) if bare else name
+        return renamed.get(name, name)
+
+    stored = {name.ours: tuple(map(in_file, name.theirs)) for name in names}
+    if stored["tokens.weight"][0] not in found and huggingface.HEAD in found:
+        stored["tokens.weight"] = (huggingface.HEAD,)  # a tied matrix is kept once, under either name
+    wanted = [name for parts in stored.values() for name in parts]
+    missing = [name for name in wanted if name not in found]
     if missing:
         raise DataError(
             f"the weights in {folder} lack {_listing(missing)}",
-            expected=f"{len(stored)} tensors, as {CONFIG} says",
+            expected=f"{len(wanted)} tensors, as {CONFIG} says",
         )
-    known = {*stored.values(), huggingface.HEAD}
-    unexpected = sorted(name for name in found - known if not huggingface.is_buffer(name))
+    known = {*wanted, huggingface.HEAD}
+    unexpected = sorted(name for name in found - known if not huggingface.is_unused(kind, name))
     if unexpected:
         raise DataError(
             f"the weights in {folder} hold {_listing(unexpected)}, which the model does not have",
-            expected=f"{len(stored)} tensors, as {CONFIG} says",
+            expected=f"{len(wanted)} tensors, as {CONFIG} says",
         )
     return stored
 

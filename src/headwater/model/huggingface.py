@@ -1,9 +1,9 @@
 """Hugging Face's words for our models: `config.json` and the names of tensors, in both directions.
 
 `gpt2` is the pre-norm Transformer with a final norm, `openai-gpt` the post-norm one without. Both keep their
-linear maps as width-1 convolutions, (in, out), the transpose of ours. What those formats have no word for stands
-in a table "headwater" of `config.json`, which other programs leave alone. A model that is neither (the LSTM, a
-pre-norm model without a final norm) gets a model type of our own and keeps our names.
+linear maps as width-1 convolutions, (in, out), the transpose of ours; `bert` (module `bert`) does not. What those
+formats have no word for is in a table "headwater" of `config.json`, which other programs ignore. A model that is
+none of them (the LSTM, a pre-norm model without a final norm) has a model type of our own and keeps our names.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from headwater.errors import DataError, UsageError
+from headwater.model import bert
 from headwater.model.config import ModelConfig
 
 TABLE = "headwater"
@@ -29,6 +30,9 @@ _PLAIN = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, 
 # Causal masks that older files carry, position numbers, and the heads of `transformers` for other uses.
 _BUFFERS = re.compile(r"(^|\.)(h\.\d+\.attn\.(bias|masked_bias)|position_ids)$")
 HEAD = "lm_head.weight"
+# What a file may leave out in front of its tensors' names.
+PREFIXES = {"gpt2": "transformer.", "openai-gpt": "transformer.", "bert": bert.PREFIX}
+modern_name = bert.modern_name
 
 _BLOCK = {
     "norm_1": "ln_1",
@@ -42,16 +46,19 @@ _EMBEDDINGS = {"gpt2": ("wte", "wpe"), "openai-gpt": ("tokens_embed", "positions
 
 
 class Name(NamedTuple):
-    """One tensor: our name, the file's name, and whether the file holds the transpose."""
+    """One tensor: our name, the file's names (several are stacked by rows), and whether the file transposes it."""
 
     ours: str
-    theirs: str
-    transposed: bool
+    theirs: tuple[str, ...]
+    transposed: bool = False
 
 
 def model_type(config: ModelConfig) -> str:
-    """The `model_type` of this model: "gpt2", "openai-gpt", "headwater-lstm" or "headwater-transformer"."""
-    if config.architecture == "transformer":
+    """Return the `model_type`: "gpt2", "openai-gpt", "bert", "headwater-lstm" or "headwater-transformer"."""
+    if bert.is_bert(config):
+        return "bert"
+    extended = config.is_masked or config.segments or config.embedding_norm or config.output_transform
+    if config.architecture == "transformer" and config.activation == "gelu-tanh" and not extended:
         if config.norm == "pre" and config.final_norm:
             return "gpt2"
         if config.norm == "post" and not config.final_norm:
@@ -61,34 +68,39 @@ def model_type(config: ModelConfig) -> str:
 
 def tensor_names(kind: str, config: ModelConfig, ours: list[str]) -> Iterator[Name]:
     """The tensors of a file of this model type, in the order of our own names."""
+    if kind == "bert":
+        yield from (Name(name, theirs) for name, theirs in bert.tensor_names(config))
+        return
     if kind not in _CLASSES:
-        yield from (Name(name, name, False) for name in ours)
+        yield from (Name(name, (name,)) for name in ours)
         return
     tokens, positions = _EMBEDDINGS[kind]
-    yield Name("tokens.weight", f"transformer.{tokens}.weight", False)
-    yield Name("positions.weight", f"transformer.{positions}.weight", False)
+    yield Name("tokens.weight", (f"transformer.{tokens}.weight",))
+    yield Name("positions.weight", (f"transformer.{positions}.weight",))
     for layer in range(config.layers):
         for mine, theirs in _BLOCK.items():
             linear = not mine.startswith("norm")
             for part in ("weight", "bias"):
                 yield Name(
                     f"blocks.{layer}.{mine}.{part}",
-                    f"transformer.h.{layer}.{theirs}.{part}",
+                    (f"transformer.h.{layer}.{theirs}.{part}",),
                     linear and part == "weight",
                 )
     if config.final_norm:
         for part in ("weight", "bias"):
-            yield Name(f"final_norm.{part}", f"transformer.ln_f.{part}", False)
+            yield Name(f"final_norm.{part}", (f"transformer.ln_f.{part}",))
 
 
-def is_buffer(name: str) -> bool:
-    """Whether a tensor of a Hugging Face file is no weight: a causal mask, position numbers."""
-    return _BUFFERS.search(name) is not None
+def is_unused(kind: str, name: str) -> bool:
+    """Return True for a tensor the model does not need: a causal mask, position numbers, BERT's other heads."""
+    return _BUFFERS.search(name) is not None or (kind == "bert" and name.startswith(bert.UNUSED))
 
 
 def write_config(config: ModelConfig, dtype: str, end_of_text: int | None) -> dict[str, Any]:
     """The content of `config.json`; `dtype` as torch names it, without "torch."."""
     kind = model_type(config)
+    if kind == "bert":
+        return bert.write_config(config, dtype) | {TABLE: {name: getattr(config, name) for name in _OURS_ONLY}}
     if kind not in _CLASSES:
         return {"model_type": kind, "dtype": dtype, TABLE: config.to_dict()}
     if end_of_text is None and kind == "gpt2" and config.vocabulary > _END_OF_TEXT:
@@ -127,11 +139,13 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
     try:
         if isinstance(kind, str) and kind.startswith(_OWN):
             return kind, ModelConfig.build(table, source=path)
+        if kind == "bert":
+            return kind, ModelConfig.build(bert.read_config(content, path), table, source=path)
         if not isinstance(kind, str) or kind not in _CLASSES:
             seen = f"describes a {kind!r}, which Headwater does not have" if kind else "names no model_type"
             raise DataError(
                 f"{path} {seen}",
-                expected="gpt2 or openai-gpt",
+                expected="gpt2, openai-gpt or bert",
             )
         _refuse_variants(kind, content, path)
         fields = {

@@ -34,5 +34,9 @@ def add_rows(model: Model, count: int, *, seed: int) -> Model:
     weight = torch.cat([old, drawn.to(device=old.device, dtype=old.dtype)])
     model.tokens.weight = nn.Parameter(weight, requires_grad=old.requires_grad)
     model.tokens.num_embeddings = len(weight)
+    transform = getattr(model, "output_transform", None)
+    if transform is not None:
+        bias = transform.bias
+        transform.bias = nn.Parameter(torch.cat([bias, bias.new_zeros(count)]), requires_grad=bias.requires_grad)
     model.config = model.config.model_copy(update={"vocabulary": len(weight)})
     return model

@@ -1,9 +1,11 @@
-"""The Transformer decoder of GPT-1 and GPT-2, to be read beside the papers.
+"""The Transformer of GPT-1, GPT-2 and BERT, to be read next to the papers.
 
 GPT-1 (Radford et al. 2018) section 3.1, equation 2:  h_0 = U W_e + W_p;  h_l = block(h_{l-1});
 P(u) = softmax(h_n W_eᵀ). GPT-2 (Radford et al. 2019) section 2.3 moves LayerNorm to the input of each
-sub-block, adds one after the last block, and scales the residual projections by 1/√N at the start. All of
-that is data in `ModelConfig`; nothing here asks which of the two it is.
+sub-block, adds one after the last block, and scales the residual projections by 1/√N at the start. BERT (Devlin
+et al. 2019) lets every position see every other; its released models add segment rows, a LayerNorm after the
+embeddings and a transform before the output. All of that is data in `ModelConfig`; nothing here asks which of the
+three it is.
 
 Precision: the matrices may be bfloat16, and then their products are; LayerNorm, the residual stream and the
 logits stay float32.
@@ -71,6 +73,7 @@ class Attention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.heads, self.dropout = config.heads, config.dropout
+        self.causal = config.attention == "causal"
         self.query_key_value = Linear(config.width, 3 * config.width)
         self.projection = Linear(config.width, config.width)
 
@@ -82,12 +85,13 @@ class Attention(nn.Module):
         query, key, value = fused.permute(2, 0, 3, 1, 4)  # each (batch, head, time, head_dim)
         if cache is not None:
             key, value = cache.extend(layer, key, value)
-        attended = self.backend.attend(query, key, value, mask, self.dropout if self.training else 0.0)
+        dropout = self.dropout if self.training else 0.0
+        attended = self.backend.attend(query, key, value, mask, dropout, self.causal)
         return self.projection(attended.transpose(1, 2).reshape(batch, time, width))
 
 
 class MLP(nn.Module):
-    """Two linear maps, four times as wide inside, with GELU in its tanh form (Hendrycks and Gimpel 2016)."""
+    """Two linear maps, four times as wide inside, with GELU between them (Hendrycks and Gimpel 2016)."""
 
     backend = TORCH
 
@@ -95,10 +99,11 @@ class MLP(nn.Module):
         super().__init__()
         self.expand = Linear(config.width, 4 * config.width)
         self.contract = Linear(4 * config.width, config.width)
+        self.exact = config.activation == "gelu"
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, time, width) -> (batch, time, width)."""
-        return self.contract(self.backend.gelu(self.expand(x)))
+        return self.contract(self.backend.gelu(self.expand(x), self.exact))
 
 
 class Block(nn.Module):
@@ -127,6 +132,23 @@ class Block(nn.Module):
         return self.norm_2(self.backend.add(x, self.residual_dropout(self.mlp(x))))
 
 
+class OutputTransform(nn.Module):
+    """BERT's steps before the tied projection: a linear map, GELU, LayerNorm; and each word's bias after it."""
+
+    backend = TORCH
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.dense = Linear(config.width, config.width)
+        self.norm = LayerNorm(config.width, config.norm_epsilon)
+        self.bias = nn.Parameter(torch.empty(config.vocabulary))
+        self.exact = config.activation == "gelu"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, width) -> (…, width)."""
+        return self.norm(self.backend.gelu(self.dense(x), self.exact).float())
+
+
 class Transformer(nn.Module):
     """Token and position embeddings, blocks, and the tied projection back to the vocabulary.
 
@@ -140,9 +162,14 @@ class Transformer(nn.Module):
         self.config = config
         self.tokens = Embedding(config.vocabulary, config.width)
         self.positions = Embedding(config.context, config.width)
+        self.segments = Embedding(config.segments, config.width) if config.segments else None
+        self.embedding_norm = (
+            LayerNorm(config.width, config.norm_epsilon) if config.embedding_norm else nn.Identity()
+        )
         self.embedding_dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList([Block(config) for _ in range(config.layers)])
         self.final_norm = LayerNorm(config.width, config.norm_epsilon) if config.final_norm else nn.Identity()
+        self.output_transform = OutputTransform(config) if config.output_transform else None
         self.backend = default_backend()
         use_backend(self, self.backend)
 
@@ -165,12 +192,14 @@ class Transformer(nn.Module):
         cache: KeyValueCache | None = None,
         mask: Tensor | None = None,
         embeddings: Embeddings | None = None,
+        segments: Tensor | None = None,
     ) -> Tensor:
         """The last block's output (after the final norm, where there is one): what heads read.
 
         ids: (batch, time) int64. With a cache, ids are the positions after those it holds, and are added to
-        it. mask: see `attend`. Returns (batch, time, width) float32.
-        Raises DataError when the text is longer than the context.
+        it. mask: see `attend`; a padded batch of a model with full attention needs `padding_mask`. segments:
+        (batch, time) int64, the sentence of each position, None for the first. Returns (batch, time, width)
+        float32. Raises DataError when the text is longer than the context.
         """
         tokens, positions = embeddings or self.embeddings()
         start = cache.length if cache is not None else 0
@@ -181,6 +210,10 @@ class Transformer(nn.Module):
                 expected=f"at most {self.config.context}",
             )
         x = functional.embedding(ids, tokens).float() + positions[start : start + time].float()
+        if self.segments is not None:
+            rows = self.segments.weight.float()
+            x = x + (rows[0] if segments is None else functional.embedding(segments, rows))
+        x = self.embedding_norm(x)
         if self.config.embedding_dropout == "sum":
             x = self.embedding_dropout(x)
         for layer, block in enumerate(self.blocks):
@@ -203,7 +236,10 @@ class Transformer(nn.Module):
 
     def logits(self, hidden: Tensor, embeddings: Embeddings | None = None) -> Tensor:
         """(…, width) -> (…, rows of the output matrix) float32."""
-        return project(hidden, self.output_matrix(embeddings))
+        matrix = self.output_matrix(embeddings)
+        if self.output_transform is None:
+            return project(hidden, matrix)
+        return project(self.output_transform(hidden), matrix) + self.output_transform.bias.float()
 
     @torch.no_grad()
     def initialise(self, seed: int) -> None:

@@ -1,0 +1,129 @@
+"""Hugging Face's names for BERT: `config.json` and tensors, in both directions.
+
+BERT (Devlin et al. 2019) is the post-norm Transformer with full attention. Its files keep queries, keys and
+values as three linear maps, ours as one. A pooler and a next-sentence head belong to other uses and are not read.
+Files of the original release call a LayerNorm's gain and bias `gamma` and `beta`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headwater.errors import DataError
+from headwater.model.config import ModelConfig
+
+CLASS = "BertForMaskedLM"
+PREFIX = "bert."
+OUTPUT = "cls.predictions."
+# Tensors of BERT's files that the model does not need: copies of tied ones, and heads for other uses.
+UNUSED = (f"{OUTPUT}decoder.", "bert.pooler.", "pooler.", "cls.seq_relationship.", "bert.embeddings.position_ids")
+_ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh"}
+_EMBEDDINGS = {
+    "tokens.weight": "word_embeddings.weight",
+    "positions.weight": "position_embeddings.weight",
+    "segments.weight": "token_type_embeddings.weight",
+    "embedding_norm.weight": "LayerNorm.weight",
+    "embedding_norm.bias": "LayerNorm.bias",
+}
+_BLOCK = {
+    "attention.query_key_value": tuple(f"attention.self.{part}" for part in ("query", "key", "value")),
+    "attention.projection": ("attention.output.dense",),
+    "norm_1": ("attention.output.LayerNorm",),
+    "mlp.expand": ("intermediate.dense",),
+    "mlp.contract": ("output.dense",),
+    "norm_2": ("output.LayerNorm",),
+}
+_TRANSFORM = {"dense": "transform.dense", "norm": "transform.LayerNorm"}
+
+
+def is_bert(config: ModelConfig) -> bool:
+    """Return True if the model has exactly the parts of BERT's released models."""
+    return (
+        config.architecture == "transformer"
+        and config.is_masked
+        and config.norm == "post"
+        and not config.final_norm
+        and config.segments > 0
+        and config.embedding_norm
+        and config.output_transform
+    )
+
+
+def tensor_names(config: ModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield (our name, the file's names); several are stacked along the first dimension."""
+    for ours, theirs in _EMBEDDINGS.items():
+        yield ours, (f"{PREFIX}embeddings.{theirs}",)
+    for layer in range(config.layers):
+        for mine, names in _BLOCK.items():
+            for part in ("weight", "bias"):
+                yield (
+                    f"blocks.{layer}.{mine}.{part}",
+                    tuple(f"{PREFIX}encoder.layer.{layer}.{name}.{part}" for name in names),
+                )
+    for mine, name in _TRANSFORM.items():
+        for part in ("weight", "bias"):
+            yield f"output_transform.{mine}.{part}", (f"{OUTPUT}{name}.{part}",)
+    yield "output_transform.bias", (f"{OUTPUT}bias",)
+
+
+def modern_name(name: str) -> str:
+    """Return a tensor's name as files write it today."""
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+
+
+def write_config(config: ModelConfig, dtype: str) -> dict[str, Any]:
+    """Return the content of `config.json`."""
+    return {
+        "model_type": "bert",
+        "architectures": [CLASS],
+        "dtype": dtype,
+        "vocab_size": config.vocabulary,
+        "max_position_embeddings": config.context,
+        "hidden_size": config.width,
+        "intermediate_size": 4 * config.width,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "type_vocab_size": config.segments,
+        "hidden_act": "gelu" if config.activation == "gelu" else "gelu_new",
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.dropout,
+        "initializer_range": config.init_deviation,
+        "layer_norm_eps": config.norm_epsilon,
+        "tie_word_embeddings": True,
+    }
+
+
+def read_config(content: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return the fields of `ModelConfig`; raise DataError for a variant that is not BERT as released, KeyError."""
+    activation = content.get("hidden_act", "gelu")
+    if activation not in _ACTIVATIONS:
+        raise DataError(f"{path} has hidden_act = {activation!r}", expected=", ".join(_ACTIVATIONS))
+    plain = {
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
+        "intermediate_size": 4 * content["hidden_size"],
+    }
+    for name, value in plain.items():
+        if content.get(name, value) != value:
+            raise DataError(f"{path} has {name} = {content[name]!r}", expected=f"{value!r}, as BERT")
+    return {
+        "vocabulary": content["vocab_size"],
+        "context": content["max_position_embeddings"],
+        "width": content["hidden_size"],
+        "layers": content["num_hidden_layers"],
+        "heads": content["num_attention_heads"],
+        "segments": content.get("type_vocab_size", 2),
+        "activation": _ACTIVATIONS[activation],
+        "dropout": content.get("hidden_dropout_prob", 0.1),
+        "norm_epsilon": content.get("layer_norm_eps", 1e-12),
+        "init_deviation": content.get("initializer_range", 0.02),
+        "attention": "full",
+        "norm": "post",
+        "final_norm": False,
+        "residual_scaling": False,
+        "embedding_norm": True,
+        "output_transform": True,
+    }
