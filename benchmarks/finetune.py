@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,13 +130,13 @@ def sequences(arguments: argparse.Namespace) -> list[np.ndarray]:
 def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int]:
     import torch
 
-    from headwater.finetune.batches import updates
+    from headwater.finetune.batches import ExampleSampler
     from headwater.finetune.examples import Labels
     from headwater.finetune.fine_tuned import predict_probabilities
     from headwater.finetune.head import TaskModel
     from headwater.finetune.inputs import Encoded
     from headwater.finetune.objective import l3
-    from headwater.finetune.training import CPU_TOKENS, FinetuneConfig, train_config
+    from headwater.finetune.training import CPU_TOKENS, FinetuneConfig, resolve
     from headwater.model import build_model, preset
     from headwater.train.loop import Trainer
 
@@ -173,14 +173,14 @@ def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int
 
         return step
     lambda_lm = float(case.removeprefix("train-"))
-    config = FinetuneConfig(precision=arguments.precision, lambda_lm=lambda_lm)
-    trainer = Trainer(model, l3(lambda_lm), train_config(config, 100_000, arguments.width))
-    stream: Iterator[Any] = updates(
+    config = FinetuneConfig(precision=arguments.precision, lambda_lm=lambda_lm, steps=100_000)
+    trainer = Trainer(model, l3(lambda_lm), resolve(config, width=arguments.width, examples=len(encoded)))
+    source = ExampleSampler(
         encoded, labels.probabilities(encoded), batch_size=arguments.batch, seed=1, most_tokens=CPU_TOKENS
     )
 
     def update() -> int:
-        _, parts = next(stream)
+        parts = source.micro_batches(trainer.step)
         trainer.update(parts)
         return sum(part.examples for part in parts)
 

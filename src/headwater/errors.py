@@ -15,6 +15,9 @@ command line. Anything else that escapes is a fault of Headwater and shows its t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class HeadwaterError(Exception):
     """What a user can cause and repair.
@@ -64,3 +67,16 @@ class StorageError(HeadwaterError):
 
 class TrainingError(HeadwaterError):
     """Training that cannot go on."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in work that the same command, run again, resumes."""
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Turn Ctrl-C in the block into Interrupted: what the block has completed is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted from None

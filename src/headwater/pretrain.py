@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from headwater.config import merge
-from headwater.errors import MismatchError, UsageError
+from headwater.errors import MismatchError, UsageError, resumable
 from headwater.lock import folder_lock
 from headwater.model import build_model, preset
 from headwater.model.attention import document_mask
@@ -223,7 +223,7 @@ def _pretrain(
     ranks.share(found.complete)
     if found.complete:
         return model_folder
-    with folder_lock(out):
+    with resumable(), folder_lock(out):
         config.save(out / "config.toml")
         progress.note(f"computes in {config.precision}")
         run = _train(config, tokens, out, ranks, progress, follow)

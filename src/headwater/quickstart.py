@@ -19,7 +19,7 @@ from headwater.corpus.folder import read_documents
 from headwater.corpus.labels import choose_tasks, make_labels
 from headwater.corpus.pipeline import build
 from headwater.corpus.split import split
-from headwater.errors import DataError, FolderError, UsageError
+from headwater.errors import DataError, FolderError, UsageError, resumable
 from headwater.evaluate import evaluate
 from headwater.evaluate.results import Result
 from headwater.finetune.run import finetune
@@ -75,6 +75,7 @@ class Quickstart:
     figures: dict[str, Any]
 
 
+@resumable()
 def quickstart(
     out: Path,
     *,

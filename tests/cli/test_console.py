@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import sys
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
+import typer
+from typer.main import get_command
 
 from headwater.cli import console, main
-from headwater.errors import DataError
+from headwater.errors import DataError, resumable
 
 
 def test_a_stage_that_goes_on_is_no_faster_for_it(
@@ -50,3 +53,21 @@ def test_a_live_display_ends_before_the_error_is_said(
     shown = terminal.getvalue()
     assert shown.count(hide) == shown.count(show) == 2
     assert shown.rindex(show) < max(shown.rfind("it broke"), shown.rfind("Interrupted"))
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_only_an_interrupted_command_that_resumes_is_said_to(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], resumes: bool
+) -> None:
+    def interrupted() -> None:
+        print("half a sentence", end="", flush=True)
+        with resumable() if resumes else nullcontext():
+            raise KeyboardInterrupt
+
+    app = typer.Typer()
+    app.command()(interrupted)
+    monkeypatch.setattr(main.LazyGroup, "get_command", lambda *_: get_command(app))
+    assert main.main(["interrupted"]) == 130
+    said = capsys.readouterr().err
+    assert said.startswith("\nInterrupted.")
+    assert ("Run the same command again to resume" in said) == resumes

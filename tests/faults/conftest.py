@@ -101,7 +101,7 @@ COMMANDS: dict[str, list[str]] = {
     ],
     "finetune": [
         *("finetune", "--model", "../world/model", "--task", "classify", "--train", "../world/table.csv"),
-        *("--out", "out", "--set=steps=6", "--set=batch_size=4", *_FIXED),
+        *("--out", "out", "--set=steps=6", "--set=batch_size=4", "--set=checkpoint_every=1", *_FIXED),
     ],
     "predict": ["predict", "--model", "../world/tuned", "../world/table.csv", "--out", "out.jsonl"],
     "evaluate": [

@@ -15,7 +15,7 @@ from headwater.finetune.examples import Labels
 from headwater.finetune.head import TaskModel
 from headwater.finetune.inputs import Encoded
 from headwater.finetune.objective import class_loss, l3, language_model_loss
-from headwater.finetune.training import FinetuneConfig, train_config
+from headwater.finetune.training import FinetuneConfig, resolve
 from headwater.model import ModelConfig, build_model, preset
 from headwater.train.loop import Trainer
 
@@ -90,10 +90,9 @@ def test_six_updates_equal_the_original_program(data: Path, parts: int) -> None:
         warmup=config["lr_warmup"],
         lambda_lm=config["lm_coef"],
         precision="fp32",
+        steps=config["n_updates_total"],
     )
-    trainer = Trainer(
-        model, l3(config["lm_coef"]), train_config(settings, config["n_updates_total"], config["n_embd"])
-    )
+    trainer = Trainer(model, l3(config["lm_coef"]), resolve(settings, width=config["n_embd"], examples=4))
     labels = Labels(target="answer")
     for update in range(6):
         encoded = encoded_update(golden[f"x_{update}"][..., 0], golden[f"m_{update}"], golden[f"y_{update}"])

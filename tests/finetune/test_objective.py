@@ -7,12 +7,12 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from headwater.finetune.batches import Batch, collate, inference_batches, updates
+from headwater.finetune.batches import Batch, ExampleSampler, collate, inference_batches
 from headwater.finetune.examples import Labels
 from headwater.finetune.head import TaskModel
 from headwater.finetune.inputs import Encoded, Task
 from headwater.finetune.objective import l2, l3
-from headwater.finetune.training import PAPER_WIDTH, FinetuneConfig, peak_rate, train_config
+from headwater.finetune.training import PAPER_WIDTH, FinetuneConfig, peak_rate, resolve
 from headwater.model import ModelConfig, build_model
 from headwater.train.loop import Trainer
 
@@ -97,9 +97,8 @@ def test_micro_batches_add_up_to_the_whole(task: Task, counts: list[int], labels
     l3(0.5)(model, whole_batch(encoded, labels))[0].backward()
     whole = [p.grad.clone() for p in model.parameters() if p.grad is not None]
     model.zero_grad()
-    ((_, parts),) = [
-        next(updates(encoded, labels.probabilities(encoded), batch_size=len(encoded), seed=1, micro_batch=2))
-    ]
+    source = ExampleSampler(encoded, labels.probabilities(encoded), batch_size=len(encoded), seed=1, micro_batch=2)
+    parts = source.micro_batches(0)
     assert len(parts) > 1
     for part in parts:
         l3(0.5)(model, part)[0].backward()
@@ -133,15 +132,18 @@ def test_every_example_is_seen_once_an_epoch_whatever_the_micro_batch() -> None:
     labels = Labels(target="class", names=["a", "b"])
 
     def seen(micro_batch: int) -> list[list[tuple[int, ...]]]:
-        stream = updates(encoded, labels.probabilities(encoded), batch_size=8, micro_batch=micro_batch, seed=3)
+        source = ExampleSampler(
+            encoded, labels.probabilities(encoded), batch_size=8, micro_batch=micro_batch, seed=3
+        )
         result = []
-        for _ in range(18):
-            _, parts = next(stream)
+        for step in range(18):
+            parts = source.micro_batches(step)
             rows = [
                 tuple(row[: end + 1].tolist()) for p in parts for row, end in zip(p.ids, p.extract, strict=True)
             ]
             assert sum(float(p.weights.sum()) for p in parts) == pytest.approx(1)
             assert sum(float(p.token_weights.sum()) for p in parts) == pytest.approx(1)
+            assert source.tokens(step) == sum(map(len, rows))
             result.append(rows)
         return result
 
@@ -161,9 +163,9 @@ def test_prediction_covers_every_example_once() -> None:
 
 
 def test_an_update_is_that_of_the_code() -> None:
-    config = FinetuneConfig(precision="fp32", lambda_lm=0.0, clip=0.01, warmup=0.3)
+    config = FinetuneConfig(precision="fp32", lambda_lm=0.0, clip=0.01, warmup=0.3, steps=10)
     model = tiny("classify", 2)
-    trainer = Trainer(model, l2, train_config(config, 10, PAPER_WIDTH))
+    trainer = Trainer(model, l2, resolve(config, width=PAPER_WIDTH, examples=6))
     batch = whole_batch(random_examples([1] * 6, seed=7, target_high=2), Labels(target="class", names=["a", "b"]))
     parameters = dict(model.named_parameters())
     moments = {name: (np.zeros(p.shape), np.zeros(p.shape)) for name, p in parameters.items()}

@@ -257,7 +257,7 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tokens: Path, tmp_path
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "run the same command again" in errors
+    assert "Run the same command again to resume" in errors
     assert len(list((run / "checkpoints").iterdir())) == 1
 
 

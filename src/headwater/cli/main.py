@@ -18,7 +18,7 @@ from typer.main import get_command
 
 from headwater.cli.console import give_terminal_back
 from headwater.cli.process import prepare
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, Interrupted
 
 # Typer carries its own copy of click in some versions and depends on click in others: reach the classes
 # through Typer's public names, which are subclasses of them.
@@ -44,7 +44,8 @@ COMMANDS = {
 }
 
 
-_INTERRUPTED = "Interrupted. What is complete is kept: run the same command again to go on."
+class _Stopped(Exception):
+    """Ctrl-C, with what to say about it; Typer would pass on an exit status alone."""
 
 
 class LazyGroup(TyperGroup):
@@ -63,6 +64,15 @@ class LazyGroup(TyperGroup):
         command = get_command(app)
         command.name = cmd_name
         return command
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; only work that resumes is said to."""
+        try:
+            return super().invoke(ctx)
+        except Interrupted:
+            raise _Stopped("Interrupted. Run the same command again to resume.") from None
+        except KeyboardInterrupt:
+            raise _Stopped("Interrupted.") from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The overview, without importing any command."""
@@ -121,8 +131,7 @@ def main(arguments: list[str] | None = None) -> int:
             outcome: Any = get_command(app).main(arguments, prog_name="headwater", standalone_mode=False)
         finally:
             give_terminal_back()
-        status = outcome if isinstance(outcome, int) else 0
-        return _fail(_INTERRUPTED, 130) if status == 130 else status
+        return outcome if isinstance(outcome, int) else 0
     except HeadwaterError as error:
         return _fail(f"Error: {error}", error.exit_status)
     except typer.Exit as leave:
@@ -130,8 +139,10 @@ def main(arguments: list[str] | None = None) -> int:
     except WrongUse as error:
         where = error.ctx.command_path if error.ctx else "headwater"
         return _fail(f"Error: {error.format_message().rstrip('.')}. See: {where} --help", 2)
+    except _Stopped as stopped:
+        return _fail(f"\n{stopped}", 130)  # on a line of its own, after what was printed so far and ^C
     except (KeyboardInterrupt, typer.Abort):
-        return _fail(_INTERRUPTED, 130)
+        return _fail("\nInterrupted.", 130)
     except BrokenPipeError:
         # The reader went away, as `| head` does: nothing failed, and nothing more can be said.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -39,7 +39,7 @@ from headwater.corpus.links import read_links
 from headwater.corpus.pages import PAGE_BYTES
 from headwater.corpus.urls import canonical_url, host_of
 from headwater.corpus.visit import Fetched, Refused, Visitor, require_packages
-from headwater.errors import DataError, FolderError
+from headwater.errors import DataError, FolderError, resumable
 from headwater.lock import folder_lock
 from headwater.progress import SILENT, Progress
 from headwater.provenance import check_files, record_files
@@ -86,6 +86,7 @@ class FetchConfig(Config):
     allow_private: bool = False
 
 
+@resumable()
 def fetch_links(
     links: str | Path, out: str | Path, config: FetchConfig | None = None, *, progress: Progress = SILENT
 ) -> dict[str, Any]:

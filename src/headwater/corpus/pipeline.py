@@ -39,7 +39,15 @@ from headwater.corpus.recipes import BuildConfig, make_steps
 from headwater.corpus.remote import is_remote, place
 from headwater.corpus.sources import BUILT_IN, Task, list_remote, other_files, plan_tasks
 from headwater.corpus.steps import Funnel
-from headwater.errors import DataError, FolderError, HeadwaterError, ResourceError, StorageError, UsageError
+from headwater.errors import (
+    DataError,
+    FolderError,
+    HeadwaterError,
+    ResourceError,
+    StorageError,
+    UsageError,
+    resumable,
+)
 from headwater.lock import folder_lock
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
@@ -59,6 +67,7 @@ PACKAGES = "packages.json"
 ASIDE = "set-aside.jsonl"
 
 
+@resumable()
 def build(
     sources: Sequence[str | Path],
     out: str | Path,

@@ -17,7 +17,7 @@ from pydantic import Field
 from headwater import shipped
 from headwater.config import Config, nearest
 from headwater.corpus.overlap import TrainingGrams, training_grams
-from headwater.errors import DataError, HeadwaterError, ResourceError, UsageError
+from headwater.errors import DataError, HeadwaterError, ResourceError, UsageError, resumable
 from headwater.evaluate.cache import AnswerCache
 from headwater.evaluate.places import Listing, Place
 from headwater.evaluate.protocols import (
@@ -133,6 +133,7 @@ def select(names: Sequence[str]) -> list[Task]:
     return list(chosen.values())
 
 
+@resumable()
 def evaluate(
     model: Path,
     tasks: Sequence[str],

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -93,37 +94,52 @@ def collate(
     )
 
 
-def updates(
-    encoded: Encoded,
-    targets: npt.NDArray[np.float32],
-    *,
-    batch_size: int,
-    seed: int,
-    micro_batch: int | None = None,
-    most_tokens: int = 1 << 30,
-) -> Iterator[tuple[int, list[Batch]]]:
-    """Endless (epoch from 0, micro-batches of one update); every example is seen once an epoch.
+class ExampleSampler:
+    """The examples of every update: a function of (seed, step) alone; every example is seen once an epoch.
 
-    An update is divided evenly into micro-batches of at most `micro_batch` sequences and about `most_tokens`
-    tokens; an example is never divided. The order depends on `seed` alone. One update of an epoch, anywhere
-    in it, may be smaller.
+    targets: (all examples, outputs) probabilities. An update is divided evenly into micro-batches of at most
+    `micro_batch` sequences and about `most_tokens` tokens; an example is never divided. One update of an epoch,
+    anywhere in it, may be smaller.
     """
-    counts, longest = np.diff(encoded.first), encoded.longest
-    epoch = 0
-    while True:
-        for chosen in _epoch(longest, batch_size, np.random.default_rng([seed, epoch])):
-            sequences = int(counts[chosen].sum())
-            parts = math.ceil(sequences * int(longest[chosen].max()) / most_tokens)
-            share = math.ceil(sequences / parts)
-            limit = share if micro_batch is None else min(share, micro_batch)
-            yield (
-                epoch,
-                [
-                    collate(encoded, part, targets, update_examples=len(chosen), update_sequences=sequences)
-                    for part in _cut(counts, chosen, limit)
-                ],
-            )
-        epoch += 1
+
+    def __init__(
+        self,
+        encoded: Encoded,
+        targets: npt.NDArray[np.float32],
+        *,
+        batch_size: int,
+        seed: int,
+        micro_batch: int | None = None,
+        most_tokens: int = 1 << 30,
+    ) -> None:
+        self.encoded, self.targets = encoded, targets
+        self.micro_batch, self.most_tokens = micro_batch, most_tokens
+        self.updates_an_epoch = math.ceil(len(encoded) / batch_size)
+        self._counts, self._longest = np.diff(encoded.first), encoded.longest
+        # Two epochs are kept, because the next update is read ahead.
+        self._epoch = lru_cache(maxsize=2)(partial(_epoch, self._longest, batch_size, seed))
+
+    def examples(self, step: int) -> npt.NDArray[np.int64]:
+        """Numbers of the examples of update `step` (from 0)."""
+        epoch, place = divmod(step, self.updates_an_epoch)
+        return self._epoch(epoch)[place]
+
+    def tokens(self, step: int) -> int:
+        """Tokens of update `step`, padding not counted."""
+        encoded, chosen = self.encoded, self.examples(step)
+        return int((encoded.starts[encoded.first[chosen + 1]] - encoded.starts[encoded.first[chosen]]).sum())
+
+    def micro_batches(self, step: int) -> list[Batch]:
+        """Update `step`, cut into micro-batches."""
+        chosen = self.examples(step)
+        sequences = int(self._counts[chosen].sum())
+        parts = math.ceil(sequences * int(self._longest[chosen].max()) / self.most_tokens)
+        share = math.ceil(sequences / parts)
+        limit = share if self.micro_batch is None else min(share, self.micro_batch)
+        return [
+            collate(self.encoded, part, self.targets, update_examples=len(chosen), update_sequences=sequences)
+            for part in _cut(self._counts, chosen, limit)
+        ]
 
 
 def inference_batches(
@@ -148,10 +164,9 @@ def inference_batches(
         start = end
 
 
-def _epoch(
-    longest: npt.NDArray[np.int64], batch_size: int, random: np.random.Generator
-) -> list[npt.NDArray[np.int64]]:
+def _epoch(longest: npt.NDArray[np.int64], batch_size: int, seed: int, epoch: int) -> list[npt.NDArray[np.int64]]:
     """The examples of each update: shuffled, sorted within windows, the updates shuffled again."""
+    random = np.random.default_rng([seed, epoch])
     order = random.permutation(len(longest))
     chosen = []
     for start in range(0, len(order), WINDOW_UPDATES * batch_size):

@@ -24,6 +24,7 @@ from headwater.finetune.head import TaskModel
 from headwater.finetune.inputs import TASKS, Encoded, Example, Task, encode
 from headwater.model.folder import load_model, save_model
 from headwater.model.weights import check_finite
+from headwater.provenance import MANIFEST, open_folder
 from headwater.storage import read_json, write_json
 from headwater.tokenizer import Tokenizer
 
@@ -122,6 +123,8 @@ class FineTuned:
         from safetensors.torch import load_file
 
         if not (folder / TASK_FILE).is_file():
+            if (folder / MANIFEST).is_file():
+                open_folder(folder)  # a training that has not ended says so
             there = shipped.resolve(folder).is_dir()
             seen = "is no fine-tuned model: it has no task.json" if there else "does not exist"
             raise FolderError(

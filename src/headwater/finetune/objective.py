@@ -7,7 +7,6 @@ weights hold those averages for the whole update, so that micro-batches simply a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
 from torch import Tensor, nn
@@ -16,8 +15,7 @@ from headwater.finetune.batches import Batch
 from headwater.finetune.head import TaskModel, TaskOutput
 from headwater.model.backend import Backend, backend_of
 from headwater.model.loss import cross_entropy
-
-Objective = Callable[[nn.Module, Batch], tuple[Tensor, dict[str, Tensor]]]
+from headwater.train.loop import Objective
 
 
 def class_loss(logits: Tensor, batch: Batch) -> Tensor:

@@ -1,13 +1,16 @@
 """`headwater finetune` as a stage: from a model folder and labelled files to a fine-tuned model folder.
 
-Beside the model lie `metrics.json` (every figure, with its interval, against chance and the majority class),
-`config.toml` (resolved) and `report.html`.
+The folder also has `metrics.json` (every figure, with its interval, against chance and the majority class),
+`config.toml` (resolved), `metrics.jsonl` (a line an update) and `report.html`. While it trains it has
+`checkpoints/`: the same command, run again, resumes from the newest one; they are removed at the end.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from headwater import shipped
-from headwater.errors import DataError
+from headwater.errors import DataError, resumable
 from headwater.finetune import check
 from headwater.finetune.examples import Labels, Raw, learn_labels, read_rows, to_examples
 from headwater.finetune.fine_tuned import FineTuned
@@ -25,21 +28,25 @@ from headwater.finetune.page import page
 from headwater.finetune.training import (
     FinetuneConfig,
     Outcome,
+    choose_metric,
     measure_probabilities,
     peak_rate,
     prepare_base,
+    resolve,
     train_task,
 )
+from headwater.lock import folder_lock
 from headwater.model.folder import load_config, load_model
 from headwater.progress import SILENT, Progress
-from headwater.provenance import Stage
-from headwater.storage import read_json, write_json, write_json_lines, write_text
+from headwater.provenance import Stage, record_files
+from headwater.storage import read_json, storage_errors, write_json, write_json_lines, write_text
 from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.files import missing_tokenizer
-from headwater.train.loop import RETIRED
+from headwater.train.loop import RETIRED, as_begun, choose_arithmetic
 from headwater.train.parallel import choose_device
+from headwater.train.run import CHECKPOINTS
 
-METRICS_FILE = "metrics.json"
+METRICS_FILE, CONFIG_FILE = "metrics.json", "config.toml"
 
 
 @dataclass
@@ -69,8 +76,8 @@ def finetune(
 
     With `config.from_scratch` only the model's shape and tokenizer are used. Without `validation` a part of
     `train` is split off. `test` is measured once, at the end. `tokenizer` is a folder, where the model's has none.
-    Returns at once when `out` is complete. Raises DataError for tables that cannot be learned from, FolderError
-    for folders, UsageError for configuration.
+    Returns at once when `out` is complete, and resumes a training that was stopped there. Raises DataError for
+    tables that cannot be learned from, FolderError for folders, UsageError for configuration.
     """
     files = {"train": train, "validation": validation, "test": test}
     given = {role: path for role, path in files.items() if path is not None}
@@ -104,18 +111,20 @@ def run_stage(
     stage = Stage(
         out,
         kind="model",
-        config=config.to_dict(),
+        config=config.deciding(),
         inputs=folders | dict(inputs),
         seed=config.seed,
         measured=RETIRED,
+        grows=True,
     )
     if stage.is_complete():
+        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # left by a kill between the end and their removal
         progress.note(f"{out} is complete already")
         return dict(read_json(out / METRICS_FILE))
+    device = choose_device(config.device)
+    config = choose_arithmetic(as_begun(config, _begun(stage)), device)
     parts = read()
-    base, extended = prepare_base(
-        config, load_model(model, device=choose_device("auto")), load_tokenizer(model, tokenizer)
-    )
+    base, extended = prepare_base(config, load_model(model, device=device), load_tokenizer(model, tokenizer))
 
     def encoded(part: str, rows: Sequence[Raw]) -> Encoded:
         examples = to_examples(rows, parts.labels, parts.names[part])
@@ -123,22 +132,48 @@ def run_stage(
 
     train, validation = encoded("train", parts.train.rows), encoded("validation", parts.validation.rows)
     tests = {name: encoded(name, rows) for name, rows in parts.tests.items()}  # before hours go into training
+    choose_metric(config, parts.labels)
+    config = resolve(config, width=base.config.width, examples=len(train))
     figures, notes = check.report(parts.train, parts.validation, parts.labels)
     for note in [*notes, *_truncation_notes(train, validation)]:
         progress.note(note)
-    with stage.write() as work:
-        outcome = train_task(config, base, extended, train, validation, parts.labels, progress)
+    stage.begin()
+    with resumable(), folder_lock(out):
+        config.save(out / CONFIG_FILE)
+        outcome = train_task(config, base, extended, train, validation, parts.labels, progress, out=out)
         metrics = summarise(outcome, train, validation, parts, figures)
         metrics["tests"] = {}
-        for name, test in tests.items():
-            write_test(outcome.fine_tuned, name, test, work, metrics["tests"])
-        outcome.settle()
-        about = page(outcome.fine_tuned, metrics, parts.validation.rows, validation, outcome.probabilities)
-        write_text(work / "report.html", about)
-        outcome.fine_tuned.save(work)
-        config.save(work / "config.toml")
-        write_json(work / METRICS_FILE, metrics)
+        with _filled(out) as work:
+            for name, test in tests.items():
+                write_test(outcome.fine_tuned, name, test, work, metrics["tests"])
+            outcome.settle()
+            about = page(outcome.fine_tuned, metrics, parts.validation.rows, validation, outcome.probabilities)
+            write_text(work / "report.html", about)
+            outcome.fine_tuned.save(work)
+            write_json(work / METRICS_FILE, metrics)
+            made = {path.name for path in work.iterdir()}
+        stage.finish(record_files(out, only={CONFIG_FILE, *made}))
+        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
     return metrics
+
+
+def _begun(stage: Stage) -> FinetuneConfig | None:
+    """The configuration that an unfinished training in the stage's folder began with."""
+    found = stage.find() is not None and (stage.out / CONFIG_FILE).exists()
+    return FinetuneConfig.load(stage.out / CONFIG_FILE) if found else None
+
+
+@contextmanager
+def _filled(out: Path) -> Iterator[Path]:
+    """Yield a folder inside `out`; its files are moved into `out` when the block ends well."""
+    work = out / ".export"
+    shutil.rmtree(work, ignore_errors=True)
+    with storage_errors(out):
+        work.mkdir()
+        yield work
+        for path in work.iterdir():
+            path.replace(out / path.name)
+        work.rmdir()
 
 
 def write_test(fine_tuned: FineTuned, name: str, encoded: Encoded, work: Path, tests: dict[str, Any]) -> None:

@@ -9,19 +9,19 @@ authors' code (papers/gpt1.md, sections 4 and 5). The ablations of section 5 are
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Container
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from headwater.config import Config
 from headwater.errors import MismatchError, UsageError
-from headwater.finetune.batches import updates
+from headwater.finetune.batches import ExampleSampler
 from headwater.finetune.examples import Columns, Labels, Target
-from headwater.finetune.fine_tuned import FineTuned, predict_and_measure
+from headwater.finetune.fine_tuned import FineTuned, predict_and_measure, predict_probabilities
 from headwater.finetune.head import TaskModel
 from headwater.finetune.inputs import Encoded, Task
 from headwater.finetune.metrics import Metric, measure_classes, measure_scores
@@ -31,9 +31,10 @@ from headwater.model.config import Faithful
 from headwater.model.rows import add_rows
 from headwater.progress import SILENT, Progress
 from headwater.tokenizer import Tokenizer
-from headwater.train.loop import RETIRED, Precision, TrainConfig, Trainer
-from headwater.train.optimizer import Optimizer
+from headwater.train.loop import TrainConfig, Trainer
+from headwater.train.optimizer import AdamForm
 from headwater.train.parallel import Ranks
+from headwater.train.run import Measurement, Run
 from headwater.train.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -53,11 +54,11 @@ CPU_TOKENS, DEVICE_TOKENS = 640, 16_384
 PAPER_RATE, PAPER_WIDTH, RATE_POWER = 6.25e-5, 768, 1.5
 
 
-class FinetuneConfig(Config):
-    """What fine-tuning needs to know; the defaults are the paper's. Sizes in examples."""
+class FinetuneConfig(TrainConfig):
+    """What fine-tuning needs to know; the defaults are the paper's. Sizes in examples, `micro_batch` in sequences.
 
-    retired = RETIRED
-    model_config = ConfigDict(allow_inf_nan=False)
+    Where a key is None, `resolve` fills it in from the model and the data.
+    """
 
     task: Task = "classify"
     target: Target | None = None
@@ -66,27 +67,26 @@ class FinetuneConfig(Config):
     # Of a base with GPT-1's norm: whether dropout and the softmax of L1 are those of the authors' code.
     faithful: Faithful = "code"
     lambda_lm: float = Field(default=0.5, ge=0)
-    dropout: float = Field(default=0.1, ge=0, lt=1)
     classifier_dropout: float = Field(default=0.1, ge=0, lt=1)
-    learning_rate: float | None = Field(default=None, gt=0)  # None: `peak_rate`
-    schedule: Schedule = "gpt1-linear"
-    warmup: float = Field(default=0.002, ge=0, le=1)  # share of all updates
-    batch_size: int = Field(default=32, ge=1)
-    micro_batch: int | None = Field(default=None, ge=1)  # sequences at most
     epochs: float = Field(default=3, gt=0)
-    steps: int | None = Field(default=None, ge=1)  # in place of epochs
-    weight_decay: float = Field(default=0.01, ge=0)
-    beta1: float = Field(default=0.9, ge=0, lt=1)
-    beta2: float = Field(default=0.999, ge=0, lt=1)
-    epsilon: float = Field(default=1e-8, gt=0)
-    clip: float = Field(default=1.0, ge=0)
-    precision: Precision = "auto"
+    warmup: float = Field(default=0.002, ge=0, le=1)  # share of all updates, where warmup_steps is 0
     from_scratch: bool = False
     transfer_layers: int | None = Field(default=None, ge=0)
     validation_share: float = Field(default=0.1, gt=0, lt=1)
     patience: int | None = Field(default=None, ge=1)  # measurements without a better one
     limit: int | None = Field(default=None, ge=1)  # rows of each file
-    seed: int = Field(default=1, ge=0, lt=1 << 63)
+
+    # In place of the loop's own defaults:
+    steps: int | None = Field(default=None, ge=1, le=1 << 40)  # type: ignore[assignment]  # None: by `epochs`
+    learning_rate: float | None = Field(default=None, gt=0)  # type: ignore[assignment]  # None: `peak_rate`
+    # None: at each epoch's end, or three times in a shorter training.
+    validate_every: int | None = Field(default=None, ge=1)  # type: ignore[assignment]
+    schedule: Schedule = "gpt1-linear"
+    weight_decay: float = Field(default=0.01, ge=0)
+    beta2: float = Field(default=0.999, ge=0, lt=1)
+    adam: AdamForm = "original"
+    dropout: float | None = Field(default=0.1, ge=0, lt=1)
+    keep: int = Field(default=1, ge=1)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -95,35 +95,36 @@ class FinetuneConfig(Config):
         return self
 
 
+def resolve(config: FinetuneConfig, *, width: int, examples: int) -> FinetuneConfig:
+    """`config` with the updates, warm-up and learning rate for a model this wide and so many training examples."""
+    steps = config.steps or max(1, round(config.epochs * math.ceil(examples / config.batch_size)))
+    return config.model_copy(
+        update={
+            "steps": steps,
+            "warmup_steps": config.warmup_steps or config.warmup * steps,
+            "learning_rate": peak_rate(config, width),
+        }
+    )
+
+
 @dataclass
 class Outcome:
-    """What training made: the best state, where it was found, and the curve that led there."""
+    """The result of training: the best state, the step it was found at, and the curve.
+
+    probabilities: (validation rows, outputs) of the best state.
+    """
 
     fine_tuned: FineTuned
+    trainer: Trainer
     metric: Metric
     best_step: int
     steps: int
-    curve: list[dict[str, Any]] = field(default_factory=list)
-    # (validation rows, outputs) that the best state gave, and that state's float32 weights.
-    probabilities: npt.NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.float32))
-    weights: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
-
-    def keep(self, step: int, probabilities: npt.NDArray[np.float32], optimizer: Optimizer) -> None:
-        """Take this state for the best, in the memory of the one that was it before."""
-        self.best_step, self.probabilities = step, probabilities
-        if not self.weights:
-            self.weights = [
-                (p, torch.empty_like(m, requires_grad=False))
-                for p, m in zip(optimizer.parameters, optimizer.masters, strict=True)
-            ]
-        for (_, weight), master in zip(self.weights, optimizer.masters, strict=True):
-            weight.copy_(master.detach())
+    curve: list[dict[str, Any]]
+    probabilities: npt.NDArray[np.float32]
 
     def settle(self) -> None:
-        """Give the model its best state in float32; until then its matrices are as training computed with them."""
-        for parameter, weight in self.weights:
-            parameter.data = weight
-        self.weights = []
+        """Give the model its best weights in float32; until then it computes as it did in training."""
+        self.trainer.optimizer.end_training()
 
 
 def train_task(
@@ -134,29 +135,22 @@ def train_task(
     validation: Encoded,
     labels: Labels,
     progress: Progress = SILENT,
+    *,
+    out: Path | None = None,
 ) -> Outcome:
-    """Fine-tune `base` (as `prepare_base` gives it) on examples that `tokenizer` encoded.
+    """Fine-tune `base` (as `prepare_base` returns it) on examples that `tokenizer` encoded.
 
-    Raises UsageError, before the first update, for a metric that the labels do not have.
+    With `out`, the run keeps its journal and checkpoints there, and resumes from the newest one. Raises
+    UsageError, before the first update, for a metric that the labels do not have, and otherwise as `Run.train`.
     """
     metric = choose_metric(config, labels)
+    config = resolve(config, width=base.config.width, examples=len(train))
     device = base.output_matrix().device
     _, head_seed = _seeds(config.seed)
     model = TaskModel(base, config.task, labels.outputs, dropout=config.classifier_dropout, seed=head_seed)
-    model.to(device)
-    per_epoch = math.ceil(len(train) / config.batch_size)
-    steps = config.steps or max(1, round(config.epochs * per_epoch))
-    trainer = Trainer(
-        model, l3(config.lambda_lm), train_config(config, steps, base.config.width), ranks=Ranks(device=device)
-    )
+    trainer = Trainer(model.to(device), l3(config.lambda_lm), config, ranks=Ranks(device=device))
     fine_tuned = FineTuned(model, tokenizer, config.task, labels, config.columns)
-    outcome = Outcome(fine_tuned, metric, 0, steps)
-    measure_at = _measurements(steps, per_epoch)
-    best: tuple[float, float] | None = None
-    unimproved = 0
-    logged: list[dict[str, float]] = []  # since validation was measured last
-    progress.start("Fine-tuning", total=steps, unit="updates")
-    batches = updates(
+    source = ExampleSampler(
         train,
         labels.probabilities(train),
         batch_size=config.batch_size,
@@ -164,32 +158,50 @@ def train_task(
         micro_batch=config.micro_batch,
         most_tokens=CPU_TOKENS if device.type == "cpu" else DEVICE_TOKENS,
     )
-    for step in range(1, steps + 1):
-        epoch, parts = next(batches)
-        result = trainer.update([part.to(device) for part in parts])
-        logged.append(result.logged)
-        progress.advance(step, loss=result.logged["l2"], learning_rate=result.learning_rate)
-        if step not in measure_at:
-            continue
-        probabilities, figures = _measure(fine_tuned, validation, logged)
-        outcome.curve.append(figures | {"step": step, "epoch": epoch + 1})
-        logged = []
-        value, loss = figures[metric]["value"], figures["validation_loss"]
-        progress.note(f"update {step}: {metric} {value:.3f}, validation loss {loss:.4f}")
-        rank = (value, -loss)
-        if best is None or rank > best:
-            best, unimproved = rank, 0
-            outcome.keep(step, probabilities, trainer.optimizer)
-        else:
-            unimproved += 1
-            if config.patience is not None and unimproved >= config.patience:
-                break
-    for parameter, weight in outcome.weights:
-        parameter.data = weight.to(parameter.dtype)
-        parameter.grad = None
+    probabilities: dict[int, npt.NDArray[np.float32]] = {}  # of the best state so far, by step
+
+    def validate() -> Measurement:
+        outputs, loss = predict_and_measure(model, validation, labels)
+        figures = measure_probabilities(fine_tuned, validation, outputs)
+        value = figures[metric]["value"]
+        progress.note(f"update {trainer.step}: {metric} {value:.3f}, validation loss {loss:.4f}")
+        shown = {"validation_loss": loss, f"validation_{metric}": value}
+        measured = Measurement(shown, (value, -loss), figures)
+        if run.best is None or measured.rank > tuple(run.best["rank"]):
+            probabilities.clear()
+            probabilities[trainer.step] = outputs
+        return measured
+
+    run = Run(
+        trainer=trainer,
+        config=config,
+        source=source,
+        validate=validate,
+        out=out,
+        name="fine-tuning",
+        progress=progress,
+        measured_after=_measurements(config.validate_every, trainer.config.steps, source.updates_an_epoch),
+        patience=config.patience,
+    )
+    run.train()
+    run.restore_best()
     model.eval()
-    progress.finish(f"{metric} {best[0]:.3f} at update {outcome.best_step}" if best else "")
-    return outcome
+    assert run.best is not None
+    best_step = run.best["step"]
+    if best_step not in probabilities:  # it was found before the run was resumed
+        probabilities[best_step] = predict_probabilities(model, validation, labels)
+    curve = [_curve_entry(entry, metric, source.updates_an_epoch) for entry in run.curve]
+    return Outcome(fine_tuned, trainer, metric, best_step, trainer.config.steps, curve, probabilities[best_step])
+
+
+def _curve_entry(entry: dict[str, Any], metric: Metric, updates_an_epoch: int) -> dict[str, Any]:
+    """One measurement as metrics.json has it: training losses by what they are, and the epoch, from 1."""
+    entry = {key: value for key, value in entry.items() if key != f"validation_{metric}"}
+    training = entry.pop("training")
+    for key, name in (("l2", "training_loss"), ("l1", "training_language_model_loss")):
+        if key in training:
+            entry[name] = training[key]
+    return entry | {"epoch": (entry["step"] - 1) // updates_an_epoch + 1}
 
 
 def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> tuple[Model, Tokenizer]:
@@ -205,7 +217,9 @@ def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> t
         )
     extended = tokenizer.with_task_tokens()
     device = base.output_matrix().device
-    shape = base.config.faithful_to(config.faithful).model_copy(update={"dropout": config.dropout})
+    shape = base.config.faithful_to(config.faithful)
+    if config.dropout is not None:
+        shape = shape.model_copy(update={"dropout": config.dropout})
     anew = config.from_scratch or config.transfer_layers is not None
     model = build_model(shape, seed=config.seed if anew else None).to(device)
     state = base.state_dict()
@@ -218,18 +232,6 @@ def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> t
     row_seed, _ = _seeds(config.seed)
     add_rows(model, max(0, extended.vocabulary_size - model.config.vocabulary), seed=row_seed)
     return model.train(), extended
-
-
-def _measure(
-    fine_tuned: FineTuned, validation: Encoded, logged: list[dict[str, float]]
-) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
-    """Probabilities of the validation rows, and figures: of those rows, and the mean losses of training."""
-    probabilities, loss = predict_and_measure(fine_tuned.model, validation, fine_tuned.labels)
-    figures = {"validation_loss": loss} | measure_probabilities(fine_tuned, validation, probabilities)
-    for key, name in (("l2", "training_loss"), ("l1", "training_language_model_loss")):
-        if key in logged[0]:
-            figures[name] = sum(update[key] for update in logged) / len(logged)
-    return probabilities, figures
 
 
 def measure_probabilities(
@@ -270,35 +272,16 @@ def peak_rate(config: FinetuneConfig, width: int) -> float:
     return float(f"{PAPER_RATE * (PAPER_WIDTH / width) ** RATE_POWER:.3g}")
 
 
-def train_config(config: FinetuneConfig, steps: int, width: int) -> TrainConfig:
-    """The loop's configuration of `steps` updates of a model this wide: Adam and schedule as in GPT-1's code."""
-    return TrainConfig(
-        steps=steps,
-        batch_size=config.batch_size,
-        learning_rate=peak_rate(config, width),
-        warmup_steps=config.warmup * steps,
-        schedule=config.schedule,
-        weight_decay=config.weight_decay,
-        beta1=config.beta1,
-        beta2=config.beta2,
-        epsilon=config.epsilon,
-        adam="original",
-        clip=config.clip,
-        precision=config.precision,
-        seed=config.seed,
-    )
-
-
 def _seeds(seed: int) -> tuple[int, int]:
     """For the task rows and for the head: from one seed, they and a fresh base would begin with the same draws."""
     rows, head = np.random.SeedSequence(seed).generate_state(2)
     return int(rows), int(head)
 
 
-def _measurements(steps: int, per_epoch: int) -> set[int]:
-    """The updates after which validation is measured: each epoch's end, or evenly in a short training."""
-    if steps >= _FEWEST_MEASUREMENTS * per_epoch:
-        return {*range(per_epoch, steps + 1, per_epoch), steps}
+def _measurements(every: int | None, steps: int, per_epoch: int) -> Container[int]:
+    """The updates that validation follows: as given, or each epoch's end, or evenly in a short training."""
+    if every is not None or steps >= _FEWEST_MEASUREMENTS * per_epoch:
+        return range(every or per_epoch, steps + 1, every or per_epoch)
     return {math.ceil(steps * part / _FEWEST_MEASUREMENTS) for part in range(1, _FEWEST_MEASUREMENTS + 1)}
 
 

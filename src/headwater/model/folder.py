@@ -112,6 +112,8 @@ def _check_folder(folder: Path) -> None:
         raise FolderError(
             f"{folder} is a run", expected="a model folder", repair=f"Give its model: {folder / 'model'}"
         )
+    if (folder / provenance.MANIFEST).is_file():
+        provenance.open_folder(folder)  # a training that has not ended says so
     raise FolderError(f"{folder} has no {CONFIG}", expected="a model folder", repair="Check the path")
 
 

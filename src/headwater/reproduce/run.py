@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.config import nearest
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError, UsageError, resumable
 from headwater.lock import folder_lock
 from headwater.progress import SILENT, Progress
 from headwater.reproduce.experiment import Experiment
@@ -35,6 +35,7 @@ class Outcome:
     left_out: dict[str, str]
 
 
+@resumable()
 def reproduce(
     names: Sequence[str], scale: Scale, data: Path, out: Path, *, progress: Progress = SILENT
 ) -> Outcome:

@@ -1,8 +1,8 @@
 """`headwater finetune --task-set`: the paper's sets that are there, one fine-tuned model each, and one table.
 
-`out/NAME` is the fine-tuned model of a set, complete or absent, so that a run that was stopped goes on. Where the
+`out/NAME` is the fine-tuned model of a set; the same command, run again, resumes where it stopped. Where the
 labels of a test part are hidden, `out/glue` holds its predictions as the GLUE server takes them. `table.json` and
-`table.md` put every figure beside the paper's.
+`table.md` put every figure next to the paper's.
 """
 
 from __future__ import annotations
