@@ -1,10 +1,11 @@
-"""Pre-training: the objective L1 over unlabelled text, from a recipe and a tokens folder to a run folder.
+"""Pre-training: L1 or the masked objective over unlabelled text, from recipe and tokens folder to a run folder.
 
-L1(U) = Σ log P(u_i | u_{i−k}, …, u_{i−1}) (GPT-1 section 3.1, equation 1; GPT-2 section 2, equation 1), here
-as the mean negative log-likelihood a token. A run folder holds `config.toml` (resolved), `metrics.jsonl`,
-`checkpoints/` and, at its end, `model/`: the weights with the lowest held-out loss. The same command, run
-again, goes on from the last checkpoint; how it computes (ranks, micro-batch, device, compilation) may differ
-then, what it computes may not.
+L1(U) = Σ log P(u_i | u_{i−k}, …, u_{i−1}) (GPT-1 section 3.1, equation 1; GPT-2 section 2, equation 1), here as
+the mean negative log-likelihood a token. A model with full attention is trained on the masked objective (BERT,
+Devlin et al. 2019, section 3.1): the mean negative log-likelihood of the tokens that `masking` hid. A run
+folder holds `config.toml` (resolved), `metrics.jsonl`, `checkpoints/` and, at its end, `model/`: the weights
+with the lowest held-out loss. The same command, run again, goes on from the last checkpoint; how it computes
+(ranks, micro-batch, device, compilation) may differ then, what it computes may not.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from headwater.model.loss import IGNORE, cross_entropy
 from headwater.progress import SILENT, Progress
 from headwater.provenance import MANIFEST, Stage, check_files, open_folder, read_manifest, record_files
 from headwater.tokenizer import Tokenizer
+from headwater.tokens.masking import MaskedSampler, MaskedStream, Masking
 from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream, too_short
 from headwater.train.loop import RETIRED, Objective, TrainConfig, Trainer, as_begun, choose_arithmetic
 from headwater.train.parallel import Ranks, joined
 from headwater.train.plan import training_flops_a_token
-from headwater.train.run import Measurement, Run
+from headwater.train.run import BatchSource, Measurement, Run
 from headwater.train.watch import Watch
 
 # Tokens that go through the model at a time where `micro_batch` is not given: enough for efficient matrix
@@ -99,6 +101,8 @@ def resolve(
     """
     packed = open_folder(tokens, "tokens")
     vocabulary = int(packed.config["vocabulary_size"])
+    if config.architecture.is_masked:
+        vocabulary = _tokenizer(config.architecture, tokens).vocabulary_size
     changes = {"vocabulary": vocabulary}
     for key in ("context", "dropout"):
         if getattr(config, key) is not None:
@@ -124,6 +128,10 @@ def resolve(
         if count["tokens"] <= window:
             raise too_short(tokens, packed, part, window)
     if not config.cross_documents:
+        if model.is_masked:
+            raise UsageError(
+                "cross_documents = false is only for causal attention", repair="Leave cross_documents out"
+            )
         _end_of_text(tokens)
     if config.batch_size % ranks.count:
         raise UsageError(
@@ -166,6 +174,19 @@ def l1(end_of_text: int | None = None) -> Objective:
         return loss, {}
 
     return objective
+
+
+def masked(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """Return the masked objective on a TokenBatch whose targets are the hidden tokens, IGNORE elsewhere."""
+    embeddings = model.embeddings()
+    hidden = model.hidden(batch.ids, embeddings=embeddings).flatten(0, 1)  # (sequences · context, width)
+    targets, weights = batch.targets.flatten(), batch.weights.flatten()
+    chosen = (targets != IGNORE).nonzero().squeeze(1)
+    hidden, targets, weights = hidden[chosen], targets[chosen], weights[chosen]
+    matrix, bias = model.output_matrix(embeddings), None
+    if model.output_transform is not None:
+        hidden, bias = model.output_transform(hidden), model.output_transform.bias
+    return cross_entropy(hidden, matrix, targets, weights, model.backend, bias), {}
 
 
 def pretrain(
@@ -239,13 +260,23 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
     train = TokenStream(tokens, "train", config.window)
     held_out = TokenStream(tokens, "validation", config.window)
     model = build_model(config.architecture, seed=config.seed).to(ranks.device)
-    objective = l1(None if config.cross_documents else _end_of_text(tokens))
+    sampler = Sampler(train, config.batch_size, config.micro_batch, config.seed, ranks.rank, ranks.count)
+    source: BatchSource = sampler
+    unread: TokenStream | MaskedStream = held_out
+    if config.architecture.is_masked:
+        tokenizer = _tokenizer(config.architecture, tokens)
+        assert tokenizer.mask is not None
+        masking = Masking(tokenizer.mask, tokenizer.vocabulary_size, config.seed)
+        source, unread = MaskedSampler(sampler, masking), MaskedStream(held_out, masking)
+        objective: Objective = masked
+    else:
+        objective = l1(None if config.cross_documents else _end_of_text(tokens))
     trainer = Trainer(model, objective, config, ranks=ranks, sharded=config.shard)
     return Run(
         trainer=trainer,
         config=config,
-        source=Sampler(train, config.batch_size, config.micro_batch, config.seed, ranks.rank, ranks.count),
-        validate=lambda: _measure(held_out_loss(trainer, held_out, config)),
+        source=source,
+        validate=lambda: _measure(held_out_loss(trainer, unread, config)),
         out=out,
         name="pre-training",
         progress=progress,
@@ -259,7 +290,7 @@ def _measure(loss: float) -> Measurement:
 
 
 @torch.no_grad()
-def held_out_loss(trainer: Trainer, stream: TokenStream, config: PretrainConfig) -> float:
+def held_out_loss(trainer: Trainer, stream: TokenStream | MaskedStream, config: PretrainConfig) -> float:
     """Mean negative log-likelihood a token, in nats, over the same held-out windows each time."""
     assert config.micro_batch is not None
     ranks = trainer.ranks
@@ -314,7 +345,13 @@ def _export(run: Run, config: PretrainConfig, tokens: Path, folder: Path) -> Non
     )
     if not stage.is_complete():
         with stage.write() as work:
-            save_model(model, work, tokenizer=Tokenizer.load(tokens / "tokenizer"))
+            save_model(model, work, tokenizer=_tokenizer(config.architecture, tokens))
+
+
+def _tokenizer(config: ModelConfig, tokens: Path) -> Tokenizer:
+    """Return the tokenizer of the tokens folder; for a masked model, with a row for `[MASK]`."""
+    tokenizer = Tokenizer.load(tokens / "tokenizer")
+    return tokenizer.with_mask() if config.is_masked else tokenizer
 
 
 def _end_of_text(tokens: Path) -> int:

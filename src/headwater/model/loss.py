@@ -29,13 +29,18 @@ _PROJECT_BYTES = 24 * 1024**2
 
 
 def cross_entropy(
-    hidden: Tensor, matrix: Tensor, targets: Tensor, weights: Tensor, backend: Backend | None = None
+    hidden: Tensor,
+    matrix: Tensor,
+    targets: Tensor,
+    weights: Tensor,
+    backend: Backend | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
-    """Return Σ weights · −log softmax(hidden · matrixᵀ)[targets].
+    """Return Σ weights · −log softmax(hidden · matrixᵀ + bias)[targets].
 
     hidden: (positions, width); matrix: (vocabulary, width); targets: (positions,) int64, IGNORE where
     there is no loss; weights: (positions,) float32, the share of each position in the sum; backend: the model's,
-    None is `default_backend`. Returns a float32 scalar.
+    None is `default_backend`; bias: (vocabulary,) or None. Returns a float32 scalar.
     """
     if not torch.is_grad_enabled():  # else the gradients would be made all the same
         hidden, matrix = hidden.detach(), matrix.detach()
@@ -43,14 +48,16 @@ def cross_entropy(
     if len(keep) < len(targets):  # positions without loss never reach the vocabulary
         hidden, targets, weights = hidden[keep], targets[keep], weights[keep]
     loss: Tensor = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden.to(matrix.dtype), matrix, targets, weights.float(), backend or default_backend()
+        hidden.to(matrix.dtype), matrix, targets, weights.float(), backend or default_backend(), bias
     )
     return loss
 
 
-def cross_entropy_plainly(hidden: Tensor, matrix: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """The same with all logits at once."""
-    logits = functional.linear(hidden.to(matrix.dtype), matrix).float()
+def cross_entropy_plainly(
+    hidden: Tensor, matrix: Tensor, targets: Tensor, weights: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """Return the same with all logits at once."""
+    logits = functional.linear(hidden.to(matrix.dtype), matrix, bias).float()
     losses = functional.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="none")
     return (losses * weights).sum()
 
@@ -102,13 +109,21 @@ def _rows(budget: int, matrix: Tensor) -> int:
 class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, matrix: Tensor, targets: Tensor, weights: Tensor, backend: Backend
+        ctx: Any,
+        hidden: Tensor,
+        matrix: Tensor,
+        targets: Tensor,
+        weights: Tensor,
+        backend: Backend,
+        bias: Tensor | None,
     ) -> Tensor:
         needs_hidden, needs_matrix = ctx.needs_input_grad[:2]
         one_pass = backend.computes(matrix)
         softmax_gradient_ = elementwise.loss_gradient_ if one_pass else _softmax_gradient_
         grad_hidden = torch.empty_like(hidden) if needs_hidden else None
         grad_matrix = _Sum(matrix, one_pass) if needs_matrix else None
+        needs_bias = bias is not None and ctx.needs_input_grad[5]
+        grad_bias = torch.zeros(matrix.shape[0], device=matrix.device) if needs_bias else None
         loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
         rows = _rows(_CHUNK_BYTES, matrix)
         rows = -(-len(targets) // max(1, -(-len(targets) // rows)))  # as many chunks, of even size
@@ -118,17 +133,24 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             part = slice(start, min(start + rows, len(targets)))
             logits = buffer[: part.stop - start]  # (rows, vocabulary)
             backend.matmul_out(hidden[part], matrix, out=logits)
+            if bias is not None:
+                logits += bias
             loss += softmax_gradient_(logits, targets[part], weights[part])
             if grad_hidden is not None:
                 backend.matmul_out(logits, matrix.t(), out=grad_hidden[part])
             if grad_matrix is not None:
                 grad_matrix.add(_row_gradient(logits, hidden[part], backend))
-        ctx.save_for_backward(grad_hidden, None if grad_matrix is None else grad_matrix.total())
+            if grad_bias is not None:
+                grad_bias += logits.sum(dim=0, dtype=torch.float32)
+        total = None if grad_matrix is None else grad_matrix.total()
+        ctx.save_for_backward(
+            grad_hidden, total, None if bias is None or grad_bias is None else grad_bias.to(bias)
+        )
         return loss
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Any) -> tuple[Tensor | None, Tensor | None, None, None, None]:
-        grad_hidden, grad_matrix = ctx.saved_tensors
+    def backward(ctx: Any, *upstream: Any) -> tuple[Tensor | None, Tensor | None, None, None, None, Tensor | None]:
+        grad_hidden, grad_matrix, grad_bias = ctx.saved_tensors
         factor = upstream[0]
         return (
             None if grad_hidden is None else grad_hidden * factor.to(grad_hidden.dtype),
@@ -136,6 +158,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             None,
             None,
             None,
+            None if grad_bias is None else grad_bias * factor.to(grad_bias.dtype),
         )
 
 

@@ -1,0 +1,98 @@
+"""The masked objective's data: which positions of a window a model must predict, and what it reads there.
+
+BERT (Devlin et al. 2019, section 3.1 and appendix A.1): 15 % of the positions are chosen; of these, 80 % are
+read as `[MASK]`, 10 % as a random token, 10 % as they are. The choice is a function of (seed, update, row), so
+it does not depend on the number of ranks or on the micro-batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headwater.model.loss import IGNORE
+from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream
+
+CHOSEN = 0.15  # of the positions
+READ_AS_MASK, READ_AS_RANDOM = 0.8, 0.1  # of the chosen ones
+_HELD_OUT = 2**63 - 1  # in place of an update: held-out windows are masked the same way each time
+
+
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """How windows are masked: the id of `[MASK]`, the ids to draw random tokens from, and the seed."""
+
+    mask: int
+    vocabulary: int
+    seed: int
+
+    def window(
+        self, ids: np.ndarray, candidates: np.ndarray, update: int, row: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what the model reads and what it must predict, IGNORE elsewhere: each (context,) int64.
+
+        ids: (context,) int64; candidates: (context,) bool, the positions that may be chosen.
+        """
+        generator = np.random.default_rng([self.seed, update, row])
+        places = np.flatnonzero(candidates)
+        count = min(len(places), max(1, round(CHOSEN * len(places))))
+        chosen = generator.permutation(places)[:count]
+        draw = generator.random(count)
+        random = generator.integers(0, self.vocabulary, count)
+        read, targets = ids.copy(), np.full_like(ids, IGNORE)
+        targets[chosen] = ids[chosen]
+        read[chosen] = np.where(
+            draw < READ_AS_MASK,
+            self.mask,
+            np.where(draw < READ_AS_MASK + READ_AS_RANDOM, random, ids[chosen]),
+        )
+        return read, targets
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedStream:
+    """A `TokenStream` whose windows are masked, the same way at every call: for the held-out loss."""
+
+    stream: TokenStream
+    masking: Masking
+
+    @property
+    def windows(self) -> int:
+        """The number of windows."""
+        return self.stream.windows
+
+    def batch(self, indices: np.ndarray, update: int = _HELD_OUT) -> tuple[Tensor, Tensor]:
+        """Return ids and targets, each (len(indices), context) int64; row i is masked as row i of `update`."""
+        rows = []
+        for row, index in enumerate(indices):
+            ids, following = self.stream.window(int(index))
+            # A shard's last window reaches back over the one before it; its first positions were chosen there.
+            key = int(index) if update == _HELD_OUT else row
+            rows.append(self.masking.window(ids, following != IGNORE, update, key))
+        reads, targets = (torch.from_numpy(np.stack(part)) for part in zip(*rows, strict=True))
+        return reads, targets
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedSampler:
+    """A `Sampler`'s windows with positions masked, divided among ranks and micro-batches as its own are."""
+
+    sampler: Sampler
+    masking: Masking
+
+    def tokens(self, step: int) -> int:
+        """Return how many tokens update `step` reads, over all ranks."""
+        return self.sampler.tokens(step)
+
+    def micro_batches(self, step: int) -> list[TokenBatch]:
+        """Return this rank's part of update `step`, cut into micro-batches."""
+        sampler = self.sampler
+        masked = MaskedStream(sampler.stream, self.masking)
+        ids, targets = masked.batch(sampler.windows_of(step), step)
+        weights = (targets != IGNORE).float() / int((targets != IGNORE).sum())
+        mine = slice(sampler.rank, None, sampler.ranks)
+        parts = (t[mine].split(sampler.micro_batch) for t in (ids, targets, weights))
+        return [TokenBatch(*part) for part in zip(*parts, strict=True)]

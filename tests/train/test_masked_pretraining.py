@@ -1,0 +1,149 @@
+"""The masked objective: what is hidden, that ranks only divide it, its loss, and a whole run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.errors import UsageError
+from headwater.language_model import load
+from headwater.model import build_model, preset
+from headwater.model.folder import save_model
+from headwater.model.loss import IGNORE, cross_entropy, cross_entropy_plainly
+from headwater.pretrain import PretrainConfig, masked, pretrain
+from headwater.tokens.masking import MaskedSampler, MaskedStream, Masking
+from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream
+from headwater.train.journal import read_journal
+
+TINY = {
+    "preset": "bert-nano",
+    "context": 32,
+    "model": {"width": 32, "heads": 2, "layers": 2},
+    "steps": 30,
+    "batch_size": 4,
+    "learning_rate": 1e-2,
+    "warmup_steps": 3,
+    "validate_every": 10,
+    "checkpoint_every": 10,
+    "precision": "fp32",
+    "dropout": 0.0,
+}
+
+
+def test_the_shares_are_those_of_the_paper() -> None:
+    ids = np.arange(1_000, 21_000)
+    masking = Masking(mask=5, vocabulary=50_000, seed=3)
+    read, targets = masking.window(ids, np.ones(len(ids), dtype=bool), 0, 0)
+    chosen = targets != IGNORE
+    assert chosen.sum() == 3_000
+    assert np.array_equal(targets[chosen], ids[chosen])
+    assert np.array_equal(read[~chosen], ids[~chosen])
+    hidden, kept = (read == 5) & chosen, (read == ids) & chosen
+    # 4.5 standard deviations of a binomial of 3,000.
+    assert abs(hidden.sum() - 2_400) < 100
+    assert abs(kept.sum() - 300) < 75
+    assert len(np.unique(read[chosen & ~hidden & ~kept])) > 200
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    update=st.integers(0, 2**40), row=st.integers(0, 2**20), seed=st.integers(0, 2**40), time=st.integers(1, 60)
+)
+def test_a_mask_depends_on_seed_update_and_row_alone(update: int, row: int, seed: int, time: int) -> None:
+    ids = np.arange(time)
+    candidates = np.arange(time) >= time // 3
+    masking = Masking(mask=99, vocabulary=90, seed=seed)
+    first = masking.window(ids, candidates, update, row)
+    masking.window(ids, candidates, update + 1, row)
+    again = masking.window(ids, candidates, update, row)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    chosen = first[1] != IGNORE
+    assert chosen.sum() >= 1
+    assert not (chosen & ~candidates).any()
+
+
+def test_ranks_and_micro_batches_only_divide_the_update(tokens: Path) -> None:
+    stream, masking = TokenStream(tokens, "train", 16), Masking(7, 300, 1)
+    whole = MaskedSampler(Sampler(stream, 6, 6, 1), masking).micro_batches(3)[0]
+    parts = [MaskedSampler(Sampler(stream, 6, 2, 1, rank, 2), masking).micro_batches(3) for rank in range(2)]
+    for rank, batches in enumerate(parts):
+        for name in ("ids", "targets", "weights"):
+            joined = torch.cat([getattr(batch, name) for batch in batches])
+            assert torch.equal(joined, getattr(whole, name)[rank::2])
+    assert float(whole.weights.sum()) == pytest.approx(1)
+
+
+def test_held_out_windows_are_masked_the_same_way_whatever_the_batch(tokens: Path) -> None:
+    stream = MaskedStream(TokenStream(tokens, "validation", 16), Masking(7, 300, 1))
+    together = stream.batch(np.array([0, 2]))
+    assert torch.equal(together[1][1], stream.batch(np.array([2]))[1][0])
+
+
+def test_the_loss_is_that_of_transformers(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    model = build_model(
+        preset("bert-base", vocabulary=90, context=24, layers=1, width=32, heads=2, dropout=0.0), seed=3
+    )
+    save_model(model, tmp_path)
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).train()
+    ids = torch.randint(90, (3, 24), generator=torch.Generator().manual_seed(1))
+    targets = torch.where(torch.rand(ids.shape, generator=torch.Generator().manual_seed(2)) < 0.2, ids, IGNORE)
+    expected = theirs(ids, labels=targets).loss
+    expected.backward()
+    weights = (targets != IGNORE).float() / (targets != IGNORE).sum()
+    loss, _ = masked(model, TokenBatch(ids, targets, weights))
+    loss.backward()
+    assert torch.allclose(loss, expected, atol=1e-5)
+    assert torch.allclose(model.output_transform.bias.grad, theirs.cls.predictions.bias.grad, atol=1e-6)
+    tied = theirs.bert.embeddings.word_embeddings.weight.grad
+    # transformers keeps row 0, the padding, out of the embeddings' gradient.
+    assert torch.allclose(model.tokens.weight.grad[1:], tied[1:], atol=1e-5)
+
+
+def test_cross_entropy_with_a_bias_equals_the_plain_one() -> None:
+    generator = torch.Generator().manual_seed(1)
+    hidden, matrix, bias = (torch.randn(shape, generator=generator) for shape in ((40, 8), (70, 8), (70,)))
+    targets, weights = torch.randint(70, (40,), generator=generator), torch.rand(40, generator=generator)
+    found = []
+    for function in (cross_entropy, cross_entropy_plainly):
+        leaves = [x.clone().requires_grad_() for x in (hidden, matrix, bias)]
+        loss = function(*leaves[:2], targets, weights, bias=leaves[2])
+        (3 * loss).backward()
+        found.append([loss, *(leaf.grad for leaf in leaves)])
+    for ours, plain in zip(*found, strict=True):
+        assert torch.allclose(ours, plain, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["bert-nano", "bert-base"])
+def test_a_run_learns_and_resumes(tokens: Path, tmp_path: Path, name: str) -> None:
+    shape = TINY["model"] | ({"context": 32} if name == "bert-base" else {})
+    config = PretrainConfig.build(TINY, {"preset": name, "model": shape})
+    pretrain(config, tokens, tmp_path / "whole")
+    losses = [row["loss"] for row in read_journal(tmp_path / "whole" / "metrics.jsonl")]
+    assert sum(losses[-5:]) < sum(losses[:5]) - 1
+    lm = load(tmp_path / "whole" / "model")
+    assert lm.tokenizer.mask is not None
+    assert lm.model.config.vocabulary == lm.tokenizer.vocabulary_size
+    # Stopped after 10 updates and resumed, the weights are the same bits.
+    (tmp_path / "cut").mkdir()
+
+    def stop(model: object, step: int) -> dict[str, float]:
+        if step == 13:
+            raise KeyboardInterrupt
+        return {}
+
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(config, tokens, tmp_path / "cut", follow=stop)
+    pretrain(config, tokens, tmp_path / "cut")
+    again = load(tmp_path / "cut" / "model").model
+    assert all(torch.equal(a, b) for a, b in zip(lm.model.parameters(), again.parameters(), strict=True))
+
+
+def test_documents_are_not_kept_apart_in_a_masked_model(tokens: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="only for causal attention"):
+        pretrain(PretrainConfig.build(TINY, {"cross_documents": False}), tokens, tmp_path / "run")
