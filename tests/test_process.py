@@ -25,7 +25,9 @@ def state():
         "precision": torch.get_float32_matmul_precision(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "gradients": torch.is_grad_enabled(),
-        "random": (torch.get_rng_state().tolist(), random.getstate(), numpy.random.get_state()[1].tolist()),
+        "random (torch)": hash(torch.get_rng_state().numpy().tobytes()),
+        "random (Python)": hash(random.getstate()),
+        "random (NumPy)": hash(numpy.random.get_state()[1].tobytes()),
         "recursion": sys.getrecursionlimit(),
     }
 

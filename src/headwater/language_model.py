@@ -11,22 +11,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from headwater import shipped
 from headwater.config import nearest
 from headwater.errors import FolderError, ResourceError, UsageError
-from headwater.inference.compiled import CompiledRunner, CompiledWeights, supported
+from headwater.inference.backends import choose_precision, open_network
 from headwater.inference.engine import Engine, Generation
-from headwater.inference.matrices import Precision
-from headwater.inference.network import Network, require_ids
-from headwater.inference.recurrent import RecurrentRunner
+from headwater.inference.network import Network, Precision
 from headwater.inference.request import Request
-from headwater.inference.runner import Runner, TorchRunner
 from headwater.inference.sampling import Sampling
-from headwater.inference.scorer import Scorer
+from headwater.inference.scorer import Scorer, logits_of
+from headwater.model.fingerprint import fingerprint
 from headwater.model.folder import load_config, load_model, save_model
-from headwater.model.transformer import Transformer
 from headwater.provenance import Stage
 from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.files import missing_tokenizer
@@ -36,11 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from headwater.model import Model
-    from headwater.model.config import ModelConfig
-    from headwater.model.lstm import LSTM
 
-# Below this many weights a step is not bound by reading them, and float32 costs nothing.
-_SMALL = 20_000_000
 # What a continuation may be asked for with, by name.
 _OPTIONS = sorted({*Request.model_fields, *Sampling.model_fields} - {"prompt", "sampling"})
 
@@ -86,7 +79,7 @@ def load(
 ) -> LanguageModel:
     """Open a model folder, Headwater's or Hugging Face's, a model that ships, or a hub name downloaded before.
 
-    precision: "fp32", "bf16", "int8" (weights and products), or "auto" (`automatic_precision`). slots: how many
+    precision: "fp32", "bf16", "int8" (weights and products), or "auto" (see `inference.backends`). slots: how many
     continuations run at once; each holds a context of keys and values. tokenizer: a folder, "gpt2" or "gpt1",
     for a model folder that has none; without any `logits` works, and calls with text raise MismatchError. Raises
     FolderError or DataError for a folder that is not a model, ResourceError for a hub name that is not available
@@ -99,7 +92,11 @@ def load(
 
 
 class LanguageModel:
-    """A model and its tokenizer. Calls are safe from several threads."""
+    """A model and its tokenizer. Calls are safe from several threads.
+
+    All calls compute with one `network`: the weights at `precision`. `model` is the truth: after any change of its
+    weights the next call reads them again.
+    """
 
     def __init__(
         self,
@@ -110,16 +107,17 @@ class LanguageModel:
         slots: int = 8,
         reload: Callable[[], Model] | None = None,
     ) -> None:
-        """With `reload`, which makes the same model again, `model` is let go of when it is no longer needed."""
+        """Join the two. `reload` makes the same model again: then nobody else holds `model`, and it is used up."""
         if slots < 1:
             raise UsageError(f"{slots} slots", expected="at least 1")
         self.config, self._tokenizer, self.slots = model.config, tokenizer, slots
-        self.precision = _precision(precision, model.config)
-        self._model: Model | None = model.eval()
+        self.precision = choose_precision(precision, model.config, model.tokens.weight.device)
+        self._model: Model | None = model
         self._reload = reload
-        self._handed_out = False  # whether somebody may hold the module, which is then not taken apart
+        self._handed_out = reload is None  # whether somebody may hold the module, and change it
+        self._read: bytes | None = None  # fingerprint of a module that was handed out, as the network read it
         self._lock = threading.RLock()
-        self._arranged: Network | CompiledWeights | None = None
+        self._network: Network | None = None
         self._scorer: Scorer | None = None
         self._engine: Engine | None = None
 
@@ -137,7 +135,7 @@ class LanguageModel:
         import torch
 
         config = load_config(folder)
-        precision = _precision(precision, config)
+        precision = choose_precision(precision, config, torch.device(device))
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         read = partial(load_model, folder, dtype=dtype, device=device)
         with ThreadPoolExecutor(1) as pool:
@@ -154,64 +152,53 @@ class LanguageModel:
 
     @property
     def model(self) -> Model:
-        """The module itself; read again from its folder where generating or scoring has let go of it."""
+        """The module itself: train it, change it; every later call follows it."""
         with self._lock:
-            self._handed_out = True
-            return self._whole_model()
+            model = self._whole_model()
+            if not self._handed_out:
+                self._handed_out = True
+                self._read = fingerprint(model) if self._network else None
+            return model
+
+    @property
+    def network(self) -> Network:
+        """The weights at `precision`, which all calls compute with: see `inference.network`."""
+        with self._lock:
+            if self._network is not None and self._handed_out and fingerprint(self._whole_model()) != self._read:
+                self._network = self._scorer = self._engine = None
+            if self._network is None:
+                model = self._whole_model()
+                self._read = fingerprint(model) if self._handed_out else None
+                self.config = model.config
+                self._network = open_network(model, self.precision, consume=not self._handed_out)
+                if not self._handed_out:
+                    self._model = None
+            return self._network
 
     @property
     def scorer(self) -> Scorer:
-        """Log-probabilities: see `inference.scorer`."""
+        """Log-probabilities, logits and states: see `inference.scorer`."""
         with self._lock:
+            network = self.network
             if self._scorer is None:
-                plain = self.config.architecture != "transformer"
-                self._scorer = Scorer(self.model if plain else self.arranged, self.tokenizer)
+                self._scorer = Scorer(network, self.tokenizer)
             return self._scorer
 
     @property
     def engine(self) -> Engine:
         """Continuations: see `inference.engine`."""
         with self._lock:
+            network = self.network
             if self._engine is None:
-                self._engine = Engine(self._runner(), self.tokenizer)
+                self._engine = Engine(network.runner(self.slots), self.tokenizer)
             return self._engine
 
-    @property
-    def arranged(self) -> Network | CompiledWeights:
-        """The weights at `precision`, arranged for the compiled kernels where those fit, else for torch."""
-        with self._lock:
-            if self._arranged is None:
-                model = self._transformer()
-                if supported(model):
-                    consume = self._reload is not None and not self._handed_out
-                    self._arranged = CompiledWeights(model, self.precision, consume=consume)
-                else:
-                    self._arranged = Network(model, self.precision)
-                if self._reload is not None:
-                    self._model = None
-            return self._arranged
-
-    def _runner(self) -> Runner:
-        if self.config.architecture == "lstm":
-            return RecurrentRunner(cast("LSTM", self.model), self.slots)
-        weights = self.arranged
-        if isinstance(weights, CompiledWeights):
-            return CompiledRunner(weights, self.slots)
-        return TorchRunner(weights, self.slots)
-
     def _whole_model(self) -> Model:
+        """The module, read again from its folder if it was taken apart."""
         if self._model is None:
             assert self._reload is not None
-            self._model = self._reload().eval()
+            self._model = self._reload()
         return self._model
-
-    def _transformer(self) -> Transformer:
-        model = self._whole_model()
-        if not isinstance(model, Transformer):
-            raise UsageError(
-                "this model is an LSTM, whose weights have one arrangement only", expected="a Transformer"
-            )
-        return model
 
     @overload
     def generate(self, prompt: str, **options: Unpack[GenerateOptions]) -> str: ...  # type: ignore[overload-overlap]
@@ -267,7 +254,8 @@ class LanguageModel:
         }
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
         requests = [self.request(text, **options) for text in prompts]
-        running = [self.engine.submit(request) for request in requests]
+        engine = self.engine
+        running = [engine.submit(request) for request in requests]
         texts = [generation.wait().text for generation in running]
         return texts[0] if isinstance(prompt, str) else texts
 
@@ -353,10 +341,14 @@ class LanguageModel:
             raise UsageError(
                 f"ids have shape {tuple(ids.shape)} and dtype {ids.dtype}", expected="(batch, time) int64"
             )
-        require_ids(ids.flatten().tolist(), self.config.vocabulary)
-        model = self.model
-        with torch.inference_mode():
-            return model(ids.to(next(model.parameters()).device))
+        if not self.config.is_masked:
+            return logits_of(self.network, ids)
+        with self._lock, torch.inference_mode():  # every position sees every other: the module's own forward pass
+            model = self._whole_model()
+            training = model.training
+            logits = model.eval()(ids.to(model.tokens.weight.device))
+            model.train(training)
+            return logits
 
     def save(self, folder: str | Path) -> None:
         """Write model and tokenizer as a new model folder, which transformers opens too.
@@ -366,8 +358,10 @@ class LanguageModel:
         stage = Stage(Path(folder), kind="model", config=self.config.to_dict(), inputs={})
         if stage.find() is not None:
             raise FolderError(f"{folder} already holds a model", repair="Choose another folder")
-        with stage.write() as work:
-            save_model(self.model, work, tokenizer=self._tokenizer)
+        with stage.write() as work, self._lock:
+            save_model(self._whole_model(), work, tokenizer=self._tokenizer)
+            if self._network is not None and not self._handed_out:
+                self._model = None
 
     def __repr__(self) -> str:
         config = self.config
@@ -375,30 +369,6 @@ class LanguageModel:
             f"LanguageModel({config.layers} layers × {config.width}, vocabulary {config.vocabulary:,}, "
             f"context {config.context:,}, {self.precision})"
         )
-
-
-def automatic_precision(config: ModelConfig) -> Precision:
-    """bf16 where the machine multiplies it in hardware and the model is large enough to gain, else fp32."""
-    import torch
-
-    if config.architecture == "lstm":
-        return "fp32"
-    weights = config.width * (config.vocabulary + 12 * config.layers * config.width)
-    try:
-        supported = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) or torch.cuda.is_available()
-    except (AttributeError, RuntimeError):
-        supported = False
-    return "bf16" if supported and weights > _SMALL else "fp32"
-
-
-def _precision(name: str, config: ModelConfig) -> Precision:
-    if name == "auto":
-        return automatic_precision(config)
-    if name == "int8" and config.architecture == "lstm":
-        raise UsageError("int8 was asked of an LSTM", expected="fp32 or bf16")
-    if name in get_args(Precision):
-        return cast("Precision", name)
-    raise UsageError(f"there is no precision {name!r}", expected="fp32, bf16, int8 or auto")
 
 
 def _pieces(generation: Generation) -> Iterator[str]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,10 +102,13 @@ def test_repetition_penalty_and_bias_move_logits_before_temperature() -> None:
 
 
 def test_alternatives_are_of_the_model_itself() -> None:
-    row = np.log(np.array([0.2, 0.5, 0.3], dtype=np.float32))
-    step = alternatives(row, 0, 2)
-    assert step.log_probability == pytest.approx(np.log(0.2), abs=1e-6)
-    assert [token for token, _ in step.likeliest] == [1, 2]
+    """Their probabilities are over all rows of the output; rows that are not tokens are never named."""
+    rows = torch.tensor([[0.2, 0.4, 0.3, 0.1], [0.1, 0.1, 0.2, 0.6]]).log()
+    first, second = alternatives(rows, torch.tensor([0, 2]), 2, vocabulary=3)
+    assert first.log_probability == pytest.approx(np.log(0.2), abs=1e-6)
+    assert [token for token, _ in first.likeliest] == [1, 2]
+    assert second.likeliest[0] == (2, pytest.approx(np.log(0.2), abs=1e-6))
+    assert alternatives(rows, torch.tensor([0, 2]), 0, vocabulary=3)[0].likeliest == []
 
 
 @pytest.mark.parametrize(

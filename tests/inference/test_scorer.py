@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import DataError, UsageError
-from headwater.inference.compiled import CompiledWeights, supported
-from headwater.inference.matrices import Precision
-from headwater.inference.network import Network
+from headwater.inference.backends import open_network
+from headwater.inference.compiled import NativeNetwork, supported
+from headwater.inference.network import Precision
 from headwater.inference.packing import packs
 from headwater.inference.scorer import Scorer, windows
+from headwater.inference.torch_network import TorchNetwork
 from headwater.model import build_model, preset
 from headwater.model.transformer import Transformer
 from headwater.tokenizer import Tokenizer
@@ -31,13 +32,13 @@ def model(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Transformer:
     return build_model(config, seed=3).eval()
 
 
-@pytest.fixture(scope="module", params=["torch", "compiled"])
+@pytest.fixture(scope="module", params=["torch", "native"])
 def scorer(request: pytest.FixtureRequest, model: Transformer, tokenizer: Tokenizer) -> Scorer:
     if request.param == "torch":
-        return Scorer(Network(model), tokenizer)
+        return Scorer(TorchNetwork.of(model, "fp32"), tokenizer)
     if not supported(model):
         pytest.skip("no compiler, or a processor without AVX-512: everything runs in torch")
-    return Scorer(CompiledWeights(model, "fp32"), tokenizer)
+    return Scorer(NativeNetwork(model, "fp32"), tokenizer)
 
 
 def score_plainly(model: Transformer, context: list[int], continuation: list[int]) -> np.ndarray:
@@ -158,6 +159,6 @@ def test_every_precision_agrees_within_its_rounding(
     model: Transformer, tokenizer: Tokenizer, precision: Precision, tolerance: float
 ) -> None:
     requests = [([i, i + 1, i + 2], [i + 3, i + 4]) for i in range(50)]
-    exact = [score for score, _ in Scorer(model, tokenizer).score_ids(requests)]
-    rounded = [s for s, _ in Scorer(Network(model, precision), tokenizer).score_ids(requests)]
+    exact = [score for score, _ in Scorer(open_network(model), tokenizer).score_ids(requests)]
+    rounded = [s for s, _ in Scorer(TorchNetwork.of(model, precision), tokenizer).score_ids(requests)]
     assert np.abs(np.subtract(exact, rounded)).max() < tolerance

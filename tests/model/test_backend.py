@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from headwater.language_model import automatic_precision
+from headwater.inference.backends import automatic_precision
 from headwater.model import build_model, preset
 from headwater.model.attention import attend_in_blocks, attend_plainly
 from headwater.model.backend import TORCH, Backend, backend_of, default_backend, processor_vendor, use_backend
@@ -117,7 +117,7 @@ def test_no_clock_is_read_where_the_arithmetic_is_chosen(monkeypatch: pytest.Mon
     model = build_model(preset("gpt2-pico", vocabulary=64, context=40), seed=1)
     Trainer(model, l1(), TrainConfig(steps=2))
     assert choose_precision("auto", CPU) == choose_precision("auto", CPU)
-    assert automatic_precision(preset("gpt2-small")) == automatic_precision(preset("gpt2-small"))
+    assert automatic_precision(preset("gpt2-small"), CPU) == automatic_precision(preset("gpt2-small"), CPU)
 
 
 @pytest.mark.parametrize(

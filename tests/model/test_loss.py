@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.model import loss
-from headwater.model.loss import IGNORE, cross_entropy, cross_entropy_plainly, project, score_tokens
+from headwater.model.loss import IGNORE, cross_entropy, cross_entropy_plainly, project
 
 
 @pytest.fixture
@@ -82,15 +82,6 @@ def test_only_what_needs_a_gradient_gets_one(monkeypatch: pytest.MonkeyPatch) ->
             cross_entropy(hidden, matrix, targets, weights),
             cross_entropy_plainly(hidden, matrix, targets, weights),
         )
-
-
-@pytest.mark.usefixtures("small_chunks")
-def test_scores_are_the_log_probabilities_of_the_targets() -> None:
-    hidden, matrix, targets, _ = inputs(90, 40, 8, 2, 0.0)
-    scores = score_tokens(hidden, matrix, targets)
-    expected = (hidden @ matrix.T).log_softmax(1)
-    torch.testing.assert_close(scores.log_probability, expected.gather(1, targets[:, None]).squeeze(1))
-    assert torch.equal(scores.is_greedy, expected.argmax(1) == targets)
 
 
 def test_no_tensor_grows_with_positions_times_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,15 @@ def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def lstm_folder(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tokenizer = hw.Tokenizer.load(base_folder)
+    config = preset("lstm-nano", vocabulary=tokenizer.vocabulary_size, context=64, init_deviation=0.1)
+    folder = tmp_path_factory.mktemp("lstm")
+    save_model(build_model(config, seed=1), folder, tokenizer=tokenizer)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def task_folders(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A fine-tuned folder of each kind, its weights random, by task."""
     tokenizer = hw.Tokenizer.load(base_folder).with_task_tokens()
@@ -99,9 +108,9 @@ def task_folders(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="session")
-def server(base_folder: Path, task_folders: dict[str, Path]) -> Iterator[Running]:
-    """The base model as `base`, the classifier as `classes`, the others by their task."""
-    named = {"base": base_folder, "classes": task_folders["classify"], **task_folders}
+def server(base_folder: Path, lstm_folder: Path, task_folders: dict[str, Path]) -> Iterator[Running]:
+    """The base model as `base`, an LSTM as `lstm`, the classifier as `classes`, the others by their task."""
+    named = {"base": base_folder, "lstm": lstm_folder, "classes": task_folders["classify"], **task_folders}
     del named["classify"]
     running = start(*(part for name, folder in named.items() for part in ("--model", f"{name}={folder}")))
     yield running

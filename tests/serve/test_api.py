@@ -128,7 +128,7 @@ def test_the_prompt_alone_can_be_scored(client: openai.OpenAI, lm: LanguageModel
 
 
 def test_models_are_found_by_name(client: openai.OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == ["base", "classes", "entail", "similarity", "choice"]
+    assert [model.id for model in client.models.list()] == ["base", "lstm", "classes", "entail", "similarity", "choice"]
     assert client.models.retrieve("classes").model_extra["task"] == "classify"  # type: ignore[index]
     with pytest.raises(openai.NotFoundError, match="base, classes, entail"):
         client.completions.create(model="other", prompt="the")
@@ -185,7 +185,7 @@ def test_every_task_is_answered(http: httpx.Client, task_folders: dict[str, Path
     scored = http.post("/score", json={"model": task, "text_1": parts[0], "text_2": parts[1]})
     if task == "similarity":
         assert scored.json()["meaning"] == "similarity"
-        assert scored.json()["data"][0]["score"] == predicted[0].label
+        assert scored.json()["data"][0]["score"] == pytest.approx(predicted[0].label, abs=1e-5)
     else:
         assert scored.status_code == 400
 
@@ -320,3 +320,19 @@ def test_other_paths_methods_and_hosts_are_refused(http: httpx.Client) -> None:
     assert http.post("/v1/completions", content=b"{}", headers={"content-type": "text/plain"}).status_code == 400
     assert http.get("/health", headers={"host": "example.org"}).status_code == 403
     assert http.get("/page/..%2f__init__.py").status_code == 404
+
+
+def test_an_lstm_is_served_and_has_no_attention_to_show(http: httpx.Client, lstm_folder: Path) -> None:
+    lm = hw.load(lstm_folder)
+    body = {"model": "lstm", "prompt": "the river", "max_tokens": 8, "seed": 3, "top_k": 40, "temperature": 0.8}
+    answer = http.post("/v1/completions", json=body | {"echo": True, "logprobs": 1}).json()["choices"][0]
+    assert answer["text"] == "the river" + lm.generate("the river", max_tokens=8, seed=3)
+    ids = lm.tokenizer.encode("the river")
+    (scores,) = lm.scorer.token_scores([(ids[:1], ids[1:])])
+    assert answer["logprobs"]["token_logprobs"][1 : len(ids)] == pytest.approx(
+        scores.log_probability.tolist(), abs=1e-5
+    )
+    found = http.post("/v1/embeddings", json={"model": "lstm", "input": "the river"}).json()
+    assert len(found["data"][0]["embedding"]) == lm.config.width
+    refused = http.post("/inspect", json={"model": "lstm", "prompt": "the river"})
+    assert (refused.status_code, "no attention" in refused.text) == (400, True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.inference.runner import Block, Step
+from headwater.inference.network import Block, Step
 from headwater.serve.problems import Problem
 from headwater.serve.worker import Run, Worker
 

@@ -93,7 +93,7 @@ class Asker:
         ]
 
     def _write(self, requests: Sequence[Generation]) -> list[Answer]:
-        running = []
+        running, engine = [], self.lm.engine
         for request in requests:
             options: dict[str, Any] = {
                 "max_tokens": request.max_tokens,
@@ -104,7 +104,7 @@ class Asker:
                 "bias": dict.fromkeys(request.excluded, _NEVER),
                 "alternatives": 0,
             }
-            running.append(self.lm.engine.submit(self.lm.request(request.prompt, **options)))
+            running.append(engine.submit(self.lm.request(request.prompt, **options)))
         return [_generated(generation) for generation in running]
 
 

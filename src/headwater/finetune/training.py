@@ -145,7 +145,7 @@ def train_task(
     """
     metric = choose_metric(config, labels)
     config = resolve(config, width=base.config.width, examples=len(train))
-    device = base.output_matrix().device
+    device = base.tokens.weight.device
     _, head_seed = _seeds(config.seed)
     model = TaskModel(base, config.task, labels.outputs, dropout=config.classifier_dropout, seed=head_seed)
     trainer = Trainer(model.to(device), l3(config.lambda_lm), config, ranks=Ranks(device=device))
@@ -216,7 +216,7 @@ def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> t
             expected="the tokenizer that the model was trained with",
         )
     extended = tokenizer.with_task_tokens()
-    device = base.output_matrix().device
+    device = base.tokens.weight.device
     shape = base.config.faithful_to(config.faithful)
     if config.dropout is not None:
         shape = shape.model_copy(update={"dropout": config.dropout})

@@ -1,13 +1,14 @@
-"""A model on the compiled kernels: its weights in their layout, the engine's runner, the scorer's packs.
+"""The native backend of inference: a Transformer's weights in the layout of the kernels, and slots of its cache.
 
-The kernels (`native/transformer.c`) add up a row's sums in one order whatever else is in the call, so nothing
-needs a fixed shape: decoding rows and a block of a prompt share one pass over the weights, blocks may have any
-size, any position may be copied to another request, and a score is the same to the last bit in any pack.
+A row's sums have one order whatever else is in the call (`native/transformer.c`), so nothing needs a fixed shape:
+decoding rows and a block of a prompt share one pass over the weights, blocks have any size, another request may
+take over any position, generated ones as well, and a score is the same to the last bit in any pack.
 """
 
 from __future__ import annotations
 
 import ctypes
+import threading
 import weakref
 from collections.abc import Sequence
 
@@ -17,10 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from headwater.inference import kernels
-from headwater.inference.matrices import Precision
+from headwater.inference.matrices import owned
+from headwater.inference.network import Block, Matrix, Precision, Step
 from headwater.inference.packing import Pack
 from headwater.inference.panels import PANEL, padded, panels, product
-from headwater.inference.runner import Block, Step
+from headwater.inference.torch_network import Layer, Norm, TorchNetwork, final_norm_of, linears, table_dtype
 from headwater.model.transformer import Block as TransformerBlock
 from headwater.model.transformer import Embeddings, Transformer
 from headwater.wording import counted
@@ -40,10 +42,11 @@ def supported(model: Transformer) -> bool:
     return fits and kernels.library() is not None
 
 
-class CompiledWeights:
-    """A Transformer's weights in the kernels' layout at one precision. Needs `supported`.
+class NativeNetwork:
+    """The `Network` on the kernels. Needs `supported`.
 
-    With `consume` the model is taken apart on the way, so that its matrices are not in memory twice.
+    For scores, each branch of a pack has pages of keys and values of its own, and the texts that share it refer to
+    them. They are needed only while their layer is computed: all layers use the same pages.
     """
 
     def __init__(self, model: Transformer, precision: Precision, *, consume: bool = False) -> None:
@@ -51,25 +54,26 @@ class CompiledWeights:
         assert loaded is not None
         self.library, self.config, self.precision = loaded, model.config, precision
         self.kind = _KINDS[precision]
-        self.dtype = torch.float32 if precision == "fp32" else torch.bfloat16  # of keys, values and tables
+        self.lock = threading.Lock()
+        self.dtype = table_dtype(precision)  # of keys, values and tables
         self._consume = consume
         self._kept: list[Tensor] = []  # what the structures point into
+        self._views: list[Layer] = []  # the same layers for `layered`
         self._arena = _Arena(loaded, _arena_bytes(model, precision))
         blocks = [block for block in model.blocks if isinstance(block, TransformerBlock)]
         self._layers = [self._layer(block) for block in blocks]
         embeddings = Embeddings(model.tokens.weight.detach(), model.positions.weight.detach())
-        matrix = model.output_matrix(embeddings)
-        self.rows = matrix.shape[0]  # of the output
-        self.output = self._matrix(matrix, None)
-        self._tables = [self._keep(table, self.dtype) for table in embeddings]
-        final = model.final_norm
-        self._final = self._norm(final) if isinstance(final, nn.LayerNorm) else (None, None)
+        self.output = self._matrix(embeddings.tokens, None)
+        self._embeddings = Embeddings(*(owned(table, self.dtype, consume).contiguous() for table in embeddings))
+        self._final_norm = final_norm_of(model)
+        self._reserve(0)
 
     def model(self, keys: Sequence[Tensor], values: Sequence[Tensor], pages: int) -> kernels.Model:
         """The structure of a model with these caches, a pair a layer; the workspace is the caller's."""
         layers = (kernels.Layer * self.config.layers)(*self._layers)
         for layer, layer_keys, layer_values in zip(layers, keys, values, strict=True):
             layer.keys, layer.values = layer_keys.data_ptr(), layer_values.data_ptr()
+        final = self._final_norm
         return kernels.Model(
             kind=self.kind,
             layers=self.config.layers,
@@ -78,30 +82,67 @@ class CompiledWeights:
             pages=pages,
             pre_norm=self.config.norm == "pre",
             epsilon=self.config.norm_epsilon,
-            token_table=self._tables[0],
-            position_table=self._tables[1],
-            final_weight=self._final[0],
-            final_bias=self._final[1],
+            token_table=self._embeddings.tokens.data_ptr(),
+            position_table=self._embeddings.positions.data_ptr(),
+            final_weight=final.weight.data_ptr() if final else None,
+            final_bias=final.bias.data_ptr() if final else None,
             output=self.output,
             layer=layers,
         )
 
+    def hidden(self, pack: Pack, kept: npt.NDArray[np.int64]) -> Tensor:
+        """See Network."""
+        pages = self._pages(pack)
+        if pages[-1] > self._room:
+            self._reserve(int(pages[-1]))
+        tables = np.zeros((len(pack.members), self._calls.pages), dtype=np.int32)
+        slots = np.empty(len(pack.ids), dtype=np.int64)
+        first = {id(branch): page for branch, page in zip(pack.branches, pages, strict=False)}
+        for member, path in enumerate(pack.ends):
+            for branch in [*path.ancestors(), path]:
+                start = pack.positions[branch.first] // PAGE
+                count = -(-(branch.last - branch.first) // PAGE)
+                tables[member, start : start + count] = first[id(branch)] + np.arange(count)
+                slots[branch.first : branch.last] = member
+        rows = np.concatenate([kept, np.setdiff1d(np.arange(len(pack.ids)), kept, assume_unique=True)])
+        ids, positions = np.array(pack.ids)[rows], np.array(pack.positions)[rows]
+        self._calls.forward(ids, slots[rows], positions, tables, len(kept), None)
+        return self._calls.residual[: len(kept)]
+
     def logits(self, hidden: Tensor) -> Tensor:
-        """(rows, width) float32 -> (rows, rows of the output matrix) float32."""
-        return product(self.library, self.output, self.kind, hidden)[:, : self.rows]
+        """See Network."""
+        return product(self.library, self.output, self.kind, hidden)[:, : self.config.vocabulary]
+
+    def runner(self, slots: int) -> NativeRunner:
+        """See Network."""
+        return NativeRunner(self, slots)
+
+    def layered(self) -> TorchNetwork:
+        """See Network."""
+        output = self._product(self.output, self.config.vocabulary)
+        embeddings, final = self._embeddings, self._final_norm
+        return TorchNetwork(self.config, self.precision, embeddings, self._views, final, output, owner=self)
+
+    def _product(self, matrix: kernels.Matrix, outputs: int) -> Matrix:
+        """Return one matrix as a function, for the layered forward pass."""
+        library, kind = self.library, self.kind  # not self: a cycle would keep the weights in memory
+        return lambda x: product(library, matrix, kind, x.float())[:, :outputs]
 
     def _layer(self, block: TransformerBlock) -> kernels.Layer:
-        weight_1, bias_1 = self._norm(block.norm_1)
-        weight_2, bias_2 = self._norm(block.norm_2)
+        norm_1, norm_2 = Norm.of(block.norm_1), Norm.of(block.norm_2)
+        widths = [linear.out_features for linear in linears(block)]
+        matrices = [self._linear(linear) for linear in linears(block)]
+        products = [self._product(matrix, width) for matrix, width in zip(matrices, widths, strict=True)]
+        self._views.append(Layer(products, [norm_1, norm_2], block.pre_norm))
         return kernels.Layer(
-            query_key_value=self._linear(block.attention.query_key_value),
-            projection=self._linear(block.attention.projection),
-            expand=self._linear(block.mlp.expand),
-            contract=self._linear(block.mlp.contract),
-            norm_1_weight=weight_1,
-            norm_1_bias=bias_1,
-            norm_2_weight=weight_2,
-            norm_2_bias=bias_2,
+            query_key_value=matrices[0],
+            projection=matrices[1],
+            expand=matrices[2],
+            contract=matrices[3],
+            norm_1_weight=norm_1.weight.data_ptr(),
+            norm_1_bias=norm_1.bias.data_ptr(),
+            norm_2_weight=norm_2.weight.data_ptr(),
+            norm_2_bias=norm_2.bias.data_ptr(),
         )
 
     def _linear(self, linear: nn.Linear) -> kernels.Matrix:
@@ -114,25 +155,32 @@ class CompiledWeights:
         view, scale = panels(weight, _WEIGHTS[self.kind])
         return kernels.Matrix(
             weight=self._arena.put(view),
-            bias=None if bias is None else self._keep(padded(bias.float()), torch.float32),
-            scale=None if scale is None else self._keep(scale, torch.float32),
+            bias=None if bias is None else self._keep(padded(bias)),
+            scale=None if scale is None else self._keep(scale),
             inputs=weight.shape[1],
             outputs=view.shape[0] * PANEL,
         )
 
-    def _norm(self, norm: nn.LayerNorm) -> tuple[int, int]:
-        weight, bias = norm.weight.detach(), norm.bias.detach()
-        return self._keep(weight, torch.float32), self._keep(bias, torch.float32)
-
-    def _keep(self, tensor: Tensor, dtype: torch.dtype) -> int:
-        self._kept.append(tensor.to(dtype).contiguous())
+    def _keep(self, tensor: Tensor) -> int:
+        self._kept.append(owned(tensor, torch.float32).contiguous())
         return self._kept[-1].data_ptr()
+
+    def _pages(self, pack: Pack) -> npt.NDArray[np.int64]:
+        """Return the first page of each branch, and behind the last one how many there are."""
+        counts = [-(-(branch.last - branch.first) // PAGE) for branch in pack.branches]
+        return np.concatenate([[0], np.cumsum(counts)])
+
+    def _reserve(self, pages: int) -> None:
+        self._room = pages
+        shape = (max(1, pages), self.config.heads, PAGE * PANEL)
+        keys, values = (torch.zeros(shape, dtype=self.dtype) for _ in range(2))
+        self._calls = _Calls(self, [keys] * self.config.layers, [values] * self.config.layers)
 
 
 class _Calls:
     """One model structure, its workspace, and the call."""
 
-    def __init__(self, weights: CompiledWeights, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    def __init__(self, weights: NativeNetwork, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         self._weights, self._caches = weights, (keys, values)
         self.pages = -(-weights.config.context // PAGE)  # of a slot
         self._model = weights.model(keys, values, self.pages)
@@ -186,15 +234,15 @@ class _Calls:
             )
 
 
-class CompiledRunner:
-    """The Runner on the kernels: every slot has its own pages, one after the other."""
+class NativeRunner:
+    """The Runner of a NativeNetwork: every slot has its own pages, one after the other."""
 
     exact = True
 
-    def __init__(self, weights: CompiledWeights, slots: int) -> None:
+    def __init__(self, weights: NativeNetwork, slots: int) -> None:
         config = weights.config
         self.slots, self.context, self.vocabulary = slots, config.context, config.vocabulary
-        self.name = f"compiled kernels, {counted(torch.get_num_threads(), 'thread')}"
+        self.name = f"native kernels, {counted(torch.get_num_threads(), 'thread')}"
         self.lone_block, self.shared_block = min(_LONE_BLOCK, config.context), min(64, config.context)
         pages = -(-config.context // PAGE)
         shape = (config.layers, slots, pages, config.heads, PAGE * PANEL)
@@ -213,61 +261,13 @@ class CompiledRunner:
             slots += [block.slot] * len(block.ids)
             positions += range(block.start, block.start + len(block.ids))
         self._calls.forward(tokens, slots, positions, self._tables, len(steps), self._logits)
-        return self._logits[: len(steps)]
+        return self._logits[: len(steps), : self.vocabulary]
 
     def copy(self, source: int, target: int, length: int) -> None:
         """See Runner."""
         pages = -(-length // PAGE)
         for cache in (self._keys, self._values):
             cache[:, target, :pages] = cache[:, source, :pages]
-
-
-class CompiledPacks:
-    """What the scorer asks of a network, on the kernels: the hidden states of a pack, and logits.
-
-    Each branch of a pack has pages of its own, and the texts that share it refer to them. Keys and values are
-    needed only while their layer is computed: all layers use the same pages.
-    """
-
-    device = torch.device("cpu")
-
-    def __init__(self, weights: CompiledWeights) -> None:
-        self.weights, self.config = weights, weights.config
-        self._reserve(0)
-
-    def hidden(self, pack: Pack, kept: npt.NDArray[np.int64]) -> Tensor:
-        """The last hidden states of the rows `kept`, (kept, width) float32, valid until the next call."""
-        pages = self._pages(pack)
-        if pages[-1] > self._room:
-            self._reserve(int(pages[-1]))
-        tables = np.zeros((len(pack.members), self._calls.pages), dtype=np.int32)
-        slots = np.empty(len(pack.ids), dtype=np.int64)
-        first = {id(branch): page for branch, page in zip(pack.branches, pages, strict=False)}
-        for member, path in enumerate(pack.ends):
-            for branch in [*path.ancestors(), path]:
-                start = pack.positions[branch.first] // PAGE
-                count = -(-(branch.last - branch.first) // PAGE)
-                tables[member, start : start + count] = first[id(branch)] + np.arange(count)
-                slots[branch.first : branch.last] = member
-        rows = np.concatenate([kept, np.setdiff1d(np.arange(len(pack.ids)), kept, assume_unique=True)])
-        ids, positions = np.array(pack.ids)[rows], np.array(pack.positions)[rows]
-        self._calls.forward(ids, slots[rows], positions, tables, len(kept), None)
-        return self._calls.residual[: len(kept)]
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(rows, width) float32 -> (rows, rows of the output matrix) float32."""
-        return self.weights.logits(hidden)
-
-    def _pages(self, pack: Pack) -> npt.NDArray[np.int64]:
-        """The first page of each branch, and behind the last one how many there are."""
-        counts = [-(-(branch.last - branch.first) // PAGE) for branch in pack.branches]
-        return np.concatenate([[0], np.cumsum(counts)])
-
-    def _reserve(self, pages: int) -> None:
-        self._room = pages
-        shape = (max(1, pages), self.config.heads, PAGE * PANEL)
-        keys, values = (torch.zeros(shape, dtype=self.weights.dtype) for _ in range(2))
-        self._calls = _Calls(self.weights, [keys] * self.config.layers, [values] * self.config.layers)
 
 
 class _Arena:

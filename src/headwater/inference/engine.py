@@ -17,10 +17,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import torch
 
 from headwater.errors import HeadwaterError, MismatchError
+from headwater.inference.network import Block, Runner, Step
 from headwater.inference.request import Event, Reason, Request
-from headwater.inference.runner import Block, Runner, Step
 from headwater.inference.sampling import Logits, alternatives, choose, uniform
 from headwater.inference.text import TextStream
 from headwater.tokenizer import Tokenizer
@@ -159,7 +160,7 @@ class Engine:
         ready = [(slot, slot.generation) for slot in self._slots if slot.generation and self._is_ready(slot)]
         steps = [Step(slot.number, slot.length, owner._visible[slot.length]) for slot, owner in ready]
         if steps or block is not None:
-            logits = self.runner.step(steps, block)[:, : self.vocabulary].cpu().numpy()
+            logits = self.runner.step(steps, block).cpu().numpy()
             for (slot, owner), last, row in zip(ready, steps, logits, strict=True):
                 slot.length += 1
                 if self.runner.exact:
@@ -233,18 +234,21 @@ class Engine:
             return shared
         return shared // self.runner.shared_block * self.runner.shared_block
 
-    def _choose(self, slot: _Slot, generation: Generation, logits: Logits) -> None:
-        """The next token of a slot's request, and what follows from it."""
+    def _choose(self, slot: _Slot, generation: Generation, output: Logits) -> None:
+        """Choose the next token of a slot's request from a row of the output, and do what follows from it."""
         request, count = generation.request, len(generation.tokens)
         end_of_text = self.tokenizer.end_of_text
-        allowed = logits
+        allowed = logits = output[: self.vocabulary]
         if count < request.min_tokens and end_of_text is not None:
             allowed = logits.copy()
             allowed[end_of_text] = -np.inf
         seen = [*request.prompt, *generation.tokens] if request.sampling.repetition_penalty != 1 else []
         number = uniform(request.seed, request.sample, count)
         token = choose(allowed, request.sampling, seen, number, generation.tokens)
-        about = None if request.alternatives is None else alternatives(logits, token, request.alternatives)
+        about = None
+        if request.alternatives is not None:
+            row, chosen = torch.from_numpy(output)[None], torch.tensor([token])
+            about = alternatives(row, chosen, request.alternatives, self.vocabulary)[0]
         if token == end_of_text:
             self._finish(generation, Event(token, generation._stream.finish(), about, "stop"))
             return

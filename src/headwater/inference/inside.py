@@ -1,22 +1,21 @@
 """What a Transformer computes at one position: attention, residual stream, logits; with heads switched off.
 
-Everything is one plain forward pass of the model, block by block, so that the numbers are the model's own.
+Weights and precision are those of the network that scores and writes; its forward pass runs layer by layer.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from headwater.model.cache import KeyValueCache
-from headwater.model.transformer import Block, Transformer
+from headwater.inference.network import Network
+from headwater.inference.torch_network import TorchNetwork
+from headwater.model.attention import attend, attention_weights
 
 Floats = npt.NDArray[np.float32]
 Head = tuple[int, int]  # (layer, head), from 0
@@ -39,118 +38,82 @@ class Inside(NamedTuple):
 
 @torch.inference_mode()
 def look_inside(
-    model: Transformer, ids: Sequence[int], vocabulary: int, *, window: int = 0, off: Sequence[Head] = ()
+    network: Network, ids: Sequence[int], vocabulary: int, *, window: int = 0, off: Sequence[Head] = ()
 ) -> Inside:
     """Return what the model computes at the last of `ids`, (time,), without the heads in `off`.
 
     A state is read through the final norm, where the model has one, and the output matrix (the "logit lens":
-    nostalgebraist, 2020). `window` is how many of the last tokens the attention matrices cover.
+    nostalgebraist, 2020). `window` is how many of the last tokens the attention matrices cover. Raises UsageError
+    for a model without attention.
     """
-    embeddings = model.embeddings()
-    row = torch.tensor(list(ids), device=embeddings.tokens.device)
-    token, place = embeddings.tokens[row].float(), embeddings.positions[: len(ids)].float()
-    x = (token + place)[None]  # (1, time, width)
-    states, weights, writes = [x[0, -1]], [], []
-    with heads_off(model, off), _written(model) as written:
-        for layer, block in enumerate(model.blocks):
-            assert isinstance(block, Block)
-            weights.append(_weights(block, x, max(1, min(window, len(ids)))))
-            x = block(x, layer, None, None)
-            states.append(x[0, -1])
-            writes.append(torch.stack(written[-2:]))
+    layered = network.layered()
+    rows = torch.tensor(list(ids), device=layered.device)
+    positions = torch.arange(len(ids), device=layered.device)
+    attention = _Attention(layered, off, rows=max(1, min(window, len(ids))))
+    states, writes = [layered.embed(rows[-1:], positions[-1:])[0]], []
+
+    def observe(attended: Tensor, mlp: Tensor, x: Tensor) -> None:
+        writes.append(torch.stack([attended[-1].float().norm(), mlp[-1].float().norm()]))
+        states.append(x[-1])
+
+    layered.forward(rows, positions, attention, observe=observe)
     stream = torch.stack(states)
-    logits = model.logits(model.final_norm(stream))[:, :vocabulary]
+    weights = attention.weights
     return Inside(
         attention=_array(torch.stack([rows[:, -1] for rows in weights])),
         recent=_array(torch.stack([rows[:, :, -window:] if window else rows[:, :0, :0] for rows in weights])),
-        token=_array(token[-1]),
-        place=_array(place[-1]),
+        token=_array(layered.tokens[ids[-1]]),
+        place=_array(layered.positions[len(ids) - 1]),
         norms=_array(stream.norm(dim=-1)),
         writes=_array(torch.stack(writes)),
-        logits=_array(logits),
+        logits=_array(layered.logits(layered.normed(stream))[:, :vocabulary]),
     )
 
 
 @torch.inference_mode()
 def continue_greedily(
-    model: Transformer, ids: Sequence[int], vocabulary: int, count: int, off: Sequence[Head] = ()
+    network: Network, ids: Sequence[int], vocabulary: int, count: int, off: Sequence[Head] = ()
 ) -> list[int]:
     """Return the `count` tokens that follow `ids` when each is the likeliest, without the heads in `off`.
 
     Fewer follow where the context ends.
     """
-    count = min(count, model.config.context + 1 - len(ids))
-    weight = model.tokens.weight
-    first = model.blocks[0]
-    assert isinstance(first, Block)
-    cache = KeyValueCache(
-        model.config,
-        1,
-        len(ids) + count,
-        dtype=first.attention.query_key_value.weight.dtype,
-        device=weight.device,
-    )
-    new, found = list(ids), []
-    with heads_off(model, off):
-        for _ in range(count):
-            hidden = model.hidden(torch.tensor([new], device=weight.device), cache=cache)[0, -1]
-            new = [int(model.logits(hidden)[:vocabulary].argmax())]
-            found += new
+    layered = network.layered()
+    attention = _Attention(layered, off)
+    new, start, found = list(ids), 0, list[int]()
+    for _ in range(min(count, layered.config.context + 1 - len(ids))):
+        rows = torch.tensor(new, device=layered.device)
+        positions = torch.arange(start, start + len(new), device=layered.device)
+        last = torch.tensor([len(new) - 1], device=layered.device)
+        hidden = layered.forward(rows, positions, attention, keep=last)
+        start += len(new)
+        new = [int(layered.logits(hidden)[0, :vocabulary].argmax())]
+        found += new
     return found
 
 
-@contextmanager
-def heads_off(model: Transformer, off: Sequence[Head]) -> Iterator[None]:
-    """Replace the output of some heads by zeros while the context lasts."""
-    size = model.config.width // model.config.heads
+class _Attention:
+    """Causal attention of one text over all that it has seen, call after call, without the heads in `off`.
 
-    def silence(head: int) -> Any:
-        def hook(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            x = given[0].clone()
-            x[..., head * size : (head + 1) * size] = 0
-            return (x, *given[1:])
+    `weights`: (head, rows, time) a layer, of the last `rows` positions; kept where rows are asked for.
+    """
 
-        return hook
+    def __init__(self, network: TorchNetwork, off: Sequence[Head], rows: int = 0) -> None:
+        self.weights: list[Tensor] = []
+        self._off, self._rows = off, rows
+        self._seen: list[tuple[Tensor, Tensor] | None] = [None] * len(network.layers)
 
-    handles = []
-    for layer, head in off:
-        block = model.blocks[layer]
-        assert isinstance(block, Block)
-        handles.append(block.attention.projection.register_forward_pre_hook(silence(head)))
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@contextmanager
-def _written(model: Transformer) -> Iterator[list[Tensor]]:
-    """Collect the length of what attention and MLP of each block add at the last position, in order."""
-    found: list[Tensor] = []
-
-    def hook(_: nn.Module, __: Any, output: Tensor) -> None:
-        found.append(output[0, -1].float().norm())
-
-    handles = []
-    for block in model.blocks:
-        assert isinstance(block, Block)
-        handles += [part.register_forward_hook(hook) for part in (block.attention, block.mlp)]
-    try:
-        yield found
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _weights(block: Block, x: Tensor, rows: int) -> Tensor:
-    """(head, rows, time): how the last positions of a block spread their attention."""
-    attention, time = block.attention, x.shape[1]
-    fused = attention.query_key_value(block.norm_1(x) if block.pre_norm else x)
-    query, key, _ = fused.view(time, 3, attention.heads, -1).float().unbind(1)  # each (time, head, head_dim)
-    scores = torch.einsum("rhd,thd->hrt", query[-rows:], key) / math.sqrt(query.shape[-1])
-    future = torch.ones(rows, time, dtype=torch.bool, device=x.device).triu(time - rows + 1)
-    return scores.masked_fill(future, float("-inf")).softmax(-1)
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Each (rows, head, head_dim) -> (rows, head, head_dim)."""
+        if (seen := self._seen[layer]) is not None:
+            key, value = torch.cat([seen[0], key]), torch.cat([seen[1], value])
+        self._seen[layer] = key, value
+        query, key, value = (x.transpose(0, 1)[None] for x in (query, key, value))  # (1, head, rows, head_dim)
+        if self._rows:
+            self.weights.append(attention_weights(query[:, :, -self._rows :].float(), key.float())[0])
+        attended = attend(query, key, value)[0].transpose(0, 1).contiguous()
+        attended[:, [head for at, head in self._off if at == layer]] = 0
+        return attended
 
 
 def _array(tensor: Tensor) -> Floats:

@@ -1,67 +1,60 @@
-"""One weight matrix, laid out for inference at one precision.
+"""One weight matrix, laid out for inference at one precision: the torch backend's.
 
-`Dense` keeps the weights in float32 or bfloat16 and computes in their dtype. On a CPU it lets oneDNN arrange
-them once: torch's own road packs them anew at every call, and takes MKL, which is half as fast on some CPUs.
-`Int8` keeps one byte a weight with one scale an output channel, and rounds each row of the input to a byte with
-a scale of its own: the sums are whole numbers, exact in any order. Where the compiled kernels are, `PanelInt8`
-takes its place: a scale for every 64 inputs, so that one large value coarsens only its neighbours.
+`Dense` keeps the weights in float32 or bfloat16 and computes in their dtype. On a CPU it lets oneDNN arrange them
+once: torch packs them again at every call, and takes MKL, which is half as fast on some CPUs.
+
+int8 has one scheme on every machine: one byte a weight with one scale an output, and each row of the input rounded
+to bytes with one scale for every GROUP of its values, so that a large value coarsens only its neighbours. The sums
+within a group are whole numbers, exact in any order. `Int8` computes it in torch, `PanelInt8` natively.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from headwater.errors import UsageError
 from headwater.inference import kernels
+from headwater.inference.network import Matrix, Precision
 from headwater.inference.panels import PANEL, PanelInt8
 from headwater.inference.rounding import to_int8
 
-Precision = Literal["fp32", "bf16", "int8"]
+GROUP = PANEL  # inputs that share a scale
 
 
-class Matrix(Protocol):
-    """y = x Wᵀ + b: (rows, in) float32 -> (rows, out), in whatever dtype the kernel gives."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Apply to (rows, in)."""
-        ...
-
-
-def arrange(weight: Tensor, bias: Tensor | None, precision: Precision) -> Matrix:
-    """The matrix (out, in) and its bias (out,) at a precision."""
+def arrange(weight: Tensor, bias: Tensor | None, precision: Precision, *, consume: bool = False) -> Matrix:
+    """Return the matrix (out, in) with its bias (out,) at a precision; `consume`: it may keep `weight` itself."""
     if precision == "int8":
         if weight.device.type != "cpu":
             raise UsageError(f"int8 on {weight.device.type}", expected="a CPU", repair="Use precision bf16 there")
         library = kernels.library()
-        if library is not None and weight.shape[1] % PANEL == 0:
+        if library is not None and weight.shape[1] % GROUP == 0:
             return PanelInt8(library, weight, bias)
         return Int8(weight, bias)
-    dtype = torch.float32 if precision == "fp32" else torch.bfloat16
-    return Dense(weight.to(dtype), bias)
+    return Dense(weight, bias, torch.float32 if precision == "fp32" else torch.bfloat16, consume=consume)
 
 
-def arrange_linear(linear: nn.Linear, precision: Precision) -> Matrix:
-    """The same for a Linear."""
-    return arrange(linear.weight.detach(), linear.bias.detach(), precision)
+def owned(tensor: Tensor, dtype: torch.dtype, consume: bool = False) -> Tensor:
+    """Return a tensor's values in a dtype: a copy, unless `consume` allows the tensor itself."""
+    return tensor.detach().to(dtype, copy=not consume)
 
 
 class Dense:
     """Weights in float32 or bfloat16; the product is in their dtype."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.dtype = weight.dtype
-        self.bias = None if bias is None else bias.to(self.dtype)
-        packed = _arranged(weight)
-        self.arranged, self.weight = packed is not None, weight if packed is None else packed
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, *, consume: bool = False) -> None:
+        self.dtype = dtype
+        self.bias = None if bias is None else owned(bias, dtype)
+        packed = _packed(weight.detach().to(dtype))
+        self.packed, self.weight = packed is not None, owned(weight, dtype, consume) if packed is None else packed
 
     def __call__(self, x: Tensor) -> Tensor:
         """(rows, in) -> (rows, out)."""
         x = x.to(self.dtype)
-        if not self.arranged:
+        if not self.packed:
             return functional.linear(x, self.weight, self.bias)
         product: Any = torch.ops.mkldnn._linear_pointwise
         y: Tensor = product(x, self.weight, self.bias, "none", [], "")
@@ -69,22 +62,32 @@ class Dense:
 
 
 class Int8:
-    """Weights of one byte, W ≈ scale · weight with one scale a row of W; the product is float32."""
+    """int8 in torch; the product is float32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        values, self.scale = to_int8(weight.float())  # (out, in) int8, (out, 1) float32
-        self.weight = values.t()  # the layout that the product of whole numbers reads fastest
-        self.bias = None if bias is None else bias.float()
+        values, self.scale = to_int8(weight.detach().float())  # (out, in) int8, (out, 1) float32
+        # (group, in group, out), zeros behind the last input.
+        self.weight = _grouped(values).transpose(1, 2)
+        self.bias = None if bias is None else owned(bias, torch.float32)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(rows, in) -> (rows, out)."""
-        values, scale = to_int8(x.float())
-        y = torch._int_mm(values, self.weight) * scale * self.scale.t()
+        y = torch.zeros(len(x), len(self.scale))
+        for part, weight in zip(_grouped(x.float()), self.weight, strict=True):
+            values, scale = to_int8(part)
+            y += torch._int_mm(values, weight) * scale
+        y *= self.scale.t()
         return y if self.bias is None else y + self.bias
 
 
-def _arranged(weight: Tensor) -> Tensor | None:
-    """The weights in oneDNN's own layout, or None where this torch or this device has no such road."""
+def _grouped(values: Tensor) -> Tensor:
+    """(rows, in) -> (groups, rows, GROUP), zeros behind the last input."""
+    padded = functional.pad(values, (0, -values.shape[1] % GROUP))
+    return padded.view(len(values), -1, GROUP).transpose(0, 1).contiguous()
+
+
+def _packed(weight: Tensor) -> Tensor | None:
+    """Return the weights in oneDNN's own layout, or None where this torch or this device has none."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return None
     try:

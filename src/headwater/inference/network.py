@@ -1,124 +1,103 @@
-"""The Transformer's forward pass over a flat list of tokens, for inference.
+"""The one interface of inference: `Network`, a model's weights at one precision, ready to compute.
 
-The same equations as `model.transformer` (GPT-1 section 3.1, equation 2; GPT-2 section 2.3), laid out for
-text that was not padded: every token of every request is one row, the matrix products run over all rows
-at once, and attention, the only part where tokens meet, is left to the caller, who knows which rows belong
-together. `Scorer` and `Engine` are the callers.
+Scores, generation, `echo`, log-probabilities, embeddings, logits and inspection all ask a network, so they
+have the same weights, the same precision and the same numbers. Two backends implement it: the native kernels
+(`compiled`) and torch (`torch_network`; `recurrent` for the LSTM). `backends.open_network` chooses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
 
 from headwater.errors import UsageError
-from headwater.inference.matrices import Matrix, Precision, arrange, arrange_linear
-from headwater.model.transformer import Block, Embeddings, Transformer
+from headwater.model.config import ModelConfig
 
-# (layer, query, key, value), each (rows, head, head_dim) -> (rows, head, head_dim).
-Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+if TYPE_CHECKING:
+    from headwater.inference.packing import Pack
+    from headwater.inference.torch_network import TorchNetwork
+
+Precision = Literal["fp32", "bf16", "int8"]
+# y = x Wᵀ + b: (rows, in) float32 -> (rows, out), in the dtype that the implementation gives.
+Matrix = Callable[[Tensor], Tensor]
 
 
-class Network:
-    """A Transformer's weights at one precision, and its forward pass over rows of tokens.
+class Step(NamedTuple):
+    """One row of a decoding step: the token at `position` of `slot`, whose earlier positions are filled."""
 
-    Residual stream and norms are float32 whatever the precision; keys, values and attention have `dtype`.
-    """
+    slot: int
+    position: int
+    token: int
 
-    def __init__(self, model: Transformer, precision: Precision | None = None) -> None:
-        if not isinstance(model, Transformer):
-            raise UsageError(f"a model of class {type(model).__name__} was given", expected="a Transformer")
-        self.config, self.device = model.config, model.tokens.weight.device
-        self.precision = precision or ("bf16" if model.tokens.weight.dtype == torch.bfloat16 else "fp32")
-        self.dtype = torch.float32 if self.precision == "fp32" else torch.bfloat16
-        embeddings = Embeddings(
-            model.tokens.weight.detach().to(self.dtype), model.positions.weight.detach().to(self.dtype)
-        )
-        self.tokens, self.positions = embeddings
-        self.output = arrange(model.output_matrix(embeddings), None, self.precision)
-        self.layers = [Layer(block, self.precision) for block in model.blocks if isinstance(block, Block)]
-        final = model.final_norm
-        self.final_norm = Norm(final) if isinstance(final, nn.LayerNorm) else None
 
-    def matrices(self) -> Iterator[tuple[Matrix, int]]:
-        """One matrix of each shape that occurs, with the width of its input."""
-        layer, width = self.layers[0], self.config.width
-        yield layer.query_key_value, width
-        yield layer.projection, width
-        yield layer.expand, width
-        yield layer.contract, 4 * width
-        yield self.output, width
+class Block(NamedTuple):
+    """Tokens of a prompt, at positions `start` and on of `slot`."""
 
-    def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
-        """h_0 = U W_e + W_p: (rows,) int64 each -> (rows, width) float32."""
-        return (
-            functional.embedding(ids, self.tokens).float()
-            + functional.embedding(positions, self.positions).float()
-        )
+    slot: int
+    start: int
+    ids: list[int]
 
-    @torch.no_grad()
-    def hidden(self, ids: Tensor, positions: Tensor, attend: Attend, keep: Tensor | None = None) -> Tensor:
-        """The last block's output after the final norm, in float32.
 
-        ids, positions: (rows,) int64. keep: (kept,) int64, the rows whose output is wanted: what only the
-        other rows need of the last block is not computed. Returns (kept or rows, width).
+class Runner(Protocol):
+    """Slots of keys and values, and the steps that fill them: what the engine needs."""
+
+    slots: int
+    context: int
+    vocabulary: int  # of the model: columns of the logits
+    name: str  # for the line that says what computes
+    # The longest block, when nobody waits for a token and when somebody does.
+    lone_block: int
+    shared_block: int
+    # Whether a position's keys and values are the same, to the last bit, however they were computed. If they are
+    # not, blocks begin at multiples of `shared_block`, and only the keys and values of blocks are reused.
+    exact: bool
+
+    def step(self, steps: Sequence[Step], block: Block | None) -> Tensor:
+        """Fill a block, then each step's position; return the logits behind the steps.
+
+        (steps, vocabulary) float32, valid until the next call.
         """
-        x = self.embed(ids, positions)
-        last = len(self.layers) - 1
-        for index, layer in enumerate(self.layers):
-            x = layer(x, index, attend, self, keep if index == last else None)
-        return x if self.final_norm is None else self.final_norm(x)
+        ...
 
-    @torch.no_grad()
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Make the first `length` positions of slot `target` those of `source`."""
+        ...
+
+
+class Network(Protocol):
+    """A model's weights at one precision. It reads them once: after a change of the model, open it again."""
+
+    config: ModelConfig
+    precision: Precision
+    lock: threading.Lock  # held from a call of `hidden` until its result is read
+
+    def hidden(self, pack: Pack, kept: npt.NDArray[np.int64]) -> Tensor:
+        """Return the last hidden states of the rows `kept`, (kept, width) float32, valid until the next call."""
+        ...
+
     def logits(self, hidden: Tensor) -> Tensor:
-        """(rows, width) -> (rows, rows of the output matrix) float32."""
-        return self.output(hidden).float()
+        """Return the logits of hidden states: (rows, width) float32 -> (rows, vocabulary) float32."""
+        ...
+
+    def runner(self, slots: int) -> Runner:
+        """Return a new Runner of `slots` slots over these weights."""
+        ...
+
+    def layered(self) -> TorchNetwork:
+        """Return the same weights as a forward pass layer by layer, for inspection.
+
+        Raises UsageError for a model without layers of attention.
+        """
+        ...
 
 
-class Norm:
-    """LayerNorm in float32, whatever the model keeps its parameters in."""
-
-    def __init__(self, norm: nn.LayerNorm) -> None:
-        self.shape, self.epsilon = norm.normalized_shape, norm.eps
-        self.weight, self.bias = norm.weight.detach().float(), norm.bias.detach().float()
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(rows, width) float32 -> the same."""
-        return functional.layer_norm(x, self.shape, self.weight, self.bias, self.epsilon)
-
-
-class Layer:
-    """One block: its matrices arranged for inference, its norms as they are."""
-
-    def __init__(self, block: Block, precision: Precision) -> None:
-        self.pre_norm = block.pre_norm
-        self.norm_1, self.norm_2 = Norm(block.norm_1), Norm(block.norm_2)
-        self.query_key_value = arrange_linear(block.attention.query_key_value, precision)
-        self.projection = arrange_linear(block.attention.projection, precision)
-        self.expand = arrange_linear(block.mlp.expand, precision)
-        self.contract = arrange_linear(block.mlp.contract, precision)
-
-    def __call__(self, x: Tensor, index: int, attend: Attend, network: Network, keep: Tensor | None) -> Tensor:
-        """(rows, width) -> (rows, width), or (kept, width)."""
-        rows, width = x.shape
-        fused = self.query_key_value(self.norm_1(x) if self.pre_norm else x).to(network.dtype)
-        query, key, value = fused.view(rows, 3, network.config.heads, -1).unbind(1)
-        attended = attend(index, query, key, value).reshape(rows, width)
-        if keep is not None:
-            x, attended = x[keep], attended[keep]
-        x = x + self.projection(attended)
-        if not self.pre_norm:
-            x = self.norm_1(x)
-        inner = self.expand(self.norm_2(x) if self.pre_norm else x)
-        x = x + self.contract(functional.gelu(inner, approximate="tanh"))
-        return x if self.pre_norm else self.norm_2(x)
-
-
-def require_ids(ids: list[int], vocabulary: int) -> None:
-    """Raise UsageError for the first id that is no row of the model."""
+def require_ids(ids: Sequence[int], vocabulary: int) -> None:
+    """Raise UsageError for the first id that is not a row of the model."""
     for position, token in enumerate(ids):
         if not 0 <= token < vocabulary:
             raise UsageError(

@@ -1,23 +1,69 @@
-"""The engine's arithmetic for the LSTM: a state instead of keys and values.
+"""The LSTM's backend of inference, in torch: a state takes the place of keys and values.
 
-Token after token, each on its own, so that what a slot computes depends on its own tokens alone, to the last bit.
-The state behind every position is kept: a position can then be taken over by another request, as with a cache.
+The engine's slots read token after token, each slot on its own, so that what a slot computes depends on its own
+tokens alone, to the last bit. The state behind every position is kept: another request can take
+over a position, as with a cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import threading
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headwater.inference.runner import Block, Step
+from headwater.errors import UsageError
+from headwater.inference.network import Block, Precision, Step
+from headwater.inference.packing import PACK_ROWS, Pack
 from headwater.model.cache import RecurrentState
 from headwater.model.lstm import LSTM
 
 
+class RecurrentNetwork:
+    """The `Network` of an LSTM, on the device that it is on; fp32 or bf16."""
+
+    def __init__(self, model: LSTM, precision: Precision, *, consume: bool = False) -> None:
+        if precision == "int8":
+            raise UsageError("int8 was asked of an LSTM", expected="fp32 or bf16")
+        self.config, self.lock = model.config, threading.Lock()
+        self.precision: Precision = precision
+        own = model if consume else copy.deepcopy(model)
+        self.model = own.to(torch.float32 if precision == "fp32" else torch.bfloat16).eval().requires_grad_(False)
+        self.device = own.tokens.weight.device
+
+    @torch.inference_mode()
+    def hidden(self, pack: Pack, kept: npt.NDArray[np.int64]) -> Tensor:
+        """See Network: the texts of the pack are padded on their right, where nothing looks."""
+        states = torch.empty(len(pack.ids), self.config.width, device=self.device)
+        ids = torch.tensor(pack.ids)
+        for group in _by_length([len(path) for path in pack.paths]):
+            paths = [torch.from_numpy(pack.paths[member]) for member in group]
+            batch = torch.nn.utils.rnn.pad_sequence([ids[path] for path in paths], batch_first=True)
+            for path, row in zip(paths, self.model.hidden(batch.to(self.device)), strict=True):
+                states[path.to(self.device)] = row[: len(path)]
+        return states[torch.from_numpy(kept).to(self.device)]
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """See Network."""
+        return self.model.logits(hidden)
+
+    def runner(self, slots: int) -> RecurrentRunner:
+        """See Network."""
+        return RecurrentRunner(self.model, slots)
+
+    def layered(self) -> NoReturn:
+        """Raise UsageError: an LSTM has no layers of attention."""
+        raise UsageError("an LSTM has no attention to look into", expected="a Transformer")
+
+
 class RecurrentRunner:
-    """The Runner of an LSTM, on the device and in the precision that it has."""
+    """The Runner of an LSTM."""
 
     lone_block, shared_block = 64, 8
     exact = True
@@ -41,7 +87,7 @@ class RecurrentRunner:
         return torch.cat(rows) if rows else torch.empty(0, self.vocabulary)
 
     def _read(self, slot: int, position: int, token: int) -> Tensor:
-        """Move a slot's state over one token; returns what the head reads, (1, width)."""
+        """Move a slot's state over one token; return what the head reads, (1, width)."""
         hidden, cell = self.states[slot, position]
         cache = RecurrentState()
         cache.store((hidden, cell), position)
@@ -54,3 +100,15 @@ class RecurrentRunner:
     def copy(self, source: int, target: int, length: int) -> None:
         """See Runner."""
         self.states[target, : length + 1] = self.states[source, : length + 1]
+
+
+def _by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Yield groups of texts of like length, of about PACK_ROWS rows when padded."""
+    group: list[int] = []
+    for member in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if group and (len(group) + 1) * lengths[member] > PACK_ROWS:
+            yield group
+            group = []
+        group.append(member)
+    if group:
+        yield group

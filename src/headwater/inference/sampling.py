@@ -23,7 +23,6 @@ threads, nor on what was drawn before.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple
 
@@ -31,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from headwater.config import Config
 from headwater.errors import DataError, UsageError
@@ -160,12 +160,20 @@ def uniform(seed: int, sample: int, position: int) -> float:
     return (int.from_bytes(digest, "little") >> 11) / 2.0**53
 
 
-def alternatives(logits: Logits, token: int, count: int) -> Alternatives:
-    """The log-probability of `token` and of the `count` most likely tokens."""
-    largest = float(logits.max())
-    total = largest + math.log(float(np.exp(logits - np.float32(largest)).sum(dtype=np.float64)))
-    likeliest: list[tuple[int, float]] = []
-    if count:
-        values, ids = torch.from_numpy(logits).topk(min(count, len(logits)))
-        likeliest = [(int(i), float(v) - total) for i, v in zip(ids, values, strict=True)]
-    return Alternatives(float(logits[token]) - total, likeliest)
+def log_probabilities(logits: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
+    """Return log P(token) in some rows: (all rows, output), (count,) int64 each -> (count,) float32.
+
+    Every log-probability that Headwater reports is computed here, over the model's whole output.
+    """
+    return logits[rows, tokens] - logits.logsumexp(dim=1)[rows]
+
+
+def alternatives(logits: Tensor, tokens: Tensor, count: int, vocabulary: int) -> list[Alternatives]:
+    """Return the log-probability of each row's token, and of the `count` likeliest ids below `vocabulary`."""
+    chosen = log_probabilities(logits, torch.arange(len(logits), device=logits.device), tokens).tolist()
+    if not count:
+        return [Alternatives(one, []) for one in chosen]
+    values, ids = logits[:, :vocabulary].topk(min(count, vocabulary))
+    values = values - logits.logsumexp(dim=1, keepdim=True)
+    rows = zip(chosen, ids.tolist(), values.tolist(), strict=True)
+    return [Alternatives(one, list(zip(tokens, values, strict=True))) for one, tokens, values in rows]

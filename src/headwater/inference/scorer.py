@@ -12,9 +12,8 @@ papers leave window and stride open (GPT-2 section 3.1; `rolling` takes both).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +21,9 @@ import torch
 from torch import Tensor
 
 from headwater.errors import DataError, MismatchError, UsageError
-from headwater.inference.compiled import CompiledPacks, CompiledWeights, supported
-from headwater.inference.matrices import Precision
 from headwater.inference.network import Network, require_ids
-from headwater.inference.packing import PACK_ROWS, BranchAttention, Pack, packs
-from headwater.model.config import ModelConfig
-from headwater.model.loss import score_tokens
-from headwater.model.transformer import Transformer
+from headwater.inference.packing import Pack, packs
+from headwater.inference.sampling import Alternatives, alternatives, log_probabilities
 from headwater.tokenizer import Tokenizer
 
 # Logits of one chunk of scored rows.
@@ -49,66 +44,18 @@ class Window(NamedTuple):
     targets: list[int]  # at least one, at most as many as inputs
 
 
-class PackNetwork(Protocol):
-    """What computes packs: the compiled kernels, or torch."""
-
-    config: ModelConfig
-
-    def hidden(self, pack: Pack, kept: npt.NDArray[np.int64]) -> Tensor:
-        """The last hidden states of the rows `kept`, (kept, width) float32, valid until the next call."""
-        ...
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(rows, width) float32 -> (rows, rows of the output matrix) float32."""
-        ...
-
-
-class TorchPacks:
-    """Packs in torch: any device."""
-
-    def __init__(self, network: Network) -> None:
-        self.network, self.config = network, network.config
-
-    def hidden(self, pack: Pack, kept: npt.NDArray[np.int64]) -> Tensor:
-        """See PackNetwork."""
-        device = self.network.device
-        return self.network.hidden(
-            torch.tensor(pack.ids, device=device),
-            torch.tensor(pack.positions, device=device),
-            BranchAttention(pack.branches),
-            keep=torch.from_numpy(kept).to(device),
-        )
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """See PackNetwork."""
-        return self.network.logits(hidden)
-
-
 class Scorer:
-    """Scores text with one model and its tokenizer. Calls are safe from several threads.
+    """Scores text with one network and its tokenizer. Calls are safe from several threads."""
 
-    model: a Transformer, whose dtype decides the precision, a `Network` or `CompiledWeights`, which have their
-    own, or any module with `hidden`, `output_matrix` and `config`.
-    """
-
-    def __init__(self, model: Any, tokenizer: Tokenizer) -> None:
-        self.model, self.tokenizer = model, tokenizer
-        self.vocabulary: int = model.config.vocabulary
-        self.context: int = model.config.context
+    def __init__(self, network: Network, tokenizer: Tokenizer) -> None:
+        self.network, self.tokenizer = network, tokenizer
+        self.vocabulary: int = network.config.vocabulary
+        self.context: int = network.config.context
         if tokenizer.vocabulary_size > self.vocabulary:
             raise MismatchError(
                 f"the tokenizer has {tokenizer.vocabulary_size:,} tokens, the model {self.vocabulary:,} rows",
                 repair="Use the tokenizer that the model was trained with",
             )
-        self._network: PackNetwork | None = None
-        self._lock = threading.Lock()  # a network has one workspace
-        if isinstance(model, Transformer):
-            precision: Precision = "bf16" if model.tokens.weight.dtype == torch.bfloat16 else "fp32"
-            model = CompiledWeights(model, precision) if supported(model) else Network(model, precision)
-        if isinstance(model, CompiledWeights):
-            self._network = CompiledPacks(model)
-        elif isinstance(model, Network):
-            self._network = TorchPacks(model)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """For each (context, continuation): log P(continuation | context), and whether greedy decoding gives it.
@@ -208,73 +155,92 @@ class Scorer:
         return ids
 
     @torch.inference_mode()
-    def _run(self, parts: Sequence[Window]) -> list[TokenScores]:
-        with self._lock:
-            return self._run_alone(parts)
+    def mean_state(self, ids: Sequence[int]) -> npt.NDArray[np.float32]:
+        """Return the mean over a text of the last hidden states, (width,): the text's embedding."""
+        _require_context(self.network, len(ids))
+        require_ids(ids, self.vocabulary)
+        (pack,) = packs([list(ids)])
+        with self.network.lock:
+            states = self.network.hidden(pack, np.arange(len(ids)))
+            mean: npt.NDArray[np.float32] = states.mean(0).cpu().numpy()
+        return mean
 
-    def _run_alone(self, parts: Sequence[Window]) -> list[TokenScores]:
+    @torch.inference_mode()
+    def alternatives(self, ids: Sequence[int], count: int) -> list[Alternatives]:
+        """Return the log-probability of each token of a text but the first, and the `count` likeliest there."""
+        if len(ids) < 2:
+            return []
+        _require_context(self.network, len(ids) - 1)
+        require_ids(ids, self.vocabulary)
+        (pack,) = packs([list(ids[:-1])])
+        found: list[Alternatives] = []
+        with self.network.lock:
+            hidden = self.network.hidden(pack, np.arange(len(pack.ids)))
+            for start, logits in _projected(self.network, hidden):
+                tokens = torch.tensor(ids[1 + start : 1 + start + len(logits)], device=logits.device)
+                found += alternatives(logits, tokens, count, self.tokenizer.vocabulary_size)
+        return found
+
+    @torch.inference_mode()
+    def _run(self, parts: Sequence[Window]) -> list[TokenScores]:
         results: dict[int, TokenScores] = {}
-        if self._network is None:
-            groups = [(group, self._score_padded([parts[i] for i in group])) for group in _by_length(parts)]
-        else:
-            groups = []
+        with self.network.lock:
             for pack in packs([part.inputs for part in parts]):
-                targets = [parts[index].targets for index in pack.members]
-                groups.append((pack.members, _score_pack(self._network, pack, targets)))
-        for members, scores in groups:
-            ends = np.cumsum([len(parts[index].targets) for index in members])[:-1]
-            pieces = zip(np.split(scores.log_probability, ends), np.split(scores.is_greedy, ends), strict=True)
-            for index, piece in zip(members, pieces, strict=True):
-                results[index] = TokenScores(*piece)
+                scores = self._score_pack(pack, [parts[index].targets for index in pack.members])
+                ends = np.cumsum([len(parts[index].targets) for index in pack.members])[:-1]
+                pieces = zip(np.split(scores.log_probability, ends), np.split(scores.is_greedy, ends), strict=True)
+                for index, piece in zip(pack.members, pieces, strict=True):
+                    results[index] = TokenScores(*piece)
         return [results[index] for index in range(len(parts))]
 
-    def _score_padded(self, parts: Sequence[Window]) -> TokenScores:
-        """For models that are no Transformer: the windows padded on their right, where nothing looks."""
-        longest = max(len(part.inputs) for part in parts)
-        device = next(self.model.parameters()).device
-        ids = torch.zeros(len(parts), longest, dtype=torch.int64)
-        for row, part in enumerate(parts):
-            ids[row, : len(part.inputs)] = torch.tensor(part.inputs)
-        hidden = self.model.hidden(ids.to(device))
-        kept = [
-            hidden[row, len(part.inputs) - len(part.targets) : len(part.inputs)] for row, part in enumerate(parts)
-        ]
-        targets = torch.tensor([token for part in parts for token in part.targets], device=device)
-        scores = score_tokens(torch.cat(kept), self.model.output_matrix(), targets)
-        return TokenScores(scores.log_probability.cpu().numpy(), scores.is_greedy.cpu().numpy())
+    def _score_pack(self, pack: Pack, wanted: Sequence[list[int]]) -> TokenScores:
+        """Score all `wanted`, one list a member of the pack, one behind the other."""
+        rows = np.concatenate([path[-len(mine) :] for path, mine in zip(pack.paths, wanted, strict=True)])
+        targets = np.concatenate([np.asarray(mine) for mine in wanted])
+        kept, place = np.unique(rows, return_inverse=True)  # a row that several members read is projected once
+        log_probability = np.empty(len(targets), dtype=np.float32)
+        is_greedy = np.empty(len(targets), dtype=np.bool_)
+        order = np.argsort(place, kind="stable")
+        for start, logits in _projected(self.network, self.network.hidden(pack, kept)):
+            first, last = np.searchsorted(place[order], [start, start + len(logits)])
+            mine = order[first:last]
+            row = torch.from_numpy(place[mine] - start).to(logits.device)
+            tokens = torch.from_numpy(targets[mine]).to(logits.device)
+            log_probability[mine] = log_probabilities(logits, row, tokens).cpu().numpy()
+            is_greedy[mine] = (logits[row, tokens] >= logits.amax(dim=1)[row]).cpu().numpy()
+        return TokenScores(log_probability, is_greedy)
 
 
-def _score_pack(network: PackNetwork, pack: Pack, wanted: Sequence[list[int]]) -> TokenScores:
-    """Scores of all `wanted`, one list a member of the pack, one behind the other."""
-    rows = np.concatenate([path[-len(mine) :] for path, mine in zip(pack.paths, wanted, strict=True)])
-    targets = np.concatenate([np.asarray(mine) for mine in wanted])
-    kept, place = np.unique(rows, return_inverse=True)  # a row that several members read is projected once
-    hidden = network.hidden(pack, kept)
-    log_probability = np.empty(len(targets), dtype=np.float32)
-    is_greedy = np.empty(len(targets), dtype=np.bool_)
-    order = np.argsort(place, kind="stable")
+@torch.inference_mode()
+def logits_of(network: Network, ids: Tensor) -> Tensor:
+    """Return next-token logits: (batch, time) int64 -> (batch, time, vocabulary) float32.
+
+    Raises DataError when the text is longer than the context, UsageError for an id that is not a row of the model.
+    """
+    _require_context(network, ids.shape[1])
+    rows = ids.tolist()
+    require_ids([token for row in rows for token in row], network.config.vocabulary)
+    found: list[Tensor] = [torch.empty(0)] * len(rows)
+    with network.lock:
+        for pack in packs(rows):
+            hidden = network.hidden(pack, np.arange(len(pack.ids)))
+            logits = torch.cat([part for _, part in _projected(network, hidden)])
+            for member, path in zip(pack.members, pack.paths, strict=True):
+                found[member] = logits[torch.from_numpy(path).to(logits.device)]
+    return torch.stack(found)
+
+
+def _require_context(network: Network, time: int) -> None:
+    longest = network.config.context
+    if time > longest:
+        raise DataError(f"{time} tokens are longer than the model's context", expected=f"at most {longest}")
+
+
+def _projected(network: Network, hidden: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Yield the logits of hidden states in chunks, each with its first row."""
     chunk = max(16, _LOGIT_BYTES // (4 * network.config.vocabulary))
     for start in range(0, len(hidden), chunk):
-        logits = network.logits(hidden[start : start + chunk])
-        first, last = np.searchsorted(place[order], [start, start + len(logits)])
-        mine = order[first:last]
-        row = torch.from_numpy(place[mine] - start).to(logits.device)
-        chosen = logits[row, torch.from_numpy(targets[mine]).to(logits.device)]
-        log_probability[mine] = (chosen - logits.logsumexp(dim=1)[row]).cpu().numpy()
-        is_greedy[mine] = (chosen >= logits.amax(dim=1)[row]).cpu().numpy()
-    return TokenScores(log_probability, is_greedy)
-
-
-def _by_length(parts: Sequence[Window]) -> Iterator[list[int]]:
-    """Groups of windows of like length, of about PACK_ROWS rows padded."""
-    group: list[int] = []
-    for index in sorted(range(len(parts)), key=lambda index: len(parts[index].inputs)):
-        if group and (len(group) + 1) * len(parts[index].inputs) > PACK_ROWS:
-            yield group
-            group = []
-        group.append(index)
-    if group:
-        yield group
+        yield start, network.logits(hidden[start : start + chunk])
 
 
 def windows(ids: Sequence[int], first: int, context: int, stride: int) -> Iterator[Window]:

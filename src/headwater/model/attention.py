@@ -54,13 +54,18 @@ def attend_plainly(
     causal: bool = True,
 ) -> Tensor:
     """Return the same as the paper writes it: every score is computed, then hidden ones are set to −∞."""
+    weights = attention_weights(query, key, mask, causal)
+    return functional.dropout(weights, dropout) @ value  # (batch, head, query, head_dim)
+
+
+def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, causal: bool = True) -> Tensor:
+    """Return how each query spreads its attention: shapes as `attend` -> (batch, head, query_time, key_time)."""
     if causal and mask is None:
         mask = causal_mask(query.shape[-2], key.shape[-2], query.device)
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # (batch, head, query, key)
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
     if mask is not None:
         scores = scores.masked_fill(~mask, float("-inf"))
-    weights = scores.softmax(dim=-1)
-    return functional.dropout(weights, dropout) @ value  # (batch, head, query, head_dim)
+    return scores.softmax(dim=-1)
 
 
 def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, *, native: bool = False) -> Tensor:

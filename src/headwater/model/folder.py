@@ -77,7 +77,7 @@ def save_model(model: Model, folder: Path, *, tokenizer: Any = None, dtype: torc
         for name in huggingface.tensor_names(huggingface.model_type(config), config, list(state))
         for theirs, part in zip(name.theirs, state[name.ours].chunk(len(name.theirs)), strict=True)
     }
-    stored = str(dtype or model.output_matrix().dtype).removeprefix("torch.")
+    stored = str(dtype or model.tokens.weight.dtype).removeprefix("torch.")
     write_tensors(tensors, folder / WEIGHTS)
     write_json(folder / CONFIG, huggingface.write_config(config, stored, end_of_text))
     if tokenizer is not None:

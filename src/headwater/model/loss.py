@@ -7,14 +7,14 @@ vocabulary × positions. `cross_entropy_plainly` is the readable twin.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from headwater.model import elementwise
-from headwater.model.backend import TORCH, Backend, default_backend
+from headwater.model.backend import Backend, default_backend
 
 IGNORE = -100  # target of a position that carries no loss
 
@@ -73,32 +73,6 @@ def project(hidden: Tensor, matrix: Tensor) -> Tensor:
     for start in range(0, len(flat), rows):
         logits[start : start + rows] = functional.linear(flat[start : start + rows], matrix)
     return logits.view(*hidden.shape[:-1], matrix.shape[0])
-
-
-class TokenScores(NamedTuple):
-    """For each position: log-probability of its target, float32, and whether no token is likelier, bool."""
-
-    log_probability: Tensor
-    is_greedy: Tensor
-
-
-@torch.no_grad()
-def score_tokens(hidden: Tensor, matrix: Tensor, targets: Tensor) -> TokenScores:
-    """Log-probability of each target and whether it is the most likely one, without gradients, in chunks.
-
-    hidden: (positions, width); matrix: (vocabulary, width); targets: (positions,) int64.
-    """
-    log_probability = torch.empty(len(targets), dtype=torch.float32, device=hidden.device)
-    is_greedy = torch.empty(len(targets), dtype=torch.bool, device=hidden.device)
-    hidden = hidden.to(matrix.dtype)
-    rows = _rows(_CHUNK_BYTES, matrix)
-    for start in range(0, len(targets), rows):
-        part = slice(start, start + rows)
-        logits = TORCH.linear(hidden[part], matrix).float()
-        chosen = logits.gather(1, targets[part, None]).squeeze(1)
-        log_probability[part] = chosen - logits.logsumexp(dim=1)
-        is_greedy[part] = chosen >= logits.amax(dim=1)
-    return TokenScores(log_probability, is_greedy)
 
 
 def _rows(budget: int, matrix: Tensor) -> int:

@@ -18,7 +18,6 @@ from headwater.errors import HeadwaterError
 from headwater.inference.request import Event, Request
 from headwater.inference.sampling import Alternatives
 from headwater.inference.text import TextStream
-from headwater.serve.inspection import prompt_scores
 from headwater.serve.limits import Limits
 from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Problem, refused
@@ -177,7 +176,7 @@ def plan_completion(served: Served, body: CompletionRequest, limits: Limits) -> 
     options = _options(served, body, need_scores=best_of > n)
     requests = []
     total = sum(len(prompt.ids) for prompt in prompts)
-    engine = served.lm.engine
+    engine = served.engine
     for prompt in prompts:
         if body.max_tokens == 0:
             _check_ids(served, prompt.ids, "prompt")
@@ -196,7 +195,7 @@ def plan_completion(served: Served, body: CompletionRequest, limits: Limits) -> 
 
 def _too_much(served: Served, body: CompletionRequest, prompt: Prompt) -> str:
     """The parameter for which a request does not fit the model, in the order in which they are looked at."""
-    if (body.top_k or 0) > served.lm.engine.vocabulary:
+    if (body.top_k or 0) > served.engine.vocabulary:
         return "top_k"
     room = served.lm.config.context + 1 - len(prompt.ids)
     if room < 1:
@@ -225,7 +224,7 @@ def _options(served: Served, body: CompletionRequest, need_scores: bool) -> dict
 
 def _bias(served: Served, given: dict[str, float]) -> dict[int, float]:
     """Return the bias of single tokens. A fine-tuned model never writes the tokens of its task."""
-    vocabulary = served.lm.engine.vocabulary
+    vocabulary = served.engine.vocabulary
     specials = served.lm.tokenizer.special_tokens if served.fine_tuned else {}
     bias = {specials[name]: _NEVER for name in TASK_TOKENS if name in specials}
     for name, value in given.items():
@@ -261,7 +260,7 @@ def read_prompts(served: Served, given: Any, param: str) -> list[Prompt]:
 
 
 def _check_ids(served: Served, ids: list[int], param: str, context: bool = True) -> None:
-    vocabulary, longest = served.lm.engine.vocabulary, served.lm.config.context
+    vocabulary, longest = served.engine.vocabulary, served.lm.config.context
     if not ids:
         raise Problem(400, f"{param} has no tokens; expected at least one.", param=param)
     wrong = next((token for token in ids if token >= vocabulary), None)
@@ -281,15 +280,10 @@ async def score_prompts(served: Served, plan: Plan) -> None:
     count = plan.body.logprobs
     if not plan.body.echo or count is None:
         return
-    vocabulary = served.lm.engine.vocabulary
-
-    def score(ids: list[int], count: int) -> list[Alternatives]:
-        return prompt_scores(served.model, ids, vocabulary, count)
-
     for prompt in plan.prompts:
         _check_ids(served, prompt.ids, "prompt")
         ids = prompt.ids
-        prompt.scores = await served.beside(lambda ids=ids: score(ids, count))  # type: ignore[misc]
+        prompt.scores = await served.beside(lambda ids=ids: served.scorer.alternatives(ids, count))  # type: ignore[misc]
 
 
 async def chunks(served: Served, plan: Plan, metrics: Metrics) -> AsyncIterator[tuple[Answer, dict[str, Any]]]:

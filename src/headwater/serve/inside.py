@@ -29,16 +29,16 @@ async def inspect(served: Served, body: InspectRequest, limits: Limits) -> dict[
     prompts[0].ids = before = ids[: position + 1]
     count_tokens(served, prompts, "prompt", limits)
     off = _heads(served, body)
-    vocabulary = served.lm.engine.vocabulary
+    vocabulary = served.engine.vocabulary
     if body.target is not None and body.target >= vocabulary:
         raise Problem(400, f"target is {body.target}; expected 0 to {vocabulary - 1}.", param="target")
     target = ids[position + 1] if body.target is None and position + 1 < len(ids) else body.target
 
     def look() -> dict[str, Any]:
-        found = look_inside(served.model, before, vocabulary, window=body.window, off=off)
+        found = look_inside(served.scorer.network, before, vocabulary, window=body.window, off=off)
         answer = _described(served, body, before, found, target)
         if body.continuation:
-            follow = continue_greedily(served.model, before, vocabulary, body.continuation, off)
+            follow = continue_greedily(served.scorer.network, before, vocabulary, body.continuation, off)
             stream = TextStream(served.lm.tokenizer)
             text = "".join(stream.push(token) for token in follow) + stream.finish()
             answer["continuation"] = {"token_ids": follow, "text": text}

@@ -11,14 +11,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
 from headwater import shipped
 from headwater.errors import UsageError
 from headwater.finetune.fine_tuned import TASK_FILE, FineTuned
+from headwater.inference.engine import Engine
+from headwater.inference.scorer import Scorer
 from headwater.language_model import LanguageModel, load
-from headwater.model.transformer import Transformer
 from headwater.serve.problems import Problem, too_busy
 from headwater.serve.worker import Worker
 
@@ -36,7 +38,7 @@ class Served:
 
     def start(self, queue: int) -> None:
         """Begin its threads, in a running event loop."""
-        self.worker = Worker(self.lm.engine, queue, self.name)
+        self.worker = Worker(self.engine, queue, self.name)
         self._queue, self._jobs = max(1, queue), 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"beside {self.name}")
 
@@ -57,12 +59,16 @@ class Served:
         self.worker.stop()
         self._thread.shutdown(cancel_futures=True)
 
-    @property
-    def model(self) -> Transformer:
-        """The Transformer itself, which generating alone does not keep in memory: only the second thread asks."""
-        model = self.lm.model
-        assert isinstance(model, Transformer)
-        return model
+    # Read once: a model does not change while it is served.
+    @cached_property
+    def engine(self) -> Engine:
+        """Continuations, for the engine's thread."""
+        return self.lm.engine
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        """Log-probabilities and states."""
+        return self.lm.scorer
 
     def require_head(self) -> FineTuned:
         """The fine-tuned model; raises Problem for a model without a head."""
@@ -109,7 +115,5 @@ def _open(name: str, place: str, tokenizer: str | None, precision: str, slots: i
         exact = "fp32" if precision == "auto" else precision
         lm = LanguageModel(fine_tuned.model.model, fine_tuned.tokenizer, precision=exact, slots=slots)
         served = Served(name, lm, fine_tuned)
-    if served.lm.config.architecture != "transformer":
-        raise UsageError(f"{place} is an LSTM, which cannot be served", expected="a Transformer")
-    _ = served.lm.engine  # its caches are made now, not at the first request
+    _ = served.engine, served.scorer  # its caches are made now, not at the first request
     return served

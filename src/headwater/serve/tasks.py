@@ -12,7 +12,6 @@ from headwater.finetune.examples import Raw
 from headwater.finetune.explain import explain
 from headwater.finetune.fine_tuned import FineTuned, Prediction
 from headwater.serve.completions import Prompt, read_prompts
-from headwater.serve.inspection import mean_state
 from headwater.serve.limits import Limits
 from headwater.serve.problems import Problem, refused
 from headwater.serve.schema import ClassifyRequest, EmbeddingRequest, ScoreRequest
@@ -34,7 +33,7 @@ def card(served: Served) -> dict[str, Any]:
         "created": served.created,
         "owned_by": "headwater",
         "context": config.context,
-        "vocabulary": served.lm.engine.vocabulary,
+        "vocabulary": served.engine.vocabulary,
         "layers": config.layers,
         "heads": config.heads,
         "task": head.task if head else None,
@@ -52,7 +51,7 @@ async def embed(served: Served, body: EmbeddingRequest, limits: Limits) -> dict[
     data = []
     for index, prompt in enumerate(prompts):
         ids = prompt.ids
-        vector = await served.beside(lambda ids=ids: mean_state(served.model, ids))  # type: ignore[misc]
+        vector = await served.beside(lambda ids=ids: served.scorer.mean_state(ids))  # type: ignore[misc]
         if body.encoding_format == "base64":
             embedding: Any = base64.b64encode(vector.astype("<f4").tobytes()).decode()
         else:
@@ -98,13 +97,13 @@ async def score(served: Served, body: ScoreRequest, limits: Limits) -> dict[str,
         requests = []
         for pair in pairs:
             try:
-                requests.append(await asyncio.to_thread(served.lm.scorer.encode_pair, *pair))
+                requests.append(await asyncio.to_thread(served.scorer.encode_pair, *pair))
             except HeadwaterError as error:
                 raise refused(error, "text_2") from None
         total = sum(len(context) + len(rest) for context, rest in requests)
         if total > limits.tokens:
             raise Problem(400, f"{total:,} tokens in one request; the most is {limits.tokens:,}.", param="text_2")
-        found = await served.beside(lambda: served.lm.scorer.score_ids(requests))
+        found = await served.beside(lambda: served.scorer.score_ids(requests))
         data = [{"index": i, "score": value, "is_greedy": greedy} for i, (value, greedy) in enumerate(found)]
         return {"object": "list", "model": served.name, "meaning": "log_probability", "data": data}
     if head.labels.target != "score":

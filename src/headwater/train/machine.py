@@ -66,8 +66,7 @@ def matmul_rate(dtype: torch.dtype, device: torch.device, size: int = 1024) -> f
 
     from headwater.model.backend import default_backend
 
-    left = torch.randn(size, size, device=device, dtype=torch.float32).to(dtype)
-    right = torch.randn(size, size, device=device, dtype=torch.float32).to(dtype)
+    left, right = torch.ones(2, size, size, device=device, dtype=dtype)
 
     linear = default_backend().linear
 

@@ -1,0 +1,70 @@
+"""Open a model as a `Network`: on the native kernels where they fit it, else in torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast, get_args
+
+import torch
+
+from headwater.errors import UsageError
+from headwater.inference import kernels
+from headwater.inference.compiled import NativeNetwork, supported
+from headwater.inference.network import Network, Precision
+from headwater.inference.recurrent import RecurrentNetwork
+from headwater.inference.torch_network import TorchNetwork
+from headwater.model.backend import bf16_is_fast
+from headwater.model.config import ModelConfig
+from headwater.model.lstm import LSTM
+from headwater.model.transformer import Transformer
+
+if TYPE_CHECKING:
+    from headwater.model import Model
+
+
+# Below this many weights a step is not bound by reading them, and float32 costs nothing.
+_SMALL = 20_000_000
+
+
+def open_network(model: Model, precision: Precision | None = None, *, consume: bool = False) -> Network:
+    """Read a model's weights at a precision; None is that of its matrices, float32 or bfloat16.
+
+    `consume`: take the model apart on the way, so that its matrices are not in memory twice; it is then unusable.
+    Raises UsageError for a precision that the model or its device does not have, and for a masked model.
+    """
+    if precision is None:
+        precision = "bf16" if model.tokens.weight.dtype == torch.bfloat16 else "fp32"
+    if isinstance(model, LSTM):
+        return RecurrentNetwork(model, precision, consume=consume)
+    if not isinstance(model, Transformer):
+        raise UsageError(f"a model of class {type(model).__name__} was given", expected="a Transformer or an LSTM")
+    if model.config.is_masked:
+        raise UsageError(
+            "the model's attention is full (BERT): it fills blanks, and does not continue a text",
+            expected="a model with causal attention",
+        )
+    if supported(model):
+        return NativeNetwork(model, precision, consume=consume)
+    return TorchNetwork.of(model, precision, consume=consume)
+
+
+def automatic_precision(config: ModelConfig, device: torch.device) -> Precision:
+    """Return bf16 where it is faster and the model is large enough to gain, else fp32.
+
+    It is faster where the device multiplies it in hardware, and on the native kernels, which read half the bytes.
+    """
+    weights = config.width * (config.vocabulary + 12 * config.layers * config.width)
+    if config.architecture == "lstm" or weights <= _SMALL:
+        return "fp32"
+    native = device.type == "cpu" and kernels.library() is not None
+    return "bf16" if native or bf16_is_fast(device) else "fp32"
+
+
+def choose_precision(name: str, config: ModelConfig, device: torch.device) -> Precision:
+    """Return the precision called `name`; raises UsageError for one that the model does not have."""
+    if name == "auto":
+        return automatic_precision(config, device)
+    if name == "int8" and config.architecture == "lstm":
+        raise UsageError("int8 was asked of an LSTM", expected="fp32 or bf16")
+    if name in get_args(Precision):
+        return cast("Precision", name)
+    raise UsageError(f"there is no precision {name!r}", expected="fp32, bf16, int8 or auto")

@@ -1,0 +1,302 @@
+"""The torch backend of inference: a Transformer's forward pass over a flat list of tokens, and slots of its cache.
+
+The same equations as `model.transformer` (GPT-1 section 3.1, equation 2; GPT-2 section 2.3), laid out for text
+that is not padded: every token of every request is one row, the matrix products run over all rows at once, and
+attention, the only part where tokens meet, is left to the caller, who knows which rows belong together.
+
+`TorchRunner` fills slots, rows of a preallocated cache. What a slot computes must not depend on its neighbours, to
+the last bit, or a sampled text would. Three rules see to it:
+
+* A prompt is processed in blocks of BLOCK positions that begin at multiples of BLOCK, the last one padded. So a
+  position is always at the same row of matrix products of the same shape.
+* A decoding step runs in groups of GROUP rows, used or not, so that its products have one shape as well. Whether a
+  row's result depends on its place among the others is a property of torch's kernels: the runner tries it when it
+  is made, and computes rows one by one if so.
+* Attention runs over each slot's own keys.
+
+The cost: a lone request pays for the unused rows (in a step bound by memory little), and half a block a prompt.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from headwater.inference.matrices import arrange, owned
+from headwater.inference.network import Block, Matrix, Precision, Step
+from headwater.inference.packing import BranchAttention, Pack
+from headwater.model.attention import attend
+from headwater.model.config import ModelConfig
+from headwater.model.transformer import Block as TransformerBlock
+from headwater.model.transformer import Embeddings, Transformer
+
+BLOCK = 64
+GROUP = 8
+# (layer, query, key, value), each (rows, head, head_dim) -> (rows, head, head_dim).
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+# Called after each block with what attention and MLP added and with the residual stream: (rows, width) each.
+Observe = Callable[[Tensor, Tensor, Tensor], None]
+
+
+class TorchNetwork:
+    """The `Network` in torch: any device, any precision of `matrices`.
+
+    Residual stream and norms are float32 whatever the precision; keys, values and attention have `dtype`. `owner`
+    has the memory that the matrices use, if it is not theirs.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        precision: Precision,
+        embeddings: Embeddings,
+        layers: Sequence[Layer],
+        final_norm: Norm | None,
+        output: Matrix,
+        owner: object = None,
+    ) -> None:
+        self.owner, self.lock = owner, threading.Lock()
+        self.config, self.precision, self.output = config, precision, output
+        self.tokens, self.positions = embeddings
+        self.device, self.dtype = self.tokens.device, self.tokens.dtype
+        self.layers, self.final_norm = list(layers), final_norm
+
+    @classmethod
+    def of(cls, model: Transformer, precision: Precision, *, consume: bool = False) -> TorchNetwork:
+        """Read a model's weights; see `backends.open_network`."""
+        dtype = table_dtype(precision)
+        embeddings = Embeddings(
+            *(owned(table, dtype, consume) for table in (model.tokens.weight, model.positions.weight))
+        )
+        output = arrange(embeddings.tokens, None, precision, consume=True)
+        blocks = [block for block in model.blocks if isinstance(block, TransformerBlock)]
+        layers = [Layer.of(block, precision, consume) for block in blocks]
+        return cls(model.config, precision, embeddings, layers, final_norm_of(model), output)
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        attend: Attend,
+        keep: Tensor | None = None,
+        observe: Observe | None = None,
+    ) -> Tensor:
+        """Return the last block's output after the final norm, in float32.
+
+        ids, positions: (rows,) int64. keep: (kept,) int64, the rows whose output is wanted: what only the
+        other rows need of the last block is not computed. Returns (kept or rows, width).
+        """
+        x = self.embed(ids, positions)
+        last = len(self.layers) - 1
+        for index, layer in enumerate(self.layers):
+            x = layer(x, index, attend, self, keep if index == last else None, observe)
+        return self.normed(x)
+
+    def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """Return h_0 = U W_e + W_p: (rows,) int64 each -> (rows, width) float32."""
+        return (
+            functional.embedding(ids, self.tokens).float()
+            + functional.embedding(positions, self.positions).float()
+        )
+
+    def normed(self, x: Tensor) -> Tensor:
+        """Return the residual stream after the final norm, if the model has one."""
+        return x if self.final_norm is None else self.final_norm(x)
+
+    def hidden(self, pack: Pack, kept: npt.NDArray[np.int64]) -> Tensor:
+        """See Network."""
+        return self.forward(
+            torch.tensor(pack.ids, device=self.device),
+            torch.tensor(pack.positions, device=self.device),
+            BranchAttention(pack.branches),
+            keep=torch.from_numpy(kept).to(self.device),
+        )
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """See Network."""
+        return self.output(hidden).float()
+
+    def runner(self, slots: int) -> TorchRunner:
+        """See Network."""
+        return TorchRunner(self, slots)
+
+    def layered(self) -> TorchNetwork:
+        """See Network."""
+        return self
+
+
+class Norm:
+    """LayerNorm in float32, whatever the dtype of the model's parameters."""
+
+    def __init__(self, weight: Tensor, bias: Tensor, epsilon: float) -> None:
+        self.weight, self.bias, self.epsilon = weight, bias, epsilon
+
+    @classmethod
+    def of(cls, norm: nn.LayerNorm) -> Norm:
+        """Read the parameters of a LayerNorm."""
+        weight, bias = (owned(parameter, torch.float32) for parameter in (norm.weight, norm.bias))
+        return cls(weight, bias, norm.eps)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(rows, width) float32 -> the same."""
+        return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
+
+
+class Layer:
+    """One block: its four matrices, and its norms before (GPT-2) or after (GPT-1) attention and MLP."""
+
+    def __init__(self, matrices: Sequence[Matrix], norms: Sequence[Norm], pre_norm: bool) -> None:
+        self.query_key_value, self.projection, self.expand, self.contract = matrices
+        self.norm_1, self.norm_2 = norms
+        self.pre_norm = pre_norm
+
+    @classmethod
+    def of(cls, block: TransformerBlock, precision: Precision, consume: bool) -> Layer:
+        """Read a block's weights."""
+        matrices = []
+        for linear in linears(block):
+            matrices.append(arrange(linear.weight.detach(), linear.bias.detach(), precision, consume=consume))
+            if consume:
+                linear.weight.data = linear.weight.new_empty(0)
+        return cls(matrices, [Norm.of(block.norm_1), Norm.of(block.norm_2)], block.pre_norm)
+
+    def __call__(
+        self,
+        x: Tensor,
+        index: int,
+        attend: Attend,
+        network: TorchNetwork,
+        keep: Tensor | None,
+        observe: Observe | None,
+    ) -> Tensor:
+        """(rows, width) -> (rows, width), or (kept, width)."""
+        rows, width = x.shape
+        fused = self.query_key_value(self.norm_1(x) if self.pre_norm else x).to(network.dtype)
+        query, key, value = fused.view(rows, 3, network.config.heads, -1).unbind(1)
+        attended = attend(index, query, key, value).reshape(rows, width)
+        if keep is not None:
+            x, attended = x[keep], attended[keep]
+        attention = self.projection(attended)
+        x = x + attention
+        if not self.pre_norm:
+            x = self.norm_1(x)
+        inner = self.expand(self.norm_2(x) if self.pre_norm else x)
+        mlp = self.contract(functional.gelu(inner, approximate="tanh"))
+        x = x + mlp
+        if not self.pre_norm:
+            x = self.norm_2(x)
+        if observe is not None:
+            observe(attention, mlp, x)
+        return x
+
+
+def linears(block: TransformerBlock) -> list[nn.Linear]:
+    """Return a block's linear maps, in the order of `Layer`."""
+    attention, mlp = block.attention, block.mlp
+    return [attention.query_key_value, attention.projection, mlp.expand, mlp.contract]
+
+
+def final_norm_of(model: Transformer) -> Norm | None:
+    """Return the norm behind the last block, if the model has one."""
+    return Norm.of(model.final_norm) if isinstance(model.final_norm, nn.LayerNorm) else None
+
+
+def table_dtype(precision: Precision) -> torch.dtype:
+    """Return the dtype of embeddings, keys and values at a precision."""
+    return torch.float32 if precision == "fp32" else torch.bfloat16
+
+
+class TorchRunner:
+    """The Runner of a TorchNetwork."""
+
+    lone_block = shared_block = BLOCK
+    exact = False
+
+    def __init__(self, network: TorchNetwork, slots: int) -> None:
+        self.network, self.slots, self.context = network, slots, network.config.context
+        config = network.config
+        self.vocabulary = config.vocabulary
+        # Whole blocks, so that the padding of the last one has its place.
+        positions = -(-config.context // BLOCK) * BLOCK
+        shape = (slots, config.heads, positions, config.width // config.heads)
+        self.keys = [torch.zeros(shape, dtype=network.dtype, device=network.device) for _ in range(config.layers)]
+        self.values = [torch.zeros_like(keys) for keys in self.keys]
+        self.together = all(rows_are_alike(matrix, width, network.device) for matrix, width in matrices(network))
+        self.name = "torch"
+
+    @torch.inference_mode()
+    def step(self, steps: Sequence[Step], block: Block | None) -> Tensor:
+        """See Runner."""
+        if block is not None:
+            self._fill(*block)
+        rows = GROUP if self.together else 1
+        parts = [self._decode(steps[i : i + rows], rows) for i in range(0, len(steps), rows)]
+        return torch.cat(parts) if parts else torch.empty(0, self.vocabulary)
+
+    def _fill(self, slot: int, start: int, ids: Sequence[int]) -> None:
+        end = start + BLOCK
+        device = self.network.device
+        tokens = torch.zeros(BLOCK, dtype=torch.int64)
+        tokens[: len(ids)] = torch.tensor(ids)
+        positions = torch.arange(start, end, device=device).clamp_(max=self.context - 1)
+
+        def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            keys, values = self.keys[layer][slot : slot + 1, :, :end], self.values[layer][slot : slot + 1, :, :end]
+            keys[0, :, start:] = key.transpose(0, 1)
+            values[0, :, start:] = value.transpose(0, 1)
+            return attend(query.transpose(0, 1)[None], keys, values)[0].transpose(0, 1)
+
+        # Of the last block only keys and values are wanted.
+        nothing = torch.empty(0, dtype=torch.int64, device=device)
+        self.network.forward(tokens.to(device), positions, attention, keep=nothing)
+
+    def _decode(self, steps: Sequence[Step], rows: int) -> Tensor:
+        device = self.network.device
+        unused = [0] * (rows - len(steps))
+        tokens = torch.tensor([step.token for step in steps] + unused, device=device)
+        positions = torch.tensor([step.position for step in steps] + unused, device=device)
+
+        def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            attended = torch.zeros_like(query, memory_format=torch.contiguous_format)
+            for row, step in enumerate(steps):
+                end = step.position + 1
+                keys, values = (
+                    self.keys[layer][step.slot, None, :, :end],
+                    self.values[layer][step.slot, None, :, :end],
+                )
+                keys[0, :, -1], values[0, :, -1] = key[row], value[row]
+                out = attend(query[row][None, :, None], keys, values)
+                attended[row] = out[0, :, 0]
+            return attended
+
+        hidden = self.network.forward(tokens, positions, attention)
+        return self.network.logits(hidden)[: len(steps)]
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """See Runner."""
+        for cache in (*self.keys, *self.values):
+            cache[target, :, :length] = cache[source, :, :length]
+
+
+def matrices(network: TorchNetwork) -> list[tuple[Matrix, int]]:
+    """Return one matrix of each shape that occurs, with the width of its input."""
+    layer, width = network.layers[0], network.config.width
+    narrow = [layer.query_key_value, layer.projection, layer.expand, network.output]
+    return [(layer.contract, 4 * width), *((matrix, width) for matrix in narrow)]
+
+
+def rows_are_alike(matrix: Matrix, width: int, device: torch.device) -> bool:
+    """Return whether a product's row is the same, bit for bit, at every place."""
+    generator = torch.Generator().manual_seed(width)
+    x = torch.randn(GROUP, width, generator=generator).to(device)
+    expected = matrix(x)
+    turned = (matrix(x.roll(shift, 0)).roll(-shift, 0) for shift in range(1, GROUP))
+    return all(torch.equal(y, expected) for y in turned)

@@ -1,0 +1,158 @@
+"""One interface: both backends, and every call on one of them, give the same numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.errors import UsageError
+from headwater.inference.backends import open_network
+from headwater.inference.compiled import NativeNetwork, supported
+from headwater.inference.engine import Engine
+from headwater.inference.inside import continue_greedily, look_inside
+from headwater.inference.network import Network, Precision
+from headwater.inference.packing import packs
+from headwater.inference.request import Request
+from headwater.inference.sampling import Sampling
+from headwater.inference.scorer import Scorer, logits_of
+from headwater.inference.torch_network import TorchNetwork
+from headwater.model import build_model, preset
+from headwater.tokenizer import Tokenizer
+
+# Largest difference of a logit between the backends: int8 may round a value that differs in its last bit apart.
+APART = {"fp32": 2e-5, "bf16": 0.05, "int8": 0.15}
+PRECISIONS: list[Precision] = ["fp32", "bf16", "int8"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(["the river runs to the sea. "], vocab_size=270, special_tokens=["<|endoftext|>"])
+
+
+def model_of(name: str) -> Any:
+    config = preset(name, vocabulary=280, context=70, init_deviation=0.08)
+    return build_model(config, seed=4).eval()
+
+
+def both(name: str, precision: Precision) -> tuple[Network, Network]:
+    model = model_of(name)
+    if not supported(model):
+        pytest.skip("the native kernels are not built here")
+    return TorchNetwork.of(model, precision), NativeNetwork(model, precision)
+
+
+texts = st.lists(st.lists(st.integers(0, 279), min_size=1, max_size=60), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", ["gpt2-nano", "gpt1-nano"])
+def test_both_backends_give_the_same_logits(name: str, precision: Precision) -> None:
+    networks = both(name, precision)
+
+    @settings(max_examples=15, deadline=None)
+    @given(lists=texts)
+    def check(lists: list[list[int]]) -> None:
+        for pack in packs(lists):
+            kept = np.arange(len(pack.ids))
+            expected, got = (network.logits(network.hidden(pack, kept)) for network in networks)
+            assert got.shape == expected.shape
+            assert (got - expected).abs().max() <= APART[precision] * max(1.0, float(expected.abs().max()))
+
+    check()
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", ["gpt2-nano", "gpt1-nano", "lstm-nano"])
+def test_every_call_asks_the_same_network(name: str, precision: Precision, tokenizer: Tokenizer) -> None:
+    """Scores, echo, logits and generation: bit for bit where rows are exact, to rounding in torch."""
+    if name == "lstm-nano" and precision == "int8":
+        with pytest.raises(UsageError, match="int8"):
+            open_network(model_of(name), precision)
+        return
+    network = open_network(model_of(name), precision)
+    scorer = Scorer(network, tokenizer)
+    ids = [(7 * i) % 270 for i in range(40)]
+    rounding = {"fp32": 2e-5, "bf16": 0.05, "int8": 0.05}[precision]
+    tolerance = 0.0 if isinstance(network, NativeNetwork) else rounding
+    scores = scorer.token_scores([(ids[:1], ids[1:])])[0].log_probability
+    echoed = [one.log_probability for one in scorer.alternatives(ids, 3)]
+    np.testing.assert_allclose(echoed, scores, atol=tolerance)
+    logits = logits_of(network, torch.tensor([ids, ids[::-1]]))[0]
+    rows = logits[:-1] - logits[:-1].logsumexp(1, keepdim=True)
+    read = rows[torch.arange(39), torch.tensor(ids[1:])].numpy()
+    np.testing.assert_allclose(read, scores, atol=max(tolerance, 2e-6))
+    request = Request(
+        prompt=tuple(ids[:30]), max_tokens=8, min_tokens=8, sampling=Sampling(temperature=0), alternatives=3
+    )
+    generation = Engine(network.runner(2), tokenizer).submit(request)
+    events = list(generation)
+    continued = scorer.alternatives([*ids[:30], *generation.tokens], 3)[29:]
+    for event, echo in zip(events, continued, strict=True):
+        assert event.alternatives is not None
+        assert event.alternatives.log_probability == pytest.approx(echo.log_probability, abs=max(tolerance, 2e-6))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_an_inspection_shows_what_is_scored(precision: Precision) -> None:
+    ids = [(11 * i) % 270 for i in range(33)]
+    for network in both("gpt2-nano", precision):
+        found = look_inside(network, ids, 280, window=5)
+        (pack,) = packs([ids])
+        expected = network.logits(network.hidden(pack, np.array([32])))[0]
+        np.testing.assert_allclose(found.logits[-1], expected, atol=APART[precision] * 4)
+        np.testing.assert_allclose(found.attention.sum(-1), 1, atol=1e-5)
+        np.testing.assert_allclose(found.recent[:, :, -1], found.attention[:, :, -5:], atol=1e-6)
+        silent = look_inside(network, ids, 280, off=[(0, 0), (1, 2)])
+        assert np.abs(silent.logits[-1] - found.logits[-1]).max() > 0.01
+    if precision == "fp32":
+        follow = continue_greedily(network, ids, 280, 4)
+        for place, token in enumerate(follow):
+            assert token == int(look_inside(network, ids + follow[:place], 280).logits[-1].argmax())
+
+
+def test_a_network_keeps_the_weights_that_it_read() -> None:
+    model = model_of("gpt2-nano")
+    kinds = [TorchNetwork.of, NativeNetwork] if supported(model) else [TorchNetwork.of]
+    (pack,) = packs([[1, 2, 3]])
+    for kind in kinds:
+        network = kind(model, "fp32")
+        before = network.logits(network.hidden(pack, np.arange(3))).clone()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1)
+        assert torch.equal(network.logits(network.hidden(pack, np.arange(3))), before)
+
+
+def test_the_scores_of_an_lstm_are_those_of_its_forward_pass(tokenizer: Tokenizer) -> None:
+    model = model_of("lstm-nano")
+    scorer = Scorer(open_network(model), tokenizer)
+    requests = [([5, 6, 7], [8, 9]), ([5], [8]), ([5, 6, 7], [1] * 30)]
+    for (context, continuation), scores in zip(requests, scorer.token_scores(requests), strict=True):
+        ids = torch.tensor([context + continuation])
+        with torch.no_grad():
+            rows = model(ids[:, :-1])[0].log_softmax(-1)[len(context) - 1 :]
+        expected = rows.gather(1, torch.tensor(continuation)[:, None])[:, 0]
+        np.testing.assert_allclose(scores.log_probability, expected.numpy(), atol=1e-5)
+
+
+def test_a_model_in_training_mode_is_read_without_its_dropout(tokenizer: Tokenizer) -> None:
+    """GPT-1's own code drops embedding rows and predicts position rows while it trains."""
+    config = preset(
+        "gpt1",
+        vocabulary=280,
+        context=70,
+        layers=2,
+        width=128,
+        heads=2,
+        embedding_dropout="matrix",
+        softmax_rows="all",
+    )
+    model = build_model(config, seed=4)
+    evaluated = Scorer(open_network(model.eval()), tokenizer).score_ids([([1, 2], [3, 4])])
+    assert Scorer(open_network(model.train()), tokenizer).score_ids([([1, 2], [3, 4])]) == evaluated
+    assert model.training
