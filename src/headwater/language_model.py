@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from headwater import shipped
 from headwater.config import nearest
-from headwater.errors import FolderError, ResourceError, UsageError
+from headwater.errors import FolderError, UsageError
 from headwater.inference.backends import choose_precision, open_network
 from headwater.inference.engine import Engine, Generation
-from headwater.inference.network import Network, Precision
+from headwater.inference.network import Network, Precision, require_ids
 from headwater.inference.request import Request
 from headwater.inference.sampling import Sampling
 from headwater.inference.scorer import Scorer, logits_of
 from headwater.model.fingerprint import fingerprint
 from headwater.model.folder import load_config, load_model, save_model
+from headwater.model.hub import from_hub
 from headwater.provenance import Stage
 from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.files import missing_tokenizer
@@ -87,7 +88,7 @@ def load(
     """
     folder = shipped.resolve(model)
     if not folder.exists() and isinstance(model, str):
-        folder = _from_hub(model, allow_network)
+        folder = from_hub(model, allow_network)
     return LanguageModel.open(folder, tokenizer=tokenizer, precision=precision, device=device, slots=slots)
 
 
@@ -343,6 +344,7 @@ class LanguageModel:
             )
         if not self.config.is_masked:
             return logits_of(self.network, ids)
+        require_ids(ids.flatten().tolist(), self.config.vocabulary)
         with self._lock, torch.inference_mode():  # every position sees every other: the module's own forward pass
             model = self._whole_model()
             training = model.training
@@ -378,38 +380,3 @@ def _pieces(generation: Generation) -> Iterator[str]:
                 yield event.text
     finally:
         generation.cancel()
-
-
-def _from_hub(name: str, allow_network: bool) -> Path:
-    """The folder of a hub model: in the local cache, or fetched where the network is allowed."""
-    fetch = f"fetch it with: hf download {name} (in Python: allow_network=True)"
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise ResourceError(
-            f"{name} does not exist",
-            expected="a model folder or a hub name",
-            repair=f"Check the path{shipped.alternative()}",
-        )
-    try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-    except ImportError:
-        raise ResourceError(
-            f"{name} is no folder, and hub names need the package huggingface_hub",
-            repair=f"Check the path, or: pip install 'headwater[hub]'{shipped.alternative()}",
-        ) from None
-    try:
-        wanted = ["*.json", "*.safetensors", "merges.txt"]
-        return Path(snapshot_download(name, allow_patterns=wanted, local_files_only=not allow_network))
-    except HFValidationError:
-        raise ResourceError(
-            f"{name} is neither a folder nor a name that the hub could have",
-            repair=f"Check the path{shipped.alternative()}",
-        ) from None
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        if allow_network:
-            reason = str(error).strip().partition("\n")[0]
-            raise ResourceError(f"{name} could not be fetched from the hub: {reason}") from error
-        raise ResourceError(
-            f"{name} is neither a folder nor a hub model at hand",
-            repair=f"Check the path, or {fetch}{shipped.alternative()}",
-        ) from None

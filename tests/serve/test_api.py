@@ -128,9 +128,16 @@ def test_the_prompt_alone_can_be_scored(client: openai.OpenAI, lm: LanguageModel
 
 
 def test_models_are_found_by_name(client: openai.OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == ["base", "lstm", "classes", "entail", "similarity", "choice"]
+    assert [model.id for model in client.models.list()] == [
+        "base",
+        "lstm",
+        "classes",
+        "entail",
+        "similarity",
+        "choice",
+    ]
     assert client.models.retrieve("classes").model_extra["task"] == "classify"  # type: ignore[index]
-    with pytest.raises(openai.NotFoundError, match="base, classes, entail"):
+    with pytest.raises(openai.NotFoundError, match="base, lstm, classes, entail"):
         client.completions.create(model="other", prompt="the")
 
 

@@ -1,0 +1,43 @@
+"""Models by their name on the Hugging Face hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headwater import shipped
+from headwater.errors import ResourceError
+
+
+def from_hub(name: str, allow_network: bool) -> Path:
+    """The folder of a hub model: in the local cache, or fetched where the network is allowed."""
+    fetch = f"fetch it with: hf download {name} (in Python: allow_network=True)"
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise ResourceError(
+            f"{name} does not exist",
+            expected="a model folder or a hub name",
+            repair=f"Check the path{shipped.alternative()}",
+        )
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    except ImportError:
+        raise ResourceError(
+            f"{name} is no folder, and hub names need the package huggingface_hub",
+            repair=f"Check the path, or: pip install 'headwater[hub]'{shipped.alternative()}",
+        ) from None
+    try:
+        wanted = ["*.json", "*.safetensors", "merges.txt"]
+        return Path(snapshot_download(name, allow_patterns=wanted, local_files_only=not allow_network))
+    except HFValidationError:
+        raise ResourceError(
+            f"{name} is neither a folder nor a name that the hub could have",
+            repair=f"Check the path{shipped.alternative()}",
+        ) from None
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        if allow_network:
+            reason = str(error).strip().partition("\n")[0]
+            raise ResourceError(f"{name} could not be fetched from the hub: {reason}") from error
+        raise ResourceError(
+            f"{name} is neither a folder nor a hub model at hand",
+            repair=f"Check the path, or {fetch}{shipped.alternative()}",
+        ) from None
