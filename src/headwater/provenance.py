@@ -39,6 +39,7 @@ MANIFEST = "headwater.json"
 FORMAT_VERSION = 1
 # Hashing this much takes a few seconds; above it only sizes are checked when a folder is opened.
 HASH_WHEN_BELOW = 4 * 1024**3
+_FROM_PYTHON = "headwater (called from Python)"
 _PACKAGES = ("headwater", "numpy", "pyarrow", "safetensors", "tokenizers", "torch")
 
 
@@ -72,6 +73,17 @@ class Manifest(Config):
     versions: dict[str, str]
     files: dict[str, FileRecord]
     checksum: str = ""
+
+    @property
+    def repeat(self) -> str:
+        """The command that made the folder, as advice: quoted again, since the manifest may be a stranger's."""
+        if self.command == _FROM_PYTHON:
+            return self.command
+        try:
+            words = shlex.split(self.command)
+        except ValueError:
+            words = []
+        return shlex.join(words) if words[:1] == ["headwater"] else "its manifest names no Headwater command"
 
     def sealed(self) -> Manifest:
         """The same manifest with its checksum filled in."""
@@ -280,7 +292,7 @@ def open_folder(folder: Path, kind: str | None = None, *, hashes: bool | None = 
         raise FolderError(f"{folder} is {article} {manifest.kind} folder", expected=f"a {kind} folder")
     if not manifest.complete:
         raise FolderError(
-            f"{folder} is not complete", repair=f"Run its command again to complete it: {manifest.command}"
+            f"{folder} is not complete", repair=f"Run its command again to complete it: {manifest.repeat}"
         )
     check_files(folder, manifest, hashes=hashes)
     return manifest
@@ -293,7 +305,7 @@ def check_files(folder: Path, manifest: Manifest, *, hashes: bool | None = None)
     """
     if hashes is None:
         hashes = sum(record.bytes for record in manifest.files.values()) < HASH_WHEN_BELOW
-    repair = f"Remove {folder} and make it again: {manifest.command}"
+    repair = f"Remove {folder} and make it again: {manifest.repeat}"
     for name, record in manifest.files.items():
         path = folder / name
         if not path.is_file():
@@ -318,7 +330,7 @@ def identity_of(path: Path) -> tuple[str, str]:
             manifest = read_manifest(path.parent)
             if path.name in manifest.files and manifest.files[path.name].sha256 != identity:
                 raise FolderError(
-                    f"{path} was altered after it was written", repair=f"Make it again: {manifest.command}"
+                    f"{path} was altered after it was written", repair=f"Make it again: {manifest.repeat}"
                 )
         return "file", identity
     raise FolderError(f"{path} does not exist", repair="Check the path")
@@ -447,6 +459,6 @@ def _command() -> str:
     program = Path(sys.argv[0])
     ours = program.name in {"headwater", "headwater.exe"} or program.parts[-2:] == ("headwater", "__main__.py")
     if not ours or not sys.argv[1:]:
-        return "headwater (called from Python)"
+        return _FROM_PYTHON
     # A name that is no UTF-8 has no other form in JSON.
     return shlex.join(["headwater", *sys.argv[1:]]).encode(errors="backslashreplace").decode()

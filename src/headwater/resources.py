@@ -73,15 +73,20 @@ def data_folder() -> Path | None:
 
 
 def cache_folder() -> Path:
-    """Where fetched files are kept: HEADWATER_CACHE, else the platform's cache folder."""
+    """Where fetched files are kept: HEADWATER_CACHE, else the platform's cache folder.
+
+    A platform's variable that is empty or a relative path counts as not set (XDG Base Directory Specification).
+    """
     named = os.environ.get("HEADWATER_CACHE")
     if named:
         return Path(named)
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "headwater"
-    if os.name == "nt":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "headwater"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "headwater"
+    variable, usual = (
+        ("LOCALAPPDATA", Path.home()) if os.name == "nt" else ("XDG_CACHE_HOME", Path.home() / ".cache")
+    )
+    folder = Path(os.environ.get(variable, ""))
+    return (folder if folder.is_absolute() else usual) / "headwater"
 
 
 def find(name: str, *, allow_network: bool = False) -> Path:

@@ -124,6 +124,17 @@ def test_which_addresses_are_public() -> None:
         assert is_public(address)
     for address in ("10.0.0.1", "100.64.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "::1", "fe80::1%eth0"):
         assert not is_public(address)
+    # What Python 3.11 calls global: IANA's registries changed, and addresses that embed an IPv4 one.
+    for address in (
+        "64:ff9b:1::7f00:1",
+        "192.0.0.8",
+        "::7f00:1",
+        "::127.0.0.1",
+        "3fff::1",
+        "5f00::1",
+        "240.0.0.1",
+    ):
+        assert not is_public(address)
     for address in ("fd00::1", "fec0::1", "ff02::1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:7f00:1::"):
         assert not is_public(address)
 

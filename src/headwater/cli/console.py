@@ -7,6 +7,7 @@ and a pipe gets only what was asked for.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwater.errors import printable
 from headwater.progress import Progress
 from headwater.wording import duration
 
@@ -40,14 +42,27 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JS
 Limit = Annotated[int | None, typer.Option("--limit", help="Use only the first N items.", min=1)]
 
 
-def emit(result: dict[str, Any], *, as_json: bool, text: str) -> None:
-    """Print a command's result: the object with `--json`, else `text`."""
-    print(json.dumps(result, ensure_ascii=False) if as_json else text)
+def emit(result: dict[str, Any], *, as_json: bool, text: str, exact: bool = False) -> None:
+    """Print a command's result: the object with `--json`, else `text`, with control characters escaped.
+
+    `exact` text is escaped on a terminal only: a pipe gets what it is.
+    """
+    if as_json:
+        text = json.dumps(result, ensure_ascii=False)
+        # JSON has an escape of its own for what it leaves as it is, and only in strings.
+        print(_BEYOND_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    elif exact and not sys.stdout.isatty():
+        print(text)
+    else:
+        print(printable(text, keep="\n\t"))
+
+
+_BEYOND_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def say(text: str) -> None:
-    """One line for the person at the terminal, on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """One line for the person at the terminal, on stderr, with control characters escaped."""
+    print(printable(text, keep="\n\t"), file=sys.stderr, flush=True)
 
 
 def tell_apart(model: str | Path) -> None:
@@ -142,7 +157,7 @@ class LiveProgress(Progress):
     def note(self, text: str) -> None:
         """See Progress."""
         if self._display is not None:
-            self._display.console.print(f"  {text}", markup=False, highlight=False)
+            self._display.console.print(f"  {printable(text)}", markup=False, highlight=False)
         else:
             say(f"  {text}")
 

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from headwater.cli.console import give_terminal_back
+from headwater.cli.console import give_terminal_back, say
 from headwater.cli.process import prepare
 from headwater.errors import HeadwaterError, Interrupted
 
@@ -152,5 +152,5 @@ def main(arguments: list[str] | None = None) -> int:
 def _fail(message: str, status: int) -> int:
     if os.environ.get("HEADWATER_DEBUG") and sys.exc_info()[0]:
         raise  # the exception being handled, with its traceback
-    print(message, file=sys.stderr)
+    say(message)
     return status

@@ -106,7 +106,7 @@ def decode(
     if wrong is not None:
         raise UsageError(f"{wrong[:40]!r} is no token id", expected="whole numbers between spaces or commas")
     text = Tokenizer.load(tokenizer, allow_network=download).decode(map(int, fields))
-    emit({"text": text}, as_json=as_json, text=text)
+    emit({"text": text}, as_json=as_json, text=text, exact=True)
 
 
 @app.command()

@@ -35,6 +35,17 @@ _ROBOTS_SECONDS = 24 * 3600.0  # for which one is kept to (RFC 9309, section 2.4
 _GATES_KEPT = 100_000  # hosts
 _PASSING = {429, 500, 502, 503, 504}
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
+# Written out, since `is_global` changed with IANA's registries from one version of Python to the next.
+_SPECIAL4 = [
+    ipaddress.IPv4Network(block)
+    for block in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+        *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15"),
+        *("198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3"),
+    )
+]
+_UNICAST6 = ipaddress.IPv6Network("2000::/3")  # all that is assigned as global unicast
+_SPECIAL6 = [ipaddress.IPv6Network(block) for block in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
 _REDIRECTS = {301, 302, 303, 307, 308}
 
 
@@ -354,18 +365,18 @@ def _refuse_private(url: str, allowed: bool) -> None:
 
 
 def is_public(text: str) -> bool:
-    """Whether an address is one of the open internet; raises ValueError for what is no address.
+    """Return whether an address is one of the open internet; raise ValueError for text that is not an address.
 
-    An IPv6 address that stands for an IPv4 one (mapped, 6to4, NAT64) is as public as that.
+    An IPv6 address that embeds an IPv4 one (mapped, 6to4, NAT64) is as public as that.
     """
     address = ipaddress.ip_address(text)
     if isinstance(address, ipaddress.IPv6Address):
         translated = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
         inner = address.ipv4_mapped or address.sixtofour or translated
         if inner is None:
-            return address.is_global and not (address.is_multicast or address.is_site_local)
+            return address.is_global and address in _UNICAST6 and not any(address in net for net in _SPECIAL6)
         address = inner
-    return address.is_global and not address.is_multicast
+    return address.is_global and not any(address in net for net in _SPECIAL4)
 
 
 def _resolver(aiohttp: Any, allow_private: bool) -> Any:
