@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -22,13 +25,15 @@ pytest.importorskip("protego")
 pytest.importorskip("fastwarc")
 
 from headwater.cli.main import main
+from headwater.corpus.addresses import is_public
+from headwater.corpus.crawl_log import JOURNAL
 from headwater.corpus.extract import extract
-from headwater.corpus.fetch import JOURNAL, FetchConfig, fetch_links
+from headwater.corpus.fetch import FetchConfig, fetch_links
 from headwater.corpus.folder import read_documents
 from headwater.corpus.links import gather_links
 from headwater.corpus.pages import Page, read_pages
 from headwater.corpus.pipeline import read_funnel
-from headwater.corpus.visit import is_public, retry_after
+from headwater.corpus.visit import retry_after
 from headwater.errors import FolderError, UsageError
 from headwater.provenance import open_folder
 
@@ -139,6 +144,59 @@ def test_which_addresses_are_public() -> None:
         assert not is_public(address)
 
 
+def test_as_many_names_are_looked_up_at_once_as_hosts_are_visited(
+    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = 60
+    together = threading.Barrier(hosts, timeout=60)
+    answer, met = socket.getaddrinfo, []
+
+    def slow(host: Any, *arguments: Any, **named: Any) -> Any:
+        met.append(together.wait())  # no name is answered until all are asked for
+        return answer(host, *arguments, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    links = make_links(tmp_path, [web.url(f"host-{n}", "/story/1") for n in range(hosts)])
+    assert fetch(links, tmp_path / "pages", hosts=hosts)["pages"] == hosts
+    assert len(met) == hosts, "an answer is kept for the page that comes after robots.txt"
+
+
+def test_a_name_servers_delay_is_not_the_hosts(tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    answer, timeout = socket.getaddrinfo, asyncio.timeout
+
+    def watched(host: Any, *arguments: Any, **named: Any) -> Any:
+        events.append("name")
+        return answer(host, *arguments, **named)
+
+    def limit(seconds: float) -> Any:
+        if seconds == QUICK["seconds"]:
+            events.append("answer")
+        return timeout(seconds)
+
+    monkeypatch.setattr(socket, "getaddrinfo", watched)
+    monkeypatch.setattr(asyncio, "timeout", limit)
+    assert fetch(make_links(tmp_path, [web.url("a", "/story/1")]), tmp_path / "pages")["pages"] == 1
+    assert events == ["name", "answer", "answer"]
+
+
+def test_a_name_server_that_fails_is_asked_again(
+    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, failed = socket.getaddrinfo, []
+
+    def failing(host: Any, *arguments: Any, **named: Any) -> Any:
+        if len(failed) < 1:
+            failed.append(host)
+            raise socket.gaierror(socket.EAI_AGAIN, "temporary failure in name resolution")
+        return answer(host, *arguments, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", failing)
+    found = fetch(make_links(tmp_path, [web.url("a", "/story/1")]), tmp_path / "pages")
+    assert failed
+    assert found["outcomes"] == {"page": 1}
+
+
 def test_a_redirect_to_an_address_that_is_not_public_is_refused(
     tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +206,8 @@ def test_a_redirect_to_an_address_that_is_not_public_is_refused(
             raise ValueError
         return address == "127.0.0.1"
 
-    monkeypatch.setattr("headwater.corpus.visit.is_public", public)
+    for module in ("addresses", "visit"):
+        monkeypatch.setattr(f"headwater.corpus.{module}.is_public", public)
     links = make_links(tmp_path, [web.url("a", "/inward"), web.url("a", "/story/1")])
     found = fetch(links, tmp_path / "pages", allow_private=False)
     assert found["outcomes"] == {"address is not public": 1, "page": 1}
@@ -270,13 +329,14 @@ from pathlib import Path
 original = socket.getaddrinfo
 socket.getaddrinfo = lambda host, *a, **k: original("127.0.0.1", *a, **k)
 from headwater.corpus import fetch
-note, done = fetch._Book._note, []
+from headwater.corpus.crawl_log import CrawlLog
+note, done = CrawlLog._note, []
 def dying(self, entry):
     done.append(1)
     if len(done) == 12:
         os.kill(os.getpid(), signal.SIGKILL)  # the page is written, its line is not
     note(self, entry)
-fetch._Book._note = dying
+CrawlLog._note = dying
 config = fetch.FetchConfig(delay=0.0, allow_private=True, hosts=3)
 fetch.fetch_links(Path(sys.argv[1]), Path(sys.argv[2]), config)
 """
@@ -303,6 +363,63 @@ def test_a_killed_fetch_goes_on_at_the_next_link(tmp_path: Path, web: Any) -> No
     assert len(asked) == 19, "links that were done are not visited again"
     open_folder(out, "pages")
     assert fetch_links(links, out, FetchConfig(delay=0.0, allow_private=True)) == found
+
+
+def torn(out: Path, how: str) -> int:
+    """Damage an unfinished fetch as a power cut may; return how many of its links are lost."""
+    [warc] = out.glob("*.warc.gz")
+    content = warc.read_bytes()
+    lines = (out / JOURNAL).read_bytes().splitlines(keepends=True)
+    ends = [json.loads(line)["end"] for line in lines]
+    if how == "its last byte is gone":
+        warc.write_bytes(content[:-1])
+        return 1
+    if how == "the last pages are zeros":
+        warc.write_bytes(content[: ends[-4] + 10] + bytes(len(content) - ends[-4] - 10))
+        return 3
+    if how == "the WARC is gone":
+        warc.unlink()
+        return len(lines)
+    if how == "the journal ends in zeros":
+        (out / JOURNAL).write_bytes(b"".join(lines[:-2]) + bytes(len(lines[-1] + lines[-2])))
+        return 2
+    raise ValueError(how)
+
+
+@pytest.mark.parametrize(
+    "how", ["its last byte is gone", "the last pages are zeros", "the WARC is gone", "the journal ends in zeros"]
+)
+def test_a_power_cut_costs_a_fetch_its_last_pages_only(
+    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    urls = [web.url("a", f"/story/{i}") for i in range(9)]
+    links, out = make_links(tmp_path, urls), tmp_path / "pages"
+    with monkeypatch.context() as patched:
+        patched.setattr("headwater.corpus.fetch.record_files", lambda out: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            fetch(links, out)
+    lost = torn(out, how)
+    before = len(web.visits)
+    assert fetch(links, out)["pages"] == 9
+    assert set(pages_of(out)) == set(urls)
+    assert len([path for _, path, *_ in web.visits[before:] if path != "/robots.txt"]) == lost
+
+
+def test_pages_and_journal_are_flushed_in_turn(tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[str] = []
+    fsync = os.fsync
+    links = make_links(tmp_path, [web.url("a", f"/story/{i}") for i in range(9)])
+
+    def watched(descriptor: int) -> None:
+        fsync(descriptor)
+        found = os.fstat(descriptor)
+        names = [path.name for path in (tmp_path / "pages").iterdir() if os.path.samestat(path.stat(), found)]
+        flushed.extend(name for name in names if name.startswith(("pages-", JOURNAL)))
+
+    monkeypatch.setattr(os, "fsync", watched)
+    monkeypatch.setattr("headwater.corpus.crawl_log.SYNC_LINKS", 4)
+    fetch(links, tmp_path / "pages")
+    assert flushed[:6] == ["pages-00000.warc.gz", JOURNAL] * 3
 
 
 def test_a_fetch_killed_while_its_files_are_hashed_loses_no_page(

@@ -15,6 +15,7 @@ import pickle
 import struct
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,42 @@ def test_a_book_whose_entities_grow_is_refused(tmp_path: Path) -> None:
             archive.writestr("META-INF/container.xml", (laughs + "]><c>&j;</c>").encode(encoding))
         with pytest.raises(DataError, match="entities"):
             list(read_pages(path, []))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_an_export_whose_entities_grow_is_refused(tmp_path: Path, encoding: str) -> None:
+    """Two hundred bytes became 205 MB."""
+    letters = "".join(f"<!ENTITY {chr(98 + n)} '{('&' + chr(97 + n) + ';') * 100}'>" for n in range(4))
+    head = f"<?xml version='1.0' encoding='{encoding}'?>"
+    body = f"<!DOCTYPE c [<!ENTITY a '{'ha' * 9}'>{letters}]><m><page><title>a</title><text>&e;</text></page></m>"
+    path = tmp_path / "a.xml.bz2"
+    path.write_bytes(bz2.compress((head + body).encode(encoding)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="declares entities"):
+            list(read_pages(path, []))
+        assert tracemalloc.get_traced_memory()[1] < 20 * MEBI
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_text_of_an_article_is_bounded_and_that_of_an_export_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.corpus.pages.WIKI_BYTES", 3000)
+    path = tmp_path / "a.xml"
+    article = "<page><title>{}</title><ns>0</ns><text>{}</text></page>" + " " * 40
+    many = "".join(article.format(n, "It runs. " * 30) for n in range(200))
+    path.write_text(f"<mediawiki>{many}</mediawiki>")
+    notes: list[str] = []
+    assert len(list(read_pages(path, notes))) == 200
+    assert notes == []
+    path.write_text(f"<mediawiki>{many}{article.format('long', 'It runs.' * 400)}</mediawiki>")
+    assert len(list(read_pages(path, notes))) == 200
+    assert "damaged after 200 articles: the text of an element is longer than 3,000" in notes[0]
+    path.write_text("<m>" + "<a>" * 2000)
+    with pytest.raises(DataError, match="nested"):
+        list(read_pages(path, notes))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bounds memory as Linux does")

@@ -6,50 +6,37 @@ Robust: every page has a limit in seconds and in bytes, unpacked; redirects are 
 like a link; addresses that are not public are refused, in the URL, in a redirect and in what DNS answers, at the
 moment of connecting.
 
-What comes back is written as WARC, one gzip member a page, its body unpacked. A journal takes one line for each
-link that is done, with how far the WARC file reached: killed at any moment, the same command goes on at the next
-link. The order of pages is that of their arrival.
+What comes back is written by `crawl_log`: killed at any moment, the same command resumes at the next link. Pages
+are in the order of their arrival.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
-import gzip
-import hashlib
 import heapq
-import json
 import time
-import uuid
-from array import array
-from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import numpy as np
 from pydantic import Field
 
 from headwater.config import Config
+from headwater.corpus.crawl_log import JOURNAL, CrawlLog
 from headwater.corpus.destination import Destination
 from headwater.corpus.links import read_links
 from headwater.corpus.pages import PAGE_BYTES
 from headwater.corpus.urls import canonical_url, host_of
-from headwater.corpus.visit import Fetched, Refused, Visitor, require_packages
+from headwater.corpus.visit import Refused, Visitor, require_packages
 from headwater.errors import DataError, FolderError, resumable
 from headwater.lock import folder_lock
 from headwater.progress import SILENT, Progress
 from headwater.provenance import check_files, record_files
-from headwater.storage import parse_json, storage_errors, write_json
+from headwater.storage import storage_errors, write_json
 
 FUNNEL = "funnel.json"
-JOURNAL = ".journal.jsonl"
-EXAMPLES = 10
-CUT_PAGE = "page, cut short"  # the outcome of a link to an answer that never came whole; its record says so
-WARC_BYTES = 1024**3  # of one WARC file, compressed
 _AHEAD = 20_000  # links held in memory, waiting for their hosts
 
 
@@ -116,21 +103,21 @@ def fetch_links(
     with storage_errors(out):
         stage.begin()
     with storage_errors(out), folder_lock(out):
-        book = _Book(out)
+        log = CrawlLog(out)
         try:
             progress.start("fetch", unit="links")
-            asyncio.run(_Fetch(config, book, progress).run(_urls(links)))
+            asyncio.run(_Fetch(config, log, progress).run(_urls(links)))
         finally:
-            book.close()
-        if not book.links:
+            log.close()
+        if not log.links:
             raise DataError(f"{links} holds no links", repair="Gather more with: headwater corpus links")
-        result = book.result()
+        result = log.result()
         write_json(out / FUNNEL, result)
         files = record_files(out)  # for hours, where the pages are many: killed here, the journal still knows them
         stage.finish(files)
         check_files(out, stage.manifest(files, complete=True), hashes=False)
         (out / JOURNAL).unlink()
-    progress.finish(f"{book.pages:,} pages of {book.links:,} links, {book.bytes / 1e6:.1f} MB")
+    progress.finish(f"{log.pages:,} pages of {log.links:,} links, {log.bytes / 1e6:.1f} MB")
     place.publish(progress)
     return result
 
@@ -146,8 +133,8 @@ class _Host:
 class _Fetch:
     """One loop that sends a visit to each host when its time has come."""
 
-    def __init__(self, config: FetchConfig, book: _Book, progress: Progress) -> None:
-        self._config, self._book, self._progress = config, book, progress
+    def __init__(self, config: FetchConfig, log: CrawlLog, progress: Progress) -> None:
+        self._config, self._log, self._progress = config, log, progress
         self._hosts: dict[str, _Host] = {}
         self._failures: Counter[str] = Counter()  # links in a row without any answer, by host
         self._ready: list[tuple[float, int, str]] = []  # (time, order, host)
@@ -198,12 +185,12 @@ class _Fetch:
         url, attempts = host.waiting.popleft()
         self._waiting -= 1
         if self._failures[name] >= self._config.failures:
-            self._book.refuse(url, "host gave no answer")
+            self._log.refuse(url, "host gave no answer")
         else:
             try:
                 page = await visitor.visit(url)
                 self._failures.pop(name, None)
-                self._book.add(url, page)
+                self._log.add(url, page)
             except Refused as refusal:
                 if refusal.passing and attempts < self._config.retries:
                     # Back in line, so that nobody stands idle meanwhile: behind the other links of a host that led
@@ -220,10 +207,10 @@ class _Fetch:
                     else:
                         self._failures.pop(name, None)
                     if refusal.page is not None:
-                        self._book.add(url, refusal.page, cut=True)
+                        self._log.add(url, refusal.page, cut=True)
                     else:
-                        self._book.refuse(url, refusal.outcome)
-        self._progress.advance(self._book.links, pages=self._book.pages, hosts=len(self._visits))
+                        self._log.refuse(url, refusal.outcome)
+        self._progress.advance(self._log.links, pages=self._log.pages, hosts=len(self._visits))
         host.scheduled = False
         self._schedule(name, host, visitor)
 
@@ -240,7 +227,7 @@ class _Fetch:
         if self._exhausted or self._waiting > _AHEAD // 2:
             return
         for url in urls:
-            if self._book.has(url):
+            if self._log.has(url):
                 continue
             name = host_of(url)
             host = self._hosts.setdefault(name, _Host())
@@ -252,150 +239,5 @@ class _Fetch:
         self._exhausted = True
 
 
-class _Book:
-    """The WARC files and the journal of a fetch, gone on with where they were left."""
-
-    def __init__(self, out: Path) -> None:
-        self._out = out
-        self.links = self.pages = self.bytes = 0
-        self._outcomes: Counter[str] = Counter()
-        self._examples: dict[str, list[str]] = {}
-        self._done = array("Q")  # the links of earlier runs, as numbers in order: 8 bytes a link
-        self._warc: IO[bytes] | None = None
-        self._number = self._end = 0
-        self._recover()
-        self._journal = (out / JOURNAL).open("a", encoding="utf-8")
-
-    def has(self, url: str) -> bool:
-        """Whether a link was done by an earlier run; those of this run are not met twice."""
-        number = _short(url)
-        place = bisect_left(self._done, number)
-        return place < len(self._done) and self._done[place] == number
-
-    def refuse(self, url: str, outcome: str) -> None:
-        """Write down a link of which no page came."""
-        self._note({"url": url, "outcome": outcome})
-
-    def add(self, link: str, page: Fetched, *, cut: bool = False) -> None:
-        """Write a page, or as much of it as came, and its line in the journal."""
-        if self._warc is None or self._end >= WARC_BYTES:
-            self._next_file()
-        assert self._warc is not None
-        self._warc.write(gzip.compress(_record(link, page, cut), 6))
-        self._warc.flush()
-        self._end = self._warc.tell()
-        outcome, size = CUT_PAGE if cut else "page", len(page.body)
-        self._note({"url": link, "outcome": outcome, "bytes": size, "file": self._number, "end": self._end})
-
-    def result(self) -> dict[str, Any]:
-        """What was counted."""
-        return {
-            "links": self.links,
-            "pages": self.pages,
-            "bytes": self.bytes,
-            "outcomes": dict(self._outcomes.most_common()),
-            "examples": self._examples,
-        }
-
-    def close(self) -> None:
-        self._journal.close()
-        if self._warc is not None:
-            self._warc.close()
-
-    def _note(self, entry: dict[str, Any]) -> None:
-        self._journal.write(json.dumps(entry) + "\n")
-        self._journal.flush()
-        self._count(entry)
-
-    def _count(self, entry: dict[str, Any]) -> None:
-        self.links += 1
-        self._outcomes[entry["outcome"]] += 1
-        shown = self._examples.setdefault(entry["outcome"], [])
-        if len(shown) < EXAMPLES:
-            shown.append(entry["url"])
-        if "file" in entry:
-            self.pages += 1
-            self.bytes += entry["bytes"]
-
-    def _recover(self) -> None:
-        """Count what the journal has and cut off what it does not vouch for."""
-        journal = self._out / JOURNAL
-        whole = 0
-        if journal.exists():
-            with journal.open("rb") as handle:
-                for number, line in enumerate(handle, 1):
-                    if not line.endswith(b"\n"):
-                        break
-                    whole += len(line)
-                    try:
-                        entry = parse_json(line)
-                        self._done.append(_short(entry["url"]))
-                        self._count(entry)
-                        if "file" in entry:
-                            self._number, self._end = int(entry["file"]), int(entry["end"])
-                    except (json.JSONDecodeError, LookupError, TypeError, ValueError, AttributeError):
-                        raise self._damaged(journal, f"line {number} cannot be read") from None
-            with journal.open("r+b") as handle:
-                handle.truncate(whole)
-        if self._done:
-            np.frombuffer(self._done, np.uint64).sort()
-        for path in sorted(self._out.glob("pages-*.warc.gz")):
-            if not self.pages or path.name > _warc_name(self._number):
-                path.unlink()
-        if self.pages:
-            for number in range(self._number + 1):
-                path = self._out / _warc_name(number)
-                if not path.is_file() or (number == self._number and path.stat().st_size < self._end):
-                    raise self._damaged(
-                        path, "it ends before its journal does" if path.is_file() else "it is gone"
-                    )
-            self._warc = (self._out / _warc_name(self._number)).open("r+b")
-            self._warc.truncate(self._end)
-            self._warc.seek(self._end)
-
-    def _damaged(self, path: Path, how: str) -> FolderError:
-        return FolderError(f"{path} was cut short or altered: {how}", repair=f"Remove {self._out} to fetch anew")
-
-    def _next_file(self) -> None:
-        if self._warc is not None:
-            self._warc.close()
-            self._number += 1
-        self._warc = (self._out / _warc_name(self._number)).open("wb")
-        header = "software: Headwater\r\nformat: WARC File Format 1.1\r\n"
-        self._warc.write(gzip.compress(_warc_block("warcinfo", "application/warc-fields", header.encode(), "")))
-        self._end = self._warc.tell()
-
-
 def _urls(links: str | Path) -> Iterator[str]:
     return (url for link in read_links(links) if (url := canonical_url(link["url"])))
-
-
-def _short(url: str) -> int:
-    """A number for a URL: among 45 million links two have the same one with a probability of 1 in 20,000."""
-    return int.from_bytes(hashlib.blake2b(url.encode(), digest_size=8).digest(), "little")
-
-
-def _warc_name(number: int) -> str:
-    return f"pages-{number:05d}.warc.gz"
-
-
-def _record(link: str, page: Fetched, cut: bool) -> bytes:
-    """A response record; headers that speak of the packed form go, the length is that of the body here."""
-    body = page.body
-    dropped = {"content-encoding", "transfer-encoding", "content-length", "connection"}
-    kept = [f"{name}: {value}\r\n" for name, value in page.headers if name.lower() not in dropped]
-    head = f"{page.status_line}\r\n{''.join(kept)}Content-Length: {len(body)}\r\n\r\n".encode("utf-8", "replace")
-    digest = base64.b32encode(hashlib.sha1(body, usedforsecurity=False).digest()).decode()
-    extra = f"WARC-Target-URI: {page.url}\r\nWARC-Payload-Digest: sha1:{digest}\r\nX-Headwater-Link: {link}\r\n"
-    if cut:
-        extra += "WARC-Truncated: disconnect\r\n"
-    return _warc_block("response", "application/http; msgtype=response", head + body, extra)
-
-
-def _warc_block(kind: str, content_type: str, block: bytes, extra: str) -> bytes:
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    header = (
-        f"WARC/1.1\r\nWARC-Type: {kind}\r\nWARC-Date: {now}\r\nWARC-Record-ID: <urn:uuid:{uuid.uuid4()}>\r\n"
-        f"{extra}Content-Type: {content_type}\r\nContent-Length: {len(block)}\r\n\r\n"
-    )
-    return header.encode("utf-8", "replace") + block + b"\r\n\r\n"

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 from urllib.parse import unquote
-from xml.etree import ElementTree
 
 from headwater.corpus.compressed import CompressedFile
+from headwater.corpus.xml_reader import Element, XmlError, read_elements
 from headwater.errors import DataError, ResourceError
 from headwater.wording import counted
 
@@ -204,12 +204,12 @@ def _book(path: Path) -> Page:
         with zipfile.ZipFile(path) as archive:
             container = _xml(archive, "META-INF/container.xml")
             package_path = next(
-                element.attrib["full-path"] for element in container.iter() if element.tag.endswith("}rootfile")
+                element.attributes["full-path"] for element in container if element.name == "rootfile"
             )
             package = _xml(archive, package_path)
             folder = PurePosixPath(package_path).parent
-            items = {e.attrib["id"]: e.attrib["href"] for e in package.iter() if e.tag.endswith("}item")}
-            order = [e.attrib["idref"] for e in package.iter() if e.tag.endswith("}itemref")]
+            items = {e.attributes["id"]: e.attributes["href"] for e in package if e.name == "item"}
+            order = [e.attributes["idref"] for e in package if e.name == "itemref"]
             chapters, size = [], 0
             for identity in order:
                 link = items[identity].partition("#")[0]  # of a URL: a blank in a name stands there as %20
@@ -228,53 +228,39 @@ def _book(path: Path) -> Page:
 
 def _wiki_pages(path: Path, notes: list[str]) -> Iterator[Page]:
     """Articles (namespace 0, no redirects) of a MediaWiki XML export."""
-    parser: Any = ElementTree.XMLPullParser(events=("start", "end"))
     file = CompressedFile(path)
-    root: Any = None
-    count = pending = 0  # bytes fed since an article ended
+    fields: dict[str, str] = {}  # of the page that is being read; of several revisions the last one counts
+    count, ends = 0, False
     try:
-        for block in file.blocks():
-            parser.feed(block)
-            pending += len(block)
-            if pending > WIKI_BYTES:
-                raise ElementTree.ParseError(f"an article is longer than {WIKI_BYTES:,} bytes")
-            for event, element in parser.read_events():
-                if root is None:
-                    root = element
-                if event == "end" and element.tag.endswith("page"):
-                    fields = {child.tag.rpartition("}")[2]: child for child in element.iter()}
-                    text = fields["text"].text if "text" in fields else None
-                    if text and _text_of(fields, "ns") in {"", "0"} and "redirect" not in fields:
-                        count += 1
-                        yield Page(
-                            name=_text_of(fields, "title"),
-                            data=text.encode("utf-8"),
-                            kind="wikitext",
-                            date=_text_of(fields, "timestamp")[:10],
-                            charset="utf-8",
-                        )
-                    root.clear()
-                    pending = 0
-        if not file.cut:
-            parser.close()  # which raises where the file ends inside an element
-    except ElementTree.ParseError as error:
+        for element in read_elements(file.blocks(), WIKI_BYTES, whole=False):
+            if element.name in {"title", "ns", "redirect", "timestamp", "text"}:
+                fields[element.name] = element.text
+            if element.name == "page":
+                if fields.get("text") and fields.get("ns", "") in {"", "0"} and "redirect" not in fields:
+                    count += 1
+                    yield Page(
+                        name=fields.get("title", ""),
+                        data=fields["text"].encode("utf-8"),
+                        kind="wikitext",
+                        date=fields.get("timestamp", "")[:10],
+                        charset="utf-8",
+                    )
+                fields = {}
+            ends = element.depth == 0
+        if not file.cut and not ends:
+            raise XmlError("it ends inside an element")
+    except XmlError as error:
         if not count:
-            raise DataError(f"{path} is no MediaWiki export: {error}", repair="Check the file") from None
+            raise DataError(f"{path} is not a MediaWiki export: {error}", repair="Check the file") from None
         notes.append(f"{path} is damaged after {count:,} articles: {error}")
     if file.cut:
         notes.append(file.cut)
 
 
-def _text_of(fields: dict[str, Any], name: str) -> str:
-    return (fields[name].text or "") if name in fields else ""
-
-
-def _xml(archive: zipfile.ZipFile, member: str) -> ElementTree.Element:
-    """Parse a small file of a book; a document type may define entities that grow without end: none is read."""
+def _xml(archive: zipfile.ZipFile, member: str) -> list[Element]:
+    """Return the elements of a small XML file of a book."""
     with archive.open(member) as handle:
         data = handle.read(PAGE_BYTES + 1)
     if len(data) > PAGE_BYTES:
-        raise ElementTree.ParseError(f"{member} unpacks to more than {PAGE_BYTES:,} bytes")
-    if b"<!ENTITY" in data.replace(b"\0", b""):  # in UTF-16 as well
-        raise ElementTree.ParseError("it defines entities")
-    return ElementTree.fromstring(data)
+        raise XmlError(f"{member} unpacks to more than {PAGE_BYTES:,} bytes")
+    return list(read_elements([data], PAGE_BYTES))

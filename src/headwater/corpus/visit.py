@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import ipaddress
 import socket
 import time
 import zlib
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -21,6 +21,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
+from headwater.corpus.addresses import PrivateAddress, is_public, make_resolver
 from headwater.corpus.urls import canonical_url, host_of
 from headwater.errors import ResourceError
 
@@ -33,19 +34,11 @@ _ROBOTS_BYTES = 512 * 1024  # of robots.txt: RFC 9309 asks for 500 KiB at least
 _ROBOTS_KEPT = 20_000  # hosts
 _ROBOTS_SECONDS = 24 * 3600.0  # for which one is kept to (RFC 9309, section 2.4)
 _GATES_KEPT = 100_000  # hosts
+_DNS_SECONDS = 120.0  # for one name: resolvers give up sooner by their own settings
+# Other failures of DNS may pass. Not every platform has EAI_NODATA.
+_NO_SUCH_HOST = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
+_PORTS = {"http": 80, "https": 443}
 _PASSING = {429, 500, 502, 503, 504}
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
-# Written out, since `is_global` changed with IANA's registries from one version of Python to the next.
-_SPECIAL4 = [
-    ipaddress.IPv4Network(block)
-    for block in (
-        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
-        *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15"),
-        *("198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3"),
-    )
-]
-_UNICAST6 = ipaddress.IPv6Network("2000::/3")  # all that is assigned as global unicast
-_SPECIAL6 = [ipaddress.IPv6Network(block) for block in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
 _REDIRECTS = {301, 302, 303, 307, 308}
 
 
@@ -124,9 +117,11 @@ class Visitor:
         self._gates: dict[str, _Gate] = {}
 
     async def __aenter__(self) -> Visitor:
-        connector = self._aiohttp.TCPConnector(
-            limit=0, ttl_dns_cache=300, resolver=_resolver(self._aiohttp, self._config.allow_private)
-        )
+        # Every visit may wait for a name server at once, on a thread of its own.
+        threads = ThreadPoolExecutor(self._config.hosts, thread_name_prefix="resolve")
+        asyncio.get_running_loop().set_default_executor(threads)
+        self._resolver = make_resolver(self._aiohttp, self._config.allow_private)
+        connector = self._aiohttp.TCPConnector(limit=0, use_dns_cache=False, resolver=self._resolver)
         connector._factory = functools.partial(_protocol(), loop=asyncio.get_running_loop())
         self._session = self._aiohttp.ClientSession(
             connector=connector,
@@ -238,6 +233,7 @@ class Visitor:
             await asyncio.sleep(max(0.0, gate.free_at - time.monotonic()))
             wait = 0.0
             try:
+                await self._resolve(url)  # how long a name server takes is not the host's doing
                 async with asyncio.timeout(self._config.seconds):
                     answer = await self._ask(url, limit, pages_only=pages_only)
                 wait = min(answer.wait, self._config.longest_wait)
@@ -248,6 +244,21 @@ class Visitor:
                 robots = self._robots.get(_origin(url))
                 delay = max(self._config.delay, robots.delay if robots else 0.0, wait)
                 gate.free_at = time.monotonic() + delay
+
+    async def _resolve(self, url: str) -> None:
+        """Look up the host of a URL; raise Refused where it has no address, or none that may be visited."""
+        parts = urlsplit(url)
+        try:
+            async with asyncio.timeout(_DNS_SECONDS):
+                await self._resolver.resolve(parts.hostname or "", parts.port or _PORTS[parts.scheme])
+        except PrivateAddress:
+            raise Refused("address is not public") from None
+        except TimeoutError:
+            raise Refused("no answer from DNS", no_answer=True, passing=True) from None
+        except OSError as error:
+            if isinstance(error, socket.gaierror) and error.errno in _NO_SUCH_HOST:
+                raise Refused("no such host", no_answer=True) from None
+            raise Refused("no answer from DNS", no_answer=True, passing=True) from None
 
     async def _ask(self, url: str, limit: int, *, pages_only: bool) -> _Answer:
         errors = self._aiohttp
@@ -271,12 +282,6 @@ class Visitor:
                 return _Answer(200, line, headers, body, location)
         except (errors.ClientPayloadError, errors.ServerDisconnectedError, ConnectionResetError):
             raise Refused("answer cut short", passing=True) from None
-        except errors.ClientConnectorDNSError as error:
-            if isinstance(error.os_error, _PrivateAddress):
-                raise Refused("address is not public") from None
-            raise Refused("no such host", no_answer=True) from None
-        except _PrivateAddress:
-            raise Refused("address is not public") from None
         except (errors.ClientConnectionError, OSError):
             raise Refused("no connection", no_answer=True, passing=True) from None
         except (errors.ClientError, ValueError):
@@ -319,10 +324,6 @@ class _Answer:
     wait: float = 0.0  # seconds that the host asks for before the next visit
 
 
-class _PrivateAddress(OSError):
-    """DNS answered with an address that is not public."""
-
-
 def retry_after(value: str) -> float:
     """Seconds from now that a Retry-After header asks for (RFC 9110, 10.2.3: a number or a date); 0 for others."""
     value = value.strip()
@@ -362,35 +363,6 @@ def _refuse_private(url: str, allowed: bool) -> None:
         return
     if not allowed and not public:
         raise Refused("address is not public")
-
-
-def is_public(text: str) -> bool:
-    """Return whether an address is one of the open internet; raise ValueError for text that is not an address.
-
-    An IPv6 address that embeds an IPv4 one (mapped, 6to4, NAT64) is as public as that.
-    """
-    address = ipaddress.ip_address(text)
-    if isinstance(address, ipaddress.IPv6Address):
-        translated = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
-        inner = address.ipv4_mapped or address.sixtofour or translated
-        if inner is None:
-            return address.is_global and address in _UNICAST6 and not any(address in net for net in _SPECIAL6)
-        address = inner
-    return address.is_global and not any(address in net for net in _SPECIAL4)
-
-
-def _resolver(aiohttp: Any, allow_private: bool) -> Any:
-    """aiohttp's resolver, which answers only with public addresses unless allowed others."""
-    base: Any = aiohttp.ThreadedResolver
-
-    class Public(base):  # type: ignore[misc]
-        async def resolve(self, host: str, port: int = 0, family: Any = socket.AF_UNSPEC) -> Any:
-            answers = await super().resolve(host, port, family)
-            if not allow_private and not all(is_public(a["host"]) for a in answers):
-                raise _PrivateAddress(f"{host} is at an address that is not public")
-            return answers
-
-    return Public()
 
 
 def _target(url: str, location: str) -> str:

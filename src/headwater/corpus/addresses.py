@@ -1,0 +1,66 @@
+"""Which addresses may be visited: those of the open internet, checked when a name is resolved."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import time
+from collections import OrderedDict
+from typing import Any
+
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
+# Written out, since `is_global` changed with IANA's registries from one version of Python to the next.
+_SPECIAL4 = [
+    ipaddress.IPv4Network(block)
+    for block in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+        *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15"),
+        *("198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3"),
+    )
+]
+_UNICAST6 = ipaddress.IPv6Network("2000::/3")  # all that is assigned as global unicast
+_SPECIAL6 = [ipaddress.IPv6Network(block) for block in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
+_NAMES_KEPT = 100_000
+_NAME_SECONDS = 300.0
+
+
+class PrivateAddress(OSError):
+    """DNS answered with an address that is not public."""
+
+
+def is_public(text: str) -> bool:
+    """Return whether an address is one of the open internet; raise ValueError for text that is not an address.
+
+    An IPv6 address that embeds an IPv4 one (mapped, 6to4, NAT64) is as public as that.
+    """
+    address = ipaddress.ip_address(text)
+    if isinstance(address, ipaddress.IPv6Address):
+        translated = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
+        inner = address.ipv4_mapped or address.sixtofour or translated
+        if inner is None:
+            return address.is_global and address in _UNICAST6 and not any(address in net for net in _SPECIAL6)
+        address = inner
+    return address.is_global and not any(address in net for net in _SPECIAL4)
+
+
+def make_resolver(aiohttp: Any, allow_private: bool) -> Any:
+    """Return aiohttp's resolver, which remembers answers, and gives only public ones unless allowed others."""
+    base: Any = aiohttp.ThreadedResolver
+
+    class Public(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self._kept: OrderedDict[tuple[str, int], tuple[float, Any]] = OrderedDict()
+
+        async def resolve(self, host: str, port: int = 0, family: Any = socket.AF_UNSPEC) -> Any:
+            until, answers = self._kept.get((host, port), (0.0, None))
+            if until <= time.monotonic():
+                answers = await super().resolve(host, port, family)
+                if not allow_private and not all(is_public(a["host"]) for a in answers):
+                    raise PrivateAddress(f"{host} is at an address that is not public")
+                self._kept[host, port] = time.monotonic() + _NAME_SECONDS, answers
+                if len(self._kept) > _NAMES_KEPT:
+                    self._kept.popitem(last=False)
+            return answers
+
+    return Public()
