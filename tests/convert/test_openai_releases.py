@@ -21,7 +21,6 @@ from headwater.convert.openai_gpt2 import read_release as read_gpt2
 from headwater.convert.tensor_bundle import decompress
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError
 from headwater.model import build_model, preset
-from headwater.model.cache import KeyValueCache
 from headwater.model.transformer import Transformer
 
 
@@ -170,15 +169,16 @@ def test_the_original_programs_logits_hidden_states_and_cache(kind: str, data: P
         if kind == "gpt1":
             x = model.tokens(ids) + model.positions.weight[: ids.shape[1]]
             states = [x]
-            for layer, block in enumerate(model.blocks):
-                states.append(block(states[-1], layer, None, None))
+            for block in model.blocks:
+                states.append(block(states[-1]))
             torch.testing.assert_close(torch.stack(states), expected["hidden"], atol=1e-5, rtol=1e-5)
             return
-        cache = KeyValueCache(model.config, len(ids))
-        model.hidden(ids, cache=cache)
-        time = ids.shape[1]
-        pairs = [torch.stack([k, v], 1) for k, v in zip(cache.keys, cache.values, strict=True)]
-        present = torch.stack(pairs, 1)[..., :time, :]  # (batch, layer, 2, head, time, head_dim)
+        fused: list[torch.Tensor] = []
+        for block in model.blocks:
+            block.attention.query_key_value.register_forward_hook(lambda *given: fused.append(given[-1]))
+        model.hidden(ids)
+        heads = [part.view(*ids.shape, 3, model.config.heads, -1)[:, :, 1:] for part in fused]
+        present = torch.stack(heads, 1).permute(0, 1, 3, 4, 2, 5)  # (batch, layer, 2, head, time, head_dim)
         torch.testing.assert_close(present, expected["present"], atol=1e-5, rtol=1e-5)
 
 

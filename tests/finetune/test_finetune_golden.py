@@ -151,8 +151,8 @@ def test_dropout_is_on_the_matrix_that_looks_up_and_predicts(data: Path) -> None
         matrix = torch.cat([tokens, positions])
         assert 0.2 < float((matrix == 0).float().mean()) < 0.4
         x = matrix[whole.ids] + matrix[rows : rows + whole.ids.shape[1]]
-        for layer, block in enumerate(model.model.blocks):
-            x = block(x, layer, None, None)
+        for block in model.model.blocks:
+            x = block(x)
         logits = x @ matrix.t()  # over every row, those of positions too
         losses = []
         for sequence, extract in enumerate(whole.extract.tolist()):

@@ -15,7 +15,7 @@ from torch import Tensor
 from headwater.errors import DataError, UsageError
 from headwater.model import PRESETS, build_model, preset
 from headwater.model.attention import attend, attend_plainly, causal_mask, document_mask
-from headwater.model.cache import KeyValueCache, RecurrentState
+from headwater.model.lstm import RecurrentState
 from headwater.model.transformer import Transformer
 
 
@@ -101,18 +101,6 @@ def test_no_position_sees_what_comes_after_it(name: str) -> None:
     before, after = model(ids), model(changed)
     torch.testing.assert_close(before[:, :7], after[:, :7])
     assert not torch.allclose(before[:, 7:], after[:, 7:])
-
-
-@pytest.mark.parametrize("name", ["gpt1-nano", "gpt2-nano"])
-@pytest.mark.parametrize("parts", [[12], [1] * 12, [5, 1, 6], [3, 9]])
-def test_a_cache_gives_what_the_whole_text_gives(name: str, parts: list[int]) -> None:
-    model = build_model(preset(name, vocabulary=40), seed=1).eval()
-    ids = torch.randint(0, 40, (2, 12), generator=torch.Generator().manual_seed(3))
-    cache = KeyValueCache(model.config, 2, 12)
-    with torch.no_grad():
-        pieces = [model.hidden(part, cache=cache) for part in ids.split(parts, dim=1)]
-        torch.testing.assert_close(torch.cat(pieces, 1), model.hidden(ids), atol=1e-5, rtol=1e-4)
-    assert cache.length == 12
 
 
 def test_an_lstm_goes_on_from_its_state_and_has_no_mask() -> None:
@@ -218,13 +206,13 @@ def test_a_model_trained_elsewhere_gives_its_recorded_activations_layer_by_layer
     block = model.blocks[0]
     check(block.norm_1(x), "ln1")
     check(block.attention.query_key_value(block.norm_1(x)), "qkv")
-    attended = x + block.attention(block.norm_1(x), 0, None, None)
+    attended = x + block.attention(block.norm_1(x))
     check(attended, "attnResid")
     check(block.norm_2(attended), "ln2")
     check(block.mlp.expand(block.norm_2(attended)), "fc")
     check(block.mlp(block.norm_2(attended)), "mlp")
     for layer, block in enumerate(model.blocks):
-        x = block(x, layer, None, None)
+        x = block(x)
         check(x, f"block{layer}")
     check(model.hidden(ids), "ln_f")
     # Its head was trained apart from its embeddings, so it is applied by hand.

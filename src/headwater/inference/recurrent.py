@@ -20,8 +20,7 @@ from torch import Tensor
 from headwater.errors import UsageError
 from headwater.inference.network import Block, Precision, Step
 from headwater.inference.packing import PACK_ROWS, Pack
-from headwater.model.cache import RecurrentState
-from headwater.model.lstm import LSTM
+from headwater.model.lstm import LSTM, RecurrentState
 
 
 class RecurrentNetwork:

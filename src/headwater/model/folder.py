@@ -21,7 +21,7 @@ from headwater import provenance, shipped
 from headwater.errors import DataError, FolderError, MismatchError
 from headwater.model import build_model, huggingface
 from headwater.model.config import ModelConfig
-from headwater.model.weights import WEIGHTS, Place, TensorReader, find_tensors, one_thread, write_tensors
+from headwater.model.weights import WEIGHTS, Place, TensorReader, find_tensors, write_tensors
 from headwater.storage import read_json, write_json
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torc
         name: (tuple(parameter.shape), torch.float32 if id(parameter) in norms else dtype)
         for name, parameter in model.named_parameters()
     }
-    with _checked_meanwhile(folder), one_thread():
+    with _checked_meanwhile(folder):
         loaded = _read_weights(folder, kind, config, parameters, device)
     model.load_state_dict(loaded, assign=True)
     return model.eval()

@@ -15,10 +15,22 @@ from torch.nn import functional
 
 from headwater.errors import UsageError
 from headwater.model.backend import Backend, default_backend, use_backend
-from headwater.model.cache import RecurrentState
 from headwater.model.config import ModelConfig
 from headwater.model.loss import project
 from headwater.model.transformer import Embedding, Embeddings, Linear
+
+
+class RecurrentState:
+    """The hidden and the cell state, each (layers, batch, units), after `length` positions."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self.state: tuple[Tensor, Tensor] | None = None
+
+    def store(self, state: tuple[Tensor, Tensor], time: int) -> None:
+        """Keep the state `time` positions later."""
+        self.state = state
+        self.length += time
 
 
 class LSTM(nn.Module):

@@ -22,7 +22,6 @@ from torch.nn import functional
 
 from headwater.errors import DataError
 from headwater.model.backend import TORCH, Backend, default_backend, use_backend
-from headwater.model.cache import KeyValueCache
 from headwater.model.config import ModelConfig
 from headwater.model.loss import project
 
@@ -77,14 +76,12 @@ class Attention(nn.Module):
         self.query_key_value = Linear(config.width, 3 * config.width)
         self.projection = Linear(config.width, config.width)
 
-    def forward(self, x: Tensor, layer: int, cache: KeyValueCache | None, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(batch, time, width) -> (batch, time, width)."""
         batch, time, width = x.shape
         fused = self.query_key_value(x)  # (batch, time, 3 · width)
         fused = fused.view(batch, time, 3, self.heads, width // self.heads)
         query, key, value = fused.permute(2, 0, 3, 1, 4)  # each (batch, head, time, head_dim)
-        if cache is not None:
-            key, value = cache.extend(layer, key, value)
         dropout = self.dropout if self.training else 0.0
         attended = self.backend.attend(query, key, value, mask, dropout, self.causal)
         return self.projection(attended.transpose(1, 2).reshape(batch, time, width))
@@ -120,15 +117,13 @@ class Block(nn.Module):
         self.mlp = MLP(config)
         self.residual_dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: Tensor, layer: int, cache: KeyValueCache | None, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(batch, time, width) -> (batch, time, width), the residual stream in and out."""
         if self.pre_norm:
             dtype = self.mlp.expand.weight.dtype
-            x = self.backend.add(
-                x, self.residual_dropout(self.attention(self.norm_1(x, dtype), layer, cache, mask))
-            )
+            x = self.backend.add(x, self.residual_dropout(self.attention(self.norm_1(x, dtype), mask)))
             return self.backend.add(x, self.residual_dropout(self.mlp(self.norm_2(x, dtype))))
-        x = self.norm_1(self.backend.add(x, self.residual_dropout(self.attention(x, layer, cache, mask))))
+        x = self.norm_1(self.backend.add(x, self.residual_dropout(self.attention(x, mask))))
         return self.norm_2(self.backend.add(x, self.residual_dropout(self.mlp(x))))
 
 
@@ -189,37 +184,31 @@ class Transformer(nn.Module):
         self,
         ids: Tensor,
         *,
-        cache: KeyValueCache | None = None,
         mask: Tensor | None = None,
         embeddings: Embeddings | None = None,
         segments: Tensor | None = None,
     ) -> Tensor:
-        """The last block's output (after the final norm, where there is one): what heads read.
+        """Return the last block's output (after the final norm, where there is one): what heads read.
 
-        ids: (batch, time) int64. With a cache, ids are the positions after those it holds, and are added to
-        it. mask: see `attend`; a padded batch of a model with full attention needs `padding_mask`. segments:
-        (batch, time) int64, the sentence of each position, None for the first. Returns (batch, time, width)
-        float32. Raises DataError when the text is longer than the context.
+        ids: (batch, time) int64. mask: see `attend`; a padded batch of a model with full attention needs
+        `padding_mask`. segments: (batch, time) int64, the sentence of each position, None for the first. Returns
+        (batch, time, width) float32. Raises DataError when the text is longer than the context.
         """
         tokens, positions = embeddings or self.embeddings()
-        start = cache.length if cache is not None else 0
         time = ids.shape[1]
-        if start + time > self.config.context:
+        if time > self.config.context:
             raise DataError(
-                f"{start + time} tokens are longer than the model's context",
-                expected=f"at most {self.config.context}",
+                f"{time} tokens are longer than the model's context", expected=f"at most {self.config.context}"
             )
-        x = functional.embedding(ids, tokens).float() + positions[start : start + time].float()
+        x = functional.embedding(ids, tokens).float() + positions[:time].float()
         if self.segments is not None:
             rows = self.segments.weight.float()
             x = x + (rows[0] if segments is None else functional.embedding(segments, rows))
         x = self.embedding_norm(x)
         if self.config.embedding_dropout == "sum":
             x = self.embedding_dropout(x)
-        for layer, block in enumerate(self.blocks):
-            x = block(x, layer, cache, mask)
-        if cache is not None:
-            cache.advance(time)
+        for block in self.blocks:
+            x = block(x, mask)
         final: Tensor = self.final_norm(x)
         return final
 

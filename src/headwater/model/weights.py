@@ -12,8 +12,7 @@ import math
 import mmap
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,17 +46,6 @@ def find_tensors(folder: Path) -> dict[str, Place]:
     Raises FolderError when there are no weights, only pickled ones, or damaged ones.
     """
     return {name: place for path in _weight_files(folder) for name, place in _read_header(path).items()}
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let each pass of torch run on one thread: they are many and short, and threads would spend them waiting."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 class TensorReader:
