@@ -77,3 +77,26 @@ def test_json_is_one_object_on_stdout(tokens: Path, capfd: pytest.CaptureFixture
 def test_import_needs_no_heavy_package() -> None:
     code = "import sys, headwater; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["generate", "The river"],
+        ["serve", "--port=0"],
+        ["predict", "rows.csv", "--model=m", "--out=p.csv"],
+        ["evaluate", "--model=gpt2-mini", "--tasks=heldout", "--data=.", "--out=results"],
+        ["finetune", "--model=gpt2-mini", "--task=classify", "--train=rows.csv", "--out=tuned"],
+        ["reproduce", "gpt1_perplexity", "--data=."],
+        ["pretrain", "--tokens=tokens", "--out=run"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_device_that_is_not_there_is_named(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text("text,label\na,b\n")
+    assert main([*arguments, "--device", "quantum"]) == 2
+    assert "device 'quantum' cannot be used" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]

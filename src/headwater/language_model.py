@@ -30,7 +30,6 @@ from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.files import missing_tokenizer
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from headwater.model import Model
@@ -74,13 +73,14 @@ def load(
     *,
     tokenizer: str | Path | None = None,
     precision: Precision | str = "fp32",
-    device: torch.device | str = "cpu",
+    device: str = "auto",
     slots: int = 8,
     allow_network: bool = False,
 ) -> LanguageModel:
     """Open a model folder, Headwater's or Hugging Face's, a model that ships, or a hub name downloaded before.
 
-    precision: "fp32", "bf16", "int8" (weights and products), or "auto" (see `inference.backends`). slots: how many
+    precision: "fp32", "bf16", "int8" (weights and products), or "auto" (see `inference.backends`). device: "auto"
+    (CUDA where there is a GPU, else the CPU), "cpu", "cuda", "cuda:1" or "mps". slots: how many
     continuations run at once; each holds a context of keys and values. tokenizer: a folder, "gpt2" or "gpt1",
     for a model folder that has none; without any `logits` works, and calls with text raise MismatchError. Raises
     FolderError or DataError for a folder that is not a model, ResourceError for a hub name that is not available
@@ -129,16 +129,19 @@ class LanguageModel:
         *,
         tokenizer: str | Path | None = None,
         precision: Precision | str = "fp32",
-        device: torch.device | str = "cpu",
+        device: str = "auto",
         slots: int = 8,
     ) -> LanguageModel:
         """Open a model folder, with its own tokenizer or the one given for a folder without."""
         import torch
 
+        from headwater.train.parallel import choose_device
+
+        place = choose_device(device, training=False)
         config = load_config(folder)
-        precision = choose_precision(precision, config, torch.device(device))
+        precision = choose_precision(precision, config, place)
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-        read = partial(load_model, folder, dtype=dtype, device=device)
+        read = partial(load_model, folder, dtype=dtype, device=place)
         with ThreadPoolExecutor(1) as pool:
             found = pool.submit(Tokenizer.of_model, folder, config.vocabulary, tokenizer)
             model = read()

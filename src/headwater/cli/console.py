@@ -33,6 +33,8 @@ ModelTokenizer = Annotated[
         show_default=False,
     ),
 ]
+DEVICE = typer.Option("--device", help="auto (a GPU where there is one), cpu, cuda, cuda:1 or mps.")
+Device = Annotated[str, DEVICE]
 Seed = Annotated[int, typer.Option("--seed", help="Every random choice comes from it.", min=0)]
 Settings = Annotated[
     list[str] | None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, Limit, Settings, emit, tell_apart, terminal_progress
+from headwater.cli.console import AsJson, Device, Limit, Settings, emit, tell_apart, terminal_progress
 from headwater.errors import UsageError
 from headwater.wording import counted
 
@@ -29,6 +29,7 @@ def evaluate(
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder to write.", show_default=False)] = None,
     limit: Limit = None,
+    device: Device = "auto",
     settings: Settings = None,
     overlap: Annotated[
         Path | None,
@@ -67,7 +68,15 @@ def evaluate(
     names = [name.strip() for name in tasks.split(",") if name.strip()]
     config = EvaluateConfig.build(parse_settings(settings or []), source="--set")
     results = run(
-        model, names, data, out, config=config, overlap=overlap, limit=limit, progress=terminal_progress()
+        model,
+        names,
+        data,
+        out,
+        config=config,
+        overlap=overlap,
+        limit=limit,
+        device=device,
+        progress=terminal_progress(),
     )
     lines = [f"{out}:"]
     lines += [_line(result) for result in results.results]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, Limit, Seed, Settings, emit, tell_apart, terminal_progress
+from headwater.cli.console import AsJson, Device, Limit, Seed, Settings, emit, tell_apart, terminal_progress
 from headwater.errors import UsageError
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def finetune(
             "--patience", help="Stop after N measurements without a better one.", rich_help_panel=_TRAINING
         ),
     ] = None,
+    device: Device = "auto",
     seed: Seed = 1,
     task_set: Annotated[
         str | None,
@@ -131,6 +132,7 @@ def finetune(
         "transfer_layers": transfer_layers,
         "patience": patience,
         "limit": limit,
+        "device": device,
     }
     files = {"train": train, "validation": validation, "test": test}
     sets = {"data": data, "download": download or None}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, ModelTokenizer, emit, say, tell_apart
+from headwater.cli.console import AsJson, Device, ModelTokenizer, emit, say, tell_apart
 from headwater.shipped import DEFAULT
 from headwater.wording import counted
 
@@ -69,6 +69,7 @@ def generate(
     precision: Annotated[
         str, typer.Option("--precision", help="fp32, bf16, int8 or auto (bf16 where the machine has it).")
     ] = "auto",
+    device: Device = "auto",
     color: Annotated[
         bool, typer.Option("--color", help="Tint each token by its probability: red is unlikely, green likely.")
     ] = False,
@@ -91,7 +92,7 @@ def generate(
     import headwater
     from headwater.language_model import fresh_seed
 
-    lm = headwater.load(model, tokenizer=tokenizer, precision=precision)
+    lm = headwater.load(model, tokenizer=tokenizer, precision=precision, device=device)
     seed = fresh_seed() if seed is None else seed
     options: Options = {
         "max_tokens": max_tokens,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.console import AsJson, Limit, emit, tell_apart, terminal_progress
+from headwater.cli.console import AsJson, Device, Limit, emit, tell_apart, terminal_progress
 
 app = typer.Typer(add_completion=False)
 
@@ -23,6 +23,7 @@ def predict(
         list[str] | None,
         typer.Option("--column", help="A column under another name than in training, as text=review. Repeatable."),
     ] = None,
+    device: Device = "auto",
     limit: Limit = None,
     as_json: AsJson = False,
 ) -> None:
@@ -34,7 +35,9 @@ def predict(
     from headwater.finetune.predict import predict_file
 
     named = dict(map(_column, columns or []))
-    summary = predict_file(model, file, out, columns=named, limit=limit, progress=terminal_progress())
+    summary = predict_file(
+        model, file, out, columns=named, limit=limit, device=device, progress=terminal_progress()
+    )
     text = f"{summary['rows']:,} rows labelled: {out}"
     if "accuracy" in summary:
         text += f"; accuracy {summary['accuracy']:.3f} on the {summary['labelled']:,} rows with a label"

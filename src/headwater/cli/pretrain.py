@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, Out, Settings, emit, say, terminal_progress
+from headwater.cli.console import DEVICE, AsJson, Out, Settings, emit, say, terminal_progress
 
 app = typer.Typer(add_completion=False)
 
@@ -26,6 +26,7 @@ def pretrain(
     ] = None,
     tokens: Annotated[Path | None, typer.Option("--tokens", help="Folder that `headwater pack` wrote.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Every random choice comes from it.", min=0)] = None,
+    device: Annotated[str | None, DEVICE] = None,
     resume: Annotated[bool, typer.Option("--resume", help=_RESUME)] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the run would cost, and stop.")] = False,
     find_lr: Annotated[bool, typer.Option("--find-lr", help=_FIND_LR)] = False,
@@ -56,7 +57,7 @@ def pretrain(
         layers.append(begun)
     if recipe is not None:
         layers.append(read_toml(recipe))
-    given = {"preset": preset, "seed": seed}
+    given = {"preset": preset, "seed": seed, "device": device}
     layers.append({key: value for key, value in given.items() if value is not None})
     config = PretrainConfig.build(*layers, parse_settings(settings or []), source=str(recipe or "--set"))
     if tokens is None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.console import AsJson, Settings, emit, terminal_progress
+from headwater.cli.console import AsJson, Device, Settings, emit, terminal_progress
 
 app = typer.Typer(add_completion=False)
 
@@ -23,6 +23,7 @@ def reproduce(
         Path | None, typer.Option("--data", help="Folder of training texts and official sets.", show_default=False)
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for everything.")] = Path("reproduction"),
+    device: Device = "auto",
     list_: Annotated[bool, typer.Option("--list", help="Name the experiments, and stop.")] = False,
     settings: Settings = None,
     as_json: AsJson = False,
@@ -55,7 +56,12 @@ def reproduce(
     from headwater.reproduce import reproduce as run
 
     outcome = run(
-        experiments, load_scale(scale, parse_settings(settings or [])), folder, out, progress=terminal_progress()
+        experiments,
+        load_scale(scale, parse_settings(settings or [])),
+        folder,
+        out,
+        device=device,
+        progress=terminal_progress(),
     )
     lines = [f"{name} is left out: it {why}" for name, why in outcome.left_out.items()]
     for result in outcome.results.values():

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.console import ModelTokenizer, Settings, tell_apart, terminal_progress
+from headwater.cli.console import Device, ModelTokenizer, Settings, tell_apart, terminal_progress
 from headwater.shipped import DEFAULT
 
 app = typer.Typer(add_completion=False)
@@ -37,6 +37,7 @@ def serve(
     precision: Annotated[
         str, typer.Option("--precision", help="fp32, bf16, int8 or auto (bf16 where the machine has it).")
     ] = "auto",
+    device: Device = "auto",
     settings: Settings = None,
 ) -> None:
     """Serve models: an OpenAI-compatible API, and a page at / to write with them and look inside.
@@ -54,6 +55,7 @@ def serve(
     run(
         models,
         tokenizer=tokenizer,
+        device=device,
         host=host,
         port=port,
         api_key_file=api_key_file,

@@ -143,6 +143,7 @@ def evaluate(
     config: EvaluateConfig | None = None,
     overlap: Path | None = None,
     limit: int | None = None,
+    device: str = "auto",
     progress: Progress = SILENT,
 ) -> Results:
     """Evaluate a model, a folder or one that ships, and write the results folder `out`, or find it there complete.
@@ -176,7 +177,7 @@ def evaluate(
     if stage.is_complete():
         progress.note(f"{out} is complete already")
         return read_results(out)
-    lm = LanguageModel.open(model, precision=config.precision)
+    lm = LanguageModel.open(model, precision=config.precision, device=device)
     reader = Reader(lm.tokenizer, lm.config.context, config.window, config.stride)
     results: list[Result] = []
     training = None if overlap is None else training_grams(overlap)

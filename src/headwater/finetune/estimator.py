@@ -157,7 +157,7 @@ class Estimator:
         Raises MismatchError when the folder was fine-tuned for another task.
         """
         folder = Path(folder)
-        fine_tuned = FineTuned.load(folder, device=choose_device("auto"))
+        fine_tuned = FineTuned.load(folder, device=choose_device("auto", training=False))
         if fine_tuned.task != cls.task:
             raise MismatchError(
                 f"{folder} was fine-tuned for task {fine_tuned.task}", expected=f"{cls.task}, as {cls.__name__} is"

@@ -33,6 +33,7 @@ def predict_file(
     columns: Mapping[str, Any] | None = None,
     limit: int | None = None,
     precision: Precision = "auto",
+    device: str = "auto",
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Label the rows of `file` and write `out`, which appears when it is whole.
@@ -51,8 +52,8 @@ def predict_file(
         raise UsageError(f"--out {out} has an unknown extension", expected=", ".join(_FORMATS))
     if out.exists() and file.exists() and out.samefile(file):
         raise UsageError(f"--out {out} is the file to read", repair="Choose another --out")
-    device = choose_device("auto")
-    fine_tuned = FineTuned.load(model, dtype=choose_precision(precision, device), device=device)
+    place = choose_device(device, training=False)
+    fine_tuned = FineTuned.load(model, dtype=choose_precision(precision, place), device=place)
     named = Columns.build(fine_tuned.columns.to_dict(), columns or {}, source="--column")
     pending: deque[Raw] = deque()
 

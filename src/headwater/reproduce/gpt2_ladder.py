@@ -149,7 +149,7 @@ def continuations(laboratory: Laboratory, rung: str, seed: int, asked: Continued
     stage = Stage(out, kind="continuations", config=config, inputs=inputs)
     with laboratory.piece("continuations", name, out):
         if not stage.is_complete():
-            lm = LanguageModel.open(model)
+            lm = LanguageModel.open(model, device=laboratory.device)
             stream = TokenStream(tokens, "validation", context + length)
             places = evenly_placed(stream.windows, count)
             texts = [stream.window(int(place))[0].tolist() for place in places]

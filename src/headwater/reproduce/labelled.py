@@ -124,7 +124,7 @@ def fine_tune(
     out = laboratory.place(name, config.to_dict(), {"model": model, "rows": rows})
     with laboratory.piece(f"fine-tuning on {benchmark}", f"{label}, seed {seed}", out):
         metrics = run_stage(
-            config,
+            config.model_copy(update={"device": laboratory.device}),
             out,
             lambda: _parts(config, rows),
             model=model,

@@ -61,7 +61,10 @@ class Laboratory:
         shared: Path,
         pieces: set[tuple[str, str]] | None = None,
         progress: Progress = SILENT,
+        *,
+        device: str = "auto",
     ) -> None:
+        self.device = device
         self.scale, self.data, self.shared, self.progress = scale, data, shared, progress
         self.used: dict[str, Path] = {}
         self._left = set(pieces or ())
@@ -164,6 +167,7 @@ class Laboratory:
         out = self.place(
             f"run-{name}-{seed}", config.to_dict() | {"snapshots": plan.snapshots}, {"tokens": tokens}
         )
+        config = config.model_copy(update={"device": self.device})  # where it computes is no part of the place
         with self.piece("pre-training", f"{name}, seed {seed}", out):
             keep = _Snapshots(out, plan, tokens) if plan.snapshots else None
             pretrain(config, tokens, out, follow=keep, progress=self.progress)
@@ -191,7 +195,10 @@ class Laboratory:
         """Zero-shot scores of a model on protocols, and the folder that has every example of them."""
         out = self.place(f"scores-{_file_name(name)}", {"tasks": list(tasks), "limit": limit}, {"model": model})
         with self.piece("scores", name, out):
-            return evaluate(model, tasks, self.data, out, limit=limit, progress=self.progress), out
+            results = evaluate(
+                model, tasks, self.data, out, limit=limit, device=self.device, progress=self.progress
+            )
+            return results, out
 
     def perplexity(
         self, name: str, model: Path, tokens: Path, part: str, windows: int | Sequence[int]
@@ -209,7 +216,7 @@ class Laboratory:
         with self.piece("perplexity", name, out):
             if not stage.is_complete():
                 with stage.write() as work:
-                    write_json(work / "perplexity.json", _perplexity(model, tokens, part, windows))
+                    write_json(work / "perplexity.json", _perplexity(model, tokens, part, windows, self.device))
         found: dict[str, float] = read_json(out / "perplexity.json")
         return found
 
@@ -292,8 +299,10 @@ def evenly_placed(total: int, count: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, total - 1, min(count, total)).round().astype(np.int64))
 
 
-def _perplexity(model: Path, tokens: Path, part: str, windows: int | Sequence[int]) -> dict[str, float]:
-    lm = LanguageModel.open(model, precision="fp32")
+def _perplexity(
+    model: Path, tokens: Path, part: str, windows: int | Sequence[int], device: str
+) -> dict[str, float]:
+    lm = LanguageModel.open(model, precision="fp32", device=device)
     stream = TokenStream(tokens, part, lm.config.context)
     chosen = evenly_placed(stream.windows, windows) if isinstance(windows, int) else windows
     asked = [stream.window(int(index))[0].tolist() for index in chosen]

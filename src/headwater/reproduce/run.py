@@ -22,6 +22,7 @@ from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.page import write_experiment, write_index
 from headwater.reproduce.scale import Scale, check_machine
 from headwater.storage import storage_errors
+from headwater.train.parallel import choose_device
 
 SHARED = "shared"
 
@@ -37,14 +38,22 @@ class Outcome:
 
 @resumable()
 def reproduce(
-    names: Sequence[str], scale: Scale, data: Path, out: Path, *, progress: Progress = SILENT
+    names: Sequence[str],
+    scale: Scale,
+    data: Path,
+    out: Path,
+    *,
+    device: str = "auto",
+    progress: Progress = SILENT,
 ) -> Outcome:
     """Run experiments by name, or `all`, at a scale, and write their results below `out`.
 
-    Raises UsageError for an unknown name, ResourceError where this machine cannot hold the scale, FolderError
-    where another run is in `out`, DataError where none of the experiments has its data.
+    Raises UsageError for an unknown name or a device that is not available, ResourceError where this machine
+    cannot hold the scale, FolderError where another run is in `out`, DataError where none of the experiments has
+    its data.
     """
     chosen = choose(names)
+    choose_device(device)
     for name in scale.experiments:
         if name not in EXPERIMENTS:
             raise UsageError(
@@ -52,7 +61,7 @@ def reproduce(
                 repair=nearest(name, EXPERIMENTS).capitalize(),
             )
     if not scale.run:
-        check_machine(scale, list(scale.models))
+        check_machine(scale, list(scale.models), device)
     left_out = {}
     for experiment in chosen:
         missing = experiment.missing(scale, data)
@@ -68,12 +77,12 @@ def reproduce(
         )
     pieces = set[tuple[str, str]]().union(*(experiment.pieces(scale) for experiment in ready))
     models = {name.partition(",")[0] for kind, name in pieces if kind == "pre-training"}
-    progress.note(check_machine(scale, sorted(models)))
+    progress.note(check_machine(scale, sorted(models), device))
     with storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     results = {}
     with folder_lock(out):
-        laboratory = Laboratory(scale, data, out / SHARED, pieces, progress)
+        laboratory = Laboratory(scale, data, out / SHARED, pieces, progress, device=device)
         for number, experiment in enumerate(ready, 1):
             progress.note(f"{experiment.name}, experiment {number} of {len(ready)}: {experiment.title}")
             laboratory.used.clear()

@@ -168,7 +168,7 @@ def cost_of(scale: Scale, models: Sequence[str]) -> Cost:
     return Cost(flops, tokens, largest[0], largest[1], 16 * largest[1])
 
 
-def check_machine(scale: Scale, models: Sequence[str]) -> str:
+def check_machine(scale: Scale, models: Sequence[str], device: str = "auto") -> str:
     """What the scale will cost here, in a sentence; raises ResourceError, before anything starts, where it cannot.
 
     The sentence names the hours that pre-training takes on this machine; fine-tuning and scores come on top.
@@ -185,21 +185,21 @@ def check_machine(scale: Scale, models: Sequence[str]) -> str:
             expected="a scale that is run",
             repair=f"Use --scale mini on two cores, --scale small on a GPU. {scale.about}",
         )
-    device = choose_device("auto")
-    available = available_memory(device)
+    place = choose_device(device)
+    available = available_memory(place)
     if cost.bytes > available:
         raise ResourceError(
             f"the scale {scale.name} does not fit this machine, where {available / 1e9:.2g} GB are free: "
             f"{cost.text()}",
             repair=f"Use a machine with {cost.bytes * 1.5 / 1e9:.2g} GB, or a smaller --scale",
         )
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    rate = _rate_when_quiet() if device.type == "cpu" else matmul_rate(dtype, device)
+    dtype = torch.bfloat16 if place.type == "cuda" else torch.float32
+    rate = _rate_when_quiet() if place.type == "cpu" else matmul_rate(dtype, place)
     hours = cost.flops / (rate * _REACHED) / 3600
     if hours > scale.most_hours:
         raise ResourceError(
             f"the scale {scale.name} would take about {hours:,.0f} hours of pre-training on this machine "
-            f"({device.type}): {cost.text()}",
+            f"({place.type}): {cost.text()}",
             expected=f"at most {scale.most_hours:g} hours",
             repair="Use a GPU, or --scale mini; to insist, --set most_hours=HOURS",
         )

@@ -26,6 +26,7 @@ def serve(
     api_key_file: Path | None = None,
     max_concurrency: int = 8,
     precision: str = "auto",
+    device: str = "auto",
     limits: Limits | None = None,
     progress: Progress = SILENT,
 ) -> None:
@@ -48,7 +49,7 @@ def serve(
             from headwater.serve.served import open_models
 
             opening = beside.submit(
-                open_models, models, tokenizer=tokenizer, precision=precision, slots=max_concurrency
+                open_models, models, tokenizer=tokenizer, precision=precision, device=device, slots=max_concurrency
             )
             # Meanwhile: it takes as long as opening a small model.
             import uvicorn

@@ -23,6 +23,7 @@ from headwater.inference.scorer import Scorer
 from headwater.language_model import LanguageModel, load
 from headwater.serve.problems import Problem, too_busy
 from headwater.serve.worker import Worker
+from headwater.train.parallel import choose_device
 
 T = TypeVar("T")
 
@@ -77,7 +78,9 @@ class Served:
         return self.fine_tuned
 
 
-def open_models(models: list[str], *, tokenizer: str | None = None, precision: str, slots: int) -> list[Served]:
+def open_models(
+    models: list[str], *, tokenizer: str | None = None, precision: str, device: str = "auto", slots: int
+) -> list[Served]:
     """Open each of `MODEL` or `NAME=MODEL`, with `tokenizer` where its folder has none.
 
     Raises UsageError for two of one name, and what `load` raises.
@@ -95,7 +98,7 @@ def open_models(models: list[str], *, tokenizer: str | None = None, precision: s
                 repair=f"Name one: --model other={place}",
             )
         named[name] = place
-    return [_open(name, place, tokenizer, precision, slots) for name, place in named.items()]
+    return [_open(name, place, tokenizer, precision, device, slots) for name, place in named.items()]
 
 
 def _usual_name(model: str) -> str:
@@ -106,12 +109,12 @@ def _usual_name(model: str) -> str:
     return shipped.name_of(path.resolve())
 
 
-def _open(name: str, place: str, tokenizer: str | None, precision: str, slots: int) -> Served:
+def _open(name: str, place: str, tokenizer: str | None, precision: str, device: str, slots: int) -> Served:
     folder = shipped.resolve(place)
     if not (folder / TASK_FILE).is_file():
-        served = Served(name, load(place, tokenizer=tokenizer, precision=precision, slots=slots))
+        served = Served(name, load(place, tokenizer=tokenizer, precision=precision, device=device, slots=slots))
     else:
-        fine_tuned = FineTuned.load(folder)
+        fine_tuned = FineTuned.load(folder, device=choose_device(device, training=False))
         exact = "fp32" if precision == "auto" else precision
         lm = LanguageModel(fine_tuned.model.model, fine_tuned.tokenizer, precision=exact, slots=slots)
         served = Served(name, lm, fine_tuned)

@@ -145,10 +145,14 @@ def meet(store: dist.Store, rank: int, count: int, patience: timedelta) -> str:
     return word
 
 
-def choose_device(device: str, local_rank: int = 0) -> torch.device:
-    """The device that `device` names, of GPUs this rank's own; raises UsageError when it is not there."""
+def choose_device(device: str, local_rank: int = 0, *, training: bool = True) -> torch.device:
+    """Return the device that `device` names, of GPUs this rank's own; raises UsageError when it is not available.
+
+    "auto" is CUDA where there is a GPU, else the CPU; for training MPS comes before the CPU.
+    """
     if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        mps = training and torch.backends.mps.is_available()
+        device = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
     try:
         chosen = torch.device(device)
         if chosen.type == "cuda" and chosen.index is None:
