@@ -1,19 +1,28 @@
-// Calls of the server. A key, where it asks for one, lasts as long as the tab.
+// Calls of the server. A key, where the server asks for one, is kept until the tab is closed.
 
 import { byId } from "./dom.js";
+import { t } from "./language.js";
 
-function askForKey() {
-  const dialog = byId("key-dialog");
-  if (dialog.open) return new Promise((done) => dialog.addEventListener("close", done, { once: true }));
-  byId("key").value = "";
-  dialog.showModal();
-  return new Promise((done) =>
+let asking = null; // one dialog for all requests that wait for a key
+
+function askForKey(refused) {
+  asking ??= new Promise((done, cancelled) => {
+    const dialog = byId("key-dialog");
+    byId("key").value = "";
+    byId("key-refused").hidden = !refused;
+    dialog.showModal();
     dialog.addEventListener("close", () => {
-      if (byId("key").value) sessionStorage.setItem("key", byId("key").value);
+      asking = null;
+      const key = byId("key").value;
+      if (dialog.returnValue !== "use" || !key) return cancelled(new Error(t("key.needed")));
+      sessionStorage.setItem("key", key);
       done();
-    }, { once: true }),
-  );
+    }, { once: true });
+  });
+  return asking;
 }
+
+export const usesKey = () => Boolean(sessionStorage.getItem("key"));
 
 async function request(path, body, signal) {
   const headers = {};
@@ -30,15 +39,17 @@ async function request(path, body, signal) {
     answer = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error("The server does not answer. Is it still running?");
+    throw new Error(t("server.silent"));
   }
   if (answer.status === 401) {
-    await askForKey();
-    if (sessionStorage.getItem("key") !== key) return request(path, body, signal);
+    // Another request may have brought a key meanwhile.
+    if (sessionStorage.getItem("key") === key) await askForKey(Boolean(key));
+    return request(path, body, signal);
   }
   if (!answer.ok) {
     const problem = await answer.json().catch(() => null);
-    throw new Error(problem?.error?.message ?? `The server answered ${answer.status}.`);
+    const error = new Error(problem?.error?.message ?? t("server.status", answer.status));
+    throw Object.assign(error, { code: problem?.error?.code });
   }
   return answer;
 }
@@ -53,9 +64,15 @@ export async function* stream(body, signal) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
   while (true) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    held += value;
+    let part;
+    try {
+      part = await reader.read();
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new Error(t("server.broken"));
+    }
+    if (part.done) throw new Error(t("server.broken"));
+    held += part.value;
     const events = held.split("\n\n");
     held = events.pop();
     for (const event of events) {
@@ -65,5 +82,37 @@ export async function* stream(body, signal) {
       if (chunk.error) throw new Error(chunk.error.message);
       yield chunk;
     }
+  }
+}
+
+// The entries of one choice of a completion with logprobs and token ids.
+export function entriesOf(choice, more) {
+  const found = choice.logprobs;
+  return (found?.tokens ?? []).map((name, place) => {
+    const ids = found.top_token_ids[place] ?? {};
+    const alternatives = Object.entries(found.top_logprobs[place] ?? {})
+      .map(([other, logProbability]) => ({ id: ids[other], name: other, logProbability }))
+      .sort((one, two) => two.logProbability - one.logProbability);
+    return { id: choice.token_ids[place], name, logProbability: found.token_logprobs[place], alternatives, ...more };
+  });
+}
+
+export const ALTERNATIVES = 8;
+
+// A text or token ids as the model reads them, with its log-probability of each token.
+export async function read(model, prompt, signal) {
+  const asked = { model, prompt, echo: true, max_tokens: 0, logprobs: ALTERNATIVES, return_token_ids: true };
+  const answer = await call("v1/completions", asked, signal);
+  return entriesOf(answer.choices[0], { origin: "prompt" });
+}
+
+// Infinity for a text that is longer than the context.
+export async function countTokens(model, prompt) {
+  const asked = { model, prompt, echo: true, max_tokens: 0, return_token_ids: true };
+  try {
+    return (await call("v1/completions", asked)).choices[0].token_ids.length;
+  } catch (error) {
+    if (error.code === "context_length_exceeded") return Infinity;
+    throw error;
   }
 }

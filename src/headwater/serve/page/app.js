@@ -1,19 +1,23 @@
-// The page: its views, the form that writes, and what the address may ask for.
+// The page: its views, its keys, the models of the server, and what the address asks for.
 
 import { call } from "./api.js";
-import { hideCard } from "./card.js";
+import { cardIsOpen, hideCard } from "./card.js";
 import { setUpClassify } from "./classify.js";
-import { attempt, byId, fillSelect } from "./dom.js";
-import { setUpInside, show } from "./inside.js";
-import { Pane } from "./pane.js";
+import { compareState, restoreCompare, setUpCompare, writeBoth } from "./compare.js";
+import { attempt, byId, fillSelect, say } from "./dom.js";
+import { setUpFill } from "./fill.js";
+import { setUpHistory } from "./history.js";
+import { insideState, openStory, openText, setUpInside } from "./inside.js";
+import { setUpLanguage, t } from "./language.js";
+import { copy, link, readLink } from "./share.js";
+import { isRunning, restore, setUpWrite, state, stop, write, writeFirst } from "./write.js";
 
-let models = [];
-let panes = [];
-const number = (id, otherwise) => (byId(id).value === "" ? otherwise : Number(byId(id).value));
+const tabs = byId("tabs");
 
 function openView(name) {
-  hideCard(true);
-  for (const tab of byId("tabs").children) {
+  hideCard();
+  document.body.dataset.view = name;
+  for (const tab of tabs.children) {
     const mine = tab.id === `tab-${name}`;
     tab.setAttribute("aria-selected", mine);
     tab.tabIndex = mine ? 0 : -1;
@@ -21,40 +25,8 @@ function openView(name) {
   }
 }
 
-function look(model, ids, position) {
-  openView("inside");
-  byId("tab-inside").focus();
-  attempt(() => show(model, ids, position));
-}
-
-function state() {
-  byId("stop").disabled = !panes.some((pane) => pane.running);
-}
-
-async function write() {
-  for (const pane of panes) pane.stop();
-  const names = [byId("model-a").value, byId("model-b").value].filter(Boolean);
-  const find = (name) => models.find((model) => model.id === name);
-  panes = names.map((name) => new Pane(find(name), look, state));
-  byId("panes").replaceChildren(...panes.map((pane) => pane.element));
-  const options = {
-    max_tokens: number("max-tokens", 80),
-    temperature: number("temperature", 1),
-    top_k: number("top-k", 0),
-    top_p: number("top-p", 1),
-    seed: number("seed", 0),
-  };
-  const prompt = byId("prompt").value;
-  const outcomes = await Promise.allSettled(panes.map((pane) => pane.write(prompt, options)));
-  const failed = outcomes.find((outcome) => outcome.status === "rejected");
-  if (failed) throw failed.reason;
-}
-
-const stopAll = () => panes.forEach((pane) => pane.stop());
-
 function setUpKeys() {
-  const tabs = byId("tabs");
-  tabs.addEventListener("click", (event) => event.target.id && openView(event.target.id.slice(4)));
+  tabs.addEventListener("click", (event) => event.target.id.startsWith("tab-") && openView(event.target.id.slice(4)));
   tabs.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
@@ -65,36 +37,98 @@ function setUpKeys() {
   });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {
-      hideCard(true);
-      stopAll();
+      if (isRunning()) stop();
+      else if (cardIsOpen()) hideCard(true);
     } else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
       event.target.closest("form")?.requestSubmit();
     }
   });
-  byId("write-form").addEventListener("submit", (event) => {
-    event.preventDefault();
+}
+
+// Opens the story of a token in its own view.
+function look(model, entries, index, how) {
+  openView("inside");
+  const opened = attempt(() => openStory(model, entries, index, how));
+  byId("story-title").focus();
+  return opened;
+}
+
+// Fine-tuned models write, too, but stand apart; masked models do not write.
+function fillModels(models) {
+  const pair = (model) => [model.id, model.id];
+  const plain = models.filter((model) => !model.task && !model.masked);
+  const tuned = models.filter((model) => model.task);
+  const names = [...plain.map(pair), ...(tuned.length ? [{ group: t("models.tuned"), names: tuned.map(pair) }] : [])];
+  for (const id of ["write-model", "compare-model-a", "compare-model-b"]) fillSelect(byId(id), names);
+  return [...plain, ...tuned];
+}
+
+async function hasFill() {
+  const described = await call("openapi.json");
+  return "/v1/fill" in described.paths;
+}
+
+// #view=…&prompt=…&a=MODEL&b=MODEL&temperature=… opens a view, fills its form and carries it out.
+async function openLink(given, models) {
+  const unknown = [given.a, given.b].filter((name) => name && !models.some((model) => model.id === name));
+  const view = given.view ?? (given.b ? "compare" : "write");
+  if (!byId(`tab-${view}`) || byId(`tab-${view}`).hidden) throw new Error(t("link.view", view));
+  openView(view);
+  const known = Object.fromEntries(Object.entries(given).filter(([, value]) => !unknown.includes(value)));
+  const about = { prompt: known.prompt, model: known.a, settings: known };
+  let done = null;
+  if (view === "write") {
+    restore(about);
+    if (!unknown.length && known.prompt !== undefined) done = write();
+  } else if (view === "compare") {
+    restoreCompare(known);
+    if (!unknown.length && known.prompt !== undefined) done = writeBoth();
+  } else if (view === "inside" && known.prompt && !unknown.length) {
+    done = openText(known.a ?? models[0].id, known.prompt, known.token === undefined ? null : Number(known.token));
+  }
+  if (unknown.length) say(t("link.model", unknown.join(", "), models.map((model) => model.id).join(", ")));
+  await done;
+}
+
+async function start() {
+  const models = (await call("v1/models")).data;
+  const writers = fillModels(models);
+  setUpWrite(models, look);
+  setUpCompare(models, look);
+  setUpInside(writers);
+  if (writers.length > 1) byId("compare-model-b").selectedIndex = 1;
+  for (const name of ["write", "compare", "inside"]) byId(`tab-${name}`).hidden = !writers.length;
+  const tuned = models.filter((model) => model.task);
+  byId("tab-classify").hidden = !tuned.length;
+  if (tuned.length) setUpClassify(tuned);
+  const masked = models.filter((model) => model.masked);
+  if (masked.length && (await hasFill())) {
+    byId("tab-fill").hidden = false;
+    setUpFill(masked);
+  }
+  setUpHistory((one) => {
+    openView("write");
+    restore(one);
+    byId("prompt").focus();
     attempt(write);
   });
-  byId("stop").addEventListener("click", stopAll);
-}
-
-// #prompt=…&seed=…&a=…&b=… fills the form: a text with its settings can be passed on.
-function readAddress() {
-  const given = new URLSearchParams(location.hash.slice(1));
-  const fields = { prompt: "prompt", seed: "seed", tokens: "max-tokens", temperature: "temperature", a: "model-a", b: "model-b" };
-  for (const [name, id] of Object.entries(fields)) if (given.has(name)) byId(id).value = given.get(name);
-}
-
-setUpKeys();
-attempt(async () => {
-  models = (await call("v1/models")).data;
-  const names = models.map((model) => model.id);
-  fillSelect(byId("model-a"), names);
-  fillSelect(byId("model-b"), names, "nothing");
-  setUpInside(models);
-  const fineTuned = models.filter((model) => model.task);
-  byId("tab-classify").hidden = fineTuned.length === 0;
-  if (fineTuned.length) setUpClassify(fineTuned);
-  readAddress();
+  document.addEventListener("language", () => fillModels(models));
   document.body.dataset.ready = "true";
+  const given = readLink();
+  if (Object.keys(given).length) return openLink(given, models);
+  if (!models.some((model) => !model.task && !model.masked)) return openView(tuned.length ? "classify" : "fill");
+  await writeFirst();
+}
+
+const writeState = ({ prompt, model, settings } = state()) => ({ prompt, a: model, ...settings });
+const LINKS = { write: writeState, compare: compareState, inside: insideState };
+
+setUpLanguage();
+setUpKeys();
+openView("write");
+addEventListener("hashchange", () => location.reload());
+byId("copy-link").addEventListener("click", () => {
+  const view = document.body.dataset.view;
+  copy(link({ view, ...LINKS[view]?.() }));
 });
+attempt(start);

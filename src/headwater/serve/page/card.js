@@ -1,95 +1,98 @@
-// The card beside a token: how probable it was, what else might have come, and where one can go from there.
+// What a token competed with: its probability and rank, the alternatives, and where one can go from here.
+// A panel beside the text; on a narrow screen a sheet at the bottom.
 
-import { byId, make, percent } from "./dom.js";
-import { readable } from "./tokens.js";
+import { announce, byId, make, percent } from "./dom.js";
+import { t } from "./language.js";
+import { describe, rankOf, readable } from "./tokens.js";
 
 const card = byId("card");
-let pinned = false;
-let shown = null; // {anchor, choose, look}
+const narrow = matchMedia("(max-width: 64rem)");
+let shown = null; // {passage, index, actions, pinned}
 let marked = -1;
 
-// entry: {name, logProbability, alternatives: [{id, name, logProbability}]}
-export function showCard(anchor, entry, actions, pin = false) {
-  if (pinned && !pin && shown?.anchor !== anchor) return;
-  pinned = pin;
-  if (shown?.anchor === anchor && !card.hidden) return;
-  shown = { anchor, ...actions };
+// actions: {branch(other), again(), story()}, each where it is possible here.
+export function showCard(passage, index, actions, pinned) {
+  if (!pinned && (shown?.pinned || narrow.matches)) return; // a sheet would come between the pointer and the text
+  if (shown?.passage === passage && shown.index === index && shown.pinned === pinned) return;
+  const entry = passage.entries[index];
+  if (!entry) return;
+  shown = { passage, index, actions, pinned };
   marked = -1;
-  const chance = entry.logProbability === null ? "the first token" : percent(Math.exp(entry.logProbability));
-  card.replaceChildren(make("p", {}, make("code", {}, readable(entry.name)), " · ", chance));
-  for (const other of entry.alternatives) {
-    const p = Math.exp(other.logProbability);
-    const current = other.id === entry.id ? "true" : null;
-    card.append(
-      make(
-        "button",
-        { "--share": p.toFixed(4), "aria-current": current, title: "Branch from here", onclick: () => branch(other) },
-        make("code", {}, readable(other.name)),
-        make("span", { class: "number" }, percent(p)),
-      ),
-    );
-  }
-  card.append(make("button", { class: "plain", onclick: () => leave(shown.look) }, "Look inside here"));
+  if (pinned) passage.select(index);
+  const close = make("button", { type: "button", class: "plain close", "aria-label": t("card.close"), onclick: () => hideCard(true) }, "×");
+  card.replaceChildren(
+    make("header", {}, make("code", { class: "token-name" }, readable(entry.name)), close),
+    make("p", { class: "fact" }, fact(entry)),
+    ...choices(entry, actions),
+    make("div", { class: "actions" },
+      actions.story && make("button", { type: "button", class: "story", onclick: () => leave(actions.story) }, t("card.story")),
+      actions.again && make("button", { type: "button", class: "again", onclick: () => leave(actions.again) }, t("card.again"))),
+  );
   card.hidden = false;
-  place(anchor);
+  document.body.classList.add("with-card");
+  if (narrow.matches) passage.element.children[index]?.scrollIntoView({ block: "nearest" });
 }
 
-function place(anchor) {
-  const at = anchor.getClientRects()[0];
-  if (!at) return;
-  const width = card.offsetWidth;
-  const height = card.offsetHeight;
-  const left = Math.max(8, Math.min(at.left, document.documentElement.clientWidth - width - 8));
-  const below = at.bottom + 6;
-  const top = below + height > innerHeight && at.top - height - 6 > 0 ? at.top - height - 6 : below;
-  card.style.left = `${left + scrollX}px`;
-  card.style.top = `${top + scrollY}px`;
+function fact(entry) {
+  if (entry.logProbability === null || entry.logProbability === undefined) return t("card.first");
+  const rank = rankOf(entry);
+  const p = percent(Math.exp(entry.logProbability));
+  return `${p} · ${rank ? t("token.rank", rank) : t("token.beyond", entry.alternatives.length)}`;
 }
 
-function branch(other) {
-  leave(() => shown.choose(other));
+function choices(entry, actions) {
+  if (!entry.alternatives.length) return [];
+  const rows = entry.alternatives.map((other) => {
+    const p = Math.exp(other.logProbability);
+    const content = [make("code", {}, readable(other.name)), make("span", { class: "number" }, percent(p))];
+    const about = { class: "choice", "--share": p.toFixed(4), "aria-current": other.id === entry.id ? "true" : null };
+    if (!actions.branch) return make("div", about, ...content);
+    const label = t("card.branch", describe({ ...other, alternatives: entry.alternatives }));
+    return make("button", { type: "button", ...about, "aria-label": label, onclick: () => leave(() => actions.branch(other)) }, ...content);
+  });
+  const rest = Math.max(0, 1 - entry.alternatives.reduce((sum, other) => sum + Math.exp(other.logProbability), 0));
+  return [
+    make("p", { class: "hint" }, actions.branch ? t("card.hint") : t("card.competed")),
+    ...rows,
+    make("div", { class: "choice others", "--share": rest.toFixed(4) }, make("span", {}, t("card.others")), make("span", { class: "number" }, percent(rest))),
+  ];
 }
 
 function leave(action) {
-  hideCard(true);
+  hideCard();
   action();
 }
 
-export function hideCard(force = false) {
-  if (pinned && !force) return;
+// back: the focus returns to the token.
+export function hideCard(back = false) {
+  const { passage, index } = shown ?? {};
+  shown = null;
   card.hidden = true;
-  pinned = false;
+  document.body.classList.remove("with-card");
+  if (back && passage?.element.isConnected) passage.focus(index);
 }
 
-// Up and down mark an alternative, Enter takes it. Returns whether the key was one of them.
+export const cardIsOpen = () => !card.hidden;
+
+// The pointer left the text: what it merely passed over is closed.
+export function hideUnpinned() {
+  if (shown && !shown.pinned) hideCard();
+}
+
+// On a token, up and down mark an alternative and Enter takes it. Without a mark, Enter goes into the card.
 export function cardKey(event) {
-  if (card.hidden) return false;
-  const buttons = [...card.querySelectorAll("button")];
+  if (card.hidden) return;
+  const buttons = [...card.querySelectorAll("button.choice")];
   if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-    marked = (marked + (event.key === "ArrowDown" ? 1 : -1) + buttons.length) % buttons.length;
+    if (!buttons.length) return;
+    marked = (marked + (event.key === "ArrowDown" ? 1 : -1) + buttons.length + (marked < 0 && event.key === "ArrowUp" ? 1 : 0)) % buttons.length;
     buttons.forEach((button, place) => button.classList.toggle("marked", place === marked));
-  } else if (event.key === "Enter" && marked >= 0) {
-    buttons[marked].click();
+    announce(buttons[marked].getAttribute("aria-label"));
+  } else if (event.key === "Enter" || event.key === " ") {
+    if (marked >= 0) buttons[marked].click();
+    else card.querySelector("button:not(.close)")?.focus();
   } else {
-    return false;
+    return;
   }
   event.preventDefault();
-  return true;
 }
-
-// The token keeps the focus while its card is used, so that focus leaving it can close the card.
-card.addEventListener("pointerdown", (event) => event.preventDefault());
-
-let leaving = 0;
-card.addEventListener("pointerenter", () => clearTimeout(leaving));
-card.addEventListener("pointerleave", () => hideSoon());
-
-export function hideSoon() {
-  clearTimeout(leaving);
-  leaving = setTimeout(() => hideCard(), 250);
-}
-export const stay = () => clearTimeout(leaving);
-
-document.addEventListener("pointerdown", (event) => {
-  if (!card.contains(event.target) && !event.target.closest(".token")) hideCard(true);
-});

@@ -1,57 +1,59 @@
-// The form of a fine-tuned model: its task's fields, the answer, and the words that moved it.
+// A fine-tuned model: the fields of its task, its answer, and by how much each word changes it.
 
 import { call } from "./api.js";
-import { attempt, byId, fillSelect, make, percent } from "./dom.js";
+import { bar, byId, fillSelect, make, onSubmit, percent } from "./dom.js";
+import { t } from "./language.js";
 
-const FIELDS = {
-  classify: ["Text"],
-  entail: ["Premise", "Hypothesis"],
-  similarity: ["First text", "Second text"],
-  choice: ["Context", "Question", "Answers, one a line"],
-};
+const FIELDS = { classify: ["text"], entail: ["premise", "hypothesis"], similarity: ["first", "second"], choice: ["context", "question", "answers"] };
 let models = [];
+let answer = null;
 
 export function setUpClassify(fineTuned) {
   models = fineTuned;
-  fillSelect(byId("classify-model"), models.map((model) => model.id));
+  fillSelect(byId("classify-model"), models.map((model) => [model.id, `${model.id} · ${model.task}`]));
   byId("classify-model").addEventListener("change", showFields);
-  byId("classify-form").addEventListener("submit", (event) => {
-    event.preventDefault();
-    attempt(classify);
-  });
+  onSubmit(byId("classify-form"), classify);
   showFields();
+  document.addEventListener("language", () => {
+    for (const label of byId("classify-fields").children) label.firstChild.textContent = t(`field.${label.dataset.field}`);
+    if (answer) showAnswer();
+  });
 }
 
 const chosen = () => models.find((model) => model.id === byId("classify-model").value);
 
 function showFields() {
-  byId("classify-fields").replaceChildren(
-    ...FIELDS[chosen().task].map((name) => make("label", { class: "wide" }, name, make("textarea", { rows: "3" }))),
-  );
-  byId("classified").replaceChildren();
+  answer = null;
+  byId("classify-fields").replaceChildren(...FIELDS[chosen().task].map((name) =>
+    make("label", { class: "wide", "data-field": name }, t(`field.${name}`), make("textarea", { rows: name === "text" ? "4" : "3" }))));
+  byId("classified").hidden = true;
 }
 
 async function classify() {
   const { id, task } = chosen();
   const values = [...byId("classify-fields").querySelectorAll("textarea")].map((area) => area.value);
   const parts = task === "choice" ? [...values.slice(0, 2), ...values[2].split("\n").filter((line) => line.trim())] : values;
-  const answer = await call("classify", { model: id, input: [parts], explain: true });
-  const { label, probabilities, words } = answer.data[0];
+  answer = { task, parts, ...(await call("classify", { model: id, input: [parts], explain: true })).data[0] };
+  showAnswer();
+}
+
+function showAnswer() {
+  const { label, probabilities, words, task, parts } = answer;
+  byId("classified").hidden = false;
+  byId("classified-label").textContent = task === "choice" ? (parts[1 + Number(label)] ?? String(label)) : String(label);
   const sorted = Object.entries(probabilities).sort((a, b) => b[1] - a[1]);
-  const bars = sorted.map(([name, p]) =>
-    make("div", { class: "bar", "--share": p.toFixed(4) }, make("code", {}, name), make("span", { class: "number" }, percent(p))),
-  );
+  byId("classified-bars").replaceChildren(...sorted.map(([name, p]) => make("li", {}, make("code", {}, name), bar(p))));
+  // A score changes by parts of its scale, a probability by percentage points.
+  const levels = Object.keys(probabilities).map(Number);
+  const scale = task === "similarity" ? Math.max(...levels) - Math.min(...levels) : 1;
+  const shown = (change) => (change < 0 ? "−" : "+") + (task === "similarity" ? Math.abs(change).toFixed(2) : t("word.points", (100 * Math.abs(change)).toFixed(1)));
   const texts = [];
   for (const word of words) {
-    const kind = word.share >= 0 ? "word for" : "word against";
-    const title = `${word.share >= 0 ? "for" : "against"} it: ${Math.abs(word.share).toFixed(2)}`;
-    (texts[word.segment] ??= []).push(make("span", { class: kind, title, "--share": Math.abs(word.share).toFixed(3) }, word.text));
+    const said = `${word.text.trim()}: ${shown(word.change)}`;
+    (texts[word.segment] ??= []).push(make("span", { class: word.change >= 0 ? "piece for" : "piece against", role: "listitem", title: said, "aria-label": said, "--share": Math.min(1, Math.abs(word.change) / scale).toFixed(3) }, word.text));
   }
-  byId("classified").replaceChildren(
-    make("p", { class: "label" }, String(label)),
-    ...bars,
-    make("h2", {}, "Which words mattered"),
-    make("p", { class: "hint" }, "Shaded blue: speaks for it. Orange and underlined: against it. Each was left out in turn."),
-    ...texts.filter(Boolean).map((spans) => make("p", { class: "text" }, ...spans)),
-  );
+  byId("classified-words").replaceChildren(...texts.filter(Boolean).map((spans) => make("div", { class: "text", role: "list" }, ...spans)));
+  const strongest = [...words].sort((a, b) => Math.abs(b.change) - Math.abs(a.change)).slice(0, 5);
+  byId("classified-strongest").replaceChildren(...strongest.map((word) => make("li", {}, make("code", {}, word.text.trim()), make("span", { class: "number" }, shown(word.change)))));
+  byId("classified-hint").textContent = task === "similarity" ? t("word.hint.score") : t("word.hint", percent(sorted[0][1]));
 }

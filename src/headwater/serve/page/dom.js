@@ -1,16 +1,23 @@
-// Elements by id, elements made, and the line that says what went wrong.
+// Elements: found by id, made, and filled; the line that reports a problem; the line that a screen reader hears.
 
 export const byId = (id) => document.getElementById(id);
 
-// make("p", {class: "x", onclick: f}, "text", child) -> element
+// make("p", {class: "x", onclick: f, "--share": 0.5}, "text", child) -> element
 export function make(name, attributes = {}, ...children) {
-  const element = document.createElement(name);
+  return fill(document.createElement(name), attributes, children);
+}
+
+export function makeSvg(name, attributes = {}, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
+}
+
+function fill(element, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
     if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
     else if (key.startsWith("--")) element.style.setProperty(key, value);
-    else if (value !== null && value !== undefined) element.setAttribute(key, value);
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(key, value);
   }
-  element.append(...children);
+  element.append(...children.filter((child) => child !== null && child !== undefined));
   return element;
 }
 
@@ -19,21 +26,65 @@ export function say(problem) {
   byId("problem").hidden = !problem;
 }
 
-export const percent = (p) => (p >= 0.0995 ? (100 * p).toFixed(0) : (100 * p).toPrecision(2)) + " %";
-
-export function fillSelect(select, names, empty) {
-  select.replaceChildren(
-    ...(empty ? [make("option", { value: "" }, empty)] : []),
-    ...names.map((name) => make("option", { value: name }, name)),
-  );
+export function announce(text) {
+  byId("announced").textContent = text;
 }
 
-// Runs the action of a form or a key; what it throws is shown, not lost.
+export const percent = (p) => {
+  if (p > 0 && p < 0.00001) return "< 0.001 %";
+  return (p >= 0.0995 ? (100 * p).toFixed(0) : (100 * p).toPrecision(2)) + " %";
+};
+
+// One bar of a chart: its length is the number, which stands beside it.
+export const bar = (share, text = percent(share)) =>
+  make("span", { class: "bar" }, make("span", { class: "fill", "--share": Math.min(1, share).toFixed(4) }), make("span", { class: "number" }, text));
+
+// names: [value, shown] pairs, or {group, names} of such.
+export function fillSelect(select, names) {
+  const before = select.value;
+  const option = ([value, shown]) => make("option", { value }, shown);
+  select.replaceChildren(
+    ...names.map((one) => (one.group ? make("optgroup", { label: one.group }, ...one.names.map(option)) : option(one))),
+  );
+  if ([...select.options].some((one) => one.value === before)) select.value = before;
+}
+
+// Runs the action of a form or a key; the page shows what it throws.
 export async function attempt(action) {
   say("");
   try {
-    await action();
+    return await action();
   } catch (error) {
     if (error.name !== "AbortError") say(error.message);
   }
 }
+
+export function onSubmit(form, action) {
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    attempt(action);
+  });
+}
+
+// Calls `action` when nothing happened for a while.
+export function later(action, milliseconds) {
+  let timer = 0;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(action, milliseconds);
+  };
+}
+
+// The pixels of a canvas are as fine as the screen's.
+export function context2d(canvas, width, height) {
+  const ratio = devicePixelRatio || 1;
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  canvas.style.setProperty("width", `${width}px`);
+  canvas.style.setProperty("height", `${height}px`);
+  const context = canvas.getContext("2d");
+  context.scale(ratio, ratio);
+  return context;
+}
+
+export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

@@ -1,0 +1,47 @@
+// The language of the page: the reader's choice, else the browser's; English where neither is here.
+
+import english from "./words_en.js";
+import korean from "./words_ko.js";
+import { byId } from "./dom.js";
+
+const WORDS = { en: english, ko: korean };
+let language = "en";
+
+// The text of a key; a function where the text depends on numbers or names.
+export function t(key, ...values) {
+  const text = WORDS[language][key] ?? english[key];
+  return typeof text === "function" ? text(...values) : text;
+}
+
+export const current = () => language;
+
+function stored() {
+  try {
+    return localStorage.getItem("headwater.language");
+  } catch {
+    return null; // the browser keeps nothing for this page
+  }
+}
+
+function use(name) {
+  language = name;
+  document.documentElement.lang = name;
+  byId("language").value = name;
+  for (const element of document.querySelectorAll("[data-t]")) element.textContent = t(element.dataset.t);
+  for (const element of document.querySelectorAll("[data-t-label]")) element.setAttribute("aria-label", t(element.dataset.tLabel));
+  for (const element of document.querySelectorAll("[data-t-placeholder]")) element.placeholder = t(element.dataset.tPlaceholder);
+  document.dispatchEvent(new Event("language"));
+}
+
+export function setUpLanguage() {
+  const wanted = [stored(), ...navigator.languages.map((name) => name.split("-")[0])];
+  use(wanted.find((name) => name in WORDS) ?? "en");
+  byId("language").addEventListener("change", (event) => {
+    try {
+      localStorage.setItem("headwater.language", event.target.value);
+    } catch {
+      // it lasts as long as the page then
+    }
+    use(event.target.value);
+  });
+}

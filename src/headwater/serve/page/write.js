@@ -1,0 +1,195 @@
+// Writing: the form, the text as it streams in, and the branches.
+
+import { ALTERNATIVES, countTokens, entriesOf, read, stream } from "./api.js";
+import { showBranches } from "./branches.js";
+import { cardKey, hideCard, hideUnpinned, showCard } from "./card.js";
+import { announce, attempt, byId, later, make, onSubmit } from "./dom.js";
+import { remember } from "./history.js";
+import { t } from "./language.js";
+import { Settings } from "./settings.js";
+import { setUpShare } from "./share.js";
+import { Passage, readable, textOf } from "./tokens.js";
+import { Tree } from "./tree.js";
+
+const EXAMPLES = ["The river", "Once upon a time", "The city was founded in"];
+let models = [];
+let tree = new Tree();
+let running = null; // an AbortController
+let openStory = null;
+let passage = null;
+export let settings = null;
+
+const model = () => models.find((one) => one.id === byId("write-model").value);
+
+// story(model, entries, index, settings) opens the view inside.
+export function setUpWrite(all, story) {
+  models = all;
+  openStory = story;
+  settings = new Settings(byId("write-settings"), "write");
+  passage = new Passage(t("write.text"), { choose: openCard, key: cardKey });
+  byId("write-text").append(passage.element);
+  byId("write-text").addEventListener("pointerleave", hideUnpinned);
+  byId("examples").append(...EXAMPLES.map((text) =>
+    make("button", { type: "button", class: "example", onclick: () => writeExample(text) }, text)));
+  onSubmit(byId("write-form"), write);
+  byId("stop").addEventListener("click", () => {
+    stop();
+    byId("go").focus(); // a disabled button would lose the focus
+  });
+  byId("more").addEventListener("click", () => attempt(more));
+  const count = later(() => showContext(), 300);
+  byId("prompt").addEventListener("input", count);
+  byId("write-model").addEventListener("change", count);
+  setUpShare(state, () => textOf(tree.entries()));
+  document.addEventListener("language", () => {
+    passage.element.setAttribute("aria-label", t("write.text"));
+    hideCard();
+    render();
+  });
+}
+
+export const state = () => ({ prompt: byId("prompt").value, model: model()?.id, settings: settings.values });
+
+export function restore({ prompt, model: name, settings: values }) {
+  if (prompt !== undefined) byId("prompt").value = prompt;
+  if (name) byId("write-model").value = name;
+  if (values) settings.values = values;
+}
+
+function writeExample(text) {
+  byId("prompt").value = text;
+  return attempt(write);
+}
+
+export const writeFirst = () => writeExample(EXAMPLES[0]);
+
+export async function write() {
+  await run(async (signal) => {
+    const entries = await read(model().id, byId("prompt").value, signal);
+    tree = new Tree();
+    tree.model = model();
+    tree.settings = settings.values;
+    tree.add(null, 0, entries, t("branch.first"), tree.settings.seed);
+    hideCard();
+    render();
+    await generate(signal);
+    remember({ ...state(), text: textOf(tree.entries()) });
+  });
+}
+
+async function more() {
+  if (!tree.current) return;
+  tree.settings = settings.values;
+  tree.current.seed = tree.settings.seed + tree.entries().length;
+  await run(generate);
+}
+
+async function branchAt(index, own, name, seed) {
+  tree.add(tree.current, index, own, name, seed);
+  render();
+  passage.focus(index);
+  await run(generate);
+}
+
+async function run(action) {
+  stop();
+  const mine = (running = new AbortController());
+  showRunning();
+  try {
+    await action(mine.signal);
+  } catch (error) {
+    if (error.name === "AbortError" && running === mine) note(t("write.stopped"));
+    throw error;
+  } finally {
+    passage.flush();
+    if (running === mine) running = null;
+    showRunning();
+    showContext();
+  }
+}
+
+// Lets the model go on behind the current branch.
+async function generate(signal) {
+  const branch = tree.current;
+  const before = tree.entries();
+  const { tokens, temperature, top_k, top_p } = tree.settings;
+  const room = tree.model.context + 1 - before.length;
+  if (room < 1) throw new Error(t("write.full", tree.model.context));
+  const wanted = Math.min(tokens, room);
+  const asked = {
+    model: tree.model.id, prompt: before.map((entry) => entry.id), max_tokens: wanted, temperature,
+    top_k: Math.min(top_k, tree.model.vocabulary), top_p, seed: branch.seed, logprobs: ALTERNATIVES, return_token_ids: true,
+  };
+  const began = performance.now();
+  let written = 0;
+  let reason = "length";
+  for await (const chunk of stream(asked, signal)) {
+    const choice = chunk.choices[0];
+    const entries = entriesOf(choice, { origin: "model" });
+    for (const entry of entries) entry.draw = { seed: branch.seed, step: written++, settings: tree.settings };
+    branch.own.push(...entries);
+    if (branch === tree.current) passage.add(entries);
+    reason = choice.finish_reason ?? reason;
+    const speed = (1000 * written) / (performance.now() - began);
+    note(t("write.speed", written, speed.toFixed(0)));
+  }
+  const why = reason === "stop" ? t("write.ended") : wanted < tokens ? t("write.cut", wanted, tokens, tree.model.context) : "";
+  note([t("write.done", written), why].filter(Boolean).join(" "));
+  announce(byId("write-status").textContent);
+  render();
+}
+
+export function stop() {
+  running?.abort();
+}
+
+export const isRunning = () => Boolean(running);
+
+function note(text) {
+  if (tree.current) tree.current.note = text;
+  byId("write-status").textContent = text;
+}
+
+function showRunning() {
+  byId("stop").disabled = !running;
+  byId("more").disabled = Boolean(running) || !tree.current;
+  document.body.dataset.running = Boolean(running);
+}
+
+// How much of the context is used: by the text where there is one for this prompt, else by the prompt.
+async function showContext() {
+  const { prompt, model: name } = state();
+  const entries = tree.entries();
+  const same = tree.model?.id === name && textOf(entries).startsWith(prompt);
+  const used = same && entries.length ? entries.length : await countTokens(name, prompt).catch(() => null);
+  if (used === null) return;
+  byId("context-used").textContent = used === Infinity ? t("write.context.over", model().context) : t("write.context", used, model().context);
+  byId("context-bar").style.setProperty("--share", Math.min(1, used / model().context).toFixed(4));
+  byId("context-bar").classList.toggle("over", used > model().context);
+}
+
+// Shows the current branch from its beginning, and the list of all.
+function render() {
+  const entries = tree.entries();
+  if (passage.entries.length !== entries.length || passage.branch !== tree.current) passage.show(entries);
+  passage.branch = tree.current;
+  byId("write-status").textContent = tree.current?.note ?? "";
+  byId("write-shown").hidden = !tree.current;
+  showBranches(tree, (branch) => {
+    stop();
+    tree.current = branch;
+    hideCard();
+    render();
+    showContext();
+  });
+}
+
+function openCard(index, how) {
+  const entry = passage.entries[index];
+  const again = () => attempt(() => branchAt(index + 1, [], t("branch.again", readable(entry.name)), tree.settings.seed + tree.branches.length));
+  const branch = (other) => attempt(() => branchAt(index, [chosen(entry, other)], t("branch.chosen", readable(other.name)), tree.settings.seed));
+  const story = () => openStory(tree.model.id, tree.entries(), index, tree.settings);
+  showCard(passage, index, { branch, again, story }, how !== "hover");
+}
+
+const chosen = (entry, other) => ({ ...other, alternatives: entry.alternatives, origin: "you" });
