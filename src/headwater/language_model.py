@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 from headwater import shipped
 from headwater.config import nearest
 from headwater.errors import FolderError, UsageError
+from headwater.inference import fill as masked
 from headwater.inference.backends import choose_precision, open_network
 from headwater.inference.engine import Engine, Generation
 from headwater.inference.network import Network, Precision, require_ids
@@ -181,7 +182,8 @@ class LanguageModel:
 
     @property
     def scorer(self) -> Scorer:
-        """Log-probabilities, logits and states: see `inference.scorer`."""
+        """Log-probabilities, logits and states: see `inference.scorer`; raises UsageError for a masked model."""
+        masked.require_causal(self.config)
         with self._lock:
             network = self.network
             if self._scorer is None:
@@ -190,7 +192,8 @@ class LanguageModel:
 
     @property
     def engine(self) -> Engine:
-        """Continuations: see `inference.engine`."""
+        """Continuations: see `inference.engine`; raises UsageError for a masked model."""
+        masked.require_causal(self.config)
         with self._lock:
             network = self.network
             if self._engine is None:
@@ -335,6 +338,14 @@ class LanguageModel:
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """For each (context, continuation): log P(continuation | context), and whether it is the greedy one."""
         return self.scorer.score(pairs)
+
+    def fill(self, text: str, *, top: int = 5) -> list[list[tuple[str, float]]]:
+        """Return, for each `[MASK]` in the text, the `top` most probable tokens as (text, probability).
+
+        For masked models, as BERT. Raises UsageError for any other model and for a text without `[MASK]`.
+        """
+        found = masked.fill(self.model, self.tokenizer, text, top)
+        return [[(candidate.text, candidate.probability) for candidate in blank] for blank in found]
 
     def logits(self, ids: Tensor) -> Tensor:
         """Next-token logits: (batch, time) int64 -> (batch, time, vocabulary) float32."""

@@ -32,6 +32,7 @@ COMMANDS = {
     "pack": ("pack", "Turn a corpus into the token stream that training reads."),
     "pretrain": ("pretrain", "Train a language model on packed tokens."),
     "generate": ("generate", "Continue a text."),
+    "fill": ("fill", "Fill the blanks of a text with a masked model."),
     "serve": ("serve", "An OpenAI-compatible API and a page for a model."),
     "evaluate": ("evaluate", "Score a model zero-shot."),
     "finetune": ("finetune", "Fine-tune a model on labelled data."),

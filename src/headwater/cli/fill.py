@@ -1,0 +1,33 @@
+"""`headwater fill`: a masked model's words for the blanks of a text."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headwater.cli.console import AsJson, ModelTokenizer, emit
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def fill(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help='The text, as "The [MASK] is blue."')],
+    model: Annotated[
+        str, typer.Option("--model", help="Folder of a masked model, or a hub name downloaded before.")
+    ],
+    tokenizer: ModelTokenizer = None,
+    top: Annotated[int, typer.Option("--top", help="Tokens to list for each blank.", min=1)] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Fill each [MASK] of a text with the most probable tokens."""
+    from headwater.language_model import load
+
+    found = load(model, tokenizer=tokenizer).fill(text, top=top)
+    blanks = [[{"text": word, "probability": probability} for word, probability in blank] for blank in found]
+    lines = []
+    for number, blank in enumerate(found, 1):
+        lines += [f"[MASK] {number}"] if len(found) > 1 else []
+        lines += [f"  {probability:7.2%}  {word.strip() or repr(word)}" for word, probability in blank]
+    emit({"text": text, "blanks": blanks}, as_json=as_json, text="\n".join(lines))

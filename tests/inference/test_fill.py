@@ -1,0 +1,91 @@
+"""Blanks filled by a masked model: transformers' own answers, pseudo-log-likelihoods, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from headwater.cli.main import main
+from headwater.errors import DataError, UsageError
+from headwater.inference.fill import MOST_MASKS, fill, pseudo_log_likelihood
+from headwater.language_model import LanguageModel, load
+from headwater.model import build_model, preset
+from headwater.model.folder import save_model
+from headwater.tokenizer import Tokenizer
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "sky", "river", "is", "blue", "##s", ".", "a"]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bert")
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    shape = {"vocabulary": len(WORDS), "context": 40, "layers": 2, "width": 32, "heads": 2, "init_deviation": 0.3}
+    save_model(build_model(preset("bert-base", **shape), seed=1), folder, tokenizer=Tokenizer.load(folder))
+    return folder
+
+
+def test_blanks_are_filled_as_transformers_fills_them(bert: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    text = "The [MASK] is [MASK]."
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(bert).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
+    encoded = tokenizer(text, return_tensors="pt")
+    with torch.no_grad():
+        probabilities = theirs(**encoded).logits.softmax(dim=-1)[0]
+    blanks = (encoded.input_ids[0] == tokenizer.mask_token_id).nonzero()[:, 0]
+    found = load(bert).fill(text, top=3)
+    assert len(found) == len(blanks) == 2
+    for blank, row in zip(found, probabilities[blanks], strict=True):
+        expected = row.topk(3)
+        assert [text.strip() for text, _ in blank] == tokenizer.convert_ids_to_tokens(expected.indices)
+        assert [probability for _, probability in blank] == pytest.approx(expected.values.tolist(), abs=1e-5)
+
+
+def test_a_text_scores_what_hiding_one_token_at_a_time_gives(bert: Path) -> None:
+    lm = load(bert)
+    texts = ["the sky is blue.", "a river", "", "the skys"]
+    found = pseudo_log_likelihood(lm.model, lm.tokenizer, texts)
+    before, after = lm.tokenizer.frame
+    for text, score in zip(texts, found, strict=True):
+        ids = [*before, *lm.tokenizer.encode(text), *after]
+        total = 0.0
+        for place in range(1, len(ids) - 1):
+            hidden = [*ids[:place], lm.tokenizer.mask, *ids[place + 1 :]]
+            total += float(lm.logits(torch.tensor([hidden]))[0, place].log_softmax(-1)[ids[place]])
+        assert score == pytest.approx(total, abs=1e-4)
+
+
+def test_what_cannot_be_filled_is_named(bert: Path) -> None:
+    lm = load(bert)
+    with pytest.raises(UsageError, match=r"has no \[MASK\]"):
+        lm.fill("the sky")
+    with pytest.raises(UsageError, match=f"has {MOST_MASKS + 1} "):
+        fill(build_model(preset("bert-nano"), seed=1), lm.tokenizer, "[MASK]" * (MOST_MASKS + 1))
+    with pytest.raises(DataError, match="more than the model's context"):
+        lm.fill("[MASK]" + " the" * 60)
+    with pytest.raises(UsageError, match="top = 0"):
+        lm.fill("[MASK]", top=0)
+
+
+def test_each_kind_of_model_refuses_the_other_s_work(bert: Path) -> None:
+    masked = load(bert)
+    for call in (lambda: masked.generate("the"), lambda: masked.score([("the", " sky")]), lambda: masked.engine):
+        with pytest.raises(UsageError, match="full attention"):
+            call()
+    tokenizer = Tokenizer.train(["the sky is blue"], vocab_size=270)
+    causal = LanguageModel(build_model(preset("gpt2-pico", vocabulary=270), seed=1), tokenizer)
+    with pytest.raises(UsageError, match="causal attention"):
+        causal.fill("the [MASK]")
+
+
+def test_the_command_prints_words_and_probabilities(bert: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fill", "The [MASK] is blue.", "--model", str(bert), "--top", "2"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert main(["fill", "The [MASK] is blue.", "--model", str(bert), "--json"]) == 0
+    (blank,) = json.loads(capsys.readouterr().out)["blanks"]
+    assert sum(choice["probability"] for choice in blank) <= 1
+    assert main(["fill", "The sky.", "--model", str(bert)]) == 2
