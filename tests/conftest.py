@@ -1,23 +1,90 @@
-"""What every test shares: the folder of real data, and a network that is closed."""
+"""What every test shares: golden and real data, a closed network, and a list of agreed skips."""
 
 from __future__ import annotations
 
 import os
 import random
+import re
 import socket
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+AGREED = tomllib.loads((Path(__file__).parent / "skips.toml").read_text(encoding="utf-8"))["skip"]
+
+# Golden data lie where real data would: tests, and the commands they start, find the original vocabularies.
+if not Path(os.environ.get("HEADWATER_DATA") or "-").is_dir():
+    os.environ["HEADWATER_DATA"] = str(GOLDEN)
 
 
 @pytest.fixture(scope="session")
 def data() -> Path:
-    """The folder of real data sets; the test is skipped, saying so, where there is none."""
-    named = os.environ.get("HEADWATER_DATA")
-    if not named or not Path(named).is_dir():
+    """The folder of real data sets; the test is skipped where there is none.
+
+    No guarantee may rest on it: use `golden_data`.
+    """
+    folder = Path(os.environ["HEADWATER_DATA"])
+    if folder == GOLDEN:
         pytest.skip("needs real data: set HEADWATER_DATA to its folder")
-    return Path(named)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def golden_data() -> Path:
+    """What the original programs give, in the repository: see its README."""
+    return GOLDEN
+
+
+def is_agreed(reason: str) -> bool:
+    """Whether skips.toml has a skip with this reason for this platform."""
+    return any(
+        re.search(skip["reason"], reason)
+        and sys.platform in skip.get("on", [sys.platform])
+        and (skip.get("ci", True) or os.environ.get("CI") != "true")
+        for skip in AGREED
+    )
+
+
+def reason_of(report: Any) -> str:
+    """Why a test or a file was skipped."""
+    return str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
+
+
+class Skips:
+    """Collects skips that nobody agreed on; they fail the run, also where its tests run in several processes."""
+
+    def __init__(self) -> None:
+        self.unexpected: dict[str, str] = {}  # test or file -> reason
+
+    def look(self, report: Any) -> None:
+        if report.skipped and not hasattr(report, "wasxfail") and not is_agreed(reason_of(report)):
+            self.unexpected[report.nodeid] = reason_of(report)
+
+    # With xdist both reach the process that the user started, from all workers.
+    pytest_runtest_logreport = look
+    pytest_collectreport = look
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.unexpected and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for test, reason in sorted(self.unexpected.items()):
+            terminalreporter.write_line(
+                f"UNEXPECTED SKIP {test}: {reason} (agreed ones: tests/skips.toml)", red=True
+            )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch the skips, in the process that reports."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Skips(), "agreed-skips")
 
 
 @pytest.fixture(autouse=True)

@@ -16,10 +16,10 @@ from headwater.tokenizer import Tokenizer
 
 
 def test_the_golden_releases_become_model_folders_with_lineage(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    golden_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for kind, more in (("gpt1", ["--heads", "3"]), ("gpt2", [])):
-        source, out = data / "golden" / f"{kind}-release-toy", tmp_path / kind
+        source, out = golden_data / "golden" / f"{kind}-release-toy", tmp_path / kind
         assert main(["convert", str(source), str(out), "--json", *more]) == 0
         result = json.loads(capsys.readouterr().out)
         assert (result["source"], result["tokenizer"]) == (f"openai-{kind}", kind)
@@ -34,9 +34,9 @@ def test_the_golden_releases_become_model_folders_with_lineage(
 
 @pytest.mark.parametrize(("more", "dropped"), [([], "matrix"), (["--faithful", "paper"], "sum")])
 def test_a_converted_gpt1_trains_on_as_its_code_or_as_its_paper(
-    data: Path, tmp_path: Path, more: list[str], dropped: str
+    golden_data: Path, tmp_path: Path, more: list[str], dropped: str
 ) -> None:
-    source = data / "golden" / "gpt1-release-toy"
+    source = golden_data / "golden" / "gpt1-release-toy"
     assert main(["convert", str(source), str(tmp_path / "out"), "--heads", "3", *more]) == 0
     assert load_model(tmp_path / "out").config.embedding_dropout == dropped
 

@@ -157,8 +157,8 @@ def small_gpt2() -> Transformer:
 
 
 @pytest.mark.parametrize("kind", ["gpt1", "gpt2"])
-def test_the_original_programs_logits_hidden_states_and_cache(kind: str, data: Path) -> None:
-    folder = data / "golden" / f"{kind}-release-toy"
+def test_the_original_programs_logits_hidden_states_and_cache(kind: str, golden_data: Path) -> None:
+    folder = golden_data / "golden" / f"{kind}-release-toy"
     model = read_gpt1(folder, heads=3) if kind == "gpt1" else read_gpt2(folder)
     expected = {name: torch.from_numpy(array) for name, array in np.load(folder / "expected.npz").items()}
     ids = expected["ids"]
@@ -221,8 +221,8 @@ def test_a_written_gpt1_release_reads_back(heads: int, tmp_path: Path) -> None:
         assert torch.equal(again.state_dict()[name], parameter), name
 
 
-def test_the_shapes_of_the_released_gpt1_make_its_model(data: Path) -> None:
-    shapes = json.loads((data / "tokenizers/gpt1/params_shapes.json").read_text())
+def test_the_shapes_of_the_released_gpt1_make_its_model(golden_data: Path) -> None:
+    shapes = json.loads((golden_data / "tokenizers/gpt1/params_shapes.json").read_text())
     assert sum(math.prod(shape) for shape in shapes) == 116_534_784
     parameters = build_model(preset("gpt1"), device="meta").parameters()
     assert sum(p.numel() for p in parameters) == 116_534_784

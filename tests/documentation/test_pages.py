@@ -67,7 +67,10 @@ def test_every_test_that_holds_a_guarantee_exists() -> None:
         assert "`tests/" in section, section
     for file, name in named:
         tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, f"{file}::{name}"
+        found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+        assert name in found, f"{file}::{name}"
+        asked = {argument.arg for argument in found[name].args.args}
+        assert "data" not in asked or "@given" in ast.unparse(found[name]), f"{name} needs data that no clone has"
 
 
 def test_every_command_option_and_public_name_has_its_place() -> None:

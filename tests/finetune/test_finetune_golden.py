@@ -75,8 +75,8 @@ def original_shape(config: dict[str, Any], dropout: float = 0.0) -> ModelConfig:
 
 
 @pytest.mark.parametrize("parts", [1, 2], ids=["one micro-batch", "two micro-batches"])
-def test_six_updates_equal_the_original_program(data: Path, parts: int) -> None:
-    golden: Any = np.load(data / "golden" / "gpt1_finetune_steps.npz")
+def test_six_updates_equal_the_original_program(golden_data: Path, parts: int) -> None:
+    golden: Any = np.load(golden_data / "golden" / "gpt1_finetune_steps.npz")
     config = json.loads(str(golden["config"]))
     names = [str(name) for name in golden["names"]]
     rows = config["n_vocab"] + config["n_special"]
@@ -128,9 +128,9 @@ def test_six_updates_equal_the_original_program(data: Path, parts: int) -> None:
             torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=0, msg=lambda m, n=name: f"{n}: {m}")
 
 
-def test_dropout_is_on_the_matrix_that_looks_up_and_predicts(data: Path) -> None:
+def test_dropout_is_on_the_matrix_that_looks_up_and_predicts(golden_data: Path) -> None:
     """The original program drops entries of its one matrix, which embeds, adds positions and predicts."""
-    golden: Any = np.load(data / "golden" / "gpt1_finetune_steps.npz")
+    golden: Any = np.load(golden_data / "golden" / "gpt1_finetune_steps.npz")
     config = json.loads(str(golden["config"]))
     rows = config["n_vocab"] + config["n_special"]
     model = TaskModel(build_model(original_shape(config, dropout=0.3), seed=0), "choice", 1, dropout=0.0)

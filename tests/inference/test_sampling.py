@@ -21,9 +21,9 @@ from headwater.inference.sampling import (
 )
 
 
-def test_filters_are_the_originals(data: Path) -> None:
+def test_filters_are_the_originals(golden_data: Path) -> None:
     """What OpenAI's own program leaves of three rows of logits; what it removes is −1e10."""
-    expected = np.load(data / "golden" / "gpt2-release-toy" / "expected.npz")
+    expected = np.load(golden_data / "golden" / "gpt2-release-toy" / "expected.npz")
     logits = expected["filter_logits"]
     for name in (n for n in expected if n.startswith("topk_") and n != "topk_0"):
         for row, left in zip(logits, expected[name], strict=True):

@@ -194,8 +194,8 @@ def sort_model(folder: Path) -> tuple[Transformer, dict[str, Tensor]]:
 
 
 @torch.no_grad()
-def test_a_model_trained_elsewhere_gives_its_recorded_activations_layer_by_layer(data: Path) -> None:
-    model, recorded = sort_model(data / "weights/gpt-nano-sort")
+def test_a_model_trained_elsewhere_gives_its_recorded_activations_layer_by_layer(golden_data: Path) -> None:
+    model, recorded = sort_model(golden_data / "weights/gpt-nano-sort")
 
     def check(value: Tensor, name: str) -> None:
         torch.testing.assert_close(value, recorded[name].view(value.shape), atol=1e-4, rtol=1e-4, msg=name)

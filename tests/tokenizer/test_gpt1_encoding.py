@@ -73,17 +73,17 @@ def small() -> Tokenizer:
     return Tokenizer.train([TEXT * 3], kind="gpt1", vocab_size=330)
 
 
-def test_golden_ids(data: Path) -> None:
+def test_golden_ids(golden_data: Path) -> None:
     tokenizer = Tokenizer.load("gpt1")
-    lines = (data / "tokenizers" / "gpt1" / "golden.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (golden_data / "tokenizers" / "gpt1" / "golden.jsonl").read_text(encoding="utf-8").splitlines()
     examples = [json.loads(line) for line in lines]
     assert len(examples) == 300
     assert tokenizer.encode_batch([e["text"] for e in examples]) == [e["ids"] for e in examples]
 
 
-def test_reference_gives_golden_ids(data: Path, english: Any) -> None:
+def test_reference_gives_golden_ids(golden_data: Path, english: Any) -> None:
     vocabulary = Tokenizer.load("gpt1").vocabulary
-    lines = (data / "tokenizers" / "gpt1" / "golden.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (golden_data / "tokenizers" / "gpt1" / "golden.jsonl").read_text(encoding="utf-8").splitlines()
     for example in map(json.loads, lines[::20]):
         assert reference.encode_gpt1(example["text"], vocabulary, english) == example["ids"]
 
@@ -225,7 +225,7 @@ def test_what_was_remembered_changes_nothing(small: Tokenizer, monkeypatch: pyte
     assert forgetful.encode(TEXT) == small.encode(TEXT) == small.encode_array([TEXT])[0].tolist()
 
 
-def test_unknown_characters_and_newlines(data: Path) -> None:
+def test_unknown_characters_and_newlines(golden_data: Path) -> None:
     tokenizer = Tokenizer.load("gpt1")
     assert tokenizer.vocabulary_size == 40478
     assert tokenizer.end_of_text is None
@@ -234,7 +234,7 @@ def test_unknown_characters_and_newlines(data: Path) -> None:
     assert tokenizer.encode("very positive negative") == [963, 6353, 9503]
 
 
-def test_task_tokens_are_the_three_rows_after_the_vocabulary(data: Path) -> None:
+def test_task_tokens_are_the_three_rows_after_the_vocabulary(golden_data: Path) -> None:
     tokenizer = Tokenizer.load("gpt1").with_task_tokens()
     assert (tokenizer.start, tokenizer.delimiter, tokenizer.extract) == (40478, 40479, 40480)
     assert tokenizer.vocabulary_size == 40481

@@ -37,7 +37,7 @@ def small() -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def original(data: Path) -> Tokenizer:
+def original(golden_data: Path) -> Tokenizer:
     return Tokenizer.load("gpt2")
 
 

@@ -54,7 +54,7 @@ def test_tiktoken_takes_its_ranks_and_gives_them_back(small: Tokenizer, text: st
     assert encoding.encode(text, allowed_special="all") == small.encode(text, allow_special=True)
 
 
-def test_ranks_give_the_same_tokenizer(small: Tokenizer, data: Path) -> None:
+def test_ranks_give_the_same_tokenizer(small: Tokenizer, golden_data: Path) -> None:
     assert Tokenizer.from_ranks(small.ranks(), small.special_tokens).identity == small.identity
     original = Tokenizer.load("gpt2")
     again = Tokenizer.from_ranks(original.ranks(), original.special_tokens)
@@ -86,9 +86,9 @@ def test_saved_and_loaded_is_the_same(kind: str, task_tokens: bool, tmp_path: Pa
     assert Tokenizer.load(tmp_path).identity == tokenizer.identity
 
 
-def test_folder_of_the_original_release_opens(data: Path, tmp_path: Path) -> None:
+def test_folder_of_the_original_release_opens(golden_data: Path, tmp_path: Path) -> None:
     for kind in ("gpt2", "gpt1"):
-        assert Tokenizer.load(data / "tokenizers" / kind).identity == Tokenizer.load(kind).identity
+        assert Tokenizer.load(golden_data / "tokenizers" / kind).identity == Tokenizer.load(kind).identity
 
 
 def test_special_token_that_is_an_ordinary_one_is_refused() -> None:

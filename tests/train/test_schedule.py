@@ -16,8 +16,8 @@ STEPS = 40
 
 
 @pytest.mark.parametrize("name", ["linear", "cosine"])
-def test_gpt1_forms_are_the_original_programs(data: Path, name: str) -> None:
-    golden = np.load(data / "golden" / "gpt1_finetune_steps.npz")
+def test_gpt1_forms_are_the_original_programs(golden_data: Path, name: str) -> None:
+    golden = np.load(golden_data / "golden" / "gpt1_finetune_steps.npz")
     share = json.loads(str(golden["config"]))["lr_warmup"]
     expected = golden[f"schedule_warmup_{name}"][1:]  # at 1/40, 2/40, …, 1: after the counter was incremented
     got = [learning_rate_factor(f"gpt1-{name}", t, STEPS, share * STEPS) for t in range(STEPS)]
