@@ -69,7 +69,8 @@ def test_int8_with_a_scale_for_every_64_inputs_is_closer_beside_large_values() -
     assert (twin - exact).square().mean() < (whole - exact).square().mean() / 2
 
 
-def test_int8_in_torch_takes_any_width() -> None:
+def test_int8_in_torch_takes_any_width_and_no_rows() -> None:
     generator = torch.Generator().manual_seed(1)
     weight, x = torch.randn(30, 100, generator=generator), torch.randn(3, 100, generator=generator)
+    assert Int8(weight, None)(x[:0]).shape == (0, 30)
     assert ((Int8(weight, None)(x) - x @ weight.t()) / 10).abs().max() < 0.05

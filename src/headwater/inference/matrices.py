@@ -83,7 +83,7 @@ class Int8:
 def _grouped(values: Tensor) -> Tensor:
     """(rows, in) -> (groups, rows, GROUP), zeros behind the last input."""
     padded = functional.pad(values, (0, -values.shape[1] % GROUP))
-    return padded.view(len(values), -1, GROUP).transpose(0, 1).contiguous()
+    return padded.view(len(values), padded.shape[1] // GROUP, GROUP).transpose(0, 1).contiguous()
 
 
 def _packed(weight: Tensor) -> Tensor | None:
