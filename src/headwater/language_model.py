@@ -344,7 +344,8 @@ class LanguageModel:
 
         For masked models, as BERT. Raises UsageError for any other model and for a text without `[MASK]`.
         """
-        found = masked.fill(self.model, self.tokenizer, text, top)
+        with self._lock, masked.evaluated(self._whole_model()) as model:
+            found = masked.fill(model, self.tokenizer, text, top)
         return [[(candidate.text, candidate.probability) for candidate in blank] for blank in found]
 
     def logits(self, ids: Tensor) -> Tensor:
@@ -359,12 +360,8 @@ class LanguageModel:
         if not self.config.is_masked:
             return logits_of(self.network, ids)
         require_ids(ids.flatten().tolist(), self.config.vocabulary)
-        with self._lock, torch.inference_mode():  # every position sees every other: the module's own forward pass
-            model = self._whole_model()
-            training = model.training
-            logits = model.eval()(ids.to(model.tokens.weight.device))
-            model.train(training)
-            return logits
+        with self._lock, masked.evaluated(self._whole_model()) as model, torch.inference_mode():
+            return model(ids.to(model.tokens.weight.device))
 
     def save(self, folder: str | Path) -> None:
         """Write model and tokenizer as a new model folder, which transformers opens too.

@@ -89,3 +89,13 @@ def test_the_command_prints_words_and_probabilities(bert: Path, capsys: pytest.C
     (blank,) = json.loads(capsys.readouterr().out)["blanks"]
     assert sum(choice["probability"] for choice in blank) <= 1
     assert main(["fill", "The sky.", "--model", str(bert)]) == 2
+
+
+def test_a_masked_model_in_training_mode_answers_without_its_dropout(bert: Path) -> None:
+    lm = load(bert)
+    lm.model.eval()
+    ids = torch.tensor([[2, 5, 4, 3]])
+    expected = lm.fill("the [MASK]"), lm.logits(ids).tolist()
+    lm.model.train()
+    assert (lm.fill("the [MASK]"), lm.logits(ids).tolist()) == expected
+    assert lm.model.training

@@ -7,7 +7,8 @@ the probability of a text; hiding one token at a time and adding the log-probabi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -51,6 +52,16 @@ def require_causal(config: ModelConfig) -> None:
             expected="a model with causal attention, as GPT-1 or GPT-2",
             repair='Fill a blank with it: headwater fill "The [MASK] is blue."',
         )
+
+
+@contextmanager
+def evaluated(model: Model) -> Iterator[Model]:
+    """Put a model in evaluation mode for the duration of a block."""
+    training = model.training
+    try:
+        yield model.eval()
+    finally:
+        model.train(training)
 
 
 @torch.inference_mode()
