@@ -160,7 +160,7 @@ def run_stage(
 def _begun(stage: Stage) -> FinetuneConfig | None:
     """The configuration that an unfinished training in the stage's folder began with."""
     found = stage.find() is not None and (stage.out / CONFIG_FILE).exists()
-    return FinetuneConfig.load(stage.out / CONFIG_FILE) if found else None
+    return FinetuneConfig.load_written(stage.out / CONFIG_FILE) if found else None
 
 
 @contextmanager
