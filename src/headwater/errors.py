@@ -5,6 +5,7 @@ command line. Anything else that escapes is a fault of Headwater and shows its t
 
     HeadwaterError            exit status 1
     ├── UsageError            exit status 2: a wrong option, value or configuration key
+    │   └── ContextError      a text that is longer than the model's context
     ├── DataError             text or labelled data that cannot be used
     ├── FolderError           a folder that is missing, incomplete, damaged, or holds something else
     ├── MismatchError         tokenizer, tokens and model that do not belong together
@@ -35,15 +36,15 @@ class HeadwaterError(Exception):
     """What a user can cause and repair.
 
     `seen` is a full clause naming the file, value or folder; `expected` completes "expected …"; `repair`
-    is a full sentence, best a command.
+    is a full sentence, best a command; `param` names the option that is wrong, for callers who offer it.
     """
 
     exit_status = 1
 
-    def __init__(self, seen: str, *, expected: str = "", repair: str = "") -> None:
+    def __init__(self, seen: str, *, expected: str = "", repair: str = "", param: str | None = None) -> None:
         # Names and values come from files, which may be a stranger's.
         seen, expected, repair = printable(seen), printable(expected), printable(repair)
-        self.seen, self.expected, self.repair = seen, expected, repair
+        self.seen, self.expected, self.repair, self.param = seen, expected, repair, param
         text = seen.rstrip(".")
         if expected:
             text += f"; expected {expected.rstrip('.')}"
@@ -57,6 +58,10 @@ class UsageError(HeadwaterError):
     """A wrong option, value or configuration key."""
 
     exit_status = 2
+
+
+class ContextError(UsageError):
+    """A text, or a text and what is to follow it, that is longer than the model's context."""
 
 
 class DataError(HeadwaterError):

@@ -239,9 +239,12 @@ class Engine:
         request, count = generation.request, len(generation.tokens)
         end_of_text = self.tokenizer.end_of_text
         allowed = logits = output[: self.vocabulary]
-        if count < request.min_tokens and end_of_text is not None:
+        ends = set(request.stop_tokens)
+        if end_of_text is not None and not request.ignore_end:
+            ends.add(end_of_text)
+        if count < request.min_tokens and ends:
             allowed = logits.copy()
-            allowed[end_of_text] = -np.inf
+            allowed[list(ends)] = -np.inf
         seen = [*request.prompt, *generation.tokens] if request.sampling.repetition_penalty != 1 else []
         number = uniform(request.seed, request.sample, count)
         token = choose(allowed, request.sampling, seen, number, generation.tokens)
@@ -249,10 +252,12 @@ class Engine:
         if request.alternatives is not None:
             row, chosen = torch.from_numpy(output)[None], torch.tensor([token])
             about = alternatives(row, chosen, request.alternatives, self.vocabulary)[0]
-        if token == end_of_text:
+        if token in ends:
             self._finish(generation, Event(token, generation._stream.finish(), about, "stop"))
             return
-        text = generation._stream.push(token, may_stop=count + 1 >= request.min_tokens)
+        text = ""
+        if token != end_of_text:
+            text = generation._stream.push(token, may_stop=count + 1 >= request.min_tokens)
         if generation._stream.stopped:
             self._finish(generation, Event(token, text, about, "stop"))
         elif count + 1 == generation.max_tokens:

@@ -96,10 +96,12 @@ class Network(Protocol):
         ...
 
 
-def require_ids(ids: Sequence[int], vocabulary: int) -> None:
-    """Raise UsageError for the first id that is not a row of the model."""
+def require_ids(ids: Sequence[int], vocabulary: int, param: str | None = None) -> None:
+    """Raise UsageError for the first id that is not a row of the model; `param` names the option it is from."""
     for position, token in enumerate(ids):
         if not 0 <= token < vocabulary:
             raise UsageError(
-                f"token id {token} at position {position} is out of range", expected=f"0 to {vocabulary - 1}"
+                f"token id {token} at position {position} is out of range",
+                expected=f"0 to {vocabulary - 1}",
+                param=param,
             )

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.errors import UsageError
+from headwater.errors import ContextError, UsageError
 from headwater.inference.network import require_ids
 from headwater.inference.sampling import Alternatives, Sampling
 from headwater.wording import counted
@@ -21,9 +21,10 @@ class Request(Config):
     """One continuation. The text depends on this, the model and the precision alone.
 
     `sample` numbers the continuations of one prompt and seed. `max_tokens` None is DEFAULT_TOKENS, or what the
-    context leaves. The text ends before `<|endoftext|>` or a text of `stop`, neither before `min_tokens` tokens.
-    What passes the model's context is refused; with "shift" the older half is dropped whenever it is full.
-    `alternatives` asks for each token's log-probability and that many of the likeliest tokens.
+    context leaves. The text ends before `<|endoftext|>` (unless `ignore_end`), a token of `stop_tokens` or a text
+    of `stop`, none of them before `min_tokens` tokens. What passes the model's context is refused; with "shift"
+    the older half is dropped whenever it is full. `alternatives` asks for each token's log-probability and that
+    many of the likeliest tokens.
     """
 
     prompt: tuple[int, ...]
@@ -31,6 +32,8 @@ class Request(Config):
     max_tokens: int | None = Field(default=None, ge=1)
     min_tokens: int = Field(default=0, ge=0)
     stop: tuple[str, ...] = ()
+    stop_tokens: tuple[int, ...] = ()
+    ignore_end: bool = False
     seed: int = Field(default=0, ge=0)
     sample: int = Field(default=0, ge=0)
     beyond_context: Literal["refuse", "shift"] = "refuse"
@@ -39,35 +42,46 @@ class Request(Config):
     def length(self, context: int, vocabulary: int) -> int:
         """The most tokens that this may generate; raises UsageError where it does not fit the model."""
         if not self.prompt:
-            raise UsageError("the prompt has no tokens", repair="Give at least one to continue from")
-        require_ids(list(self.prompt), vocabulary)
+            raise UsageError(
+                "the prompt has no tokens", repair="Give at least one to continue from", param="prompt"
+            )
+        require_ids(list(self.prompt), vocabulary, "prompt")
+        require_ids(list(self.stop_tokens), vocabulary, "stop_token_ids")
         self.sampling.check(vocabulary)
         if "" in self.stop:
-            raise UsageError("a stop text is empty", expected="at least one character")
+            raise UsageError("a stop text is empty", expected="at least one character", param="stop")
         # The last token generated is never fed back, so it needs no place.
         room = context + 1 - len(self.prompt)
         shift = self.beyond_context == "shift"
         if room < 1 and not shift:
-            raise UsageError(
-                f"the prompt has {len(self.prompt):,} tokens, the model's context {context:,}",
-                repair='Shorten the prompt, or drop its older part: beyond_context="shift"',
+            raise too_long(
+                len(self.prompt), context, 'Shorten the prompt, or drop its older part: beyond_context="shift"'
             )
         wanted = self.max_tokens
         if wanted is None:
             wanted = DEFAULT_TOKENS if shift else min(DEFAULT_TOKENS, room)
         if wanted > room and not shift:
             prompt = counted(len(self.prompt), "token")
-            raise UsageError(
+            raise ContextError(
                 f"a prompt of {prompt} and {wanted:,} more are longer than the context",
                 expected=f"at most {room:,} more, as the context holds {context:,}",
                 repair=f'Ask for max_tokens={room}, or drop the older part of the text: beyond_context="shift"',
+                param="max_tokens",
             )
         if self.min_tokens > wanted:
             raise UsageError(
                 f"min_tokens {self.min_tokens} is more than max_tokens {wanted}",
                 repair=f"Ask for max_tokens={self.min_tokens} or more",
+                param="min_tokens",
             )
         return wanted
+
+
+def too_long(tokens: int, context: int, repair: str = "", param: str = "prompt") -> ContextError:
+    """Return the error for a text that does not fit the context."""
+    return ContextError(
+        f"the {param} has {tokens:,} tokens, the model's context {context:,}", repair=repair, param=param
+    )
 
 
 class Event(NamedTuple):

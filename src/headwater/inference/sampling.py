@@ -8,8 +8,10 @@ The order, with the original's beside it (GPT-2's released sampling code; its de
     3  logits / temperature                   temperature 1
     4  top-k: keep what the k-th largest      top_k 0 (off); the papers' samples use 40, summaries 2
        reaches, ties included
-    5  top-p                                  top_p 1 (off)
-    6  draw                                   multinomial
+    5  min-p: keep what has at least this     –
+       share of the likeliest's probability
+    6  top-p                                  top_p 1 (off)
+    7  draw                                   multinomial
 
 Top-p has two readings. `filters="usual"` keeps the smallest set of most likely tokens whose probability reaches
 p (Holtzman et al. 2020, section 3.1). `filters="original"` keeps those while their sum is at most p, at least
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -48,6 +51,7 @@ class Sampling(Config):
     temperature: float = Field(default=1.0, ge=0, le=_FAR)
     top_k: int = Field(default=0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
+    min_p: float = Field(default=0.0, ge=0, le=1)
     repetition_penalty: float = Field(default=1.0, ge=1 / _FAR, le=_FAR)
     presence_penalty: float = Field(default=0.0, ge=-_FAR, le=_FAR)
     frequency_penalty: float = Field(default=0.0, ge=-_FAR, le=_FAR)
@@ -58,11 +62,21 @@ class Sampling(Config):
         """Raise UsageError where a choice does not fit a model of `vocabulary` rows."""
         if self.top_k > vocabulary:
             raise UsageError(
-                f"top_k {self.top_k} is beyond the model's {vocabulary} tokens", expected=f"0 to {vocabulary}"
+                f"top_k {self.top_k} is beyond the model's {vocabulary} tokens",
+                expected=f"0 to {vocabulary}",
+                param="top_k",
             )
         for token in self.bias:
             if not 0 <= token < vocabulary:
-                raise UsageError(f"bias names token {token}", expected=f"0 to {vocabulary - 1}")
+                raise UsageError(
+                    f"bias names token {token}", expected=f"0 to {vocabulary - 1}", param="logit_bias"
+                )
+
+    @cached_property
+    def bias_arrays(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """(tokens, what is added to each): the bias is added to the logits in one operation."""
+        tokens = np.fromiter(self.bias.keys(), np.int64, len(self.bias))
+        return tokens, np.fromiter(self.bias.values(), np.float32, len(self.bias))
 
 
 class Alternatives(NamedTuple):
@@ -83,8 +97,9 @@ def choose(
     penalties = sampling.presence_penalty or sampling.frequency_penalty
     if sampling.bias or sampling.repetition_penalty != 1 or penalties:
         logits = logits.copy()
-        for token, bias in sampling.bias.items():
-            logits[token] += bias
+        if sampling.bias:
+            tokens, added = sampling.bias_arrays
+            logits[tokens] += added
         if sampling.repetition_penalty != 1 and len(seen):
             penalise(logits, seen, sampling.repetition_penalty)
         if penalties and len(written):
@@ -104,6 +119,10 @@ def choose(
         kept = np.flatnonzero(logits >= kth_largest(logits, sampling.top_k))
         logits = logits[kept]
     weights = np.exp((logits - largest) / np.float32(max(sampling.temperature, _LOWEST_TEMPERATURE)))
+    if sampling.min_p > 0:
+        likely = np.flatnonzero(weights >= np.float32(sampling.min_p))
+        kept = likely if kept is None else kept[likely]
+        weights = weights[likely]
     if sampling.top_p < 1 or sampling.filters == "original":
         inside = np.flatnonzero(weights >= top_p_threshold(weights, sampling.top_p, sampling.filters))
         kept = inside if kept is None else kept[inside]

@@ -93,6 +93,12 @@ class Scorer:
             counts.append(len(cut))
         return _joined(self._run(parts), counts)
 
+    def split(self, context: list[int], continuation: list[int]) -> Iterator[tuple[list[int], list[int]]]:
+        """Cut one request into requests that take one window each; their log-probabilities add up to its own."""
+        stride = max(1, self.context // 2)
+        for inputs, targets in windows([*context, *continuation], len(context), self.context, stride):
+            yield [*inputs, targets[-1]][: -len(targets)], targets
+
     def rolling(
         self, ids: Sequence[int], context: int | None = None, stride: int | None = None
     ) -> npt.NDArray[np.float32]:
