@@ -7,7 +7,7 @@ The folder is a Hugging Face model folder (the language model with its three mor
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,12 +38,13 @@ _WINDOW = 2_048
 class Prediction:
     """One row's answer. label: class name, score, or number of the right answer, counted as in training.
 
-    probabilities: by class name or level, or one an answer.
+    probabilities: by class name or level, or one an answer. cut: tokens of the row that did not fit the context.
     """
 
     row: int
     label: str | int | float
     probabilities: dict[str, float]
+    cut: int = 0
 
 
 @dataclass
@@ -75,8 +76,10 @@ class FineTuned:
         while window := list(islice(iterator, _WINDOW)):
             encoded = self.encode(Example(row.segments, None, row.row) for row in window)
             counts = np.diff(encoded.first)
-            for row, count, share in zip(window, counts, self.probabilities(encoded), strict=True):
-                yield self.prediction(row.row, share[:count] if self.task == "choice" else share)
+            found = zip(window, counts, self.probabilities(encoded), encoded.cut.tolist(), strict=True)
+            for row, count, share, cut in found:
+                prediction = self.prediction(row.row, share[:count] if self.task == "choice" else share)
+                yield replace(prediction, cut=cut)
 
     def decide(self, probabilities: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
         """(examples,): index of the likeliest output, or the expected score."""

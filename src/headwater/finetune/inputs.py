@@ -188,7 +188,8 @@ class Encoded:
     """Examples as sequences of ids, flat, so that half a million of them fit in memory.
 
     ids: int32, all sequences one after another; starts: (sequences + 1,) int64, where each begins; first:
-    (examples + 1,) int64, the first sequence of each example; targets: (examples,) float64, NaN where unknown.
+    (examples + 1,) int64, the first sequence of each example; targets: (examples,) float64, NaN where unknown;
+    cut: (examples,) int32, the tokens that each lost to fit the context.
     """
 
     ids: npt.NDArray[np.int32]
@@ -196,6 +197,7 @@ class Encoded:
     first: npt.NDArray[np.int64]
     targets: npt.NDArray[np.float64]
     truncation: Truncation = field(default_factory=Truncation)
+    cut: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def __len__(self) -> int:
         return len(self.first) - 1
@@ -229,6 +231,7 @@ def encode(
     lengths: list[int] = []
     candidates: list[int] = []
     targets: list[float] = []
+    cut: list[int] = []
     truncation = Truncation()
     for chunk in _chunks(examples):
         encoded = iter(_tokenized(chunk, task, tokenizer, name))
@@ -240,6 +243,7 @@ def encode(
             except DataError as error:
                 raise _in_row(error, example, name) from None
             truncation.add(arranged.cut, example.row)
+            cut.append(arranged.cut)
             for sequence in arranged.sequences:
                 flat += sequence
                 lengths.append(len(sequence))
@@ -252,6 +256,7 @@ def encode(
         np.concatenate([[0], np.cumsum(candidates, dtype=np.int64)]),
         np.array(targets, dtype=np.float64),
         truncation,
+        np.array(cut, dtype=np.int32),
     )
 
 
