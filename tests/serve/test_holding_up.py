@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import signal
 import socket
 import subprocess
 import sys
@@ -13,8 +16,11 @@ from typing import Any
 
 import httpx
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from headwater.errors import FolderError, UsageError
+from headwater.serve.connection import bounded
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.run import serve
 
@@ -113,6 +119,88 @@ def test_bounds_of_a_request(keyed: httpx.Client, narrow: Any) -> None:
         head = f"POST /score HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer first\r\nContent-Length: 9"
         slow.sendall(f"{head}\r\n\r\n".encode())
         assert slow.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_headers_are_bounded_whichever_parser_runs(base_folder: Path) -> None:
+    """In this process, once with each of uvicorn's parsers."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+    for protocol in (H11Protocol, HttpToolsProtocol):
+        asyncio.run(_send_headers(protocol))
+
+
+async def _send_headers(protocol: Any) -> None:
+    limits = Limits(header_bytes=2_000, body_seconds=0.5)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        size, more = 0, True
+        while more:
+            message = await receive()
+            size, more = size + len(message["body"]), message["more_body"]
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
+        await send({"type": "http.response.body", "body": str(size).zfill(5).encode()})
+
+    config = uvicorn.Config(app, lifespan="off", log_level="critical", h11_max_incomplete_event_size=1 << 24)
+    config.load()
+    state = ServerState()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(
+        lambda: bounded(protocol, limits)(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+    )
+    port = server.sockets[0].getsockname()[1]
+    async with server, asyncio.timeout(30):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        body = b"x" * 5_000  # a body beyond the bound is not a header
+        for _ in range(2):
+            writer.write(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5000\r\n\r\n" + body[:100])
+            await writer.drain()
+            await asyncio.sleep(0.01)
+            writer.write(body[100:])
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            assert await reader.readexactly(5) == b"05000"
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            writer.write(b"GET / HTTP/1.1\r\n")
+            for _ in range(300):
+                writer.write(b"a: " + b"b" * 90 + b"\r\n")
+                await writer.drain()
+                await asyncio.sleep(0)
+            answer = await reader.read()
+        assert answer[:12] in {b"", b"HTTP/1.1 431"}  # an answer to one who still sends may be lost
+        while state.connections:  # the server closed it
+            await asyncio.sleep(0.01)
+        writer.close()
+        # Headers that come to no end are given up when their time is over.
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nhost")
+        assert await reader.read() == b""
+        writer.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+def test_a_second_ctrl_c_ends_a_stream_without_a_traceback(base_folder: Path, start_server: Any) -> None:
+    running = start_server("--model", str(base_folder), "--max-concurrency", "1")
+    body = {**LONG, "n": 1, "stream": True, "logprobs": 5}
+    with running.client() as client, client.stream("POST", "/v1/completions", json={**body, "n": 100}) as answer:
+        next(answer.iter_lines())
+        running.process.send_signal(signal.SIGINT)
+        until(lambda: not _listens(running.url))
+        running.process.send_signal(signal.SIGINT)
+        running.process.wait(30)
+    said = running.process.stderr.read()
+    running.process.stderr.close()
+    assert "Traceback" not in said
+    assert len(said.splitlines()) <= 3
+
+
+def _listens(url: str) -> bool:
+    host, port = url.removeprefix("http://").split(":")
+    try:
+        socket.create_connection((host, int(port))).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_a_request_ends_when_its_time_is_over(base_folder: Path, start_server: Any) -> None:

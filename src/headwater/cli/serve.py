@@ -32,8 +32,13 @@ def serve(
         Path | None, typer.Option("--api-key-file", help="File of API keys, one a line.")
     ] = None,
     max_concurrency: Annotated[
-        int, typer.Option("--max-concurrency", help="Continuations of one model at once; more wait.", min=1)
-    ] = 8,
+        int | None,
+        typer.Option(
+            "--max-concurrency",
+            help="Continuations of one model at once; more wait.  [default: 32, fewer where memory is short]",
+            min=1,
+        ),
+    ] = None,
     precision: Annotated[
         str, typer.Option("--precision", help="fp32, bf16, int8 or auto (bf16 where the machine has it).")
     ] = "auto",
@@ -42,7 +47,8 @@ def serve(
 ) -> None:
     """Serve models: an OpenAI-compatible API, and a page at / to write with them and look inside.
 
-    Limits of a request are set with --set: body_bytes, tokens, queue, requests, seconds, body_seconds.
+    Limits of a request are set with --set: body_bytes, header_bytes, answer_bytes,
+    tokens, queue, requests, seconds, body_seconds.
     Ctrl-C stops when what runs is finished; a second one at once.
     """
     from headwater.config import parse_settings

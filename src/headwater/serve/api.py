@@ -3,6 +3,7 @@
 | call | |
 |---|---|
 | /v1/completions, /v1/models, /v1/embeddings | as OpenAI's API has them |
+| /tokenize, /detokenize, /tokenizer_info | as vLLM has them |
 | /score, /classify | pairs of texts; fine-tuned models |
 | /inspect | attention and predictions inside the model, for the page |
 | /health, /metrics, /openapi.json | for those who run the server |
@@ -26,11 +27,12 @@ from starlette.types import Receive, Scope, Send
 
 from headwater.errors import HeadwaterError
 from headwater.serve import inside, schema, tasks
+from headwater.serve.answers import Plan
 from headwater.serve.completions import complete, plan_completion, stream
 from headwater.serve.guard import Guard, unless_gone
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.metrics import Metrics
-from headwater.serve.problems import Json, Problem, invalid, refused
+from headwater.serve.problems import ERRORS, Json, Problem, encode, invalid, refused
 from headwater.serve.served import Served
 
 _LAST_SECONDS = 5.0  # for the last word of a stream
@@ -68,21 +70,22 @@ class Server:
 
 
 class Work(Response):
-    """An answer that is computed while its client stays and its time lasts."""
+    """An answer that is computed and serialised while its client stays and its time lasts."""
 
-    def __init__(self, server: Server, compute: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+    def __init__(self, server: Server, served: Served, compute: Callable[[], Awaitable[dict[str, Any]]]) -> None:
         super().__init__()
-        self._server, self._compute = server, compute
+        self._server, self._name, self._compute = server, served.name, compute
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See Response."""
-        found: list[dict[str, Any]] = []
+        scope["model"] = self._name  # for the metrics
+        found: list[bytes] = []
         seconds = self._server.limits.seconds
 
         async def work() -> None:
             try:
                 async with asyncio.timeout(seconds):
-                    found.append(await self._compute())
+                    found.append(await asyncio.to_thread(encode, await self._compute()))
             except TimeoutError:
                 raise Problem(504, f"The request took longer than {seconds:g} s.", code="timeout") from None
             except HeadwaterError as error:
@@ -97,13 +100,18 @@ class Work(Response):
 class EventStream(Response):
     """Server-sent events, sent as they come; ends when its client leaves or its time is over."""
 
-    def __init__(self, server: Server, events: Callable[[], AsyncIterator[bytes]]) -> None:
-        super().__init__(media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+    def __init__(self, server: Server, served: Served, events: Callable[[], AsyncIterator[bytes]]) -> None:
+        headers = {
+            "Cache-Control": "no-cache",
+            "X-Accel-Buffering": "no",
+        }  # the latter: nginx passes events on at once
+        super().__init__(media_type="text/event-stream", headers=headers)
         del self.headers["content-length"]
-        self._server, self._events = server, events
+        self._server, self._name, self._events = server, served.name, events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See Response."""
+        scope["model"] = self._name
         seconds = self._server.limits.seconds
         started = False
 
@@ -157,7 +165,7 @@ def create_app(models: list[Served], limits: Limits, keys: Keys | None = None, *
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
-        responses=schema.ERRORS,
+        responses=ERRORS,
     )
     app.add_middleware(Guard, limits=limits, keys=keys, metrics=server.metrics, local=local)
     _answer_errors(app)
@@ -205,10 +213,30 @@ def _add_openai(app: FastAPI, server: Server) -> None:
     async def completions(body: schema.CompletionRequest) -> Any:
         """Continue a prompt."""
         served = server.find(body.model)
-        plan = await asyncio.to_thread(plan_completion, served, body, server.limits)
-        if not body.stream:
-            return Work(server, lambda: complete(served, plan, server.metrics))
-        return EventStream(server, lambda: stream(served, plan, server.metrics))
+
+        async def plan() -> Plan:
+            return await asyncio.to_thread(plan_completion, served, body, server.limits)
+
+        async def whole() -> dict[str, Any]:
+            return await complete(served, await plan(), server.metrics)
+
+        async def events() -> AsyncIterator[bytes]:
+            async with aclosing(stream(served, await plan(), server.metrics)) as found:  # type: ignore[type-var]
+                async for event in found:
+                    yield event
+
+        return EventStream(server, served, events) if body.stream else Work(server, served, whole)
+
+    @app.post("/v1/chat/completions", tags=["OpenAI"])
+    async def chat(_: schema.ChatRequest) -> Any:
+        """Refuse a chat, with the reason."""
+        raise Problem(
+            400,
+            "These models continue a text and were not trained on chats, so they have no chat template. "
+            "Send the text as `prompt` to /v1/completions.",
+            param="messages",
+            code="chat_not_supported",
+        )
 
     @app.get("/v1/models", response_model=schema.ModelList, tags=["OpenAI"])
     async def models() -> Any:
@@ -222,9 +250,9 @@ def _add_openai(app: FastAPI, server: Server) -> None:
 
     @app.post("/v1/embeddings", response_model=schema.Embeddings, tags=["OpenAI"])
     async def embeddings(body: schema.EmbeddingRequest) -> Any:
-        """The mean of each text's final states."""
+        """The mean of each text's final states, of length 1."""
         served = server.find(body.model)
-        return Work(server, lambda: tasks.embed(served, body, server.limits))
+        return Work(server, served, lambda: tasks.embed(served, body, server.limits))
 
 
 def _add_own(app: FastAPI, server: Server) -> None:
@@ -232,24 +260,47 @@ def _add_own(app: FastAPI, server: Server) -> None:
     async def score(body: schema.ScoreRequest) -> Any:
         """Pairs: similarity, by a model fine-tuned for it; else the log-probability of the second text."""
         served = server.find(body.model)
-        return Work(server, lambda: tasks.score(served, body, server.limits))
+        return Work(server, served, lambda: tasks.score(served, body, server.limits))
 
     @app.post("/classify", response_model=schema.Labels, tags=["Headwater"])
     async def classify(body: schema.ClassifyRequest) -> Any:
         """Label texts with a fine-tuned model."""
         served = server.find(body.model)
-        return Work(server, lambda: tasks.classify(served, body))
+        return Work(server, served, lambda: tasks.classify(served, body))
 
     @app.post("/inspect", response_model=schema.Inspection, tags=["Headwater"])
     async def inspect(body: schema.InspectRequest) -> Any:
         """What the model computes at one position: attention, states, every layer's prediction."""
         served = server.find(body.model)
-        return Work(server, lambda: inside.inspect(served, body, server.limits))
+        return Work(server, served, lambda: inside.inspect(served, body, server.limits))
 
-    @app.get("/health", response_model=schema.Health, tags=["Operation"])
+    @app.post("/tokenize", response_model=schema.Tokens, tags=["vLLM"])
+    async def tokenize(body: schema.TokenizeRequest) -> Any:
+        """Split a text into tokens."""
+        served = server.find(body.model)
+        return Work(server, served, lambda: asyncio.to_thread(tasks.tokenize, served, body))
+
+    @app.post("/detokenize", response_model=schema.Detokenized, tags=["vLLM"])
+    async def detokenize(body: schema.DetokenizeRequest) -> Any:
+        """Join tokens to a text."""
+        served = server.find(body.model)
+        return Work(server, served, lambda: asyncio.to_thread(tasks.detokenize, served, body))
+
+    @app.get("/tokenizer_info", response_model=schema.TokenizerInfo, tags=["vLLM"])
+    async def tokenizer_info(model: str | None = None) -> Any:
+        """What a client needs to know of a model's tokenizer."""
+        return Json(tasks.tokenizer_info(server.find(model)))
+
+    @app.head("/health", include_in_schema=False)
+    @app.get(
+        "/health", response_model=schema.Health, responses={503: {"model": schema.Health}}, tags=["Operation"]
+    )
     async def health() -> Any:
-        """Answers while the server does."""
-        return Json({"status": "ok", "models": list(server.models)})
+        """Whether every model can answer; 503 if one cannot."""
+        failed = [name for name, served in server.models.items() if not served.worker.alive]
+        status = "failed" if failed else "ok"
+        content = {"status": status, "models": list(server.models), "failed": failed}
+        return Json(content, status_code=503 if failed else 200)
 
     @app.get("/metrics", response_class=PlainTextResponse, tags=["Operation"])
     async def metrics() -> Any:
@@ -261,7 +312,7 @@ def _add_own(app: FastAPI, server: Server) -> None:
 def _add_page(app: FastAPI) -> None:
     files = {file.name: file for file in sorted(PAGE.iterdir()) if file.suffix in _TYPES}
 
-    @app.get("/", include_in_schema=False)
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def page() -> Any:
         return FileResponse(files["index.html"], media_type="text/html", headers=_PAGE_HEADERS)
 

@@ -1,7 +1,8 @@
-"""What stands before every request: who asks, from where, how much; and behind it, that nothing escapes.
+"""The check before every request: who asks, from where, and how much; and that every failure is answered.
 
-The body is read whole, within its bounds of size and time, before the request is looked at. Whatever fails beyond
-is an answer in the API's format, and the server lives on.
+The order matters. A request is counted against the limit of open requests only after its key is accepted, and the
+paths that need no key read no body, so that a client without a key cannot take a place. The body is read whole,
+within its bounds of size and time, before the request is parsed. Any exception is answered in the API's format.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Problem, too_busy
 
 logger = logging.getLogger(__name__)
-# Called without a key: the page asks for it, and a balancer asks for health.
+# Paths that need no key: the page asks for one, and a load balancer asks for health.
 _OPEN = ("/page/", "/health", "/openapi.json")
 
 
 class Guard:
-    """ASGI middleware. local: bound to loopback, where other host names are a browser led astray."""
+    """ASGI middleware. local: the server is bound to loopback and refuses other host names (DNS rebinding)."""
 
     def __init__(self, app: ASGIApp, *, limits: Limits, keys: Keys | None, metrics: Metrics, local: bool) -> None:
         self.app, self.limits, self.keys, self.metrics, self.local = app, limits, keys, metrics, local
@@ -41,11 +42,18 @@ class Guard:
                 status = message["status"]
             await send(message)
 
-        self.metrics.open += 1
+        is_open = scope["path"] == "/" or scope["path"].startswith(_OPEN)
+        holds = False
         try:
             try:
-                self._check(scope)
-                body = await self._body(scope, receive)
+                self._check(scope, is_open)
+                body = b""
+                if not is_open:
+                    if self.metrics.open >= self.limits.requests:
+                        raise too_busy(1)
+                    holds = True
+                    self.metrics.open += 1
+                    body = await self._body(scope, receive)
                 await self.app(scope, _replay(body, receive), counted)
             except Problem as problem:
                 if not status:
@@ -58,19 +66,14 @@ class Guard:
                     failed = Problem(500, "The server failed on this request.", code="internal_error")
                     await failed.response(scope, receive, counted)
         finally:
-            self.metrics.open -= 1
-            route = scope.get("route")
-            self.metrics.requests[(getattr(route, "path", "other"), status)] += 1
-            self.metrics.seconds.observe(time.monotonic() - began)
+            self.metrics.open -= holds
+            path = getattr(scope.get("route"), "path", "other")
+            self.metrics.answered(path, scope.get("model", ""), status, time.monotonic() - began)
 
-    def _check(self, scope: Scope) -> None:
+    def _check(self, scope: Scope, is_open: bool) -> None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        if self.metrics.open > self.limits.requests:
-            raise too_busy(1)
         if self.local and not is_loopback(_host(headers.get(b"host", "localhost"))):
             raise Problem(403, "This server answers to names of this machine only.", code="wrong_host")
-        path = scope["path"]
-        is_open = path == "/" or path.startswith(_OPEN)
         if self.keys is not None and not is_open and not self.keys.accept(headers.get(b"authorization", "")):
             raise Problem(
                 401,

@@ -11,7 +11,8 @@ import numpy as np
 from headwater.inference.inside import Floats, Inside, continue_greedily, look_inside
 from headwater.inference.sampling import uniform
 from headwater.inference.text import TextStream
-from headwater.serve.completions import read_prompts, token_name
+from headwater.serve.answers import token_name
+from headwater.serve.completions import read_prompts
 from headwater.serve.limits import Limits
 from headwater.serve.problems import Problem
 from headwater.serve.schema import InspectRequest
@@ -21,6 +22,8 @@ from headwater.serve.tasks import count_tokens
 
 async def inspect(served: Served, body: InspectRequest, limits: Limits) -> dict[str, Any]:
     """Answer one request. Only the tokens up to the position must fit the context."""
+    if served.lm.config.architecture == "lstm":
+        raise Problem(400, f"The model {served.name!r} is an LSTM: it has no attention.", param="model")
     prompts = await asyncio.to_thread(read_prompts, served, body.prompt, "prompt")
     ids = prompts[0].ids
     position = len(ids) - 1 if body.position is None else body.position

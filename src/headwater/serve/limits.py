@@ -17,12 +17,15 @@ from headwater.storage import read_text
 class Limits(Config):
     """Bounds of one server.
 
-    body_bytes: of one request's body; tokens: prompts and what may follow them, in one request; queue: choices
-    that wait for a slot, by model; requests: open at once; seconds: for one request; body_seconds: for its body
+    body_bytes: of one request's body; header_bytes: of its headers; answer_bytes: of one answer, as estimated
+    before it is computed; tokens: prompts and what may follow them, in one request; queue: choices that wait for a
+    slot, by model; requests: open at once; seconds: for one request; body_seconds: for its body, and its headers,
     to arrive.
     """
 
     body_bytes: int = Field(default=1024 * 1024, ge=1)
+    header_bytes: int = Field(default=64 * 1024, ge=1024)
+    answer_bytes: int = Field(default=32 * 1024 * 1024, ge=1)
     tokens: int = Field(default=131_072, ge=1)
     queue: int = Field(default=128, ge=0)
     requests: int = Field(default=1_024, ge=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from headwater.serve.served import Served
@@ -22,26 +22,36 @@ class Histogram:
         self._counts[bisect_left(_BOUNDS, seconds)] += 1
         self._sum += seconds
 
-    def lines(self, name: str) -> Iterable[str]:
-        """As Prometheus reads it."""
+    def lines(self, name: str, labels: str) -> Iterable[str]:
+        """The lines that Prometheus reads. labels: `path="/",model="m"`."""
         total = 0
         for bound, count in zip((*_BOUNDS, "+Inf"), self._counts, strict=True):
             total += count
-            yield f'{name}_bucket{{le="{bound}"}} {total}'
-        yield f"{name}_sum {self._sum:.6f}"
-        yield f"{name}_count {total}"
+            yield f'{name}_bucket{{{labels},le="{bound}"}} {total}'
+        yield f"{name}_sum{{{labels}}} {self._sum:.6f}"
+        yield f"{name}_count{{{labels}}} {total}"
 
 
 class Metrics:
     """Counters of one server; touched by the event loop alone."""
 
     def __init__(self) -> None:
-        self.requests: Counter[tuple[str, int]] = Counter()  # (path, status)
+        self.requests: Counter[tuple[str, str, int]] = Counter()  # (path, model, status)
         self.prompt_tokens: Counter[str] = Counter()
         self.generated_tokens: Counter[str] = Counter()
         self.disconnected = 0
         self.open = 0
-        self.seconds, self.first_token = Histogram(), Histogram()
+        self._seconds: defaultdict[str, Histogram] = defaultdict(Histogram)  # by labels
+        self._first_token: defaultdict[str, Histogram] = defaultdict(Histogram)
+
+    def answered(self, path: str, model: str, status: int, seconds: float) -> None:
+        """Count a request that is over."""
+        self.requests[path, model, status] += 1
+        self._seconds[_labels(path=path, model=model)].observe(seconds)
+
+    def first_token(self, model: str, seconds: float) -> None:
+        """Count the time to a completion's first token."""
+        self._first_token[_labels(model=model)].observe(seconds)
 
     def text(self, models: Iterable[Served]) -> str:
         """Everything, one line a value."""
@@ -52,10 +62,13 @@ class Metrics:
             lines.extend([f"# HELP {name} {help_text}", f"# TYPE {name} {kind}", *values])
 
         def by_model(name: str, kind: str, help_text: str, values: dict[str, int]) -> None:
-            family(name, kind, help_text, [f'{name}{{model="{_quoted(m)}"}} {v}' for m, v in values.items()])
+            family(name, kind, help_text, [f"{name}{{{_labels(model=m)}}} {v}" for m, v in values.items()])
 
         name = "headwater_requests_total"
-        answered = [f'{name}{{path="{p}",status="{s}"}} {c}' for (p, s), c in sorted(self.requests.items())]
+        answered = [
+            f"{name}{{{_labels(path=p, model=m, status=str(s))}}} {c}"
+            for (p, m, s), c in sorted(self.requests.items())
+        ]
         family(name, "counter", "Requests answered.", answered)
         name = "headwater_disconnected_total"
         family(name, "counter", "Requests whose client left.", [f"{name} {self.disconnected}"])
@@ -69,11 +82,20 @@ class Metrics:
         by_model("headwater_waiting", "gauge", "Continuations queued.", {m.name: m.worker.waiting for m in models})
         rejected = {m.name: m.worker.rejected for m in models}
         by_model("headwater_rejected_total", "counter", "Requests that found the queue full.", rejected)
-        name = "headwater_request_seconds"
-        family(name, "histogram", "Time to the end of an answer.", self.seconds.lines(name))
-        name = "headwater_first_token_seconds"
-        family(name, "histogram", "Time to the first token.", self.first_token.lines(name))
+        alive = {m.name: int(m.worker.alive) for m in models}
+        by_model("headwater_engine_alive", "gauge", "Whether the engine's thread runs.", alive)
+        histograms = {
+            "headwater_request_seconds": ("Time to the end of an answer.", self._seconds),
+            "headwater_first_token_seconds": ("Time to the first token.", self._first_token),
+        }
+        for name, (help_text, by_labels) in histograms.items():
+            values = [line for labels, found in sorted(by_labels.items()) for line in found.lines(name, labels)]
+            family(name, "histogram", help_text, values)
         return "\n".join(lines) + "\n"
+
+
+def _labels(**values: str) -> str:
+    return ",".join(f'{name}="{_quoted(value)}"' for name, value in values.items())
 
 
 def _quoted(label: str) -> str:

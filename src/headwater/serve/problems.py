@@ -3,14 +3,52 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pydantic import BaseModel
 from starlette.responses import Response
 
-from headwater.errors import HeadwaterError
+from headwater.errors import ContextError, HeadwaterError
+from headwater.serve.limits import Limits
 
-_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
+# Elements of a list that are serialised in one call, which holds the interpreter.
+_TOGETHER = 256
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    """Every answer that is not a success."""
+
+    error: ErrorDetail
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": text}
+    for status, text in {
+        400: "The request is wrong",
+        401: "No valid API key",
+        403: "Another host's name",
+        404: "No such model or page",
+        405: "No such method",
+        408: "The body took too long",
+        413: "The body is too large",
+        431: "The headers are too large",
+        429: "The queue is full: see Retry-After",
+        500: "A fault of the server",
+        503: "The server is stopping",
+        504: "The request took too long",
+    }.items()
+}
 
 
 class Problem(Exception):
@@ -47,14 +85,67 @@ class Json(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """See Response."""
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+        """See Response. Bytes are JSON already."""
+        return content if isinstance(content, bytes) else encode(content)
+
+
+def encode(content: Any) -> bytes:
+    """Return JSON. Long lists are serialised in parts, so that in a thread it never stops the others for long."""
+    return "".join(_parts(content)).encode()
+
+
+def _parts(content: Any) -> Iterator[str]:
+    if isinstance(content, dict) and not _is_flat(content):
+        mark = "{"
+        for key, value in content.items():
+            yield f"{mark}{json.dumps(key)}:"
+            yield from _parts(value)
+            mark = ","
+        yield "}"
+    elif isinstance(content, list) and not all(_is_flat(value) for value in content):
+        mark = "["
+        for value in content:
+            yield mark
+            yield from _parts(value)
+            mark = ","
+        yield "]"
+    elif isinstance(content, list) and len(content) > _TOGETHER:
+        mark = "["
+        for start in range(0, len(content), _TOGETHER):
+            yield mark + _plain(content[start : start + _TOGETHER])[1:-1]
+            mark = ","
+        yield "]"
+    else:
+        yield _plain(content)
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether a value is small: neither a list nor an object that holds lists or objects."""
+    if isinstance(value, dict):
+        return not any(isinstance(inner, dict | list) for inner in value.values())
+    return not isinstance(value, list)
+
+
+def _plain(content: Any) -> str:
+    return json.dumps(content, allow_nan=False, separators=(",", ":"))
 
 
 def refused(error: HeadwaterError, param: str | None = None) -> Problem:
-    """What a lower room says of a value, without its repair, which is a command line."""
+    """Return a 400 for an error of the library, without its repair, which names Python or the command line."""
     message = error.seen.rstrip(".") + (f"; expected {error.expected}" if error.expected else "")
-    return Problem(400, message + ".", param=param)
+    code = "context_length_exceeded" if isinstance(error, ContextError) else None
+    return Problem(400, message + ".", param=error.param or param, code=code)
+
+
+def require_small(size: int, limits: Limits, param: str) -> None:
+    """Raise Problem if an answer of about `size` bytes is larger than the limits allow."""
+    if size > limits.answer_bytes:
+        raise Problem(
+            400,
+            f"The answer would have about {size:,} bytes; the most is {limits.answer_bytes:,}.",
+            param=param,
+            code="answer_too_large",
+        )
 
 
 def too_busy(seconds: int) -> Problem:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import signal
 import socket
 import sys
@@ -24,7 +26,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     api_key_file: Path | None = None,
-    max_concurrency: int = 8,
+    max_concurrency: int | None = None,
     precision: str = "auto",
     device: str = "auto",
     limits: Limits | None = None,
@@ -33,7 +35,7 @@ def serve(
     """Serve models until SIGINT or SIGTERM, then finish what runs.
 
     models: `FOLDER` or `NAME=FOLDER`; tokenizer: for folders without one;
-    max_concurrency: continuations of one model at once; port 0 is a free one.
+    max_concurrency: continuations of one model at once (None: by its size and the memory); port 0 is a free one.
     Raises UsageError for an address that is taken, or beyond loopback without keys.
     """
     limits = limits or Limits()
@@ -53,8 +55,10 @@ def serve(
             )
             # Meanwhile: it takes as long as opening a small model.
             import uvicorn
+            from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
             from headwater.serve.api import create_app
+            from headwater.serve.connection import bounded
         except ImportError as error:
             raise ResourceError(
                 f"serving needs the package {error.name}", repair="pip install 'headwater[serve]'"
@@ -67,8 +71,12 @@ def serve(
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=int(limits.seconds) + 1,
-            h11_max_incomplete_event_size=64 * 1024,
+            http=bounded(AutoHTTPProtocol, limits),
+            h11_max_incomplete_event_size=limits.header_bytes + (1 << 20),
+            ws="none",
         )
+        # A second Ctrl-C cancels what runs, and uvicorn logs a traceback for each request.
+        logging.getLogger("uvicorn.error").addFilter(_is_not_cancelled)
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
         progress.finish(f"{', '.join(served.name for served in opened)} at {address}")
@@ -86,6 +94,12 @@ def serve(
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _is_not_cancelled(record: logging.LogRecord) -> bool:
+    """A logging filter without the requests that the end of the server cancelled."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, asyncio.CancelledError) and "CancelledError" not in record.getMessage()
 
 
 def _bound(host: str, port: int) -> socket.socket:

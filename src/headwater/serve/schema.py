@@ -1,19 +1,33 @@
 """What requests and answers look like: the OpenAI API's completions and embeddings, and our own calls.
 
-Names and defaults are those of OpenAI's specification. Beyond it: `top_k`, `min_tokens`, `repetition_penalty`
-and `return_token_ids`. Types are strict: "12" is no number.
+Names and defaults are those of OpenAI's specification; beyond it are vLLM's. docs/serving.md lists every field.
+Types are strict: "12" is not a number. A list is checked up to its first error, and its length is bounded, so that
+a wrong body costs no more than a right one.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-TokenIds = list[Annotated[int, Field(ge=0, le=2**31)]]
-Texts = str | list[str] | TokenIds | list[TokenIds]
+MOST_BIASED = 1_024
+TokenId = Annotated[int, Field(ge=0, le=2**31)]
+TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
+Strings = Annotated[list[str], Field(fail_fast=True)]
+Texts = str | Strings | TokenIds | Annotated[list[TokenIds], Field(fail_fast=True)]
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 MOST_ALTERNATIVES = 20
+
+
+def _few(given: Any) -> Any:
+    """Refuse a long object before its entries are checked."""
+    if isinstance(given, dict) and len(given) > MOST_BIASED:
+        raise ValueError(f"it has {len(given):,} entries; the most is {MOST_BIASED:,}")
+    return given
+
+
+Bias = Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], BeforeValidator(_few)]
 
 
 class Body(BaseModel):
@@ -22,6 +36,10 @@ class Body(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
     model: str | None = Field(default=None, description="One of /v1/models; none is the first.")
+
+    def given(self, name: str) -> bool:
+        """Return whether the request has a field, and not as null."""
+        return name in self.model_fields_set and getattr(self, name) is not None
 
 
 class StreamOptions(BaseModel):
@@ -40,23 +58,48 @@ class CompletionRequest(Body):
     best_of: Annotated[int, Field(ge=1, le=20)] | None = None
     echo: bool | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    logit_bias: Bias | None = None
     logprobs: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] | None = None
     max_tokens: Annotated[int, Field(ge=0, le=2**31)] | None = 16
     n: Annotated[int, Field(ge=1, le=128)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
-    stop: Annotated[list[StopText], Field(max_length=16)] | StopText | None = None
+    stop: Annotated[list[StopText], Field(max_length=16, fail_fast=True)] | StopText | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     suffix: str | None = Field(default=None, description="Not supported: the model writes forwards only.")
     temperature: Annotated[float, Field(ge=0, le=100)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     user: str | None = None
-    top_k: Annotated[int, Field(ge=0, le=2**31)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=2**31)] | None = Field(default=None, description="0 and -1: all tokens.")
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     min_tokens: Annotated[int, Field(ge=0, le=2**31)] | None = None
     repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=MOST_BIASED, fail_fast=True)] | None = None
+    ignore_eos: bool | None = Field(default=None, description="Write on after <|endoftext|>.")
+    add_special_tokens: bool | None = Field(default=None, description="Without effect: there are none to add.")
+    prompt_logprobs: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] | None = None
     return_token_ids: bool | None = Field(default=None, description="Adds ids to the choices and logprobs.")
+
+
+class ChatRequest(BaseModel):
+    """A chat, which is refused: anything may be in it."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class TokenizeRequest(Body):
+    """A text to split into tokens, as vLLM has it."""
+
+    prompt: str
+    add_special_tokens: bool | None = Field(default=None, description="Without effect: there are none to add.")
+    return_token_strs: bool | None = None
+
+
+class DetokenizeRequest(Body):
+    """Token ids to join into a text, as vLLM has it."""
+
+    tokens: TokenIds
 
 
 class EmbeddingRequest(Body):
@@ -66,13 +109,14 @@ class EmbeddingRequest(Body):
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = Field(default=None, description="Not supported: the width is the model's.")
     user: str | None = None
+    normalize: bool | None = Field(default=None, description="false: the mean as it is, not of length 1.")
 
 
 class ScoreRequest(Body):
     """Pairs of texts: how alike they are, or how likely the second is behind the first."""
 
-    text_1: str | list[str]
-    text_2: str | list[str]
+    text_1: str | Strings
+    text_2: str | Strings
 
 
 class ClassifyRequest(Body):
@@ -81,7 +125,7 @@ class ClassifyRequest(Body):
     entail: [premise, hypothesis]; similarity: [first, second]; choice: [context, question, answer, answer, …].
     """
 
-    input: str | list[str] | list[list[str]]
+    input: str | Strings | Annotated[list[Strings], Field(fail_fast=True)]
     explain: bool | None = Field(default=None, description="Also say which words moved the decision.")
 
 
@@ -101,7 +145,7 @@ class InspectRequest(Body):
         default=0, description="Also the attention among this many last tokens, in all heads."
     )
     details: bool = Field(default=False, description="Also the embeddings and the logits.")
-    heads_off: Annotated[list[HeadNumber], Field(max_length=4096)] = Field(
+    heads_off: Annotated[list[HeadNumber], Field(max_length=4096, fail_fast=True)] = Field(
         default=[], description="[layer, head] from 0: their output is replaced by zeros."
     )
     continuation: Annotated[int, Field(ge=0, le=32)] = Field(
@@ -141,6 +185,7 @@ class Choice(BaseModel):
     logprobs: LogProbabilities | None
     finish_reason: Literal["stop", "length"] | None
     token_ids: list[int] | None = None
+    prompt_logprobs: list[dict[str, dict[str, Any]] | None] | None = None
 
 
 class Completion(BaseModel):
@@ -197,11 +242,12 @@ class Word(BaseModel):
 
 
 class Label(BaseModel):
-    """One row's answer."""
+    """One row's answer; tokens_cut: how many tokens of the row did not fit the context and were not read."""
 
     index: int
     label: str | int | float
     probabilities: dict[str, float]
+    tokens_cut: int
     words: list[Word] | None = None
 
 
@@ -284,6 +330,7 @@ class ModelCard(BaseModel):
     object: Literal["model"]
     created: int
     owned_by: str
+    max_model_len: int
     context: int
     vocabulary: int
     layers: int
@@ -299,41 +346,36 @@ class ModelList(BaseModel):
     data: list[ModelCard]
 
 
-class ErrorDetail(BaseModel):
-    """What went wrong."""
+class Tokens(BaseModel):
+    """The answer of /tokenize."""
 
-    message: str
-    type: str
-    param: str | None
-    code: str | None
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
 
 
-class ErrorBody(BaseModel):
-    """Every answer that is no success."""
+class Detokenized(BaseModel):
+    """The answer of /detokenize."""
 
-    error: ErrorDetail
+    prompt: str
+
+
+class TokenizerInfo(BaseModel):
+    """The answer of /tokenizer_info; bos_token and eos_token are null if the tokenizer has none (GPT-1's)."""
+
+    tokenizer_class: str
+    vocab_size: int
+    model_max_length: int
+    bos_token: str | None
+    eos_token: str | None
+    pad_token: str | None
+    chat_template: None
 
 
 class Health(BaseModel):
-    """The answer of /health."""
+    """The answer of /health. status: "failed", with status code 503, when a model's thread has ended."""
 
-    status: Literal["ok"]
+    status: Literal["ok", "failed"]
     models: list[str]
-
-
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorBody, "description": text}
-    for status, text in {
-        400: "The request is wrong",
-        401: "No valid API key",
-        403: "Another host's name",
-        404: "No such model or page",
-        405: "No such method",
-        408: "The body took too long",
-        413: "The body is too large",
-        429: "The queue is full: see Retry-After",
-        500: "A fault of the server",
-        503: "The server is stopping",
-        504: "The request took too long",
-    }.items()
-}
+    failed: list[str]

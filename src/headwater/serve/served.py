@@ -1,12 +1,17 @@
-"""A model that is being served: what it is called, its engine's thread, and a second thread for everything else.
+"""A model that is being served: its name, its engine's thread, and a second thread for everything else.
 
-Scoring, embedding, classifying and looking inside run in that second thread, one at a time, so that they neither
-stop the streams nor each other's memory adds up.
+Scoring, embedding, classifying and looking inside run in that second thread, one job at a time, so that their
+memory does not add up. Requests cut their work into short jobs: the jobs of several requests take turns, and a
+request that is cancelled leaves at most one job behind. The thread has a lower priority than the streams.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,11 +26,15 @@ from headwater.finetune.fine_tuned import TASK_FILE, FineTuned
 from headwater.inference.engine import Engine
 from headwater.inference.scorer import Scorer
 from headwater.language_model import LanguageModel, load
+from headwater.model.config import ModelConfig
 from headwater.serve.problems import Problem, too_busy
 from headwater.serve.worker import Worker
+from headwater.train.machine import available_memory
 from headwater.train.parallel import choose_device
 
 T = TypeVar("T")
+# More continuations at once than these gain little throughput.
+_MOST_SLOTS = 32
 
 
 @dataclass
@@ -41,10 +50,10 @@ class Served:
         """Begin its threads, in a running event loop."""
         self.worker = Worker(self.engine, queue, self.name)
         self._queue, self._jobs = max(1, queue), 0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"beside {self.name}")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"beside {self.name}", initializer=_be_nice)
 
     async def beside(self, job: Callable[[], T]) -> T:
-        """What a job returns, computed in the second thread; raises Problem 429 where too many wait."""
+        """Return a job's result, computed in the second thread; raises Problem 429 where too many wait."""
         if self._jobs >= self._queue:
             raise too_busy(1)
         self._jobs += 1
@@ -79,9 +88,16 @@ class Served:
 
 
 def open_models(
-    models: list[str], *, tokenizer: str | None = None, precision: str, device: str = "auto", slots: int
+    models: list[str],
+    *,
+    tokenizer: str | None = None,
+    precision: str,
+    device: str = "auto",
+    slots: int | None,
 ) -> list[Served]:
     """Open each of `MODEL` or `NAME=MODEL`, with `tokenizer` where its folder has none.
+
+    slots: continuations of one model at once; None is `automatic_slots`.
 
     Raises UsageError for two of one name, and what `load` raises.
     """
@@ -98,7 +114,20 @@ def open_models(
                 repair=f"Name one: --model other={place}",
             )
         named[name] = place
-    return [_open(name, place, tokenizer, precision, device, slots) for name, place in named.items()]
+    served = [_open(name, place, tokenizer, precision, device, slots or 1) for name, place in named.items()]
+    memory = available_memory(choose_device(device, training=False)) // len(served)
+    for one in served:
+        if slots is None:
+            one.lm.slots = automatic_slots(one.lm.config, memory)
+        _ = one.engine, one.scorer  # its caches are made now, not at the first request
+    return served
+
+
+def automatic_slots(config: ModelConfig, memory: int) -> int:
+    """Return how many continuations to run at once: 32, or as many as an eighth of `memory` holds."""
+    states = config.units or config.width if config.architecture == "lstm" else config.width
+    slot = 2 * 4 * config.layers * config.context * states
+    return max(1, min(_MOST_SLOTS, memory // 8 // slot))
 
 
 def _usual_name(model: str) -> str:
@@ -118,5 +147,11 @@ def _open(name: str, place: str, tokenizer: str | None, precision: str, device: 
         exact = "fp32" if precision == "auto" else precision
         lm = LanguageModel(fine_tuned.model.model, fine_tuned.tokenizer, precision=exact, slots=slots)
         served = Served(name, lm, fine_tuned)
-    _ = served.engine, served.scorer  # its caches are made now, not at the first request
     return served
+
+
+def _be_nice() -> None:
+    """Give the calling thread, and those that it starts, a lower priority. Linux counts priorities by thread."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)

@@ -1,26 +1,43 @@
-"""Embeddings, scores and classes. Each call runs in the second thread."""
+"""Embeddings, scores, classes and tokens. What a model computes runs in its second thread, in short jobs."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from headwater.errors import HeadwaterError
 from headwater.finetune.examples import Raw
 from headwater.finetune.explain import explain
 from headwater.finetune.fine_tuned import FineTuned, Prediction
-from headwater.serve.completions import Prompt, read_prompts
+from headwater.serve.answers import Prompt, token_name
+from headwater.serve.completions import check_length, read_prompts
 from headwater.serve.limits import Limits
-from headwater.serve.problems import Problem, refused
-from headwater.serve.schema import ClassifyRequest, EmbeddingRequest, ScoreRequest
+from headwater.serve.problems import Problem, refused, require_small
+from headwater.serve.schema import (
+    ClassifyRequest,
+    DetokenizeRequest,
+    EmbeddingRequest,
+    ScoreRequest,
+    TokenizeRequest,
+)
 from headwater.serve.served import Served
+from headwater.tokenizer import END_OF_TEXT
 from headwater.wording import counted
 
 # Rows of /score and /classify in one request, and of those that are to be explained.
 _MOST_ROWS, _MOST_EXPLAINED = 1_024, 16
 _ROWS_TOGETHER = 16
+# Tokens that are scored in one job.
+_JOB_TOKENS = 1_024
+# What a number of a vector takes in an answer, about.
+_NUMBER_BYTES, _BASE64_BYTES = 20, 6
+_LEAST = 1e-12  # instead of dividing by zero
+Request = tuple[list[int], list[int]]  # context and continuation
 _PARTS = {"entail": "[premise, hypothesis]", "similarity": "[first, second]"}
 
 
@@ -32,6 +49,7 @@ def card(served: Served) -> dict[str, Any]:
         "object": "model",
         "created": served.created,
         "owned_by": "headwater",
+        "max_model_len": config.context,
         "context": config.context,
         "vocabulary": served.engine.vocabulary,
         "layers": config.layers,
@@ -42,40 +60,81 @@ def card(served: Served) -> dict[str, Any]:
 
 
 async def embed(served: Served, body: EmbeddingRequest, limits: Limits) -> dict[str, Any]:
-    """/v1/embeddings."""
-    if body.dimensions is not None and body.dimensions != served.lm.config.width:
-        width = served.lm.config.width
+    """/v1/embeddings: the mean of each text's final states, of length 1 unless `normalize` is false."""
+    width = served.lm.config.width
+    if body.dimensions is not None and body.dimensions != width:
         raise Problem(400, f"dimensions is not supported; this model's vectors have {width}.", param="dimensions")
     prompts = await asyncio.to_thread(read_prompts, served, body.input, "input")
     total = count_tokens(served, prompts, "input", limits)
+    numbers = _BASE64_BYTES if body.encoding_format == "base64" else _NUMBER_BYTES
+    require_small(len(prompts) * width * numbers, limits, "input")
     data = []
     for index, prompt in enumerate(prompts):
-        ids = prompt.ids
-        vector = await served.beside(lambda ids=ids: served.scorer.mean_state(ids))  # type: ignore[misc]
-        if body.encoding_format == "base64":
-            embedding: Any = base64.b64encode(vector.astype("<f4").tobytes()).decode()
-        else:
-            embedding = [float(value) for value in vector]
+        embedding = await served.beside(partial(_embedding, served, prompt.ids, body))
         data.append({"object": "embedding", "index": index, "embedding": embedding})
     usage = {"prompt_tokens": total, "completion_tokens": 0, "total_tokens": total}
     return {"object": "list", "data": data, "model": served.name, "usage": usage}
 
 
+def _embedding(served: Served, ids: list[int], body: EmbeddingRequest) -> list[float] | str:
+    vector = served.scorer.mean_state(ids)
+    if body.normalize is not False:
+        vector = vector / max(float(np.linalg.norm(vector)), _LEAST)
+    if body.encoding_format == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    return [float(value) for value in vector]
+
+
 def count_tokens(served: Served, prompts: list[Prompt], param: str, limits: Limits) -> int:
     """Return the number of tokens in all; raises Problem for more than the model or `limits` allow."""
-    context = served.lm.config.context
-    longest = max(len(prompt.ids) for prompt in prompts)
-    if longest > context:
-        raise Problem(
-            400,
-            f"{param} has {longest:,} tokens; the model's context is {context:,}.",
-            param=param,
-            code="context_length_exceeded",
-        )
+    try:
+        for prompt in prompts:
+            check_length(prompt.ids, served.lm.config.context, param)
+    except HeadwaterError as error:
+        raise refused(error) from None
     total = sum(len(prompt.ids) for prompt in prompts)
+    _require_tokens(total, param, limits)
+    return total
+
+
+def _require_tokens(total: int, param: str, limits: Limits) -> None:
     if total > limits.tokens:
         raise Problem(400, f"{total:,} tokens in one request; the most is {limits.tokens:,}.", param=param)
-    return total
+
+
+def tokenize(served: Served, body: TokenizeRequest) -> dict[str, Any]:
+    """/tokenize, as vLLM has it. An empty text has no tokens."""
+    tokenizer = served.lm.tokenizer
+    try:
+        tokens = tokenizer.encode(body.prompt)
+    except HeadwaterError as error:
+        raise refused(error, "prompt") from None
+    names = [token_name(tokenizer, token) for token in tokens] if body.return_token_strs else None
+    context = served.lm.config.context
+    return {"count": len(tokens), "max_model_len": context, "tokens": tokens, "token_strs": names}
+
+
+def detokenize(served: Served, body: DetokenizeRequest) -> dict[str, Any]:
+    """/detokenize, as vLLM has it."""
+    try:
+        return {"prompt": served.lm.tokenizer.decode(body.tokens)}
+    except HeadwaterError as error:
+        raise refused(error, "tokens") from None
+
+
+def tokenizer_info(served: Served) -> dict[str, Any]:
+    """/tokenizer_info, as vLLM has it: the fields of tokenizer_config.json that clients read."""
+    tokenizer = served.lm.tokenizer
+    end = None if tokenizer.end_of_text is None else END_OF_TEXT
+    return {
+        "tokenizer_class": "GPT2Tokenizer" if tokenizer.kind == "gpt2" else "OpenAIGPTTokenizer",
+        "vocab_size": tokenizer.vocabulary_size,
+        "model_max_length": served.lm.config.context,
+        "bos_token": end,
+        "eos_token": end,
+        "pad_token": None,
+        "chat_template": None,
+    }
 
 
 async def score(served: Served, body: ScoreRequest, limits: Limits) -> dict[str, Any]:
@@ -94,16 +153,7 @@ async def score(served: Served, body: ScoreRequest, limits: Limits) -> dict[str,
     pairs = list(zip(first, second, strict=True))
     head = served.fine_tuned
     if head is None:
-        requests = []
-        for pair in pairs:
-            try:
-                requests.append(await asyncio.to_thread(served.scorer.encode_pair, *pair))
-            except HeadwaterError as error:
-                raise refused(error, "text_2") from None
-        total = sum(len(context) + len(rest) for context, rest in requests)
-        if total > limits.tokens:
-            raise Problem(400, f"{total:,} tokens in one request; the most is {limits.tokens:,}.", param="text_2")
-        found = await served.beside(lambda: served.scorer.score_ids(requests))
+        found = await _log_probabilities(served, pairs, limits)
         data = [{"index": i, "score": value, "is_greedy": greedy} for i, (value, greedy) in enumerate(found)]
         return {"object": "list", "model": served.name, "meaning": "log_probability", "data": data}
     if head.labels.target != "score":
@@ -111,6 +161,45 @@ async def score(served: Served, body: ScoreRequest, limits: Limits) -> dict[str,
     rows = [Raw(pair, None, number) for number, pair in enumerate(pairs)]
     data = [{"index": p.row, "score": float(p.label)} async for p in _predicted(served, head, rows)]
     return {"object": "list", "model": served.name, "meaning": "similarity", "data": data}
+
+
+async def _log_probabilities(
+    served: Served, pairs: list[tuple[str, str]], limits: Limits
+) -> list[tuple[float, bool]]:
+    """Score pairs in jobs of few windows each, so that the jobs of other requests come between them."""
+    scorer = served.scorer
+    windows_of: list[tuple[int, Request]] = []
+    total = 0
+    for number, pair in enumerate(pairs):
+        try:
+            context, rest = await asyncio.to_thread(scorer.encode_pair, *pair)
+        except HeadwaterError as error:
+            raise refused(error, "text_2") from None
+        total += len(context) + len(rest)
+        _require_tokens(total, "text_2", limits)
+        windows_of += [(number, request) for request in scorer.split(context, rest)]
+    found = [(0.0, True)] * len(pairs)
+    for jobs in _short_jobs(windows_of):
+        scores = await served.beside(partial(scorer.score_ids, [request for _, request in jobs]))
+        for (number, _), (value, greedy) in zip(jobs, scores, strict=True):
+            before, still = found[number]
+            found[number] = before + value, still and greedy
+    return found
+
+
+def _short_jobs(requests: list[tuple[int, Request]]) -> Iterator[list[tuple[int, Request]]]:
+    """Group requests, in order, up to `_JOB_TOKENS` tokens a group."""
+    group: list[tuple[int, Request]] = []
+    size = 0
+    for number, request in requests:
+        tokens = len(request[0]) + len(request[1])
+        if group and size + tokens > _JOB_TOKENS:
+            yield group
+            group, size = [], 0
+        group.append((number, request))
+        size += tokens
+    if group:
+        yield group
 
 
 async def classify(served: Served, body: ClassifyRequest) -> dict[str, Any]:
@@ -130,6 +219,7 @@ async def classify(served: Served, body: ClassifyRequest) -> dict[str, Any]:
             "index": prediction.row,
             "label": prediction.label,
             "probabilities": prediction.probabilities,
+            "tokens_cut": prediction.cut,
             "words": None,
         }
         if body.explain:
@@ -144,7 +234,7 @@ async def classify(served: Served, body: ClassifyRequest) -> dict[str, Any]:
 
 
 async def _predicted(served: Served, head: FineTuned, rows: list[Raw]) -> AsyncIterator[Prediction]:
-    """Predictions in order, some rows at a time: others get their turn between, and who left keeps no thread."""
+    """Predict in order, a few rows a job, so that the jobs of other requests come between them."""
     for start in range(0, len(rows), _ROWS_TOGETHER):
         part = rows[start : start + _ROWS_TOGETHER]
         for prediction in await served.beside(lambda part=part: list(head.predict(part))):  # type: ignore[misc]

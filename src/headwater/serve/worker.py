@@ -1,12 +1,14 @@
 """One thread a model that drives the engine, and the bridge from it to the event loop.
 
 The thread alone touches the engine: requests and cancellations reach it through an inbox that it empties between
-steps, and the events of a step go back to the loop together. Nothing in the loop ever waits for a step.
+steps, and the events of a step go back to the loop together. Nothing in the loop ever waits for a step. Should the
+thread end, everything that it had promised is answered with an error, and `alive` is False from then on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import queue
@@ -64,7 +66,9 @@ class Run:
 class Worker:
     """Drives one engine. `open` and `settle` belong to the event loop, `cancel` and the steps to the thread."""
 
-    def __init__(self, engine: Engine, queue_length: int, name: str) -> None:
+    def __init__(
+        self, engine: Engine, queue_length: int, name: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.slots = engine.runner.slots
         self.capacity = self.slots + queue_length
         self.held = 0  # continuations accepted and not done
@@ -74,8 +78,12 @@ class Worker:
         self._outbox: list[tuple[Run, int, Event | Problem]] = []
         self._runs: set[Run] = set()
         self._stopping = False
-        self._started: dict[Run, float] = {}
-        self._seconds = 1.0  # what one continuation takes, a running mean
+        self._open: set[Run] = set()
+        self._clock = clock
+        # While continuations wait, a slot becomes free once in so many seconds: a running mean, and when one did
+        # last.
+        self._between = 0.1
+        self._freed: float | None = None
         self._thread = threading.Thread(target=self._drive, name=f"engine {name}", daemon=True)
         self._thread.start()
 
@@ -85,23 +93,34 @@ class Worker:
             raise Problem(
                 400, f"{len(requests)} continuations were asked for at once; the most is {self.capacity}."
             )
+        if not self.alive:
+            raise _dead()
         if self._stopping:
             raise Problem(503, "The server is stopping.", code="stopping")
         if self.held + len(requests) > self.capacity:
             self.rejected += 1
-            raise too_busy(max(1, min(60, math.ceil(self._seconds * (self.held - self.slots + 1) / self.slots))))
+            lacking = self.held + len(requests) - self.capacity
+            raise too_busy(max(1, min(60, math.ceil(self._between * lacking))))
         run = Run(self, len(requests))
         self.held += len(requests)
-        self._started[run] = time.monotonic()
+        self._open.add(run)
         self.post(lambda: self._submit(run, requests))
         return run
 
     def settle(self, run: Run) -> None:
-        """One continuation of a run is done."""
+        """Count one continuation of a run as done."""
+        now = self._clock()
+        if self._freed is not None and self.waiting:
+            self._between += 0.1 * (now - self._freed - self._between)
+        self._freed = now if self.waiting else None
         self.held -= 1
         if not run.running:
-            took = time.monotonic() - self._started.pop(run)
-            self._seconds += 0.1 * (took - self._seconds)
+            self._open.discard(run)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs, or was told to stop."""
+        return self._stopping or self._thread.is_alive()
 
     @property
     def waiting(self) -> int:
@@ -147,6 +166,15 @@ class Worker:
         return listen
 
     def _drive(self) -> None:
+        try:
+            self._steps()
+        except BaseException:
+            logger.critical("the engine's thread has ended", exc_info=True)
+        finally:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                self._loop.call_soon_threadsafe(self._abandon)
+
+    def _steps(self) -> None:
         more = False
         while not self._stopping:
             try:
@@ -159,6 +187,12 @@ class Worker:
             self._flush()
         self._fail()
         self._flush()
+
+    def _abandon(self) -> None:
+        """In the event loop, after the thread: end what it left open."""
+        for run in list(self._open):
+            for number in sorted(run.running):
+                run.deliver(number, _dead())
 
     def _empty_inbox(self, wait: bool) -> None:
         if wait:
@@ -183,10 +217,12 @@ class Worker:
         if not self._outbox:
             return
         events, self._outbox = self._outbox, []
-        try:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
             self._loop.call_soon_threadsafe(_deliver, events)
-        except RuntimeError:  # the loop is closed: nobody listens any more
-            return
+
+
+def _dead() -> Problem:
+    return Problem(503, "The model's engine has stopped. Restart the server.", code="engine_stopped")
 
 
 def _failed() -> Problem:

@@ -92,7 +92,8 @@ export function entriesOf(choice, more) {
     const ids = found.top_token_ids[place] ?? {};
     const alternatives = Object.entries(found.top_logprobs[place] ?? {})
       .map(([other, logProbability]) => ({ id: ids[other], name: other, logProbability }))
-      .sort((one, two) => two.logProbability - one.logProbability);
+      .sort((one, two) => two.logProbability - one.logProbability)
+      .slice(0, ALTERNATIVES); // beyond them is the token itself, if it is not among them
     return { id: choice.token_ids[place], name, logProbability: found.token_logprobs[place], alternatives, ...more };
   });
 }

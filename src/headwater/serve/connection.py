@@ -1,0 +1,68 @@
+"""Bounds of a connection before a request is complete: the size of its headers and the time they take.
+
+uvicorn bounds unfinished headers only under one of its two parsers, and their time under neither. `bounded` adds
+both bounds to either parser's protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from headwater.serve.limits import Limits
+
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+def bounded(protocol: Any, limits: Limits) -> Any:
+    """Return a subclass of a uvicorn protocol class whose connections keep to the limits."""
+
+    class Bounded(protocol):  # type: ignore[misc]
+        """Counts the bytes that have arrived since the last request was complete."""
+
+        _unfinished = 0
+        _deadline: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            """See asyncio.Protocol."""
+            super().connection_made(transport)
+            self._await_headers()
+
+        def connection_lost(self, error: Exception | None) -> None:
+            """See asyncio.Protocol."""
+            self._rest()
+            super().connection_lost(error)
+
+        def data_received(self, data: bytes) -> None:
+            """See asyncio.Protocol."""
+            before = self.cycle
+            is_body = before is not None and before.more_body
+            super().data_received(data)
+            if is_body or self.cycle is not before:
+                self._unfinished = 0
+                self._rest()
+                return
+            self._unfinished += len(data)
+            if self._deadline is None:
+                self._await_headers()
+            if self._unfinished > limits.header_bytes and not self.transport.is_closing():
+                if before is None or before.response_complete:
+                    self.transport.write(_TOO_LARGE)
+                    self.transport.close()
+                else:
+                    self.transport.abort()
+
+        def _await_headers(self) -> None:
+            self._deadline = asyncio.get_running_loop().call_later(limits.body_seconds, self._give_up)
+
+        def _give_up(self) -> None:
+            self._deadline = None
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.close()
+
+        def _rest(self) -> None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+
+    return Bounded

@@ -1,0 +1,318 @@
+"""What one request may cost, and what one client may take from the others. No socket: work is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from starlette.testclient import TestClient
+
+import headwater as hw
+from headwater.inference.sampling import Sampling, choose
+from headwater.model import build_model, preset
+from headwater.model.folder import save_model
+from headwater.serve.api import create_app
+from headwater.serve.guard import Guard
+from headwater.serve.limits import Keys, Limits
+from headwater.serve.metrics import Metrics
+from headwater.serve.problems import encode
+from headwater.serve.schema import ClassifyRequest, CompletionRequest, EmbeddingRequest, ScoreRequest
+from headwater.serve.served import Served, automatic_slots, open_models
+
+
+@contextmanager
+def serving(folder: Path, limits: Limits | None = None) -> Iterator[tuple[TestClient, Served]]:
+    served = open_models([f"base={folder}"], precision="fp32", slots=2)[0]
+    with TestClient(create_app([served], limits or Limits()), base_url="http://localhost") as client:
+        yield client, served
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (CompletionRequest, {"prompt": [{}] * 50_000}),
+        (CompletionRequest, {"prompt": [["a"]] * 50_000}),
+        (CompletionRequest, {"prompt": [-1] * 50_000}),
+        (CompletionRequest, {"stop": [1] * 50_000}),
+        (CompletionRequest, {"stop_token_ids": ["a"] * 50_000}),
+        (CompletionRequest, {"logit_bias": {str(token): "a" for token in range(50_000)}}),
+        (EmbeddingRequest, {"input": [{}] * 50_000}),
+        (ScoreRequest, {"text_1": [1] * 50_000, "text_2": "a"}),
+        (ClassifyRequest, {"input": [[1]] * 50_000}),
+    ],
+)
+def test_a_wrong_list_is_given_up_at_its_first_error(kind: Any, body: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as raised:
+        kind.model_validate(body)
+    assert raised.value.error_count() <= 8
+
+
+def test_a_bias_of_many_tokens_is_added_in_one_operation() -> None:
+    generator = np.random.default_rng(1)
+    logits = generator.normal(size=5_000).astype(np.float32)
+    bias = {int(token): float(value) for token, value in enumerate(generator.normal(size=4_000))}
+    expected = logits.copy()
+    for token, value in bias.items():
+        expected[token] += np.float32(value)
+    sampling = Sampling(temperature=0, bias=bias)
+    assert choose(logits, sampling, [], 0.0) == int(expected.argmax())
+    tokens, added = sampling.bias_arrays
+    assert sampling.bias_arrays[0] is tokens  # made once, not at every token
+    assert len(added) == 4_000
+
+
+class _Body:
+    """A client that sends its headers and never its body."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def __call__(self) -> Any:
+        self.asked += 1
+        await asyncio.Event().wait()
+
+
+def _scope(path: str, key: str = "", method: str = "POST") -> dict[str, Any]:
+    headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {key}".encode())]
+    return {"type": "http", "method": method, "path": path, "headers": headers}
+
+
+def test_clients_without_a_key_take_no_place(tmp_path: Path) -> None:
+    reached = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        reached.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def ask(guard: Guard, scope: Any, receive: Any) -> int:
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await guard(scope, receive, send)
+        return int(sent[0]["status"])
+
+    async def scenario() -> None:
+        metrics = Metrics()
+        guard = Guard(app, limits=Limits(requests=2), keys=Keys(["good"]), metrics=metrics, local=True)
+        waiting = _Body()
+        async with asyncio.timeout(30):
+            # Open paths are answered at once, whatever body was promised; keys are checked before bodies.
+            for path in ("/health", "/", "/page/app.js", "/openapi.json"):
+                assert await ask(guard, _scope(path), waiting) == 200
+            assert await ask(guard, _scope("/score", "bad"), waiting) == 401
+        assert waiting.asked == 0
+        slow = [asyncio.create_task(ask(guard, _scope("/score", "good"), _Body())) for _ in range(2)]
+        bad = [asyncio.create_task(ask(guard, _scope("/score", "bad"), _Body())) for _ in range(20)]
+        assert set(await asyncio.gather(*bad)) == {401}
+        assert metrics.open == 2
+        assert await ask(guard, _scope("/score", "good"), _Body()) == 429
+        assert await ask(guard, _scope("/health", method="GET"), _Body()) == 200
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+        assert metrics.open == 0
+
+    asyncio.run(scenario())
+
+
+def test_scoring_is_cut_into_jobs_that_others_come_between(base_folder: Path) -> None:
+    lm = hw.load(base_folder)
+    rows = [(" the river" * (3 * number), " runs to the sea." * 20) for number in range(1, 40)]
+    expected = lm.score(rows)
+
+    async def scenario() -> None:
+        from headwater.serve.schema import ScoreRequest
+        from headwater.serve.tasks import score
+
+        served = open_models([f"base={base_folder}"], precision="fp32", slots=1)[0]
+        served.start(8)
+        try:
+            sizes: list[int] = []
+            real, order = served.lm.scorer.score_ids, []
+
+            def counted(requests: Any) -> Any:
+                sizes.append(sum(len(context) + len(rest) for context, rest in requests))
+                order.append(len(requests))
+                return real(requests)
+
+            served.lm.scorer.score_ids = counted  # type: ignore[method-assign]
+            body = ScoreRequest(text_1=[row[0] for row in rows], text_2=[row[1] for row in rows])
+            long = asyncio.create_task(score(served, body, Limits()))
+            while len(sizes) < 2:
+                await asyncio.sleep(0)
+            jobs_before = len(sizes)
+            await score(served, ScoreRequest(text_1="the", text_2=" river"), Limits())
+            assert not long.done()
+            assert len(sizes) <= jobs_before + 3
+            found = await long
+            assert max(sizes) <= 1_024
+            assert [row["score"] for row in found["data"]] == pytest.approx([v for v, _ in expected], abs=1e-3)
+            assert [row["is_greedy"] for row in found["data"]] == [greedy for _, greedy in expected]
+            # Who is cancelled leaves at most the job under way.
+            jobs_before = len(sizes)
+            left = asyncio.create_task(score(served, body, Limits()))
+            while len(sizes) == jobs_before:
+                await asyncio.sleep(0)
+            left.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await left
+            await served.beside(lambda: None)
+            assert len(sizes) <= jobs_before + 2
+        finally:
+            served.stop()
+
+    asyncio.run(scenario())
+
+
+def test_the_prompt_is_read_under_the_time_limit(base_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(base_folder, Limits(seconds=0.05)) as (client, _):
+        released = asyncio.Event()
+
+        def slow(*_: Any) -> Any:
+            import time
+
+            time.sleep(0.5)
+            raise AssertionError("nobody waits for this")
+
+        monkeypatch.setattr("headwater.serve.api.plan_completion", slow)
+        for stream in (False, True):
+            answer = client.post("/v1/completions", json={"prompt": "the", "stream": stream})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
+        assert not released.is_set()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (
+            "/v1/completions",
+            {"prompt": ["the river"] * 3, "max_tokens": 0, "echo": True, "logprobs": 20},
+            "logprobs",
+        ),
+        ("/v1/completions", {"prompt": ["the river"] * 3, "max_tokens": 0, "prompt_logprobs": 20}, "prompt"),
+        ("/v1/embeddings", {"input": ["the river"] * 8}, "input"),
+    ],
+)
+def test_an_answer_is_bounded_before_it_is_computed(
+    base_folder: Path, path: str, body: dict[str, Any], param: str
+) -> None:
+    with serving(base_folder, Limits(answer_bytes=2_000)) as (client, _):
+        error = client.post(path, json=body).json()["error"]
+        assert (error["code"], error["param"]) == ("answer_too_large", param)
+    with serving(base_folder) as (client, _):
+        assert client.post(path, json=body).status_code == 200
+
+
+def test_json_is_serialised_in_short_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {
+        "data": [{"embedding": [0.1] * 5_000, "index": 0}, {"embedding": [], "index": 1}],
+        "top_logprobs": [None, *[{"a": 1.0}] * 3_000],
+        "attention": [[[0.5] * 3]],
+        "empty": {},
+        "none": [],
+        "text": "\ud800é",
+    }
+    real, longest = json.dumps, 0
+
+    def counted(value: Any, **options: Any) -> str:
+        nonlocal longest
+        longest = max(longest, len(value) if isinstance(value, list) else 1)
+        return real(value, **options)
+
+    monkeypatch.setattr("headwater.serve.problems.json.dumps", counted)
+    assert json.loads(encode(content)) == content
+    assert longest <= 256
+
+
+def test_health_turns_red_when_the_engines_thread_ends(
+    base_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(base_folder) as (client, served):
+        assert client.get("/health").json() == {"status": "ok", "models": ["base"], "failed": []}
+        assert client.head("/health").status_code == client.head("/").status_code == 200
+
+        def end() -> bool:
+            raise SystemExit("the thread ends here")
+
+        served.worker._engine.step = end  # type: ignore[method-assign]
+        answer = client.post("/v1/completions", json={"prompt": "the"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_stopped")
+        served.worker._thread.join()
+        assert client.get("/health").status_code == 503
+        assert client.get("/health").json()["failed"] == ["base"]
+        assert client.post("/v1/completions", json={"prompt": "the"}).status_code == 503
+        assert 'headwater_engine_alive{model="base"} 0' in client.get("/metrics").text
+    assert "the engine's thread has ended" in caplog.text
+
+
+def test_the_number_of_slots_follows_model_and_memory() -> None:
+    small, large = preset("gpt2-pico"), preset("gpt2-xl")
+    gigabyte = 1024**3
+    assert automatic_slots(small, 8 * gigabyte) == 32
+    assert automatic_slots(large, 24 * gigabyte) < automatic_slots(large, 96 * gigabyte) <= 32
+    slot = 2 * 4 * large.layers * large.width * large.context
+    assert automatic_slots(large, 24 * gigabyte) * slot <= 3 * gigabyte
+    assert automatic_slots(large, 0) == 1
+
+
+def test_an_lstm_is_served_as_the_others_are(tmp_path: Path, base_folder: Path) -> None:
+    tokenizer = hw.Tokenizer.load(base_folder)
+    config = preset("lstm-nano", vocabulary=tokenizer.vocabulary_size, width=16, units=16, context=32)
+    save_model(build_model(config, seed=1), tmp_path, tokenizer=tokenizer)
+    lm = hw.load(tmp_path)
+    with serving(tmp_path) as (client, _):
+        options: dict[str, Any] = {"max_tokens": 6, "seed": 3, "temperature": 0.9}
+        answer = client.post(
+            "/v1/completions", json={"prompt": "the river", **options, "echo": True, "logprobs": 2}
+        )
+        choice = answer.json()["choices"][0]
+        assert choice["text"] == "the river" + lm.generate("the river", top_k=0, **options)
+        scored = client.post("/score", json={"text_1": "the river", "text_2": " runs"}).json()["data"][0]
+        assert scored["score"] == pytest.approx(lm.score([("the river", " runs")])[0][0], abs=1e-5)
+        assert len(client.post("/v1/embeddings", json={"input": "the"}).json()["data"][0]["embedding"]) == 16
+        refused = client.post("/inspect", json={"prompt": "the"})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "model")
+
+
+Maker = Callable[..., Any]
+
+
+def test_retry_after_is_the_time_until_there_is_room(base_folder: Path) -> None:
+    from headwater.serve.problems import Problem
+    from headwater.serve.worker import Worker
+
+    async def scenario() -> None:
+        lm = hw.load(base_folder, slots=2)
+        now = 0.0
+        worker = Worker(lm.engine, 8, "test", clock=lambda: now)
+        runs = []
+        requests = [lm.request("the", max_tokens=2, seed=1)] * 10
+        try:
+            worker._stopping = False
+            run = worker.open(requests)
+            # One of ten is done every 3 seconds, as the clock has it: 8 wait, then 7, and so on.
+            for number in range(7):
+                now += 3.0
+                run.running.discard(number)
+                worker.settle(run)
+            assert worker.waiting == 1
+            runs.append(worker.open(requests[:7]))
+            with pytest.raises(Problem) as full:
+                worker.open(requests[:2])
+            # Two continuations lack two places, and one is free every 3 seconds (the mean begins at 0.1).
+            assert 1 <= int(full.value.headers["Retry-After"]) <= 6
+            assert worker._between == pytest.approx(3.0 - 2.9 * 0.9**6)
+        finally:
+            await asyncio.to_thread(worker.stop)
+
+    asyncio.run(scenario())
