@@ -1,7 +1,14 @@
-"""The server beside its own engine, and under a crowd whose connections break.
+"""The server next to its own engine, next to llama.cpp's server, and under a crowd whose connections break.
 
-    python benchmarks/serve.py                                    # speed
-    python benchmarks/serve.py --load --seconds 300 --clients 200 # holding up
+    python benchmarks/serve.py                                     # speed
+    python benchmarks/serve.py --llama-server build/bin/llama-server --precision int8
+    python benchmarks/serve.py --load --seconds 300 --clients 200  # holding up
+
+llama.cpp: 1, 8, 32 and 64 clients (--counts), each with a prompt of its own of --prompt-tokens tokens, ask for
+--tokens tokens (temperature 1, top-k 40, the end of text ignored), streamed and whole. Both servers have the same
+weights in numbers of the same size (fp32 and f32, bf16 and f16, int8 and q8_0), the same threads and as many slots
+as clients. They take turns, and the ratio is of medians over --rounds. A stream's times are to its first token and
+between its tokens. `scoring` is the time between the tokens of one stream while another client scores.
 
 Speed: --clients stream --tokens each from a server, and the engine alone continues as many in a process of its
 own; the two take turns, and the ratio is of medians over --rounds. The time between tokens is what a client sees.
@@ -23,6 +30,7 @@ import os
 import random
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -47,6 +55,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--load", action="store_true")
+    parser.add_argument("--llama-server", type=Path, help="the binary, built for this machine (GGML_NATIVE=ON)")
+    parser.add_argument("--counts", type=int, nargs="+", default=[1, 8, 32, 64])
+    parser.add_argument("--prompt-tokens", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--drop", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=1)
@@ -58,7 +69,9 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as work:
         options.model = options.model or make_model(options.preset, Path(work) / "model")
-        result = asyncio.run(load(options) if options.load else speed(options))
+        options.work = Path(work)
+        measure = load if options.load else peer if options.llama_server else speed
+        result = asyncio.run(measure(options))
     if options.json:
         print(json.dumps(result))
     else:
@@ -78,12 +91,12 @@ def make_model(name: str, folder: Path) -> Path:
 
 
 class Server:
-    """A process of `headwater serve`, and the seconds until it answered its first request."""
+    """A process of `headwater serve`, and when it was started."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         command = [sys.executable, "-m", "headwater", "serve", "--model", str(options.model), "--port", "0"]
-        slots = 8 if options.load else options.clients
-        command += ["--precision", options.precision, "--max-concurrency", str(slots)]
+        command += ["--precision", options.precision]
+        command += [] if options.load else ["--max-concurrency", str(options.clients)]
         environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
         self.began = time.monotonic()
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
@@ -99,16 +112,61 @@ class Server:
         return self.process.wait(60)
 
     async def post(self, body: dict[str, Any]) -> AsyncIterator[bytes]:
-        """The lines of an answer, its status line first. Leaving early closes the connection."""
+        """Yield the lines of an answer, its status line first. Leaving early closes the connection."""
+        async for line in self.lines("/v1/completions", body):
+            yield line
+
+    async def lines(self, path: str, body: dict[str, Any]) -> AsyncIterator[bytes]:
+        """Post to any path."""
         reader, writer = await asyncio.open_connection(self.host, self.port)
         data = json.dumps(body).encode()
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: {self.host}\r\nContent-Type: application/json\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: {self.host}\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Connection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
         try:
             while line := await reader.readline():
                 yield line
         finally:
             writer.close()
+
+
+class LlamaServer(Server):
+    """A process of llama.cpp's server with the same weights."""
+
+    def __init__(self, options: argparse.Namespace, clients: int) -> None:
+        from headwater.convert.gguf import write_gguf
+        from headwater.model.folder import load_model
+        from headwater.tokenizer import Tokenizer
+
+        precision = {"fp32": "f32", "bf16": "f16", "int8": "q8_0"}[options.precision]
+        file = options.work / f"{precision}.gguf"
+        if not file.exists():
+            write_gguf(load_model(options.model), Tokenizer.load(options.model), file, precision)  # type: ignore[arg-type]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.host, self.port = free.getsockname()
+        length = options.prompt_tokens + options.tokens + 8
+        command = [str(options.llama_server), "--model", str(file), "--host", self.host, "--port", str(self.port)]
+        command += ["--parallel", str(clients), "--ctx-size", str(clients * length), "--no-webui"]
+        command += ["--threads", str(options.threads), "--threads-batch", str(options.threads)]
+        self.began = time.monotonic()
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
+
+    async def ready(self) -> None:
+        """Wait until the model is loaded."""
+        for _ in range(1_200):
+            if self.process.poll() is not None:
+                raise SystemExit(f"llama-server ended with status {self.process.returncode}")
+            try:
+                reader, writer = await asyncio.open_connection(self.host, self.port)
+                writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                status = await reader.readline()
+                writer.close()
+                if b" 200 " in status:
+                    return
+            except OSError:
+                pass
+            await asyncio.sleep(0.1)
+        raise SystemExit("llama-server did not become ready")
 
 
 def resident(process: int) -> float:
@@ -187,6 +245,104 @@ async def stream_all(server: Server, options: argparse.Namespace, number: int) -
     began = time.monotonic()
     counts = await asyncio.gather(*(one(client) for client in range(options.clients)))
     return sum(counts) / (time.monotonic() - began), gaps
+
+
+async def peer(options: argparse.Namespace) -> dict[str, Any]:
+    if options.precision not in {"fp32", "bf16", "int8"}:
+        raise SystemExit("--llama-server needs --precision fp32, bf16 or int8")
+    result: dict[str, Any] = {"precision": options.precision, "threads": options.threads}
+    for clients in options.counts:
+        options.clients = clients
+        ours, llama = Server(options), LlamaServer(options, clients)
+        try:
+            await llama.ready()
+            for stream in (True, False):
+                name = f"{clients} {'streamed' if stream else 'whole'}"
+                rates: dict[str, list[float]] = {"headwater": [], "llama.cpp": []}
+                times: dict[str, tuple[list[float], list[float]]] = {key: ([], []) for key in rates}
+                for number in range(options.rounds + 1):  # the first warms up
+                    for key, server in (("headwater", ours), ("llama.cpp", llama)):
+                        rate, first, between = await ask_all(server, options, number, stream)
+                        if number:
+                            rates[key].append(rate)
+                            times[key][0].extend(first)
+                            times[key][1].extend(between)
+                medians = {key: statistics.median(values) for key, values in rates.items()}
+                for key in rates:
+                    result[f"{name}, {key} tokens/s"] = medians[key]
+                    for what, values in zip(("first token", "between tokens"), times[key], strict=True):
+                        if values:
+                            result[f"{name}, {key} {what} p50 ms"] = 1000 * percentile(values, 0.5)
+                            result[f"{name}, {key} {what} p99 ms"] = 1000 * percentile(values, 0.99)
+                result[f"{name}, ratio"] = medians["headwater"] / medians["llama.cpp"]
+            if clients == 1:
+                result |= await beside_scoring(ours, options)
+        finally:
+            llama.stop()
+            result["exit status"] = ours.stop()
+    return result
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+async def ask_all(
+    server: Server, options: argparse.Namespace, number: int, stream: bool
+) -> tuple[float, list[float], list[float]]:
+    """(tokens a second of all clients together, times to the first token, times between tokens)."""
+    first: list[float] = []
+    between: list[float] = []
+
+    async def one(client: int) -> int:
+        chance = random.Random(number * 1_000 + client)
+        prompt = [chance.randrange(256) for _ in range(options.prompt_tokens)]
+        body = {
+            "prompt": prompt,
+            "max_tokens": options.tokens,
+            "ignore_eos": True,
+            "seed": client,
+            "stream": stream,
+        }
+        began = time.monotonic()
+        times, whole = [], b""
+        async for line in server.post(body | {"temperature": 1.0, "top_k": 40, "top_p": 1.0, "min_p": 0.0}):
+            if line.startswith(b"data: {"):
+                times.append(time.monotonic())
+            elif line.startswith(b"{"):
+                whole = line
+        if not stream:
+            return int(json.loads(whole)["usage"]["completion_tokens"])
+        first.append(times[0] - began)
+        between.extend(b - a for a, b in pairwise(times))
+        return options.tokens
+
+    began = time.monotonic()
+    counts = await asyncio.gather(*(one(client) for client in range(options.clients)))
+    assert sum(counts) == options.clients * options.tokens, counts
+    return sum(counts) / (time.monotonic() - began), first, between
+
+
+async def beside_scoring(server: Server, options: argparse.Namespace) -> dict[str, float]:
+    """The 99th percentile between a stream's tokens while another client scores, and without."""
+    rows = {"text_1": PROMPT * 8, "text_2": [f" a stone {number} lies there" for number in range(200)]}
+
+    async def score() -> None:
+        while True:
+            async for _ in server.lines("/score", rows):
+                pass
+
+    alone = [gap for number in range(4) for gap in (await ask_all(server, options, number, True))[2]]
+    scoring = asyncio.create_task(score())
+    beside = [gap for number in range(4) for gap in (await ask_all(server, options, number, True))[2]]
+    scoring.cancel()
+    await asyncio.gather(scoring, return_exceptions=True)
+    late = percentile(alone, 0.99), percentile(beside, 0.99)
+    return {
+        "alone, between tokens p99 ms": 1000 * late[0],
+        "scoring, between tokens p99 ms": 1000 * late[1],
+        "scoring / alone": late[1] / late[0],
+    }
 
 
 def engine_alone(options: argparse.Namespace) -> None:
