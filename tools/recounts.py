@@ -43,7 +43,7 @@ class Peer:
         from transformers import AutoTokenizer, GPT2LMHeadModel
 
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.model = GPT2LMHeadModel.from_pretrained(folder).eval()
+        self.model = GPT2LMHeadModel.from_pretrained(folder).float().eval()
         self.context: int = self.model.config.n_positions
         self.end: int = self.tokenizer.eos_token_id
 
@@ -62,13 +62,20 @@ class Peer:
         """Every token of a text behind the end of another."""
         return self.after([self.end], self.ids(text))
 
-    def score(self, context: str, continuation: str) -> list[float]:
-        """The tokens of both as one text that end behind the context's last letter."""
-        border = len(context.rstrip())
+    def score(self, context: str, continuation: str, *, own: bool = False) -> list[float]:
+        """Score both as one text: the tokens that end after the context's last letter.
+
+        With `own`, white space at the end of the context is not scored.
+        """
+        before, scored = self.split(context, continuation, own=own)
+        return self.after(before or [self.end], scored)
+
+    def split(self, context: str, continuation: str, *, own: bool = False) -> tuple[list[int], list[int]]:
+        """Encode both as one text, cut after the context's last letter or, with `own`, its last character."""
+        border = len(context) if own else len(context.rstrip())
         found = self.tokenizer(context + continuation, return_offsets_mapping=True)
         first = next(i for i, (_, end) in enumerate(found["offset_mapping"]) if end > border)
-        ids = found["input_ids"]
-        return self.after(ids[:first] or [self.end], ids[first:])
+        return found["input_ids"][:first], found["input_ids"][first:]
 
     def windows(self, ids: Sequence[int], count: int) -> list[list[list[float]]]:
         """The first windows of a text: a whole context, then half of one at a time."""
@@ -87,8 +94,8 @@ class Peer:
             cache = found.past_key_values
             ids = torch.tensor([[(yield found.logits[0, -1].log_softmax(-1))]])
 
-    def write(self, prompt: Sequence[int], most: int, stop: str = "\n") -> Written:
-        """Greedy, up to the stop text, the end of text or `most` tokens."""
+    def write(self, prompt: Sequence[int], most: int, stops: Sequence[str] = ("\n",)) -> Written:
+        """Write greedily, up to a stop text, the end of text or `most` tokens."""
         tokens: list[int] = []
         scores: list[float] = []
         steps = self.likely(prompt)
@@ -96,8 +103,9 @@ class Peer:
         while True:
             tokens.append(int(likely.argmax()))
             scores.append(float(likely.max()))
-            if tokens[-1] == self.end or len(tokens) == most or stop in self.tokenizer.decode(tokens):
-                return Written(self.text(tokens).partition(stop)[0], scores)
+            text = self.tokenizer.decode(tokens)
+            if tokens[-1] == self.end or len(tokens) == most or any(stop in text for stop in stops):
+                return Written(re.split("|".join(map(re.escape, stops)), self.text(tokens))[0], scores)
             likely = steps.send(tokens[-1])
 
     def text(self, tokens: Sequence[int]) -> str:
@@ -141,34 +149,49 @@ def recounts(*protocols: str) -> Callable[[Callable[..., Any]], Callable[..., An
     return register
 
 
-_TEXTS, _READINGS = ("openai", "original", "original.detokenized"), ("last-token", "whole-word")
+_TEXTS, _READINGS = (
+    ("openai", "openai.suggested", "original", "original.detokenized"),
+    ("last-token", "whole-word"),
+)
 _STOP_WORDS = "whole-word.stop-words"
 
 
 @recounts(*(f"lambada.{text}.{reading}" for text in _TEXTS for reading in (*_READINGS, _STOP_WORDS)))
 def lambada(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """The last word, or its last token; behind it the likeliest token that is no function word."""
+    """The last word, or its last token; with the filter also the words that are generated until one may stand."""
     from headwater.evaluate.detokenize import LAMBADA
-    from headwater.evaluate.tasks.lambada import FUNCTION_WORDS
 
     if ".openai." in protocol:
         texts = [json.loads(line)["text"] for line in files.lines("lambada_test_openai.jsonl")]
     else:
         texts = [line.strip() for line in files.lines("lambada_test_plain_text.txt")]
-    tokens = peer.tokenizer.batch_decode([[token] for token in range(len(peer.tokenizer))])
-    barred = [i for i, token in enumerate(tokens) if token.strip().lower() in FUNCTION_WORDS]
     for text in texts[:count]:
+        if ".suggested." in protocol:
+            text = "\n" + re.sub("[“”]", '"', text).strip()
         context, word = text[: text.rindex(" ")], text[text.rindex(" ") :]
         context = LAMBADA.detokenize(context) if ".detokenized." in protocol else context
         scores = peer.score(context, word)
         if protocol.endswith("last-token"):
             scores = scores[-1:]
-        answers: list[Answer] = [scores]
-        if protocol.endswith(_STOP_WORDS):
-            likely = next(peer.likely(peer.ids(context)[-peer.context :]))
-            chosen = int(likely.index_fill(0, torch.tensor(barred), -torch.inf).argmax())
-            answers.append(Written(peer.tokenizer.decode([chosen]), [float(likely[chosen])]))
-        yield answers
+        yield [scores, *(_filtered(peer.ids(context), peer) if protocol.endswith(_STOP_WORDS) else [])]
+
+
+def _filtered(prompt: Sequence[int], peer: Peer) -> Iterator[Answer]:
+    """First tokens by falling likelihood, each with the rest of its word, until one is no function word."""
+    from headwater.evaluate.tasks.lambada import is_function_word, may_begin_function_word
+
+    likely = next(peer.likely(prompt[-peer.context :]))
+    for token in likely.argsort(descending=True).tolist():
+        first = peer.text([token])
+        yield Written(first, [float(likely[token])])
+        if not may_begin_function_word(first):
+            return
+        rest = peer.write([*prompt, token][-peer.context :], 8, (" ", "\n"))
+        yield rest
+        # What is written ends where white space begins.
+        letters = re.match(r"[^\W_]*(?:['’][^\W_]+)*", (first + rest.text).strip())
+        if not is_function_word(letters[0] if letters else ""):
+            return
 
 
 def stream(name: str, detokenizer: str | None, most: int = 400_000) -> Callable[..., Iterator[list[Answer]]]:
@@ -216,6 +239,16 @@ def cbt(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[An
         yield [peer.score(text[:border], text[border:]) for text in texts]
 
 
+# What follows "his", "her", "its" or "their" in the files, which write all pronouns as [MASK].
+_OWNED = """(education|place) had|empty glass|bathroom key|"Dibs!"|bishop|turn was|shoulders?\\b|bunk bed|back,|toy
+silence|concentration|legs|arms|bassinet|chest|will\\.|boyfriend|boss at|everlasting|feet|wing|approval|innate
+financial|hair|favorite|work was|crew had|berth|Sunday|tail|music"""
+
+
+def _follows_possessive(after: str) -> bool:
+    return re.match(_OWNED.replace("\n", "|"), after) is not None
+
+
 @recounts("wsc273.full", "wsc273.partial", "pdp.full", "pdp.partial", "dprd.substitution")
 def pronouns(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
     """Each candidate in the pronoun's place."""
@@ -223,9 +256,12 @@ def pronouns(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[li
     blocks = "\n".join(files.lines(name)).split("\n\n")
     for block in blocks[:count]:
         sentence, pronoun, candidates, _ = (line.strip() for line in block.strip().split("\n"))
-        before, after = re.split(
-            rf"\s*(?<!\w){re.escape(pronoun)}(?!\w)\s*(?!.*(?<!\w){re.escape(pronoun)}(?!\w))", sentence
+        joint = re.search(
+            r"\b(because|since|so|but|and|although|though|as|when|while|after|before|until|if)\b", sentence
         )
+        places = [m.span() for m in re.finditer(rf"(?<!\w){re.escape(pronoun)}(?!\w)", sentence)]
+        start, end = next((span for span in places if joint and span[0] >= joint.end()), places[0])
+        before, after = sentence[:start].rstrip(), sentence[end:].lstrip()
         answers: list[Answer] = []
         for candidate in candidates.split(","):
             who = " ".join(candidate.split())
@@ -233,6 +269,8 @@ def pronouns(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[li
                 who = re.sub(r"^(The|A|An|His|Her|My|Their)\b", lambda found: found[0].lower(), who)
             else:
                 who = who[0].upper() + who[1:]
+            if pronoun == "his" or (pronoun in {"[MASK]", "her"} and _follows_possessive(after)):
+                who += "'" if who.endswith("s") else "'s"
             start = f"{before} {who}".strip()
             end = after if after[:1] in {"'", ",", ".", ";"} else f" {after}"
             answers.append(peer.alone(start + end) if protocol.endswith("full") else peer.score(start, end))
@@ -275,7 +313,7 @@ def race(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[A
             options = [option[2:] for option in rest.split("<answer>")[0].strip().split("\n")]
             questions.append((passage.rstrip("\n"), question.rstrip("\n"), options))
     for article, question, options in questions:
-        yield [peer.score(f"{article}\n{question}\n", option) for option in options]
+        yield [peer.score(f"{article}\n{question}\n", option, own=True) for option in options]
 
 
 @recounts("race-high.mean")
@@ -283,7 +321,7 @@ def race_high(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[l
     """The same from an article of the official distribution."""
     article = json.loads(files("RACE/test/high/1.txt").read_text(encoding="utf-8"))
     for question, options in zip(article["questions"], article["options"], strict=True):
-        yield [peer.score(f"{article['article']}\n{question}\n", option) for option in options]
+        yield [peer.score(f"{article['article']}\n{question}\n", option, own=True) for option in options]
 
 
 @recounts("story-cloze.mean")
@@ -352,9 +390,9 @@ def choice(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list
     for line in files.lines(f"labels-{task}/validation.jsonl"):
         row = json.loads(line)
         prompt = row["context"] + row["question"]
-        head = peer.ids(prompt.rstrip())
+        cut = [peer.split(prompt, answer, own=protocol.endswith("mean")) for answer in row["answers"]]
+        head, tails = cut[0][0], [tail for _, tail in cut]
         before = [peer.end, *head] if task == "signature" else head
-        tails = [peer.ids(prompt + answer)[len(head) :] for answer in row["answers"]]
         tails = [tail[: max(peer.context + 1 - len(before), peer.context // 2)] for tail in tails]
         asked = [peer.after(before, tail) for tail in tails]
         yield asked + ([peer.after([peer.end], tail) for tail in tails] if protocol.endswith("gain") else [])

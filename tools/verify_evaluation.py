@@ -3,9 +3,10 @@
     python tools/verify_evaluation.py --model MODEL --data $HEADWATER_DATA [--data TOKENS --data LABELS]
     python tools/verify_evaluation.py --random gpt2-small --data $HEADWATER_DATA
 
-What each protocol asks stands in tools/recounts.py. For sets that are not there, a few lines in the official
-format stand in. What is drawn (top-k 2) is followed: each recorded log-probability has to be that of one of the
-two likeliest tokens, and the text has to be theirs. Prints a table in Markdown; the exit status is 1 where a
+What each protocol asks is in tools/recounts.py. For sets that may not be passed on, examples in their official
+format are written from other texts. What is drawn (top-k 2) is followed: each recorded log-probability has to be
+that of one of the two likeliest tokens, and the text has to be theirs. Prints a table in Markdown and, with
+--json, writes the rows to a file, from which `docs/evaluation.md` is generated; the exit status is 1 where a
 log-probability differs by more than TOLERANCE.
 """
 
@@ -18,48 +19,83 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from recounts import RECOUNTS, Answer, Drawn, Files, Peer, Written, options_of
 
 TOLERANCE = 1e-4
 
 
-def stand_ins(files: Files, folder: Path) -> None:
-    """A few lines in the official format for the sets that are not handed on: CBT, CoQA, RACE-high, 1BW, text8."""
-    import yaml
+def stand_ins(files: Files, folder: Path, tokenizer: Any, limit: int) -> None:
+    """Write `limit` examples of each set that is not passed on, in its official format, from texts that are there.
 
-    stories: dict[str, list[str]] = {"CN": [], "NE": []}
-    for part in ("train", "valid", "test"):
-        for (act,) in yaml.safe_load(files(f"fixtures/cbt_{part}.yml").read_text(encoding="utf-8"))["acts"]:
-            kind = act["id"].removeprefix("cbt:")
-            *story, query = act["text"].split("\n")[1:]
-            if kind in stories and len(story) == 20:
-                numbered = [f"{number} {line}" for number, line in enumerate(story, 1)]
-                asked = f"21 {query}\t{act['eval_labels' if 'eval_labels' in act else 'labels'][0]}\t\t"
-                stories[kind].append("\n".join([*numbered, asked + "|".join(act["label_candidates"])]) + "\n\n")
-    for kind, found in stories.items():
-        (folder / f"cbtest_{kind}_valid_2000ex.txt").write_text("".join(found), encoding="utf-8")
-    passage = json.loads(files.lines("lambada_test_openai.jsonl")[0])["text"]
+    CBT, CoQA, RACE-high, 1BW, text8, WikiText-103, a tokens folder, and labels folders.
+    """
+    passages = files.lines("lambada_development_plain_text.txt")
+    _stories([part.strip() for line in passages for part in line.split(" . ")], folder, limit)
     turns = [("Who is it about?", "a man"), ("What happens?", "he thinks"), ("Why?", "unknown")]
-    talk = {"id": "1", "story": passage, "additional_answers": {}}
-    talk |= {"questions": [{"input_text": q} for q, _ in turns], "answers": [{"input_text": a} for _, a in turns]}
-    (folder / "coqa-dev-v1.0.json").write_text(json.dumps({"data": [talk]}), encoding="utf-8")
+    asked, told = ([{"input_text": turn[side]} for turn in turns] for side in (0, 1))
+    talks = [
+        {"id": str(number), "story": text, "additional_answers": {}, "questions": asked, "answers": told}
+        for number, text in enumerate(passages[: limit // len(turns) + 1])
+    ]
+    (folder / "coqa-dev-v1.0.json").write_text(json.dumps({"data": talks}), encoding="utf-8")
     rows = [json.loads(line) for line in files.lines("race_1000_m500_h500.jsonl")]
-    high = next(row for row in rows if row["example_id"].startswith("high"))
-    mine = [row for row in rows if row["article"] == high["article"]]
-    options = [options_of(row) for row in mine]
-    article = {"article": high["article"], "questions": [row["question"] for row in mine], "options": options}
+    high = [row for row in rows if row["example_id"].startswith("high")][:limit]
+    article: dict[str, Any] = {"article": passages[0], "questions": [row["question"] for row in high]}
+    article |= {"options": [options_of(row) for row in high], "answers": [row["answer"] for row in high]}
     (folder / "RACE/test/high").mkdir(parents=True)
-    article["answers"] = [row["answer"] for row in mine]
     (folder / "RACE/test/high/1.txt").write_text(json.dumps(article), encoding="utf-8")
-    text = "\n".join(files.lines("ptb.test.txt")[:400]) + "\n"
+    text = "\n".join(files.lines("ptb.test.txt")) + "\n"
     (folder / "news.en.heldout-00000-of-00050").write_text(text, encoding="utf-8")
     letters = " ".join(re.findall("[a-z]+", files("wikitext2/wiki.test.raw").read_text(encoding="utf-8").lower()))
-    (folder / "text8.test.5mb").write_text(letters[:30_000], encoding="utf-8")
+    (folder / "text8.test.5mb").write_text(letters[:400_000], encoding="utf-8")
     (folder / "wikitext-103").mkdir()
     tokens = files("wikitext2/wiki.test.tokens").read_text(encoding="utf-8")
-    (folder / "wikitext-103/wiki.test.tokens").write_text(tokens[:40_000], encoding="utf-8")
+    (folder / "wikitext-103/wiki.test.tokens").write_text(tokens[:400_000], encoding="utf-8")
+    _own_folders(passages, folder, tokenizer, limit)
+
+
+def _stories(sentences: Sequence[str], folder: Path, limit: int) -> None:
+    """Twenty numbered sentences and a question in which a word of four or more letters is left out."""
+    sentences = [sentence for sentence in sentences if len(re.findall("[a-z]{4,}", sentence)) > 2]
+    stories = []
+    for number in range(limit):
+        *story, asked = sentences[21 * number : 21 * number + 21]
+        words = list(dict.fromkeys(re.findall("[a-z]{4,}", " ".join(story))))
+        answer = re.findall("[a-z]{4,}", asked)[1]
+        candidates = sorted({answer, *[word for word in words if word != answer][:9]})
+        query = re.sub(rf"(?<!\S){answer}(?!\S)", "XXXXX", asked, count=1)
+        if "XXXXX" in query and len(candidates) == 10:
+            numbered = [f"{place} {line} ." for place, line in enumerate(story, 1)]
+            last = f"21 {query} .\t{answer}\t\t{'|'.join(candidates)}"
+            stories.append("\n".join([*numbered, last]) + "\n\n")
+    for kind in ("CN", "NE"):
+        (folder / f"cbtest_{kind}_valid_2000ex.txt").write_text("".join(stories), encoding="utf-8")
+
+
+def _own_folders(passages: Sequence[str], folder: Path, tokenizer: Any, limit: int) -> None:
+    """A tokens folder with `limit` held-out documents, and labels folders of as many questions."""
+    from headwater.corpus.folder import Document, write_documents
+    from headwater.provenance import Stage
+    from headwater.tokens.pack import pack
+
+    documents = [Document(id=f"{number:032x}", text=text) for number, text in enumerate(passages[: 4 * limit])]
+    with Stage(folder / "corpus", kind="corpus", config={}, inputs={}).write() as work:
+        write_documents(documents, work)
+    with Stage(folder / "tokenizer", kind="tokenizer", config={}, inputs={}).write() as work:
+        tokenizer.save(work)
+    pack(folder / "corpus", folder / "tokenizer", folder / "tokens", 0.3)
+    rows = []
+    for number in range(limit):
+        one, *others = passages[4 * number : 4 * number + 4]
+        context, _, answer = one.partition(" . ")
+        answers = [answer, *others]
+        rows.append({"context": f"{context} .\n\n", "question": "", "answers": answers, "label": 0})
+    for task in ("signature", "continuation"):
+        with Stage(folder / f"labels-{task}", kind="labels", config={"task": task}, inputs={}).write() as work:
+            lines = "".join(json.dumps(row) + "\n" for row in rows)
+            (work / "validation.jsonl").write_text(lines, encoding="utf-8")
 
 
 def difference(expected: Answer, found: dict[str, Any], peer: Peer) -> float:
@@ -98,11 +134,18 @@ def main() -> int:
     parser.add_argument(
         "--tasks", default="", help="protocols, or beginnings of them; all that are there by default"
     )
-    parser.add_argument("--limit", type=int, default=3, help="examples of each protocol")
+    parser.add_argument("--limit", type=int, default=100, help="examples of each protocol")
+    parser.add_argument("--json", type=Path, help="file that the rows are added to")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model = arguments.model or random_model(arguments.random or "gpt2-small", Path(folder) / "model")
-        return 0 if compare(model, arguments.data, arguments.tasks, arguments.limit, Path(folder)) else 1
+        named = str(arguments.model or f"random {arguments.random or 'gpt2-small'}")
+        rows = compare(model, arguments.data, arguments.tasks, arguments.limit, Path(folder))
+    if arguments.json:
+        known = json.loads(arguments.json.read_text(encoding="utf-8")) if arguments.json.exists() else {}
+        known[named] = known.get(named, {}) | {row.protocol: [row.examples, row.worst] for row in rows}
+        arguments.json.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    return 0 if all(row.agrees for row in rows) else 1
 
 
 def random_model(preset_name: str, folder: Path) -> Path:
@@ -118,20 +161,31 @@ def random_model(preset_name: str, folder: Path) -> Path:
     return folder
 
 
-def compare(model: Path, data: Sequence[Path], tasks: str, limit: int, work: Path) -> bool:
-    """Print a row a protocol; whether all agree."""
+class Row(NamedTuple):
+    """What came out for one protocol: examples compared, and the largest difference of a log-probability."""
+
+    protocol: str
+    examples: int
+    worst: float
+    agrees: bool
+
+
+def compare(model: Path, data: Sequence[Path], tasks: str, limit: int, work: Path) -> list[Row]:
+    """Compare each protocol and print a row for it."""
     from headwater.evaluate import evaluate
     from headwater.evaluate.results import read_examples
     from headwater.evaluate.run import select
     from headwater.evaluate.tasks import TASKS
+    from headwater.tokenizer import Tokenizer
 
     own = work / "stand-ins"
     own.mkdir()
-    stand_ins(Files(data), own)
+    tokenizer = Tokenizer.load(model)
+    stand_ins(Files(data), own, tokenizer, max(limit, 4))
     chosen = [task.protocol for task in select(tasks.split(","))] if tasks else list(TASKS)
     peer, files = Peer(model), Files([*data, own])
     print("| protocol | examples | largest difference | here | chance |\n|---|---|---|---|---|", flush=True)
-    all_agree = True
+    found: list[Row] = []
     for protocol in chosen:
         out = work / f"out-{protocol}"
         results = evaluate(model, [protocol], [*data, own], out, limit=limit)
@@ -150,11 +204,11 @@ def compare(model: Path, data: Sequence[Path], tasks: str, limit: int, work: Pat
             worst = max([worst, *(difference(mine, theirs, peer) for mine, theirs in pairs)])
             count += 1
         agrees = worst < TOLERANCE and count + left_out >= min(limit, len(records))
-        all_agree &= agrees
+        found.append(Row(protocol, count, worst, agrees))
         first = results.results[0]
         chance = "" if first.chance is None else f"{first.chance:.3g}"
         print(f"| {protocol} | {count} | {worst:.0e} | {first.metric} {first.value:.4g} | {chance} |", flush=True)
-    return all_agree
+    return found
 
 
 if __name__ == "__main__":

@@ -79,6 +79,13 @@ PASSAGES = [
 ]
 
 
+def test_lambada_is_prepared_as_openai_suggests(world: Any, tmp_path: Path, plain: Plain) -> None:
+    lines = json.dumps({"text": " “the river flows” north to the lake "}) + "\n"
+    _, (record,) = run(world, tmp_path, "lambada.openai.suggested.whole-word", {"lambada_test.jsonl": lines})
+    expected = sum(plain.tokens('\n"the river flows" north to the', " lake"))
+    assert record["log_probability"] == pytest.approx(expected, abs=1e-4)
+
+
 @pytest.mark.parametrize("reading", ["last-token", "whole-word"])
 def test_lambada_scores_the_last_word(world: Any, tmp_path: Path, plain: Plain, reading: str) -> None:
     lines = "".join(json.dumps({"text": text}) + "\n" for text in PASSAGES)

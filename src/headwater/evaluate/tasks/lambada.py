@@ -106,7 +106,7 @@ class Lambada(Task):
         self.text, self.reading = text, reading
         self.protocol = f"lambada.{text}.{reading}"
         self.summary = f"last word of a passage ({text} text), {reading.replace('.', ', ')}"
-        self.sources = (_OPENAI if text == "openai" else _ORIGINAL,)
+        self.sources = (_OPENAI if text.startswith("openai") else _ORIGINAL,)
         accuracy, perplexity = Metric("accuracy"), Metric("perplexity", higher_is_better=False)
         self.metrics = (accuracy,) if reading == "whole-word.stop-words" else (accuracy, perplexity)
 
@@ -191,7 +191,7 @@ def perplexity_figure(log_probabilities: Sequence[float]) -> Figure:
 
 
 def _read(path: Path, text: Text) -> list[str]:
-    if text in {"openai", "openai.suggested"}:
+    if text.startswith("openai"):
         found = json_lines(path, lambda row: str(row["text"]), 'lines of {"text": …}')
         return found if text == "openai" else [_suggested(passage) for passage in found]
     lines = [line.strip() for line in read_text(path).split("\n") if line.strip()]
