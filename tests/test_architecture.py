@@ -9,7 +9,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "headwater"
 FLOORS = [
-    {"errors", "wording"},
+    {"errors", "wording", "published"},
     {"storage", "config", "progress", "lock"},
     {"provenance", "resources", "shipped"},
     {"native"},

@@ -62,9 +62,10 @@ class Listing:
         for name in source.names:
             wanted = Path(name).parts
             for path in self._paths:
-                found = path.parent if name.endswith("/") else path
-                if found.parts[-len(wanted) :] == wanted:
-                    return found
+                # A folder may hold its files in folders of its own.
+                for found in path.parents if name.endswith("/") else [path]:
+                    if found.parts[-len(wanted) :] == wanted:
+                        return found
         return None
 
     def _folders(self) -> Iterator[Path]:

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.provenance import open_folder
+from headwater.published import GPT1, TABLES
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
 from headwater.reproduce.figures import bands
 from headwater.reproduce.laboratory import Laboratory
@@ -21,7 +22,7 @@ from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe, parameters, tokens_read
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences, over_seeds
 
-PUBLISHED = 18.4
+PUBLISHED = TABLES["gpt1-pretraining"].value(GPT1, "perplexity a token")
 # The released model, and a million updates of 64 sequences of 512 tokens (figure 2 ends there).
 PARAMETERS, TOKENS = 116_534_784, 32_768_000_000
 MODELS = {"gpt1": "Transformer", "lstm": "LSTM"}

@@ -15,6 +15,7 @@ from headwater.config import Config
 from headwater.corpus.overlap import TrainingGrams, texts_of, training_grams
 from headwater.evaluate.results import read_examples
 from headwater.provenance import Stage
+from headwater.published import TABLES
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, files_missing, judge
 from headwater.reproduce.figures import grouped_bars
 from headwater.reproduce.gpt2_ladder import PREFIX, rungs, text_of, trainings
@@ -25,13 +26,17 @@ from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Estimate, Verdict
 from headwater.storage import read_json, write_json
 
-# Test file, the set's own training file, and the paper's two percentages (own training part, WebText).
-SETS: dict[str, tuple[str, str | None, float | None, float | None]] = {
-    "PTB": ("eval-zeroshot/ptb/ptb.test.txt", "eval-zeroshot/ptb/ptb.train.txt", 2.67, 0.88),
-    "WikiText-2": ("eval-zeroshot/wikitext2/wiki.test.tokens", "train-text/wikitext2_train.tokens", 0.66, 1.63),
-    "enwik8": ("eval-zeroshot/enwik8/enwik8.test.5mb", None, 7.50, 6.31),
-    "LAMBADA": ("eval-zeroshot/lambada/lambada_test_openai.jsonl", None, None, 1.2),
+# Test file, and the set's own training file.
+SETS: dict[str, tuple[str, str | None]] = {
+    "PTB": ("eval-zeroshot/ptb/ptb.test.txt", "eval-zeroshot/ptb/ptb.train.txt"),
+    "WikiText-2": ("eval-zeroshot/wikitext2/wiki.test.tokens", "train-text/wikitext2_train.tokens"),
+    "enwik8": ("eval-zeroshot/enwik8/enwik8.test.5mb", None),
+    "text8": ("eval-zeroshot/text8/text8.test.5mb", None),
+    "WikiText-103": ("eval-zeroshot/wikitext103/wiki.test.tokens", "eval-zeroshot/wikitext103/wiki.train.tokens"),
+    "1BW": ("eval-zeroshot/1bw/news.en.heldout-00000-of-00050", "eval-zeroshot/1bw/training"),
+    "LAMBADA": ("eval-zeroshot/lambada/lambada_test_openai.jsonl", None),
 }
+_LAMBADA_MEAN = 1.2  # GPT-2, section 4: mean overlap of LAMBADA's passages
 PROTOCOL = "lambada.openai.whole-word"
 
 
@@ -58,7 +63,7 @@ def run(laboratory: Laboratory) -> Findings:
     asked, count = scored[0][2:]
     rows = []
     for name, one in table.items():
-        _, _, own, webtext = SETS.get(name, ("", None, None, None))
+        own, webtext = _paper(name)
         rows.append(Row(name, "% of 8-grams also in the training text", [one["train"]], webtext))
         if one["own"] is not None:
             rows.append(Row(name, "% of 8-grams also in its own training part", [one["own"]], own))
@@ -79,11 +84,19 @@ def run(laboratory: Laboratory) -> Findings:
         notes=[
             "8-grams of lower-cased words of letters and digits, as often as they stand in the test text, in a "
             "Bloom filter whose rate of false positives is below 1e-8, as in the paper. The held-out books are "
-            "whole books of the same collection. enwik8 here is its last five million bytes alone; its own "
-            "training part and those of the other sets of table 6 are not at hand.",
+            "whole books of the same collection. enwik8 here is its last five million bytes alone. Sets of "
+            f"table 6 that are not in the data folder: {', '.join(_absent(laboratory)) or 'none'}.",
         ],
         figures={"table-6-overlap": lambda figure: _draw(figure, table)},
     )
+
+
+def _paper(name: str) -> tuple[float | None, float | None]:
+    """Table 6 for a set: % of its 8-grams in its own training part, and in WebText."""
+    table = TABLES["gpt2-table-6"]
+    if name not in table.columns:
+        return None, _LAMBADA_MEAN if name == "LAMBADA" else None
+    return table.value("its own training part", name), table.value("WebText", name)
 
 
 def _table(laboratory: Laboratory, text: str) -> dict[str, Any]:
@@ -113,6 +126,10 @@ def _table(laboratory: Laboratory, text: str) -> dict[str, Any]:
                 write_json(work / "overlap.json", {"sets": sets, "passages": passages})
     table: dict[str, Any] = read_json(out / "overlap.json")
     return table
+
+
+def _absent(laboratory: Laboratory) -> list[str]:
+    return [name for name, (path, _) in SETS.items() if not (laboratory.data / path).exists()]
 
 
 def _percent(key: str, grams: TrainingGrams, test: Path) -> dict[str, Any]:
@@ -174,8 +191,8 @@ def _draw(figure: Any, table: dict[str, dict[str, Any]]) -> None:
         "in the model's training text": [_estimate(table[name]["train"]) for name in names],
     }
     paper = {
-        "in its own training part": [SETS.get(name, ("", None, None, None))[2] for name in names],
-        "in the model's training text": [SETS.get(name, ("", None, None, None))[3] for name in names],
+        "in its own training part": [_paper(name)[0] for name in names],
+        "in the model's training text": [_paper(name)[1] for name in names],
     }
     grouped_bars(figure, names, here, "% of 8-grams (paper: black line)", published=paper)
 

@@ -68,6 +68,13 @@ def _reader(path: Path) -> Callable[[Path], Iterator[Raw]]:
 _RACE = "RACE, cs.cmu.edu/~glai1/data/race"
 TASKS = [
     Answers(
+        "race",
+        4,
+        "\n",
+        "the answer to a question on a text (all of RACE's test part)",
+        Source("test", names=("RACE/test/",), where=_RACE),
+    ),
+    Answers(
         "race-middle",
         4,
         "\n",

@@ -114,9 +114,10 @@ def story_cloze(path: Path) -> Iterator[Raw]:
 
 
 def race_folder(path: Path) -> Iterator[Raw]:
-    """The official RACE: one JSON file an article, with several questions."""
+    """Read a folder of the official RACE, or of several parts: one JSON file an article, with several questions."""
     number = 0
-    for file in sorted(path.glob("*.txt")):
+    # By name, so that the first rows of a folder with both parts are of both.
+    for file in sorted(path.rglob("*.txt"), key=lambda file: (file.name, file)):
         article = parse_json(file.read_text(encoding="utf-8"))
         questions = zip(article["questions"], article["options"], article["answers"], strict=True)
         for question, options, answer in questions:
