@@ -34,6 +34,7 @@ check: .venv/.ready-dev
 	$(BIN)/mypy
 	$(BIN)/python tools/tree.py --check
 	$(BIN)/python tools/examples.py --check
+	$(BIN)/python tools/evaluation.py --check
 	$(BIN)/python tools/architecture.py --check
 
 format: .venv/.ready-dev
@@ -41,6 +42,7 @@ format: .venv/.ready-dev
 	$(BIN)/ruff check --fix src tests benchmarks examples tools
 	$(BIN)/python tools/tree.py --write
 	$(BIN)/python tools/examples.py --write
+	$(BIN)/python tools/evaluation.py --write
 	$(BIN)/python tools/architecture.py --write
 
 docs: .venv/.ready-docs

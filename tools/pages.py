@@ -28,7 +28,7 @@ DOCS, PACKAGE = ROOT / "docs", ROOT / "src" / "headwater"
 NAVIGATION = {
     "Begin": ("install",),
     "Tutorials": tuple(f"tutorials/{name}" for name in ("own-text", "own-labels", "papers", "serve", "cluster")),
-    "The papers in code": ("reading/gpt1", "reading/gpt2"),
+    "The papers in code": ("reading/gpt1", "reading/gpt2", "published"),
     "Guides": (
         *("corpus", "tokenizers", "pretraining", "evaluation", "serving", "scaling", "troubleshooting"),
         "results/index",

@@ -1,10 +1,12 @@
 """Put the results of `headwater reproduce` where the documentation shows them: pages, figures, numbers, no models.
 
 python tools/publish_results.py reproduction docs/results
+python tools/publish_results.py docs/results             write the pages there again from their numbers
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -14,6 +16,8 @@ PUBLISHED = {".json", ".md", ".png", ".svg"}
 
 def main() -> int:
     """Replace the experiments in the second folder by those in the first; others that lie there stay."""
+    if len(sys.argv) == 2:
+        return write_pages(Path(sys.argv[1]))
     if len(sys.argv) != 3:
         print(__doc__)
         return 2
@@ -32,6 +36,28 @@ def main() -> int:
 
     write_index(target)
     print(f"{len(found)} experiments in {target}")
+    return 0
+
+
+def write_pages(folder: Path) -> int:
+    """Write each page again from its numbers, so that it says what has changed since they were made.
+
+    The manifest gets the new page's size and hash; its identity stays that of the results as they were made.
+    """
+    from headwater.provenance import MANIFEST, Manifest, record_files
+    from headwater.reproduce.page import PAGE, page, write_index
+
+    for path in sorted(folder.glob("*/results.json")):
+        place = path.parent
+        results, made = (json.loads((place / name).read_text("utf-8")) for name in ("results.json", "made.json"))
+        (place / PAGE).write_text(page(results, made), encoding="utf-8")
+        manifest = Manifest.model_validate_json((place / MANIFEST).read_text("utf-8"))
+        files = manifest.files | record_files(place, only=[PAGE])
+        text = json.dumps(
+            manifest.model_copy(update={"files": files}).sealed().to_dict(), indent=2, ensure_ascii=False
+        )
+        (place / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    write_index(folder)
     return 0
 
 

@@ -186,7 +186,7 @@ def _filtered(prompt: Sequence[int], peer: Peer) -> Iterator[Answer]:
         yield Written(first, [float(likely[token])])
         if not may_begin_function_word(first):
             return
-        rest = peer.write([*prompt, token][-peer.context :], 8, (" ", "\n"))
+        rest = peer.write([*prompt, token][-(peer.context + 1 - 8) :], 8, (" ", "\n"))
         yield rest
         # What is written ends where white space begins.
         letters = re.match(r"[^\W_]*(?:['’][^\W_]+)*", (first + rest.text).strip())
@@ -222,18 +222,23 @@ recounts("text8.characters")(stream("text8.test.5mb", None))
 
 
 @recounts(
-    *(f"cbt.{kind}.{text}" for kind in ("common-nouns", "named-entities") for text in ("tokens", "detokenized"))
+    *(
+        f"cbt.{kind}.{text}"
+        for kind in ("common-nouns", "named-entities")
+        for text in ("tokens", "detokenized", "detokenized.spaces")
+    )
 )
 def cbt(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
     """Each candidate with the rest of its sentence."""
     from headwater.evaluate.detokenize import CBT
 
-    written: Callable[[str], str] = CBT.detokenize if protocol.endswith("detokenized") else str
+    written: Callable[[str], str] = CBT.detokenize if ".detokenized" in protocol else str
+    joined = " " if protocol.endswith("spaces") else "\n"
     lines = files.lines(f"cbtest_{'CN' if '.common' in protocol else 'NE'}_valid_2000ex.txt")
     for start in range(0, len(lines), 22):
         *story, asked = (line.split(" ", 1)[1] for line in lines[start : start + 21])
         query, _, _, candidates = asked.split("\t")
-        texts = ["\n".join(map(written, [*story, query.replace("XXXXX", c)])) for c in candidates.split("|")]
+        texts = [joined.join(map(written, [*story, query.replace("XXXXX", c)])) for c in candidates.split("|")]
         alike = next(i for i, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1)
         border = texts[0].rindex(" ", 0, alike)
         yield [peer.score(text[:border], text[border:]) for text in texts]
@@ -396,3 +401,15 @@ def choice(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list
         tails = [tail[: max(peer.context + 1 - len(before), peer.context // 2)] for tail in tails]
         asked = [peer.after(before, tail) for tail in tails]
         yield asked + ([peer.after([peer.end], tail) for tail in tails] if protocol.endswith("gain") else [])
+
+
+@recounts("natural-questions.question-type")
+def question_types(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Nothing: the baseline asks no model."""
+    yield from ([] for _ in range(count))
+
+
+@recounts("race.mean")
+def race_all(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """The articles of both parts."""
+    yield from race_high(protocol, files, peer, count)

@@ -60,13 +60,13 @@ def _stories(sentences: Sequence[str], folder: Path, limit: int) -> None:
     """Twenty numbered sentences and a question in which a word of four or more letters is left out."""
     sentences = [sentence for sentence in sentences if len(re.findall("[a-z]{4,}", sentence)) > 2]
     stories = []
-    for number in range(limit):
+    for number in range(2 * limit):
         *story, asked = sentences[21 * number : 21 * number + 21]
         words = list(dict.fromkeys(re.findall("[a-z]{4,}", " ".join(story))))
         answer = re.findall("[a-z]{4,}", asked)[1]
         candidates = sorted({answer, *[word for word in words if word != answer][:9]})
         query = re.sub(rf"(?<!\S){answer}(?!\S)", "XXXXX", asked, count=1)
-        if "XXXXX" in query and len(candidates) == 10:
+        if "XXXXX" in query and len(candidates) == 10 and len(stories) < limit:
             numbered = [f"{place} {line} ." for place, line in enumerate(story, 1)]
             last = f"21 {query} .\t{answer}\t\t{'|'.join(candidates)}"
             stories.append("\n".join([*numbered, last]) + "\n\n")

@@ -32,6 +32,11 @@ def test_lengths_sources_and_vocabulary(make_corpus: MakeCorpus) -> None:
     assert found["lengths"] == [[8, 1], [16, 2], [32, 4], [64, 8], [128, 16], [256, 32], [512, 64], [1024, 73]]
 
 
+def test_the_string_unk_is_counted(make_corpus: MakeCorpus) -> None:
+    documents = [Document(id=str(i), text="a <UNK> of <unk> and <UNK><UNK>") for i in range(3)]
+    assert statistics(make_corpus(documents))["unknown"] == 9
+
+
 def test_an_empty_corpus_has_no_figures(make_corpus: MakeCorpus) -> None:
     found = statistics(make_corpus([]))
     assert (found["documents"], found["characters_per_document"], found["vocabulary"]) == (0, {}, [])

@@ -9,6 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import evaluation
 import examples
 import pages
 import pytest
@@ -100,3 +101,10 @@ def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> No
         assert not loaded.search(page.read_text(encoding="utf-8")), page
     for sheet in site.rglob("*.css"):
         assert not re.search(r"(?:url\(|@import)\W*(?:https?:)?//", sheet.read_text(encoding="utf-8")), sheet
+
+
+def test_the_protocols_and_the_papers_numbers_are_those_of_the_code() -> None:
+    assert evaluation.PAGE.read_text(encoding="utf-8") == evaluation.filled(
+        evaluation.PAGE.read_text(encoding="utf-8")
+    )
+    assert evaluation.PUBLISHED.read_text(encoding="utf-8") == "\n".join(evaluation.published()) + "\n"

@@ -184,3 +184,21 @@ def _sure(request: Generation, reader: Reader, target: tuple[int, ...], other: t
     else:
         tokens = (*target[1:], *reader.encode("."))
     return Generated(reader.tokenizer.decode(tokens), tokens, tuple(-0.1 for _ in tokens))
+
+
+def test_the_baseline_by_question_type_leaves_the_question_itself_out(tmp_path: Path) -> None:
+    rows = [
+        ("who won", "Ann"),
+        ("who ran", "ann"),
+        ("who sat", "Bo"),
+        ("when was it", "1900"),
+        ("Who is it", "Ann"),
+    ]
+    path = tmp_path / "NQ-open.dev.jsonl"
+    lines = [json.dumps({"question": question, "answer": [answer]}) for question, answer in rows]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    reader = Reader(Tokenizer.load("gpt2"), 1024)
+    task = TASKS["natural-questions.question-type"]
+    examples = task.read({"dev": path}, reader)
+    assert [task.score(example, [], reader)["exact match"] for example in examples] == [1, 1, 0, 0, 1]
+    assert [example.content["text"] for example in examples] == ["ann", "ann", "ann", "", "ann"]

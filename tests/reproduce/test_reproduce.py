@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,10 +18,22 @@ from headwater.provenance import lineage
 from headwater.reproduce import page as page_module
 from headwater.reproduce import reproduce
 from headwater.reproduce import run as run_module
+from headwater.reproduce.experiment import Row
 from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.laboratory import Laboratory
+from headwater.reproduce.page import CHANGES, VERSION, outdated
 from headwater.reproduce.scale import Scale, load_scale, scale_names
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, decide, over_seeds, student_quantile
+from headwater.reproduce.statistics import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    Measured,
+    above,
+    decide,
+    differences,
+    over_seeds,
+    student_quantile,
+)
 
 
 @pytest.fixture(scope="module")
@@ -212,3 +225,24 @@ def test_the_command_lists_and_runs(
     assert main(["reproduce"]) == 2
     assert main(["reproduce", "gpt1_perplexity", "--data", str(tmp_path / "none")]) == 2
     assert run_module.choose(["all"])
+
+
+def test_an_interval_has_the_error_of_the_items_too() -> None:
+    alike = Measured([0.509, 0.510, 0.511], [0.03] * 3)  # three seeds agree on 273 schemas
+    assert decide([0.009, 0.010, 0.011])[0] == HOLDS  # as the spread over seeds alone has it
+    assert decide(above(alike, 0.5))[0] == OPEN
+    low, high = over_seeds(alike)[1:]
+    assert low is not None
+    assert high is not None
+    assert high - low == pytest.approx(2 * math.hypot(1.959964 * 0.03, 4.303 * 0.001 / math.sqrt(3)), rel=1e-3)
+    assert differences(alike, alike).item_error == pytest.approx(0.03 * math.sqrt(2))
+    assert alike.map(math.log).item_error == pytest.approx(0.03 / 0.51, rel=1e-3)
+    with pytest.raises(TypeError, match="needs their error"):
+        Row("a model", "accuracy", [0.5, 0.6], examples=100)
+
+
+def test_a_page_of_earlier_numbers_says_what_has_changed() -> None:
+    assert outdated({"experiment": "gpt2_tasks", "version": VERSION}) == []
+    assert "Winograd" in outdated({"experiment": "gpt2_tasks"})[0]
+    for changes in CHANGES.values():
+        assert set(changes) <= set(EXPERIMENTS)

@@ -196,6 +196,7 @@ def _stats_text(corpus: str, found: dict[str, Any]) -> str:
     lines.append(f"  characters a document: {lengths}")
     growth = ", ".join(f"{distinct:,} of {words:,}" for words, distinct in found["vocabulary"][-4:])
     lines.append(f"  distinct words: {growth}")
+    lines.append(f"  the string <UNK>: {found['unknown']:,} times")
     if "webtext" in found:
         webtext = found["webtext"]
         lines.append(

@@ -13,6 +13,7 @@ from headwater.resources import find
 
 PERCENTILES = (1, 10, 50, 90, 99)
 TOP = 10
+UNKNOWN = "<UNK>"  # GPT-2, section 3.1: this string is 26 times in WebText's 40 billion bytes
 # A column with more distinct values than this is a name for each document, not a class of documents.
 _DISTINCT = 100_000
 _DISTINCT_WORDS = 5_000_000  # the growth is followed up to here
@@ -22,18 +23,18 @@ def statistics(corpus: str | Path, top: int = TOP) -> dict[str, Any]:
     """Documents, bytes, characters, lengths, vocabulary growth, and the commonest languages, sources, labels.
 
     `corpus` is a folder or a URL.
-    Keys: documents, bytes (UTF-8, of text), characters, characters_per_document (minimum, percentiles as
-    "p50", maximum, mean), lengths ([[least characters, documents], …], each bound twice the one before),
-    vocabulary ([[words read, distinct words], …], words by white space in lower case, at each doubling and at
-    the end), counts (column or "domain" -> {"distinct": int | None where beyond counting, "top": [[value,
-    documents], …]}; empty values are not counted) and, for documents with addresses, webtext: how the domains
-    compare with the list that OpenAI published (`compare_domains`).
+    Keys: documents, bytes (UTF-8, of text), characters, characters_per_document (minimum, percentiles as "p50",
+    maximum, mean), lengths ([[least characters, documents], …], each bound twice the one before), vocabulary
+    ([[words read, distinct words], …], words by white space in lower case, at each doubling and at the end),
+    unknown (how often the string <UNK> occurs), counts (column or "domain" -> {"distinct": int | None where
+    beyond counting, "top": [[value, documents], …]}; empty values are not counted) and, for documents with
+    addresses, webtext: how the domains compare with the list that OpenAI published (`compare_domains`).
     """
     import numpy
     import pyarrow.compute
     import pyarrow.parquet
 
-    total_bytes = 0
+    total_bytes = unknown = 0
     lengths: list[Any] = []
     domains: Counter[str] = Counter()
     vocabulary = _Vocabulary()
@@ -50,6 +51,7 @@ def statistics(corpus: str | Path, top: int = TOP) -> dict[str, Any]:
                 domains.update(domain_name(url) for url in batch.column("url").to_pylist() if url)
                 for document in text.to_pylist():
                     vocabulary.add(document)
+                    unknown += document.count(UNKNOWN)
     every = numpy.concatenate(lengths) if lengths else numpy.zeros(0, dtype=numpy.int32)
     if domains:
         counters["domain"] = domains
@@ -60,6 +62,7 @@ def statistics(corpus: str | Path, top: int = TOP) -> dict[str, Any]:
         "characters_per_document": _distribution(every),
         "lengths": _histogram(every),
         "vocabulary": vocabulary.growth(),
+        "unknown": unknown,
         "counts": {name: _summary(counter, top) for name, counter in counters.items() if counter != {}},
     }
     comparison = compare_domains(domains, top) if domains else None

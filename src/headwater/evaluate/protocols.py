@@ -95,11 +95,18 @@ class Metric:
 
 
 class Task(ABC):
-    """One protocol. The class attributes describe it; `evaluate --list` prints them."""
+    """One protocol. The class attributes describe it; `evaluate --list` prints them.
+
+    scored: what exactly is scored. from_paper: which of these choices a paper states. inferred: which ones it
+    leaves open, or where this protocol differs.
+    """
 
     benchmark: str
     protocol: str
     summary: str
+    scored: str
+    from_paper: str = ""
+    inferred: str = ""
     metrics: Sequence[Metric]
     sources: Sequence[Source]
 

@@ -12,7 +12,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Estimate, Verdict, decide, differences, over_seeds
+from headwater.reproduce.statistics import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    Estimate,
+    Measured,
+    Verdict,
+    decide,
+    differences,
+    over_seeds,
+)
 
 if TYPE_CHECKING:
     from headwater.config import Config
@@ -27,8 +37,8 @@ Draw = Callable[[Any], None]
 class Row:
     """One number: what was measured in which setting, one value a seed, and the paper's value where it prints one.
 
-    examples: how many examples each value is a mean over, where it is one. note: where it differs from the paper's
-    protocol.
+    examples: how many examples each value is a mean over, where it is one; the values then carry the error over
+    them. note: where it differs from the paper's protocol.
     """
 
     setting: str
@@ -38,9 +48,13 @@ class Row:
     examples: int | None = None
     note: str = ""
 
+    def __post_init__(self) -> None:
+        if self.examples is not None and not isinstance(self.values, Measured):
+            raise TypeError(f"{self.setting}, {self.measure}: an interval over examples needs their error")
+
     @property
     def estimate(self) -> Estimate:
-        """Mean and interval over seeds."""
+        """Mean, and interval over seeds and items."""
         return over_seeds(self.values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -49,6 +63,7 @@ class Row:
         plain = {"setting": self.setting, "measure": self.measure, "value": value, "low": low, "high": high}
         return plain | {
             "values": list(self.values),
+            "item_error": self.values.item_error if isinstance(self.values, Measured) else None,
             "seeds": len(self.values),
             "published": self.published,
             "examples": self.examples,

@@ -12,7 +12,7 @@ from typing import Any
 
 from headwater.errors import ResourceError
 from headwater.reproduce.experiment import Draw
-from headwater.reproduce.statistics import Estimate, over_seeds
+from headwater.reproduce.statistics import Estimate, Measured, over_seeds
 
 Curve = Sequence[tuple[float, float]]
 # Colours that stay apart in print and for colour-blind readers (Okabe and Ito 2008).
@@ -59,17 +59,22 @@ def bands(
     references: Mapping[str, float] | None = None,
     axes: Any = None,
     legend: bool = True,
+    item_errors: Mapping[str, Sequence[float]] | None = None,
 ) -> Any:
     """Curves over x, one line a name: the mean over seeds, with the 95 % interval as a band; returns the axes.
 
     `curves` gives each name one curve a seed, with the same x in each. Names in `dashed` are drawn dashed, and
-    `references` are horizontal lines.
+    `references` are horizontal lines. `item_errors` has the standard error over items at each x, by name.
     """
     alone = axes is None
     axes = axes or figure.subplots()
     for number, (name, seeds) in enumerate(curves.items()):
         xs = [x for x, _ in seeds[0]]
-        points = [over_seeds([curve[index][1] for curve in seeds]) for index in range(len(xs))]
+        errors = (item_errors or {}).get(name, [0.0] * len(xs))
+        points = [
+            over_seeds(Measured((curve[index][1] for curve in seeds), [error] * len(seeds)))
+            for index, error in enumerate(errors)
+        ]
         colour = (colours or {}).get(name, COLOURS[number % len(COLOURS)])
         style = "--" if name in dashed else "-"
         axes.plot(xs, [p.value for p in points], style, color=colour, marker="o", markersize=3.5, label=name)

@@ -7,14 +7,13 @@ of what pre-training and the auxiliary objective do for each kind of task.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from headwater.config import Config
 from headwater.published import TABLES
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
 from headwater.reproduce.figures import grouped_bars
-from headwater.reproduce.gpt1_tables import PERCENT, mean_of, mean_row
+from headwater.reproduce.gpt1_tables import PERCENT, mean_row
 from headwater.reproduce.labelled import (
     FULL,
     LSTM,
@@ -24,6 +23,7 @@ from headwater.reproduce.labelled import (
     Score,
     fine_tune,
     left_out_note,
+    over_parts,
     piece_names,
     sets_missing,
     sets_there,
@@ -31,7 +31,17 @@ from headwater.reproduce.labelled import (
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Verdict, decide, over_seeds
+from headwater.reproduce.statistics import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    Measured,
+    Verdict,
+    decide,
+    differences,
+    mean_of_sets,
+    over_seeds,
+)
 
 _TABLE = TABLES["gpt1-table-5"]
 # Table 5's columns by the names of the sets here, and what it prints for each variant.
@@ -109,16 +119,14 @@ def averaged(chosen: Sequence[str]) -> list[str]:
     return [name for name in COLUMNS if name in chosen] or list(chosen)
 
 
-def averages(table: Table, variant: str, names: Sequence[str]) -> list[float]:
-    """The mean over sets, one value a seed."""
-    count = len(next(iter(table[variant].values())))
-    return [math.fsum(mean_of(table[variant][name][seed]) for name in names) / len(names) for seed in range(count)]
+def averages(table: Table, variant: str, names: Sequence[str]) -> Measured:
+    """Return the mean over sets, one value a seed."""
+    return mean_of_sets([over_parts(table[variant][name]) for name in names])
 
 
-def gains(table: Table, first: str, second: str, names: Sequence[str]) -> list[float]:
-    """How far one variant is above another on average, one value a seed."""
-    pairs = zip(averages(table, first, names), averages(table, second, names), strict=True)
-    return [a - b for a, b in pairs]
+def gains(table: Table, first: str, second: str, names: Sequence[str]) -> Measured:
+    """Return how far one variant is above another on average, one value a seed."""
+    return differences(averages(table, first, names), averages(table, second, names))
 
 
 def judge_table(table: Table, chosen: Sequence[str]) -> list[Finding]:
@@ -201,7 +209,7 @@ def _small_sets(table: Table, small: Sequence[str]) -> list[Finding]:
     verdicts = {name: decide(values)[0] for name, values in each.items()}
     held = [name for name, verdict in verdicts.items() if verdict == HOLDS]
     failed = [name for name, verdict in verdicts.items() if verdict == FAILS]
-    smallest = [min(seeds) for seeds in zip(*each.values(), strict=True)]
+    smallest = min(each.values(), key=lambda values: over_seeds(values).value)
     verdict: Verdict = HOLDS if len(held) == len(small) else FAILS if failed else OPEN
     return [
         Finding(
@@ -248,7 +256,9 @@ def _share(percent: float | None) -> float | None:
 
 def _draw(figure: object, table: Table, names: Sequence[str]) -> None:
     bars = {
-        variant.title: [over_seeds([PERCENT * mean_of(s) for s in table[variant.name][name]]) for name in names]
+        variant.title: [
+            over_seeds(over_parts(table[variant.name][name]).map(lambda value: PERCENT * value)) for name in names
+        ]
         for variant in VARIANTS
     }
     paper = {variant.title: [PUBLISHED[variant.name].get(name) for name in names] for variant in VARIANTS}

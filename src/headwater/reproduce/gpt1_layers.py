@@ -7,7 +7,6 @@ each set.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from headwater.config import Config
@@ -15,12 +14,20 @@ from headwater.model.folder import load_config
 from headwater.pretrain import PretrainConfig
 from headwater.reproduce.experiment import Experiment, Findings, judge, judge_steps
 from headwater.reproduce.figures import bands
-from headwater.reproduce.gpt1_tables import PERCENT, mean_of, mean_row
-from headwater.reproduce.labelled import FULL, fine_tune, left_out_note, piece_names, sets_missing, sets_there
+from headwater.reproduce.gpt1_tables import PERCENT, mean_row
+from headwater.reproduce.labelled import (
+    FULL,
+    fine_tune,
+    left_out_note,
+    over_parts,
+    piece_names,
+    sets_missing,
+    sets_there,
+)
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences, mean_of_sets
 from headwater.wording import counted
 
 
@@ -50,17 +57,17 @@ def run(laboratory: Laboratory) -> Findings:
     seeds = laboratory.scale.seeds
     depth = load_config(laboratory.model("gpt1", seeds[0])).layers
     layers = _layers(settings, depth)
-    scores: dict[str, dict[int, list[float]]] = {name: {} for name in sets}
+    scores: dict[str, dict[int, Measured]] = {name: {} for name in sets}
     rows = []
     for name in sets:
         for count in layers:
             given = None if count == depth else count
             measured = [fine_tune(laboratory, name, FULL, seed, layers=given) for seed in seeds]
-            scores[name][count] = [mean_of(one) for one in measured]
+            scores[name][count] = over_parts(measured)
             rows.append(mean_row(f"{name}, {counted(count, 'layer')}", measured))
 
-    def mean(count: int) -> list[float]:
-        return [math.fsum(scores[name][count][seed] for name in sets) / len(sets) for seed in range(len(seeds))]
+    def mean(count: int) -> Measured:
+        return mean_of_sets([scores[name][count] for name in sets])
 
     findings = [
         judge(
@@ -94,6 +101,7 @@ def run(laboratory: Laboratory) -> Findings:
         name: [[(count, PERCENT * scores[name][count][seed]) for count in layers] for seed in range(len(seeds))]
         for name in sets
     }
+    errors = {name: [PERCENT * scores[name][count].item_error for count in layers] for name in sets}
     notes = [
         "The paper also draws training accuracy, dashed; here only rows that were not trained on are scored.",
         "The paper's figure is read off, not printed: MultiNLI about 72 to 82, RACE about 40 to 60.",
@@ -104,7 +112,9 @@ def run(laboratory: Laboratory) -> Findings:
         setup=describe(laboratory, ["gpt1"], fine_tuned=True),
         notes=notes + left_out_note(left_out),
         figures={
-            "figure-2-left": lambda figure: bands(figure, curves, "# of layers transferred", "score, per cent")
+            "figure-2-left": lambda figure: bands(
+                figure, curves, "# of layers transferred", "score, per cent", item_errors=errors
+            )
         },
     )
 

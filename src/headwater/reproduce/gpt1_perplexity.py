@@ -8,7 +8,7 @@ context.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from pydantic import Field
 
@@ -20,7 +20,7 @@ from headwater.reproduce.figures import bands
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe, parameters, tokens_read
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences, over_seeds
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences, over_seeds
 
 PUBLISHED = TABLES["gpt1-pretraining"].value(GPT1, "perplexity a token")
 # The released model, and a million updates of 64 sequences of 512 tokens (figure 2 ends there).
@@ -46,8 +46,8 @@ def run(laboratory: Laboratory) -> Findings:
     settings = laboratory.scale.settings("gpt1_perplexity", Settings)
     text = laboratory.scale.models["gpt1"].text
     train, held_out = laboratory.tokens(text)
-    measured: dict[tuple[str, str], list[float]] = {}
-    bits: dict[str, list[float]] = {}
+    measured: dict[tuple[str, str], Measured] = {}
+    bits: dict[str, Measured] = {}
     curves: dict[str, list[list[tuple[float, float]]]] = {}
     for model, title in MODELS.items():
         for seed in laboratory.scale.seeds:
@@ -55,11 +55,12 @@ def run(laboratory: Laboratory) -> Findings:
             for part, tokens, where in (("held-out", held_out, "validation"), ("train", train, "train")):
                 name = f"{model}, seed {seed}, {part}"
                 found = laboratory.perplexity(name, folder, tokens, where, settings.windows)
-                measured.setdefault((model, part), []).append(found["perplexity"])
+                error = found["perplexity"] * found["loss error"]
+                measured.setdefault((model, part), Measured()).add(found["perplexity"], error)
                 if part == "held-out":
                     counts = open_folder(held_out, "tokens").config["counts"]["validation"]
                     rate = counts["tokens"] / counts["bytes"] / math.log(2)
-                    bits.setdefault(model, []).append(found["loss"] * rate)
+                    bits.setdefault(model, Measured()).add(found["loss"] * rate, found["loss error"] * rate)
             lines = laboratory.curve(model, seed)
             curves.setdefault(title, []).append(
                 [(line["tokens"], line["validation_loss"]) for line in lines if "validation_loss" in line]
@@ -91,17 +92,15 @@ def run(laboratory: Laboratory) -> Findings:
     )
 
 
-def _findings(
-    measured: Mapping[tuple[str, str], Sequence[float]], beside_the_paper: tuple[str, float]
-) -> list[Finding]:
+def _findings(measured: Mapping[tuple[str, str], Measured], beside_the_paper: tuple[str, float]) -> list[Finding]:
     transformer, lstm = measured["gpt1", "held-out"], measured["lstm", "held-out"]
-    gaps = differences([math.log(x) for x in transformer], [math.log(x) for x in measured["gpt1", "train"]])
+    gaps = differences(transformer.map(math.log), measured["gpt1", "train"].map(math.log))
     size, passes = beside_the_paper
     return [
         judge(
             "Pre-training reaches a perplexity of 18.4 a token.",
             "18.4",
-            [PUBLISHED - value for value in transformer],
+            transformer.map(lambda value: PUBLISHED - value),
             here=over_seeds(transformer).text(1),
             sentences={
                 HOLDS: "The number is reached, with a smaller vocabulary, whose tokens are shorter.",
@@ -113,7 +112,7 @@ def _findings(
         judge(
             "At equal updates the Transformer's held-out loss is below that of an equally large LSTM.",
             "table 5 and figure 2 compare them on tasks only",
-            differences([math.log(x) for x in lstm], [math.log(x) for x in transformer]),
+            differences(lstm.map(math.log), transformer.map(math.log)),
             unit=" nats a token",
             sentences={
                 HOLDS: "After the same updates by the same recipe, which was chosen on the Transformer, the LSTM "
@@ -126,7 +125,7 @@ def _findings(
         judge(
             "The model underfits: its perplexity on training text is not far below that on held-out text.",
             "stated for GPT-2 (section 3.1); GPT-1 gives one number",
-            [0.05 - gap for gap in gaps],
+            gaps.map(lambda gap: 0.05 - gap),
             here=f"held-out less training loss: {over_seeds(gaps).text(3)} nats a token",
             sentences={
                 HOLDS: "Both parts lie within 0.05 nats: what it lacks is capacity and time, not text.",

@@ -18,6 +18,7 @@ from headwater.reproduce.labelled import (
     Score,
     fine_tune,
     left_out_note,
+    over_parts,
     piece_names,
     sample_set,
     sets_missing,
@@ -27,7 +28,7 @@ from headwater.reproduce.labelled import (
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Estimate, over_seeds
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Estimate, Measured, above, mean_of_sets, over_seeds
 
 # Table -> (what its tasks are, its sets).
 TABLES = {
@@ -62,8 +63,8 @@ def run(laboratory: Laboratory) -> Findings:
     ]
     findings = [_finding(table, scores) for table in TABLES if any(name in scores for name in TABLES[table][1])]
     notes = [
-        "Each seed pre-trains and fine-tunes anew, so the interval holds both; the sampling of test examples adds "
-        "to it, about ±3 points for 1,000 examples of two classes."
+        "Each seed pre-trains and fine-tunes anew. The interval includes that and the error over test examples, "
+        "about ±3 points for 1,000 examples of two classes."
     ]
     blind = [name for name in there if all(_is_blind(one) for one in scores[name])]
     if blind:
@@ -83,7 +84,7 @@ def score_rows(seeds: Sequence[Sequence[Score]]) -> list[Row]:
         Row(
             setting=score.task,
             measure=score.metric,
-            values=[one[index].value for one in seeds],
+            values=Measured((one[index].value for one in seeds), (one[index].error for one in seeds)),
             published=None if score.published is None else round(score.published, 4),
             examples=score.examples,
             note="; ".join(
@@ -100,7 +101,7 @@ def mean_row(setting: str, seeds: Sequence[Sequence[Score]], published: float | 
     return Row(
         setting=setting,
         measure=parts[0].metric,
-        values=[mean_of(scores) for scores in seeds],
+        values=over_parts(seeds),
         published=published,
         examples=sum(score.examples for score in parts),
         note="; ".join(dict.fromkeys(remark for score in parts for remark in score.remarks)),
@@ -116,12 +117,10 @@ def _finding(table: str, scores: Mapping[str, Sequence[Sequence[Score]]]) -> Fin
     """Whether the sets of a table are learned at all: above what the most frequent class gets, on average."""
     what, names = TABLES[table]
     there = [name for name in names if name in scores]
-    count = len(scores[there[0]])
-    gains = [
-        math.fsum(mean_of(scores[name][seed]) - _blind(scores[name][seed]) for name in there) / len(there)
-        for seed in range(count)
-    ]
-    means = [math.fsum(mean_of(scores[name][seed]) for name in there) / len(there) for seed in range(count)]
+    values = {name: over_parts(scores[name]) for name in there}
+    blind = {name: _blind(scores[name][0]) for name in there}
+    means = mean_of_sets(list(values.values()))
+    gains = mean_of_sets([above(values[name], blind[name]) for name in there])
     published = [score.published for name in there for score in scores[name][0] if score.published is not None]
     paper = f"{PERCENT * math.fsum(published) / len(published):.1f} on average over {', '.join(there)}"
     return judge(
@@ -157,7 +156,14 @@ def _draw(figure: object, scores: Mapping[str, Sequence[Sequence[Score]]]) -> No
     for seeds in scores.values():
         for index, score in enumerate(seeds[0]):
             tasks.append(f"{score.task}\n{score.metric}")
-            here.append(over_seeds([PERCENT * one[index].value for one in seeds]))
+            here.append(
+                over_seeds(
+                    Measured(
+                        (PERCENT * one[index].value for one in seeds),
+                        (PERCENT * one[index].error for one in seeds),
+                    )
+                )
+            )
             blind.append(Estimate(PERCENT * score.baseline, None, None))
             paper.append(None if score.published is None else PERCENT * score.published)
     grouped_bars(

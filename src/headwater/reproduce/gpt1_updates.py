@@ -8,9 +8,9 @@ pre-training kept.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pydantic import Field, field_validator
@@ -18,6 +18,7 @@ from pydantic import Field, field_validator
 from headwater.config import Config
 from headwater.errors import DataError, HeadwaterError
 from headwater.evaluate.places import Listing
+from headwater.evaluate.results import Result
 from headwater.evaluate.tasks import TASKS
 from headwater.published import TABLES
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
@@ -25,13 +26,14 @@ from headwater.reproduce.figures import COLOURS, Curve, bands
 from headwater.reproduce.gpt1_perplexity import MODELS
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.scores import skipped_because, value_of
+from headwater.reproduce.scores import result_of, skipped_because
 from headwater.reproduce.setup import describe
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences, over_seeds
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences, mean_of_sets, over_seeds
+from headwater.reproduce.statistics import Measured as Seeds
 
 
 @dataclass(frozen=True)
-class Measured:
+class Heuristic:
     """A heuristic: its name in the figure, its metric, the random guess, and which system stands for 1."""
 
     title: str
@@ -47,18 +49,18 @@ _RACE_SYSTEM = f"{_RACE}, an ensemble of nine: the paper prints no single model"
 _STORIES = "Hidden Coherence Model"
 
 
-def _race(column: str) -> Measured:
+def _race(column: str) -> Heuristic:
     best = TABLES["gpt1-table-3"].value(_RACE, column) / 100
-    return Measured("question answering", "accuracy", 0.25, best, _RACE_SYSTEM)
+    return Heuristic("question answering", "accuracy", 0.25, best, _RACE_SYSTEM)
 
 
 HEURISTICS = {
-    "sst-2.very": Measured("sentiment analysis", "accuracy", 0.5, _SST2 / 100, "Sparse byte mLSTM"),
-    "sst-2.whole-word": Measured("sentiment analysis", "accuracy", 0.5, _SST2 / 100, "Sparse byte mLSTM"),
-    "dprd.substitution": Measured(
+    "sst-2.very": Heuristic("sentiment analysis", "accuracy", 0.5, _SST2 / 100, "Sparse byte mLSTM"),
+    "sst-2.whole-word": Heuristic("sentiment analysis", "accuracy", 0.5, _SST2 / 100, "Sparse byte mLSTM"),
+    "dprd.substitution": Heuristic(
         "Winograd schema resolution", "accuracy", 0.5, 1.0, "every answer right: the paper's tables have no system"
     ),
-    "cola.mean-log-probability": Measured(
+    "cola.mean-log-probability": Heuristic(
         "linguistic acceptability", "matthews", 0.0, TABLES["gpt1-table-4"].value(_COLA, "CoLA mc") / 100, _COLA
     ),
     # The figure is over all of RACE. The sample of both parts has 500 questions of each.
@@ -66,11 +68,11 @@ HEURISTICS = {
     "race-sample.mean": _race("RACE"),
     "race-middle.mean": _race("RACE-m"),
     "race-high.mean": _race("RACE-h"),
-    "story-cloze.mean": Measured(
+    "story-cloze.mean": Heuristic(
         "story endings", "accuracy", 0.5, TABLES["gpt1-table-3"].value(_STORIES, "Story Cloze") / 100, _STORIES
     ),
 }
-_Raw = dict[tuple[str, str], list[dict[int, float]]]
+_Raw = dict[tuple[str, str], list[dict[int, Result]]]
 _PAPER = ("sst-2.very", "cola.mean-log-probability", "dprd.substitution", "race.mean", "race-sample.mean")
 
 
@@ -110,7 +112,7 @@ def run(laboratory: Laboratory) -> Findings:
         Row(
             f"{HEURISTICS[task].title} ({task}), {MODELS[model]}, {step:,} updates",
             HEURISTICS[task].metric,
-            [one[step] for one in raw[model, task]],
+            _values(raw, model, task, step),
             None,
             counts[task],
             f"a random guess gets {HEURISTICS[task].chance:g}",
@@ -119,13 +121,18 @@ def run(laboratory: Laboratory) -> Findings:
         for model in MODELS
         for step in raw[model, task][0]
     ]
-    curves: dict[str, list[Curve]] = {
-        f"{HEURISTICS[task].title}, {title}": [
-            [(step, _rescaled(task, value)) for step, value in one.items()] for one in raw[model, task]
-        ]
-        for task in tasks
-        for model, title in MODELS.items()
-    }
+    curves: dict[str, list[Curve]] = {}
+    errors: dict[str, list[float]] = {}
+    for task in tasks:
+        for model, title in MODELS.items():
+            name = f"{HEURISTICS[task].title}, {title}"
+            steps = list(raw[model, task][0])
+            scores = [_values(raw, model, task, step).map(partial(_rescaled, task)) for step in steps]
+            curves[name] = [
+                [(step, values[seed]) for step, values in zip(steps, scores, strict=True)]
+                for seed in range(len(scores[0]))
+            ]
+            errors[name] = [values.item_error for values in scores]
     scales = "; ".join(
         f"{HEURISTICS[t].title} ({t}) {HEURISTICS[t].chance:g} to {HEURISTICS[t].best:g} ({HEURISTICS[t].system})"
         for t in tasks
@@ -137,7 +144,7 @@ def run(laboratory: Laboratory) -> Findings:
         findings=_findings(raw, tasks),
         setup=describe(laboratory, list(MODELS)),
         notes=notes,
-        figures={"figure-2-right": lambda figure: _draw(figure, curves)},
+        figures={"figure-2-right": lambda figure: _draw(figure, curves, errors)},
     )
 
 
@@ -149,29 +156,30 @@ def _measured(laboratory: Laboratory, settings: Settings) -> tuple[_Raw, dict[st
     for model in MODELS:
         for seed in laboratory.scale.seeds:
             for task, limit in settings.tasks.items():
-                found: dict[int, float] = {}
+                found: dict[int, Result] = {}
                 for step, folder in laboratory.snapshots(model, seed).items():
                     name = _name(model, seed, step, task)
                     results, _ = laboratory.evaluate(name, folder, [task], limit=limit)
-                    measured = value_of(results, task, HEURISTICS[task].metric)
+                    measured = result_of(results, task, HEURISTICS[task].metric)
                     if measured is not None:
-                        found[step], counts[task] = measured
+                        found[step], counts[task] = measured, measured.count
                     left_out |= skipped_because(laboratory, results)
                 if found:
                     raw.setdefault((model, task), []).append(found)
     return raw, counts, left_out
 
 
+def _values(raw: _Raw, model: str, task: str, step: int) -> Seeds:
+    found = [one[step] for one in raw[model, task]]
+    return Seeds((one.value for one in found), (one.stderr for one in found))
+
+
 def _findings(raw: _Raw, tasks: Sequence[str]) -> list[Finding]:
     steps = list(raw["gpt1", tasks[0]][0])
     first, last = steps[0], steps[-1]
 
-    def mean(model: str, step: int) -> list[float]:
-        seeds = range(len(raw[model, tasks[0]]))
-        return [
-            math.fsum(_rescaled(task, raw[model, task][seed][step]) for task in tasks) / len(tasks)
-            for seed in seeds
-        ]
+    def mean(model: str, step: int) -> Seeds:
+        return mean_of_sets([_values(raw, model, task, step).map(partial(_rescaled, task)) for task in tasks])
 
     transformer = mean("gpt1", last)
     return [
@@ -225,7 +233,7 @@ def _name(model: str, seed: int, step: int, task: str) -> str:
     return f"{model}, seed {seed}, {step} updates, {task}"
 
 
-def _draw(figure: object, curves: dict[str, list[Curve]]) -> None:
+def _draw(figure: object, curves: dict[str, list[Curve]], errors: dict[str, list[float]]) -> None:
     titles = list(dict.fromkeys(name.rpartition(", ")[0] for name in curves))
     colours = {name: COLOURS[titles.index(name.rpartition(", ")[0]) % len(COLOURS)] for name in curves}
     bands(
@@ -236,6 +244,7 @@ def _draw(figure: object, curves: dict[str, list[Curve]]) -> None:
         log_x=True,
         dashed=[name for name in curves if name.endswith("LSTM")],
         colours=colours,
+        item_errors=errors,
     )
 
 

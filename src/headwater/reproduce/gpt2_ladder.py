@@ -26,6 +26,7 @@ from headwater.reproduce.figures import Curve, bands
 from headwater.reproduce.laboratory import Laboratory, evenly_placed
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import parameters
+from headwater.reproduce.statistics import Measured
 from headwater.storage import read_text, write_json_lines
 from headwater.tokens.sampler import Sampler, TokenStream
 
@@ -91,7 +92,7 @@ def curve_over_sizes(of: Mapping[str, Sequence[float]], sizes: Mapping[str, int]
 
 def panels_over_sizes(
     figure: Any,
-    values: Mapping[str, Mapping[str, Sequence[float]]],
+    values: Mapping[str, Mapping[str, Measured]],
     sizes: Mapping[str, int],
     y_label: str,
     *,
@@ -104,7 +105,8 @@ def panels_over_sizes(
     for axes, (title, of) in zip(panels, values.items(), strict=False):
         lines = (references or {}).get(title)
         curves = {title: curve_over_sizes(of, sizes)}
-        bands(figure, curves, "", "", log_x=True, axes=axes, legend=False, references=lines)
+        errors = {title: [values.item_error for values in of.values()]}
+        bands(figure, curves, "", "", log_x=True, axes=axes, legend=False, references=lines, item_errors=errors)
         axes.set_title(title, fontsize="small")
         axes.tick_params(which="both", labelsize="x-small")
         if lines:

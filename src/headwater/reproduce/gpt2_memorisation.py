@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from headwater.corpus.overlap import WORDS, TrainingGrams, training_grams
+from headwater.evaluate.protocols import mean_figure
 from headwater.provenance import Stage
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge
 from headwater.reproduce.figures import COLOURS
@@ -29,7 +30,7 @@ from headwater.reproduce.gpt2_ladder import (
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences, over_seeds
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences, over_seeds
 from headwater.storage import read_json, write_json
 
 # Beside the paper's 8 words also half of it: a small model's samples hold next to no 8 words of anything.
@@ -56,8 +57,8 @@ def run(laboratory: Laboratory) -> Findings:
             texts = continuations(laboratory, rung, seed, settings)
             for (words, who), values in _shares(laboratory, rung, seed, texts, grams).items():
                 shares.setdefault((rung, words, who), []).append(values)
-    means = {key: [float(np.mean(values)) for values in seeds] for key, seeds in shares.items()}
-    none = [float(np.mean([value == 0 for value in seed])) for seed in shares[largest, WORDS, "written"]]
+    means = {key: _means(seeds) for key, seeds in shares.items()}
+    none = _means([[float(value == 0) for value in seed] for seed in shares[largest, WORDS, "written"]])
     rows = []
     for rung in shown:
         for words in LENGTHS:
@@ -89,7 +90,7 @@ def run(laboratory: Laboratory) -> Findings:
             judge(
                 "More than 30 % of samples hold no run of eight words of the training text.",
                 "> 30 %",
-                [value - 0.3 for value in none],
+                none.map(lambda value: value - 0.3),
                 here=f"{over_seeds(none).text(1, 100)} %",
                 sentences={
                     HOLDS: "What was read once at most is not known by heart.",
@@ -123,6 +124,12 @@ def run(laboratory: Laboratory) -> Findings:
         ],
         figures={"figure-5-overlap-of-samples": lambda figure: _draw(figure, shares, shown)},
     )
+
+
+def _means(seeds: Sequence[Sequence[float]]) -> Measured:
+    """Return the mean over texts, one a seed, with its error over the texts."""
+    figures = [mean_figure("", values) for values in seeds]
+    return Measured((figure.value for figure in figures), (figure.stderr for figure in figures))
 
 
 def _shares(

@@ -13,7 +13,9 @@ from typing import Any
 
 from headwater.config import Config
 from headwater.corpus.overlap import TrainingGrams, texts_of, training_grams
+from headwater.evaluate.protocols import Figure
 from headwater.evaluate.results import read_examples
+from headwater.evaluate.tasks.lambada import perplexity_figure
 from headwater.provenance import Stage
 from headwater.published import TABLES
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, files_missing, judge
@@ -23,7 +25,7 @@ from headwater.reproduce.gpt2_zero_shot import table_3
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Estimate, Verdict
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Estimate, Measured, Verdict, differences
 from headwater.storage import read_json, write_json
 
 # Test file, and the set's own training file.
@@ -58,8 +60,9 @@ def run(laboratory: Laboratory) -> Findings:
     counted = _table(laboratory, text)
     table, passages = counted["sets"], counted["passages"]
     scored = [_without(laboratory, largest, seed, passages) for seed in laboratory.scale.seeds]
-    with_all, without = ([one[place] for one in scored] for place in (0, 1))
-    gains = [math.log(b / a) for a, b in zip(with_all, without, strict=True)]
+    with_all = Measured((one[0].value for one in scored), (one[0].stderr for one in scored))
+    without = Measured((one[1].value for one in scored), (one[1].stderr for one in scored))
+    gains = differences(without.map(math.log), with_all.map(math.log))
     asked, count = scored[0][2:]
     rows = []
     for name, one in table.items():
@@ -140,12 +143,12 @@ def _percent(key: str, grams: TrainingGrams, test: Path) -> dict[str, Any]:
 
 def _without(
     laboratory: Laboratory, rung: str, seed: int, passages: Sequence[bool]
-) -> tuple[float, float, int, int]:
+) -> tuple[Figure, Figure, int, int]:
     """LAMBADA's perplexity with all passages, without those that overlap; how many there are, how many overlap."""
     folder = table_3(laboratory, rung, seed)[1]
     found = [(passages[int(one["id"]) - 1], one["log_probability"]) for one in read_examples(folder, PROTOCOL)]
     clean = [value for overlaps, value in found if not overlaps] or [value for _, value in found]
-    perplexity = [math.exp(-math.fsum(values) / len(values)) for values in ([value for _, value in found], clean)]
+    perplexity = [perplexity_figure(values) for values in ([value for _, value in found], clean)]
     return perplexity[0], perplexity[1], len(found), sum(overlaps for overlaps, _ in found)
 
 
@@ -165,7 +168,7 @@ def _own_is_more(table: dict[str, dict[str, Any]]) -> Finding:
     )
 
 
-def _overlap_explains_little(gains: Sequence[float], count: int, asked: int) -> Finding:
+def _overlap_explains_little(gains: Measured, count: int, asked: int) -> Finding:
     claim = "Leaving out every passage that overlaps changes LAMBADA's perplexity by less than 2 %."
     if not count:
         here = f"none of the {asked:,} passages asked shares an 8-gram with the training text"
@@ -174,7 +177,7 @@ def _overlap_explains_little(gains: Sequence[float], count: int, asked: int) -> 
     return judge(
         claim,
         "8.6 becomes 8.7",
-        [0.02 - abs(gain) for gain in gains],
+        gains.map(lambda gain: 0.02 - abs(gain)),
         here=f"a factor of {math.exp(sum(gains) / len(gains)):.4f}, {count} passages left out",
         sentences={
             HOLDS: "As in the paper, what the model has read before does not explain its score.",

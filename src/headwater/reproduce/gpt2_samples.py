@@ -7,14 +7,14 @@ of the words written are words of the training text, and how much of a sample re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import Field
 
 from headwater.corpus.overlap import split_words, texts_of
+from headwater.evaluate.protocols import Figure, mean_figure, ratio_error
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge
 from headwater.reproduce.figures import grouped_bars
 from headwater.reproduce.gpt2_ladder import (
@@ -31,7 +31,7 @@ from headwater.reproduce.gpt2_ladder import (
 from headwater.reproduce.laboratory import Laboratory, evenly_placed
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences, over_seeds, percent
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences, over_seeds, percent
 
 _KNOWN_FROM = 3  # a word counts as one where the training text has it so often: fewer are slips of the scanner
 _RUN = 3
@@ -57,14 +57,17 @@ def run(laboratory: Laboratory) -> Findings:
     smallest, largest = shown[0], shown[-1]
     texts = {rung: [continuations(laboratory, rung, seed, settings) for seed in scale.seeds] for rung in shown}
     known = _known_words(laboratory.corpus(text_of(scale))[0])
-    measured: dict[str, dict[str, list[float]]] = {}
+    measured: dict[str, dict[str, Measured]] = {}
     for rung, seeds in texts.items():
         measured[rung] = {
-            "words": [_share_known([one.written for one in seed], known) for seed in seeds],
-            "repeats": [_share_repeated([one.written for one in seed]) for seed in seeds],
+            "words": _over_seeds(_share_known([one.written for one in seed], known) for seed in seeds),
+            "repeats": _over_seeds(_share_repeated([one.written for one in seed]) for seed in seeds),
         }
     real = [one.real for one in texts[largest][0]]
-    measured["held-out text itself"] = {"words": [_share_known(real, known)], "repeats": [_share_repeated(real)]}
+    measured["held-out text itself"] = {
+        "words": _over_seeds([_share_known(real, known)]),
+        "repeats": _over_seeds([_share_repeated(real)]),
+    }
     titles = {rung: label(laboratory, rung) if rung in texts else rung for rung in measured}
     rows = [Row(titles[name], "words that are words", figures["words"]) for name, figures in measured.items()]
     rows += [
@@ -119,19 +122,30 @@ def _known_words(corpus: Path) -> frozenset[Any]:
     return frozenset(word for word, count in counts.items() if count >= _KNOWN_FROM)
 
 
-def _share_known(texts: Sequence[str], known: frozenset[Any]) -> float:
-    """The share of words that are known; the last of each text may be cut and does not count."""
-    words = [word for text in texts for word in split_words(text)[:-1]]
-    return sum(word in known for word in words) / max(1, len(words))
+def _over_seeds(figures: Iterable[Figure]) -> Measured:
+    found = list(figures)
+    return Measured((figure.value for figure in found), (figure.stderr for figure in found))
 
 
-def _share_repeated(texts: Sequence[str]) -> float:
-    """The share of runs of words that came before in the same text."""
+def _share_known(texts: Sequence[str], known: frozenset[Any]) -> Figure:
+    """Return the share of words that are known; the last of each text may be cut and does not count."""
+    words = [split_words(text)[:-1] for text in texts]
+    there, counts = (
+        [float(sum(word in known for word in text)) for text in words],
+        [float(len(text)) for text in words],
+    )
+    return Figure(
+        "", sum(there) / max(1.0, sum(counts)), ratio_error(there, counts) if sum(counts) else None, len(texts)
+    )
+
+
+def _share_repeated(texts: Sequence[str]) -> Figure:
+    """Return the share of runs of words that came before in the same text."""
     shares = []
     for text in texts:
         runs = list(_runs(split_words(text)))
         shares.append(1 - len(set(runs)) / len(runs) if runs else 0.0)
-    return float(np.mean(shares))
+    return mean_figure("", shares)
 
 
 def _runs(words: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
@@ -156,7 +170,7 @@ def _line(text: str) -> str:
     return "".join(f"\\{letter}" if letter in "*_`#[]<>|\\" else letter for letter in " ".join(text.split()))
 
 
-def _draw(figure: Any, measured: dict[str, dict[str, list[float]]]) -> None:
+def _draw(figure: Any, measured: dict[str, dict[str, Measured]]) -> None:
     names = {"words": "words that are words", "repeats": f"repeated runs of {_RUN}"}
     bars = {title: [over_seeds(of[key]) for of in measured.values()] for key, title in names.items()}
     grouped_bars(figure, list(measured), bars, "share")

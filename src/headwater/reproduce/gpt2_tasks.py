@@ -29,7 +29,7 @@ from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.scores import Column, ScoreTable
 from headwater.reproduce.setup import describe, parameters
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences, over_seeds, percent
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences, over_seeds, percent
 
 READ = ("wsc273.partial", "wsc273.full")
 WRITTEN = ("cnndm.tldr", "cnndm.no-hint", "cnndm.lead-3", "cnndm.random-3", "wmt14.en-fr", "wmt14.fr-en")
@@ -57,7 +57,7 @@ PANELS = {
 }
 _CHANCE = 0.5  # of Winograd's two candidates
 _LISTED = 5
-_Scores = Mapping[Column, Mapping[str, Sequence[float]]]
+_Scores = Mapping[Column, Mapping[str, Measured]]
 NEEDED = {"WSC273": "eval-zeroshot/wsc/wsc273.txt", "Natural Questions": "eval-zeroshot/nq/NQ-open.dev.jsonl"}
 
 
@@ -163,11 +163,10 @@ def _winograd(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
         judge(
             "The largest model resolves more Winograd schemas than chance.",
             "70.7 %",
-            [value - _CHANCE for value in largest],
+            largest.map(lambda value: value - _CHANCE),
             here=over_seeds(largest).text(1, 100) + " %",
             sentences={
-                HOLDS: "Above a coin's half. The interval is over seeds alone: that schemas are few adds some 3 "
-                "points to either side.",
+                HOLDS: "Above a coin's half, also when the schemas' own error is counted.",
                 FAILS: "Below chance: likelihood prefers the wrong candidate more often than not.",
                 OPEN: "Not told apart from a coin: what the schemas ask for is not learned at this size.",
             },

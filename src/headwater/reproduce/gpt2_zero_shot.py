@@ -36,7 +36,7 @@ from headwater.reproduce.laboratory import Laboratory, evenly_placed
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.scores import Column, ScoreTable
 from headwater.reproduce.setup import describe, parameters
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences, over_seeds
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences, mean_of_sets, over_seeds
 from headwater.tokens.sampler import TokenStream
 
 # Table 3's columns: protocol, metric, short name, and how a score grows, so that more is better.
@@ -79,15 +79,16 @@ def run(laboratory: Laboratory) -> Findings:
     settings = scale.settings("gpt2_zero_shot", Settings)
     ladder = rungs(scale)
     scores = ScoreTable(COLUMNS)
-    losses: dict[str, dict[str, list[float]]] = {part: {} for part in PARTS}
-    bits: dict[str, list[float]] = {}
+    losses: dict[str, dict[str, Measured]] = {part: {} for part in PARTS}
+    bits: dict[str, Measured] = {}
     for rung in ladder:
         for seed in scale.seeds:
             scores.add(laboratory, rung, table_3(laboratory, rung, seed)[0])
             for part, figures in _losses(laboratory, rung, seed, settings.windows).items():
-                losses[part].setdefault(rung, []).append(figures["loss"])
+                losses[part].setdefault(rung, Measured()).add(figures["loss"], figures["loss error"])
                 if part == "held-out":
-                    bits.setdefault(rung, []).append(figures["bits per byte"])
+                    rate = figures["bits per byte"] / figures["loss"]
+                    bits.setdefault(rung, Measured()).add(figures["bits per byte"], figures["loss error"] * rate)
     labels = {rung: label(laboratory, rung) for rung in ladder}
     rows = [
         Row(
@@ -103,7 +104,7 @@ def run(laboratory: Laboratory) -> Findings:
     ]
     rows += [Row(labels[rung], "bits a byte, books held out", values) for rung, values in bits.items()]
     rows += [
-        Row(labels[rung], f"perplexity a token, {_TITLES[part]}", [math.exp(value) for value in values])
+        Row(labels[rung], f"perplexity a token, {_TITLES[part]}", values.map(math.exp))
         for part in PARTS
         for rung, values in losses[part].items()
     ]
@@ -159,11 +160,11 @@ def _losses(laboratory: Laboratory, rung: str, seed: int, windows: int) -> dict[
     }
 
 
-def _sizes(bits: Mapping[str, Sequence[float]]) -> Finding:
+def _sizes(bits: Mapping[str, Measured]) -> Finding:
     return judge_steps(
         "Held-out bits a byte fall with size, at every step of the ladder.",
         "figure 4: falls over all four sizes",
-        [[-value for value in values] for values in bits.values()],
+        [values.map(lambda value: -value) for values in bits.values()],
         here=" → ".join(f"{over_seeds(values).value:.3f}" for values in bits.values()),
         sentences={
             HOLDS: "Each rung is better than the one below it, also at a few hundred updates.",
@@ -179,7 +180,7 @@ def _columns(scores: ScoreTable) -> list[Finding]:
     for column, of in scores.values.items():
         name, grows = COLUMNS[column]
         by_size = list(of.values())
-        gains = differences([grows(value) for value in by_size[-1]], [grows(value) for value in by_size[0]])
+        gains = differences(by_size[-1].map(grows), by_size[0].map(grows))
         paper = published(*column)
         values = " → ".join(f"{value:g}" for value in paper.values())
         here = " → ".join(f"{over_seeds(values).value:.4g}" for values in by_size)
@@ -199,9 +200,9 @@ def _columns(scores: ScoreTable) -> list[Finding]:
     return found
 
 
-def _underfitting(losses: Mapping[str, Mapping[str, Sequence[float]]], ladder: Sequence[str]) -> list[Finding]:
+def _underfitting(losses: Mapping[str, Mapping[str, Measured]], ladder: Sequence[str]) -> list[Finding]:
     gaps = [differences(losses["unread"][rung], losses["read"][rung]) for rung in ladder]
-    mean = [sum(seed) / len(seed) for seed in zip(*gaps, strict=True)]
+    mean = mean_of_sets(gaps)
     each = ", ".join(f"{over_seeds(gap).value:.3f}" for gap in gaps)
     strange = over_seeds(differences(losses["held-out"][ladder[-1]], losses["unread"][ladder[-1]]))
     perplexities = [math.exp(over_seeds(losses["read"][rung]).value) for rung in ladder]
@@ -209,7 +210,7 @@ def _underfitting(losses: Mapping[str, Mapping[str, Sequence[float]]], ladder: S
         judge(
             "Training and test perplexity stay close: the models underfit.",
             "section 4: both fall together, all models still underfit",
-            [_TIGHT - gap for gap in mean],
+            mean.map(lambda gap: _TIGHT - gap),
             here=f"unread less read text: {over_seeds(mean).text(3)} nats a token (by size: {each})",
             sentences={
                 HOLDS: f"What was read once costs the same as what was not, within {_TIGHT} nats: nothing is "
@@ -222,7 +223,7 @@ def _underfitting(losses: Mapping[str, Mapping[str, Sequence[float]]], ladder: S
         judge_steps(
             "Perplexity on the training text falls with size, at every step.",
             "figure 4: falls over all four sizes",
-            [[-value for value in losses["read"][rung]] for rung in ladder],
+            [losses["read"][rung].map(lambda value: -value) for rung in ladder],
             here=" → ".join(f"{value:.0f}" for value in perplexities),
             unit=" nats a token",
             sentences={
@@ -234,14 +235,13 @@ def _underfitting(losses: Mapping[str, Mapping[str, Sequence[float]]], ladder: S
     ]
 
 
-def _draw_parts(
-    figure: Any, losses: Mapping[str, Mapping[str, Sequence[float]]], sizes: Mapping[str, int]
-) -> None:
-    curves = {}
+def _draw_parts(figure: Any, losses: Mapping[str, Mapping[str, Measured]], sizes: Mapping[str, int]) -> None:
+    curves, errors = {}, {}
     for part in PARTS:
-        exact = {rung: [math.exp(value) for value in values] for rung, values in losses[part].items()}
+        exact = {rung: values.map(math.exp) for rung, values in losses[part].items()}
         curves[_TITLES[part]] = curve_over_sizes(exact, sizes)
-    bands(figure, curves, "parameters", "perplexity a token", log_x=True, log_y=True)
+        errors[_TITLES[part]] = [values.item_error for values in exact.values()]
+    bands(figure, curves, "parameters", "perplexity a token", log_x=True, log_y=True, item_errors=errors)
 
 
 ZERO_SHOT = Experiment(

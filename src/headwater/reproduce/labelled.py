@@ -26,6 +26,7 @@ from headwater.finetune.training import FinetuneConfig
 from headwater.provenance import Stage, open_folder
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Rows, Scale
+from headwater.reproduce.statistics import NORMAL, Measured
 from headwater.storage import read_text, write_json_lines
 
 FOLDER = "finetune"  # below the data folder
@@ -53,7 +54,10 @@ VARIANTS = (FULL, NO_PRETRAINING, NO_AUXILIARY, LSTM)
 
 @dataclass(frozen=True)
 class Score:
-    """One figure of one fine-tuned model on one test part; `baseline` is what blind answers get."""
+    """One figure of one fine-tuned model on one test part; `baseline` is what blind answers get.
+
+    error: standard error of the value over the test examples.
+    """
 
     task: str
     metric: str
@@ -63,6 +67,7 @@ class Score:
     trained_on: int
     baseline: float
     remarks: Sequence[str]
+    error: float = 0.0
 
 
 def sets_there(scale: Scale, wanted: Sequence[str], data: Path) -> tuple[list[str], list[str]]:
@@ -143,10 +148,19 @@ def fine_tune(
             trained_on=row["train"],
             baseline=_baseline(rows, row["task"], row["metric"], metrics.get("majority")),
             remarks=row["remarks"],
+            error=(row["interval"][1] - row["interval"][0]) / (2 * NORMAL),
         )
         for row in table_rows(Found(task, [], None, {}, {}, list(remarks)), metrics)
         if row["metric"] == task.metric
     ]
+
+
+def over_parts(seeds: Sequence[Sequence[Score]]) -> Measured:
+    """Return the mean over the test parts of a set, one value a seed; the parts share no examples."""
+    return Measured(
+        (math.fsum(score.value for score in scores) / len(scores) for scores in seeds),
+        (math.hypot(*(score.error for score in scores)) / len(scores) for scores in seeds),
+    )
 
 
 def sample_set(laboratory: Laboratory, benchmark: str) -> Path:

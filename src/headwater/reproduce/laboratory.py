@@ -27,6 +27,7 @@ from headwater.corpus.pipeline import build
 from headwater.corpus.recipes import load_recipe
 from headwater.errors import DataError
 from headwater.evaluate import evaluate
+from headwater.evaluate.protocols import ratio_error
 from headwater.evaluate.results import Results
 from headwater.language_model import LanguageModel
 from headwater.model.folder import save_model
@@ -206,10 +207,10 @@ class Laboratory:
         """Loss a token (nats) and perplexity of a model on windows of a part of a tokens folder.
 
         windows: how many, evenly over the part, or the very ones by their places. Each is one context of the
-        model, and every token of it but the first is scored. With a tokenizer of kind gpt2, whose tokens are
-        bytes, also "bits per byte" of what was scored.
+        model, and every token of it but the first is scored. "loss error" is the standard error over windows. With
+        a tokenizer of kind gpt2, whose tokens are bytes, also "bits per byte" of what was scored.
         """
-        config = {"part": part, "windows": windows}
+        config = {"part": part, "windows": windows, "error": "windows"}
         inputs = {"model": model, "tokens": tokens}
         out = self.place(f"perplexity-{_file_name(name)}", config, inputs)
         stage = Stage(out, kind="perplexity", config=config, inputs=inputs)
@@ -309,7 +310,9 @@ def _perplexity(
     scores = lm.scorer.token_scores([(ids[:1], ids[1:]) for ids in asked])
     count = sum(len(score.log_probability) for score in scores)
     loss = -math.fsum(float(value) for score in scores for value in score.log_probability) / count
-    found = {"loss": loss, "perplexity": math.exp(loss), "tokens": count}
+    sums = [-math.fsum(map(float, score.log_probability)) for score in scores]
+    error = ratio_error(sums, [len(score.log_probability) for score in scores])
+    found = {"loss": loss, "perplexity": math.exp(loss), "tokens": count, "loss error": error or 0.0}
     if lm.tokenizer.kind == "gpt2":
         size = sum(len(lm.tokenizer.token_bytes(token)) for ids in asked for token in ids[1:])
         found["bits per byte"] = loss * count / math.log(2) / size

@@ -30,6 +30,17 @@ MADE = "made.json"
 PAGE = "README.md"
 HTML = "report.html"
 _SMALL, _LARGE = 10, 100_000
+# The version of what experiments measure, and what changed with it, by experiment. Results of an earlier version
+# say so on their page. Raise it with every change of a protocol.
+VERSION = 2
+_EVERY = "intervals did not include the error over items; GPT-1's dropout and softmax were not those of its code"
+CHANGES: dict[int, dict[str, str]] = {
+    2: {
+        "gpt1_updates": "DPRD, Story Cloze's and RACE's scale, and the mean over an answer's tokens changed",
+        "gpt2_zero_shot": "LAMBADA's stop-word filter and the de-tokenizers of WikiText-2 and PTB changed",
+        "gpt2_tasks": "Winograd schemata with a possessive pronoun were asked without its ending",
+    }
+}
 
 
 def write_experiment(
@@ -45,6 +56,7 @@ def write_experiment(
     }
     results = {
         "experiment": experiment.name,
+        "version": VERSION,
         "title": experiment.title,
         "paper": experiment.paper,
         "section": experiment.section,
@@ -80,6 +92,7 @@ def write_experiment(
 def page(results: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     """The page of one experiment as Markdown."""
     lines = [f"# {results['paper']}, section {results['section']}: {results['title']}", "", results["claim"], ""]
+    lines += outdated(results)
     lines += claims_table([results], linked=False)
     for finding in results["findings"]:
         lines += ["", f"**{finding['verdict'].capitalize()}.** {finding['claim']} {finding['sentence']}".rstrip()]
@@ -94,6 +107,18 @@ def page(results: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
     lines += [f"Commit {made['commit']}; {made['machine']}; {versions}."]
     return "\n".join(lines) + "\n"
+
+
+def outdated(results: Mapping[str, Any]) -> list[str]:
+    """Return a sentence where the numbers rest on a protocol that has changed since, as lines of Markdown."""
+    reasons = []
+    for version, changed in CHANGES.items():
+        if version > results.get("version", 1):
+            reasons += [changed[results["experiment"]]] if results["experiment"] in changed else []
+            reasons += [_EVERY] if version == 2 else []
+    if not reasons:
+        return []
+    return [f"**These numbers were made before a change and have not been made again:** {'; '.join(reasons)}.", ""]
 
 
 def claims_table(results: Sequence[Mapping[str, Any]], *, linked: bool) -> list[str]:
@@ -111,7 +136,7 @@ def claims_table(results: Sequence[Mapping[str, Any]], *, linked: bool) -> list[
 
 
 def rows_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """All numbers as Markdown, each with its interval over seeds beside the paper's."""
+    """All numbers as Markdown, each with its interval over seeds and items beside the paper's."""
     lines = ["| setting | measure | here | 95 % interval | seeds | paper | examples | note |", "|---" * 8 + "|"]
     for row in rows:
         interval = "–" if row["low"] is None else f"{_number(row['low'])} to {_number(row['high'])}"
@@ -130,7 +155,11 @@ def write_index(out: Path) -> None:
     found = [one for one in found if "experiment" in one]
     if not found:
         return
-    lines = ["# The papers, run again", "", *claims_table(found, linked=True), "", f"The rule: {RULE}", ""]
+    lines = ["# The papers, run again", ""]
+    old = [one["experiment"] for one in found if outdated(one)]
+    if old:
+        lines += [f"Made before a change of what is measured, as their pages say: {', '.join(old)}.", ""]
+    lines += [*claims_table(found, linked=True), "", f"The rule: {RULE}", ""]
     lines += [f"- [{one['paper']}: {one['title']}]({one['experiment']}/{PAGE})" for one in found]
     write_text(out / PAGE, "\n".join(lines) + "\n")
     folders = [out / one["experiment"] for one in found]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headwater.evaluate.results import Results
+from headwater.evaluate.results import Result, Results
 from headwater.reproduce.laboratory import Laboratory
+from headwater.reproduce.statistics import Measured
 
 Column = tuple[str, str]  # protocol, metric
 
@@ -19,7 +20,7 @@ class ScoreTable:
 
     def __init__(self, columns: Iterable[Column]) -> None:
         self._columns = tuple(columns)
-        self.values: dict[Column, dict[str, list[float]]] = {}
+        self.values: dict[Column, dict[str, Measured]] = {}
         self.counts: dict[Column, int] = {}
         self.left_out: dict[str, str] = {}
 
@@ -27,21 +28,21 @@ class ScoreTable:
         """Take the columns of one evaluation of a model, the next seed of it."""
         self.left_out |= skipped_because(laboratory, results)
         for column in self._columns:
-            found = value_of(results, *column)
+            found = result_of(results, *column)
             if found is not None:
-                self.values.setdefault(column, {}).setdefault(model, []).append(found[0])
-                self.counts[column] = found[1]
+                self.values.setdefault(column, {}).setdefault(model, Measured()).add(found.value, found.stderr)
+                self.counts[column] = found.count
 
     def notes(self) -> list[str]:
         """A note on each protocol that was left out."""
         return [f"{protocol} is left out: {reason}" for protocol, reason in self.left_out.items()]
 
 
-def value_of(results: Results, protocol: str, metric: str) -> tuple[float, int] | None:
-    """(value, examples) of one metric of one protocol, None where it was skipped."""
+def result_of(results: Results, protocol: str, metric: str) -> Result | None:
+    """Return one metric of one protocol, None where it was skipped."""
     for result in results.results:
         if (result.protocol, result.metric) == (protocol, metric):
-            return result.value, result.count
+            return result
     return None
 
 

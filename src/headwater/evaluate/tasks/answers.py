@@ -27,6 +27,11 @@ class Answers(Task):
         self.benchmark, self._joined_by = benchmark, joined_by
         self.protocol = f"{benchmark}.mean"
         self.summary = f"{what}, by mean token log-probability"
+        self.scored = "the mean log-probability of each answer's own tokens; the largest is chosen"
+        self.from_paper = "GPT-1: the highest mean token log-probability" if benchmark.startswith("race") else ""
+        how = "a line break" if joined_by == "\n" else "a space"
+        self.inferred = f"{how} before the answer"
+        self.inferred += "" if self.from_paper else "; the protocol: GPT-1 fine-tunes on this set"
         self.metrics = (Metric("accuracy", chance=1 / choices),)
         self.sources = (source,)
 

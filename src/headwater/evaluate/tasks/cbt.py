@@ -2,7 +2,8 @@
 
 GPT-2 (Radford et al. 2019, section 3.2): the probability of each candidate together with the rest of the
 sentence, given the context; the text de-tokenized; the validation part, since The Jungle Book of the test part
-is in WebText. A context that does not fit loses its beginning.
+is in WebText. `.spaces` joins the sentences by spaces, as in a book; the others have one sentence a line. A
+context that does not fit loses its beginning.
 """
 
 from __future__ import annotations
@@ -30,13 +31,21 @@ class ChildrensBooks(Task):
     metrics = (Metric("accuracy", chance=1 / _CANDIDATES),)
     benchmark = "cbt"
 
-    def __init__(self, kind: str, letters: str, detokenizer: Detokenizer | None) -> None:
+    def __init__(self, kind: str, letters: str, detokenizer: Detokenizer | None, joined: str = "\n") -> None:
         reading = "detokenized" if detokenizer else "tokens"
+        reading += ".spaces" if joined == " " else ""
         self.protocol = f"cbt.{kind}.{reading}"
         self.summary = (
             f"a left-out word ({kind.replace('-', ' ')}), by it and the rest of its sentence, {reading} text"
         )
-        self._detokenizer = detokenizer
+        self.scored = (
+            "each candidate and the rest of its sentence, given all before; the largest probability is chosen"
+        )
+        self.from_paper = "what is scored; the validation part" + ("; de-tokenized text" if detokenizer else "")
+        self.inferred = "the de-tokenizer's rules; sentences joined by " + (
+            "spaces" if joined == " " else "line breaks"
+        )
+        self._detokenizer, self._joined = detokenizer, joined
         names = (f"cbtest_{letters}_valid_2000ex.txt",)
         self.sources = (
             Source("validation", names=names, where="Facebook's CBTest.tgz, research.fb.com/projects/babi"),
@@ -76,8 +85,8 @@ class ChildrensBooks(Task):
 
     def _written(self, sentences: Sequence[str]) -> str:
         if self._detokenizer is None:
-            return "\n".join(sentences)
-        return "\n".join(self._detokenizer.detokenize(sentence) for sentence in sentences)
+            return self._joined.join(sentences)
+        return self._joined.join(self._detokenizer.detokenize(sentence) for sentence in sentences)
 
 
 def read_stories(path: Path) -> list[tuple[list[str], str, str, list[str]]]:
@@ -119,7 +128,7 @@ def _shared(before: str, text: str) -> int:
 
 
 TASKS = [
-    ChildrensBooks(kind, letters, detokenizer)
+    ChildrensBooks(kind, letters, detokenizer, joined)
     for kind, letters in (("common-nouns", "CN"), ("named-entities", "NE"))
-    for detokenizer in (None, CBT)
+    for detokenizer, joined in ((None, "\n"), (CBT, "\n"), (CBT, " "))
 ]

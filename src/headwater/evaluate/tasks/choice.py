@@ -30,6 +30,10 @@ class Choice(Task):
         self.benchmark, self.gain = name, gain
         self._begins = begins  # the context is the beginning of a document
         self.protocol = f"{name}.{'gain' if gain else 'mean'}"
+        self.scored = "each of four answers: " + (
+            "log P(answer | context) − log P(answer)" if gain else "the mean log-probability of its own tokens"
+        )
+        self.inferred = "the whole protocol: it is this project's own"
         how = "log-probability gained from the context" if gain else "mean token log-probability"
         self.summary = f"{what}, by {how}"
         self.sources = (

@@ -32,6 +32,8 @@ class HeldOut(Task):
 
     benchmark = "heldout"
     protocol = "heldout.bits-per-byte"
+    scored = "every token and end of document of the held-out part; bits are divided by the bytes of the text"
+    inferred = "the whole protocol: it is this project's own"
     summary = "held-out text, every token and end of document, over its UTF-8 bytes; beside xz and an n-gram model"
     metrics = (Metric("bits per byte", higher_is_better=False),)
     sources = (

@@ -106,6 +106,23 @@ class Lambada(Task):
         self.text, self.reading = text, reading
         self.protocol = f"lambada.{text}.{reading}"
         self.summary = f"last word of a passage ({text} text), {reading.replace('.', ', ')}"
+        self.scored = {
+            "last-token": "the last token of the last word",
+            "whole-word": "all tokens of the last word, given the passage before it; accuracy: all are greedy",
+            "whole-word.stop-words": "whether the likeliest word that is not a function word is the last word",
+        }[reading]
+        filtered = reading == "whole-word.stop-words"
+        self.from_paper = "the last word" + ("; a stop-word filter" if filtered else "")
+        self.from_paper += "; OpenAI's file" if text.startswith("openai") else ""
+        told = {
+            "openai.suggested": "the preparation, from openai/gpt-2 issue 131",
+            "original": "the authors' own text",
+        }
+        told["original.detokenized"] = "the de-tokenizer's rules"
+        rest = "the list of function words, and that it works on whole words" if filtered else ""
+        if reading == "last-token":
+            rest = "that one token is scored: the paper predicts the word"
+        self.inferred = "; ".join(filter(None, (rest, told.get(text, ""))))
         self.sources = (_OPENAI if text.startswith("openai") else _ORIGINAL,)
         accuracy, perplexity = Metric("accuracy"), Metric("perplexity", higher_is_better=False)
         self.metrics = (accuracy,) if reading == "whole-word.stop-words" else (accuracy, perplexity)
@@ -148,9 +165,9 @@ class Lambada(Task):
         if len(generated) % 2:
             if not may_begin_function_word(reader.tokenizer.token_text(firsts[-1])):
                 return []
-            return [Generation((*prompt, firsts[-1])[-reader.context :], _LONGEST_WORD, stop=(" ", "\n"))]
-        # Both decoded together, as a letter can be spread over two tokens.
-        word = first_word(reader.tokenizer.decode([firsts[-1], *generated[-1].tokens]))
+            room = reader.context + 1 - _LONGEST_WORD
+            return [Generation((*prompt, firsts[-1])[-room:], _LONGEST_WORD, stop=(" ", "\n"))]
+        word = first_word(reader.tokenizer.token_text(firsts[-1]) + generated[-1].text)
         return [Generation(prompt, 1, excluded=tuple(firsts))] if is_function_word(word) else []
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:

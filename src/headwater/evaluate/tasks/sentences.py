@@ -53,6 +53,11 @@ class Sentiment(Task):
         self.protocol = "sst-2.whole-word" if whole_word else "sst-2.very"
         self.summary = "positive or negative behind a sentence and the word very"
         self.summary += ", in any number of tokens" if whole_word else ""
+        self.scored = (
+            "the words *positive* and *negative* after the sentence and *very*; the likelier one is chosen"
+        )
+        self.from_paper = "GPT-1: the word *very*, and that only these two are compared"
+        self.inferred = "the development part" + ("; words of several tokens" if whole_word else "")
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
         """The development sentences, whose labels are public."""
@@ -96,6 +101,9 @@ class Acceptability(Task):
     summary = (
         "acceptable or not, by mean token log-probability against a threshold tuned on the training sentences"
     )
+    scored = "the mean token log-probability of the sentence, against a threshold"
+    from_paper = "GPT-1: the mean log-probability and a threshold"
+    inferred = "the threshold: the best on 2,000 training sentences; the development part"
     metrics = (Metric("matthews", chance=0.0), Metric("accuracy"))
     sources = (
         Source("train", names=("CoLA/train.tsv", "cola/in_domain_train.tsv"), where="nyu-mll.github.io/CoLA"),

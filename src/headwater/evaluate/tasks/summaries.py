@@ -40,6 +40,12 @@ class Summaries(Task):
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
         self.protocol = f"cnndm.{reading}"
+        asks = reading in {"tldr", "no-hint"}
+        self.scored = "the first three sentences written" if asks else "three sentences of the article"
+        self.from_paper = "100 tokens, top-k 2, three sentences; ROUGE F1" if asks else "the baseline; ROUGE F1"
+        self.inferred = "how sentences are split; ROUGE's version and stemmer" + (
+            "; the seed" if reading != "lead-3" else ""
+        )
         self.summary = {
             "tldr": "summary behind TL;DR:, top-k 2, first three sentences",
             "no-hint": "the same without TL;DR:",

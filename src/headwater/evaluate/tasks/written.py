@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from headwater.errors import DataError
-from headwater.evaluate.agreement import Bleu, exact_match, f1_against_people
+from headwater.evaluate.agreement import Bleu, exact_match, f1_against_people, normalise
 from headwater.evaluate.lines import json_lines
 from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Figure, Generated, Generation, Metric, Task, mean_figure
@@ -36,6 +37,9 @@ class Conversations(Task):
     benchmark = "coqa"
     protocol = "coqa.greedy"
     summary = "answers to questions on a text, greedy, F1 against people's answers"
+    scored = "the first line written after the document, the conversation and `A:`"
+    from_paper = "document, history and a final `A:`; greedy; F1 on the development part"
+    inferred = "`Q:` and `A:` lines; the end at a line break; 32 tokens"
     metrics = (Metric("f1"), Metric("exact match"))
     sources = (Source("dev", names=("coqa-dev-v1.0.json",), where="stanfordnlp.github.io/coqa"),)
 
@@ -71,6 +75,9 @@ class NaturalQuestions(Task):
     benchmark = "natural-questions"
     protocol = "natural-questions.exact-match"
     summary = f"answers from memory behind {SHOTS} examples, exact match, and that of the most confident 1 %"
+    scored = "the first line written after the examples and the question; confidence is its probability"
+    from_paper = "examples before the question; exact match; the most confident 1 %"
+    inferred = "number and source of the examples: the last five of the set; `Q:` and `A:` lines"
     metrics = (Metric("exact match"), Metric("exact match, most confident 1 %"))
     sources = (
         Source(
@@ -112,10 +119,49 @@ class NaturalQuestions(Task):
         ]
 
 
+class QuestionTypes(Task):
+    """The paper's baseline: the most common answer to questions of the same type. It asks no model."""
+
+    benchmark = "natural-questions"
+    protocol = "natural-questions.question-type"
+    summary = "the most common answer to other questions that begin with the same word, exact match, no model"
+    scored = "the most common answer to the other questions of the same type"
+    from_paper = "the baseline: the most common answer of each question type"
+    inferred = "the type is the first word; the answers are those of the development part"
+    metrics = (Metric("exact match"),)
+    sources = NaturalQuestions.sources
+
+    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+        """Return each question with the most common answer to the other questions of its type."""
+        pairs = json_lines(places["dev"], _question, "question and answer a line")
+        types = [(question.split() or [""])[0].lower() for question, _ in pairs]
+        counts: dict[str, Counter[str]] = {}
+        for kind, (_, answers) in zip(types, pairs, strict=True):
+            counts.setdefault(kind, Counter()).update([normalise(answers[0])])
+        examples = []
+        for number, (kind, (question, answers)) in enumerate(zip(types, pairs, strict=True), start=1):
+            others = counts[kind] - Counter([normalise(answers[0])])
+            answer = others.most_common(1)[0][0] if others else ""
+            examples.append(Example(str(number), {"text": answer, "answers": answers}, text=question))
+        return examples
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Generation]:
+        """Return nothing to ask."""
+        return []
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Return the exact match of the common answer."""
+        text = example.content["text"]
+        return {"exact match": exact_match(text, example.content["answers"]), "text": text}
+
+
 class Translation(Task):
     """WMT-14, newstest2014, between English and French."""
 
     benchmark = "wmt14"
+    scored = "the first sentence written after the pairs and the source sentence, by BLEU"
+    from_paper = "`english sentence = french sentence` pairs; greedy; the first sentence"
+    inferred = "number and source of the pairs: the last five of the set; BLEU's tokenisation (13a)"
     metrics = (Metric("bleu"),)
     sources = tuple(
         Source(
@@ -201,4 +247,10 @@ def _line(answers: Sequence[Answer]) -> str:
     return answer.text.partition("\n")[0].strip()
 
 
-TASKS: list[Task] = [Conversations(), Translation("en-fr"), Translation("fr-en"), NaturalQuestions()]
+TASKS: list[Task] = [
+    Conversations(),
+    Translation("en-fr"),
+    Translation("fr-en"),
+    NaturalQuestions(),
+    QuestionTypes(),
+]

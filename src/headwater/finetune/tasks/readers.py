@@ -114,7 +114,7 @@ def story_cloze(path: Path) -> Iterator[Raw]:
 
 
 def race_folder(path: Path) -> Iterator[Raw]:
-    """Read a folder of the official RACE, or of several parts: one JSON file an article, with several questions."""
+    """Read a folder of the official RACE, or of several parts: one JSON file an article."""
     number = 0
     # By name, so that the first rows of a folder with both parts are of both.
     for file in sorted(path.rglob("*.txt"), key=lambda file: (file.name, file)):

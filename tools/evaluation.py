@@ -1,0 +1,105 @@
+"""Write the generated parts of docs/evaluation.md, and docs/published.md, from the code.
+
+python tools/evaluation.py --write             the protocols, the verification, the papers' tables
+python tools/evaluation.py --check             exit status 1 where one of them is out of date
+
+The verification comes from docs/verification.json, which `tools/verify_evaluation.py --json` writes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from headwater.evaluate.tasks import TASKS
+from headwater.published import TABLES, gain, gpt1, gpt1_ahead, gpt2_ahead
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs/evaluation.md"
+PUBLISHED = ROOT / "docs/published.md"
+VERIFICATION = ROOT / "docs/verification.json"
+
+
+def protocols() -> Iterator[str]:
+    """Yield a table of every protocol."""
+    yield "| protocol | what exactly is scored | the paper's choice | inferred here |"
+    yield "|---|---|---|---|"
+    for name, task in TASKS.items():
+        cells = (text or "–" for text in (task.scored, task.from_paper, task.inferred))
+        yield f"| `{name}` | {' | '.join(cells)} |"
+
+
+def verification() -> Iterator[str]:
+    """Yield a table of the largest differences, one column a model."""
+    found = json.loads(VERIFICATION.read_text(encoding="utf-8"))
+    models = list(found)
+    yield f"| protocol | {' | '.join(f'{model}: examples, largest difference' for model in models)} |"
+    yield "|---" * (len(models) + 1) + "|"
+    for protocol in TASKS:
+        cells = []
+        for model in models:
+            row = found[model].get(protocol)
+            cells.append("not run" if row is None else f"{row[0]}, {row[1]:.0e}")
+        yield f"| `{protocol}` | {' | '.join(cells)} |"
+
+
+def published() -> Iterator[str]:
+    """Yield the page of the papers' numbers."""
+    yield "# The papers' numbers"
+    yield ""
+    yield "Every number of both papers that this project compares with, from `headwater/published.py`. Each table"
+    yield "says whether its numbers are printed, derived, read off a figure, or not verified."
+    for table in TABLES.values():
+        yield f"\n## {table.source}: {table.title}\n"
+        yield from table.markdown()
+    ahead, behind = gpt1_ahead(), "all but RTE, SST-2 and MRPC"
+    yield "\n## Counts and gains\n"
+    yield f"GPT-1 is ahead of every earlier system on {len(ahead)} of 12 data sets ({behind})."
+    yield f"GPT-2's largest model is ahead on {len(gpt2_ahead())} of 8 data sets of its table 3.\n"
+    yield "| data set | GPT-1 | over the best earlier system |"
+    yield "|---|---|---|"
+    for task in (
+        "storycloze",
+        "race",
+        "mnli-m",
+        "snli",
+        "scitail",
+        "qnli",
+        "rte",
+        "cola",
+        "sst2",
+        "mrpc",
+        "stsb",
+        "qqp",
+    ):
+        yield f"| {task} | {gpt1(task):g} | {gain(task):+.1f} |"
+
+
+def filled(text: str) -> str:
+    """Return the page with its generated parts."""
+    for name, lines in (("protocols", protocols()), ("verification", verification())):
+        start, end = f"<!-- generated: {name} -->\n", f"<!-- end: {name} -->"
+        before, _, rest = text.partition(start)
+        text = before + start + "\n".join(lines) + "\n" + end + rest.partition(end)[2]
+    return text
+
+
+def main() -> int:
+    """Write or check; 1 where a part is out of date."""
+    wanted = {PAGE: filled(PAGE.read_text(encoding="utf-8")), PUBLISHED: "\n".join(published()) + "\n"}
+    stale = [
+        page for page, text in wanted.items() if not page.exists() or page.read_text(encoding="utf-8") != text
+    ]
+    if "--write" in sys.argv:
+        for page in stale:
+            page.write_text(wanted[page], encoding="utf-8")
+        return 0
+    for page in stale:
+        print(f"{page.relative_to(ROOT)} is out of date: python tools/evaluation.py --write")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
