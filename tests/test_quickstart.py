@@ -16,7 +16,7 @@ from headwater.language_model import LanguageModel
 from headwater.model import build_model, preset
 from headwater.progress import SILENT, Progress
 from headwater.provenance import lineage, open_folder
-from headwater.quickstart import choose_folder, choose_prompts, compare_shipped, knows, quickstart
+from headwater.quickstart import choose_folder, choose_prompts, choose_start, compare_shipped, knows, quickstart
 from headwater.tokenizer import Tokenizer
 
 
@@ -143,6 +143,23 @@ def test_text_in_another_language_is_not_compared_with_the_model_that_ships(flow
     assert not knows(tokenizer, tmp_path / "corpus")
     assert compare_shipped(tmp_path / "corpus", ["heldout"], [], tmp_path / "shipped", SILENT) == []
     assert not (tmp_path / "shipped").exists()
+
+
+def test_a_small_text_in_the_language_of_the_model_that_ships_continues_from_it(
+    tmp_path: Path, sample_text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text.txt").write_text(sample_text, encoding="utf-8")
+    tokenizer = Tokenizer.train([sample_text], kind="gpt2", vocab_size=600, special_tokens=["<|endoftext|>"])
+    config = preset("gpt2-pico", layers=1, width=16, heads=2, context=128, vocabulary=600)
+    LanguageModel(build_model(config, seed=1), tokenizer).save(tmp_path / "shelf" / shipped.DEFAULT)
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "shelf")
+    out = tmp_path / "out"
+    quickstart(out, minutes=0.01, text=[tmp_path / "text.txt"])
+    run = open_folder(out / "run", "run")
+    assert [entry.kind for entry in run.inputs if entry.role == "model"] == ["model"]
+    assert Tokenizer.load(out / "run/model").identity == tokenizer.identity
+    assert not (out / "tokenizer").exists()
+    assert choose_start(out / "corpus", 30_000_000) is None
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,14 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from headwater import shipped
 from headwater.config import merge
 from headwater.errors import MismatchError, UsageError, resumable
 from headwater.lock import folder_lock
 from headwater.model import build_model, preset
 from headwater.model.attention import document_mask
 from headwater.model.config import Faithful, ModelConfig
-from headwater.model.folder import save_model
+from headwater.model.folder import load_config, load_model, save_model
 from headwater.model.loss import IGNORE, cross_entropy
 from headwater.progress import SILENT, Progress
 from headwater.provenance import MANIFEST, Stage, check_files, open_folder, read_manifest, record_files
@@ -36,6 +37,7 @@ from headwater.train.loop import RETIRED, Objective, TrainConfig, Trainer, as_be
 from headwater.train.parallel import Ranks, joined
 from headwater.train.plan import training_flops_a_token
 from headwater.train.run import BatchSource, Measurement, Run
+from headwater.train.schedule import transfer_rate
 from headwater.train.watch import Watch
 
 # Tokens that go through the model at a time where `micro_batch` is not given: enough for efficient matrix
@@ -50,10 +52,13 @@ Follow = Callable[[Any, int], dict[str, float]]
 class PretrainConfig(TrainConfig):
     """A pre-training recipe. `model` changes keys of the preset; `context` None is the preset's.
 
+    init_from: a trained model to continue from, a folder or one that ships, in place of the preset; the tokens
+    must be packed with its tokenizer. Its learning rate, where none is given, goes by its width.
     faithful: follow the authors' code where it does what the papers do not say ("code"), or the papers alone.
     """
 
     preset: str = "gpt2-mini"
+    init_from: str | None = None
     model: dict[str, Any] = Field(default_factory=dict)
     faithful: Faithful = "code"
     context: int | None = Field(default=None, ge=1)
@@ -79,6 +84,10 @@ class PretrainConfig(TrainConfig):
             raise ValueError(f"steps = {self.steps} and epochs = {self.epochs:g} both say how long to train")
         return self
 
+    def deciding(self) -> dict[str, Any]:
+        """As of every training; the model to continue from is an input of the folder, by its content."""
+        return {key: value for key, value in super().deciding().items() if key != "init_from"}
+
     @property
     def architecture(self) -> ModelConfig:
         """The model that this recipe trains."""
@@ -101,10 +110,13 @@ def resolve(
     """
     packed = open_folder(tokens, "tokens")
     vocabulary = int(packed.config["vocabulary_size"])
+    if config.init_from is not None:
+        config = _from_model(config, config.init_from, tokens)
     if config.architecture.is_masked:
         vocabulary = _tokenizer(config.architecture, tokens).vocabulary_size
-    changes = {"vocabulary": vocabulary}
-    for key in ("context", "dropout"):
+    changes: dict[str, Any] = {"vocabulary": vocabulary}
+    # A window shorter than the context of a trained model leaves its rows of positions as they are.
+    for key in ("context", "dropout") if config.init_from is None else ():
         if getattr(config, key) is not None:
             changes[key] = getattr(config, key)
     model = preset(config.preset, faithful=config.faithful, **(changes | config.model))
@@ -159,6 +171,32 @@ def resolve(
             "micro_batch": min(micro_batch, config.batch_size // ranks.count),
         }
     )
+
+
+def _from_model(config: PretrainConfig, initial: str, tokens: Path) -> PretrainConfig:
+    """Return the recipe with the shape of the model to continue from and, where none is given, its learning rate.
+
+    Raises MismatchError where the tokens were packed with another tokenizer, UsageError for another shape.
+    """
+    folder = shipped.resolve(initial)
+    found = load_config(folder)
+    shape = found.to_dict()
+    if changed := [key for key, value in config.model.items() if key != "dropout" and shape.get(key) != value]:
+        raise UsageError(
+            f"model.{changed[0]} = {config.model[changed[0]]} is not as in {initial}: {shape.get(changed[0])}",
+            repair=f"Leave model.{changed[0]} out, or train a new model without --from",
+        )
+    own, packed = Tokenizer.of_model(folder, found.vocabulary), Tokenizer.load(tokens / "tokenizer")
+    if own is not None and own.identity != packed.identity:
+        raise MismatchError(
+            f"the tokens in {tokens} were packed with another tokenizer than the one of {initial}",
+            repair=f"Pack the corpus with it: headwater pack CORPUS --tokenizer {initial} --out DIR",
+        )
+    dropout = {} if config.dropout is None else {"dropout": config.dropout}
+    update: dict[str, Any] = {"model": shape | dropout | config.model}
+    if "learning_rate" not in config.model_fields_set:
+        update["learning_rate"] = transfer_rate(found.width)
+    return config.model_copy(update=update)
 
 
 def l1(end_of_text: int | None = None) -> Objective:
@@ -228,7 +266,7 @@ def _pretrain(
         out,
         kind="run",
         config=config.deciding(),
-        inputs={"tokens": tokens},
+        inputs=_inputs(config, tokens),
         seed=config.seed,
         measured=RETIRED,
     )
@@ -254,12 +292,21 @@ def _pretrain(
     return model_folder
 
 
+def _inputs(config: PretrainConfig, tokens: Path) -> dict[str, Path]:
+    """Return what a run is made from, by role."""
+    model = {} if config.init_from is None else {"model": shipped.resolve(config.init_from)}
+    return {"tokens": tokens} | model
+
+
 def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, progress: Progress) -> Run:
-    """The run of a resolved recipe: a fresh model on this rank's device, its trainer and its data."""
+    """Return the run of a resolved recipe: its model on this rank's device, its trainer and its data."""
     assert config.micro_batch is not None
     train = TokenStream(tokens, "train", config.window)
     held_out = TokenStream(tokens, "validation", config.window)
-    model = build_model(config.architecture, seed=config.seed).to(ranks.device)
+    model = build_model(config.architecture, seed=config.seed)
+    if config.init_from is not None:
+        model.load_state_dict(load_model(shipped.resolve(config.init_from)).state_dict())
+    model.to(ranks.device)
     sampler = Sampler(train, config.batch_size, config.micro_batch, config.seed, ranks.rank, ranks.count)
     source: BatchSource = sampler
     unread: TokenStream | MaskedStream = held_out
@@ -340,7 +387,7 @@ def _export(run: Run, config: PretrainConfig, tokens: Path, folder: Path) -> Non
         folder,
         kind="model",
         config=config.architecture.to_dict() | {"step": run.best["step"] if run.best else config.steps},
-        inputs={"tokens": tokens},
+        inputs=_inputs(config, tokens),
         seed=config.seed,
     )
     if not stage.is_complete():

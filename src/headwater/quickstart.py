@@ -40,6 +40,8 @@ VALIDATION = 0.05
 ASKED = "quickstart.json"  # the minutes and the seed that a folder was made with
 # A tokenizer that has only bytes for a text makes one token of each; English is 3 bytes and more a token.
 BYTES_A_TOKEN = 1.25
+WORDS_BYTES_A_TOKEN = 2.0
+CONTINUE_BYTES = 20_000_000  # of a corpus that is worth a model from nothing
 SHOWN = 4_000  # characters of a document that tell its language
 MINUTES = 60 * 24 * 365  # who has more trains with `headwater pretrain`
 # Candidates, smallest first, and how many tokens each weight of the blocks should see for the size to pay: a
@@ -99,10 +101,18 @@ def quickstart(
     if not (out / ASKED).exists():
         write_json(out / ASKED, {"minutes": minutes, "seed": seed})
     size = sum(len(document.text.encode()) for _, document in split(corpus, VALIDATION))
-    entries = max(VOCABULARY[0], min(VOCABULARY[1], size // BYTES_AN_ENTRY))
-    train_tokenizer([corpus], tokenizer, vocab_size=entries, progress=progress)
+    initial = choose_start(corpus, size) if text else None
+    if initial is None:
+        entries = max(VOCABULARY[0], min(VOCABULARY[1], size // BYTES_AN_ENTRY))
+        train_tokenizer([corpus], tokenizer, vocab_size=entries, progress=progress)
+        ladder = [PretrainConfig(preset=name, learning_rate=LEARNING_RATE) for name in LADDER]
+    else:
+        progress.note(f"{size / 1e6:.1f} MB of text: training continues from {initial}, which ships")
+        tokenizer = shipped.resolve(initial)
+        ladder = [PretrainConfig(init_from=initial)]
     pack(corpus, tokenizer, tokens, VALIDATION, progress=progress)
-    model = pretrain(choose_recipe(tokens, run, minutes, seed, progress), tokens, run, progress=progress)
+    recipe = choose_recipe(ladder, tokens, run, minutes, seed, progress)
+    model = pretrain(recipe, tokens, run, progress=progress)
     prompts = choose_prompts(corpus)
     write_samples(model, prompts, out / "samples", seed=seed, progress=progress)
 
@@ -139,7 +149,8 @@ def quickstart(
             folders.append(place)
     page = out / "report.html"
     compared = [out / "shipped" / "zero-shot"] if beside else []
-    report([corpus, tokenizer, tokens, run, out / "samples", zero_shot, *compared, *folders], page)
+    learned = [tokenizer] if initial is None else []
+    report([corpus, *learned, tokens, run, out / "samples", zero_shot, *compared, *folders], page)
     figures = {
         "results": [asdict(result) for result in results.results],
         "shipped": [asdict(result) for result in beside],
@@ -167,14 +178,14 @@ def choose_folder(out: Path, minutes: float, seed: int, progress: Progress) -> P
     return out
 
 
-def knows(tokenizer: Tokenizer, corpus: Path) -> bool:
-    """Return whether a tokenizer has more than single bytes for the text of a corpus, as for its language."""
+def knows(tokenizer: Tokenizer, corpus: Path, *, bytes_a_token: float = BYTES_A_TOKEN) -> bool:
+    """Return whether a tokenizer needs fewer tokens for the text of a corpus than one for so many bytes."""
     text = ""
     for document in read_documents(corpus):
         text += document.text[:SHOWN]
         if len(text) > 16 * SHOWN:
             break
-    return len(text.encode()) > BYTES_A_TOKEN * len(tokenizer.encode(text))
+    return len(text.encode()) > bytes_a_token * len(tokenizer.encode(text))
 
 
 def compare_shipped(
@@ -198,8 +209,23 @@ def compare_shipped(
     return evaluate(model, protocols, [out / "tokens", *labels], out / "zero-shot", progress=progress).results
 
 
-def choose_recipe(tokens: Path, run: Path, minutes: float, seed: int, progress: Progress) -> PretrainConfig:
-    """The largest model of the ladder that sees enough tokens in the minutes, measured on this machine.
+def choose_start(corpus: Path, size: int) -> str | None:
+    """Return the model that ships to continue from; None for a corpus that is to have a model of its own.
+
+    A small text teaches a language too little. One that is large, or that the model's tokenizer does not cut
+    into words, is better served by a model and a tokenizer of its own.
+    """
+    name = shipped.DEFAULT
+    if shipped.is_shadowed(name) or name not in shipped.names() or size > CONTINUE_BYTES:
+        return None
+    known = knows(Tokenizer.load(shipped.resolve(name)), corpus, bytes_a_token=WORDS_BYTES_A_TOKEN)
+    return name if known else None
+
+
+def choose_recipe(
+    ladder: Sequence[PretrainConfig], tokens: Path, run: Path, minutes: float, seed: int, progress: Progress
+) -> PretrainConfig:
+    """Return the recipe of the largest model of the ladder that sees enough tokens in the minutes, as measured.
 
     A run that has begun keeps the recipe that it began with.
     """
@@ -208,27 +234,26 @@ def choose_recipe(tokens: Path, run: Path, minutes: float, seed: int, progress: 
         return PretrainConfig.load(begun)
     ranks = Ranks(device=choose_device("auto"))
     progress.start("choosing a size")
-    chosen, steps = "", 0
-    for name in LADDER:
-        config = resolve(PretrainConfig(preset=name, batch_size=BATCH, steps=100, seed=seed), tokens, ranks)
+    chosen, steps = ladder[0], 0
+    for recipe in ladder:
+        recipe = recipe.model_copy(update={"batch_size": BATCH, "steps": 100, "seed": seed})
+        config = resolve(recipe, tokens, ranks)
         trial = build_run(config, tokens, run, ranks, SILENT)
         update = time_updates(trial.trainer, trial.read)
         possible = max(20, int(60 * minutes / update))
         architecture = config.architecture
         weights = 12 * architecture.layers * architecture.width**2
-        if chosen and possible * trial.source.tokens(0) < TOKENS_A_WEIGHT * weights:
+        if steps and possible * trial.source.tokens(0) < TOKENS_A_WEIGHT * weights:
             break
-        chosen, steps = name, possible
-    progress.finish(f"{chosen}, {steps:,} updates in {minutes:g} minutes")
-    return PretrainConfig(
-        preset=chosen,
-        batch_size=BATCH,
-        steps=steps,
-        learning_rate=LEARNING_RATE,
-        warmup_steps=max(1, steps // 15),
-        validate_every=max(1, steps // 10),
-        checkpoint_every=max(1, steps // 10),
-        seed=seed,
+        chosen, steps = recipe, possible
+    progress.finish(f"{chosen.init_from or chosen.preset}, {steps:,} updates in {minutes:g} minutes")
+    return chosen.model_copy(
+        update={
+            "steps": steps,
+            "warmup_steps": max(1, steps // 15),
+            "validate_every": max(1, steps // 10),
+            "checkpoint_every": max(1, steps // 10),
+        }
     )
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headwater.model import ModelConfig, build_model, preset
 from headwater.model.folder import load_model, save_model
 from headwater.model.rows import add_rows
+from headwater.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")
 
@@ -166,3 +167,6 @@ def test_config_json_says_what_transformers_needs(tmp_path: Path) -> None:
     assert (config.n_positions, config.vocab_size, config.resid_pdrop) == (77, 4096, 0.2)
     assert config.bos_token_id is None  # the original's 50,256 would be no row of this model
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "gpt2"
+    tokenizer = Tokenizer.train(["a river"], vocab_size=270)
+    save_model(build_model(preset("gpt2-pico", context=77), seed=1), tmp_path, tokenizer=tokenizer)
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text())["model_max_length"] == 77

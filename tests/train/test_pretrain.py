@@ -24,13 +24,16 @@ from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, MismatchError, TrainingError, UsageError
 from headwater.language_model import load
 from headwater.lock import folder_lock
-from headwater.model.folder import load_model
+from headwater.model.folder import load_config, load_model
 from headwater.pretrain import PretrainConfig, held_out_loss, pretrain
 from headwater.progress import Progress
 from headwater.provenance import Stage, open_folder
+from headwater.tokenizer import train_tokenizer
+from headwater.tokens.pack import pack
 from headwater.train.checkpoint import Checkpoints
 from headwater.train.journal import read_journal
 from headwater.train.parallel import Ranks
+from headwater.train.schedule import transfer_rate
 
 Launched = Callable[[list[str], Path], AbstractContextManager[subprocess.Popen[bytes]]]
 
@@ -98,6 +101,38 @@ def test_a_run_learns_and_writes_what_the_design_says(undisturbed: Path) -> None
     assert PretrainConfig.load(undisturbed / "config.toml").steps == 24
     lm = load(undisturbed / "model")
     assert lm.generate("The", max_tokens=5, seed=1) == lm.generate("The", max_tokens=5, seed=1)
+
+
+def test_training_continues_from_a_trained_model(undisturbed: Path, tokens: Path, tmp_path: Path) -> None:
+    given = ["--set=steps=4", "--set=batch_size=4", "--set=context=16", "--set=precision=fp32"]
+    command = ["pretrain", "--from", str(undisturbed / "model"), "--tokens", str(tokens), *given, "--out"]
+    assert main([*command, str(tmp_path / "more")]) == 0
+    first = read_journal(tmp_path / "more/metrics.jsonl")[0]
+    assert first["loss"] < read_journal(undisturbed / "metrics.jsonl")[0]["loss"] - 0.3
+    assert first["learning_rate"] == transfer_rate(32)
+    assert load_config(tmp_path / "more/model") == load_config(undisturbed / "model")
+    assert {entry.role for entry in open_folder(tmp_path / "more", "run").inputs} == {"tokens", "model"}
+    # The same command again, and --resume from anywhere, find it complete.
+    assert main([*command, str(tmp_path / "more")]) == 0
+    assert main(["pretrain", "--resume", "--out", str(tmp_path / "more")]) == 0
+
+
+def test_a_model_is_continued_with_its_own_tokenizer_and_shape_only(
+    undisturbed: Path, tokens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    initial = str(undisturbed / "model")
+    config = PretrainConfig(init_from=initial, steps=1, model={"layers": 9})
+    with pytest.raises(UsageError, match=r"model\.layers = 9 is not as in"):
+        pretrain(config, tokens, tmp_path / "run")
+    corpus = tokens.parent / "corpus"
+    train_tokenizer([corpus], tmp_path / "other", vocab_size=290)
+    pack(corpus, tmp_path / "other", tmp_path / "tokens", 0.1)
+    with pytest.raises(MismatchError, match=f"headwater pack CORPUS --tokenizer {initial} --out DIR"):
+        pretrain(PretrainConfig(init_from=initial, steps=1), tmp_path / "tokens", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    both = ["pretrain", "--from", initial, "--preset", "gpt2-pico", "--tokens", str(tokens), "--out", "run"]
+    assert main(both) == 2
+    assert "--preset" in capsys.readouterr().err
 
 
 def test_the_same_command_again_changes_nothing(undisturbed: Path, tokens: Path) -> None:

@@ -16,7 +16,12 @@ app = typer.Typer(add_completion=False)
 def pack(
     corpus: Annotated[Path, typer.Argument(help="A corpus folder.", show_default=False)],
     tokenizer: Annotated[
-        str, typer.Option("--tokenizer", help="A tokenizer folder, or gpt2 or gpt1.", show_default=False)
+        str,
+        typer.Option(
+            "--tokenizer",
+            help="A folder with a tokenizer, a model that ships, or gpt2 or gpt1.",
+            show_default=False,
+        ),
     ],
     out: Out,
     validation: Annotated[

@@ -14,6 +14,7 @@ app = typer.Typer(add_completion=False)
 
 _FIND_LR = "Train briefly with a rising rate, suggest one, draw the curve into --out, and stop."
 _FOLLOW = "Zero-shot tasks to follow while training, as lambada.openai.last-token,sst-2.very."
+_FROM = "Continue from this trained model: a folder or one that ships. Pack with its tokenizer."
 _RESUME = "Go on with the run in --out as it was started; nothing else is needed."
 
 
@@ -23,6 +24,9 @@ def pretrain(
     recipe: Annotated[Path | None, typer.Argument(help="A recipe (TOML).", show_default=False)] = None,
     preset: Annotated[
         str | None, typer.Option("--preset", help="Which model: gpt1, gpt2-small, gpt2-mini, …")
+    ] = None,
+    init_from: Annotated[
+        str | None, typer.Option("--from", help=_FROM, metavar="MODEL", show_default=False)
     ] = None,
     tokens: Annotated[Path | None, typer.Option("--tokens", help="Folder that `headwater pack` wrote.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Every random choice comes from it.", min=0)] = None,
@@ -41,8 +45,8 @@ def pretrain(
 ) -> None:
     """Train a language model on packed tokens, or go on training.
 
-    The recipe gives the defaults, --preset, --seed and --set change them. Run again, the same command goes on
-    from the last checkpoint. Under torchrun the same command trains on all ranks together.
+    The recipe gives the defaults; --preset, --from, --seed and --set change them. Run again, the same command
+    resumes from the last checkpoint. Under torchrun the same command trains on all ranks together.
     """
     if profile:
         os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # before torch comes in: its profiler chats on stderr
@@ -57,7 +61,9 @@ def pretrain(
         layers.append(begun)
     if recipe is not None:
         layers.append(read_toml(recipe))
-    given = {"preset": preset, "seed": seed, "device": device}
+    if init_from is not None and preset is not None:
+        raise UsageError("--from and --preset both say which model to train", repair="Leave --preset out")
+    given = {"preset": preset, "init_from": init_from, "seed": seed, "device": device}
     layers.append({key: value for key, value in given.items() if value is not None})
     config = PretrainConfig.build(*layers, parse_settings(settings or []), source=str(recipe or "--set"))
     if tokens is None:
@@ -119,4 +125,6 @@ def _begun(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str, Any]]
     recipe = out / "config.toml"  # not yet there where the run was killed in its first moments
     begun = read_toml(recipe) if recipe.exists() else manifest.config
     begun = {key: value for key, value in begun.items() if key not in PretrainConfig.retired}
+    if "model" in inputs:
+        begun["init_from"] = os.path.normpath(out / inputs["model"])
     return tokens or Path(os.path.normpath(out / inputs["tokens"])), begun

@@ -81,7 +81,7 @@ def save_model(model: Model, folder: Path, *, tokenizer: Any = None, dtype: torc
     write_tensors(tensors, folder / WEIGHTS)
     write_json(folder / CONFIG, huggingface.write_config(config, stored, end_of_text))
     if tokenizer is not None:
-        tokenizer.save(folder)
+        tokenizer.save(folder, context=config.context)
 
 
 def _for_file(tensor: Tensor, transposed: bool, dtype: torch.dtype | None) -> Tensor:

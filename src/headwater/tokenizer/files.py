@@ -200,17 +200,18 @@ def _check_split(vocabulary: Vocabulary, content: Mapping[str, Any], path: Path)
         )
 
 
-def write_files(vocabulary: Vocabulary, folder: Path) -> None:
+def write_files(vocabulary: Vocabulary, folder: Path, *, context: int | None = None) -> None:
     """Write Hugging Face's files into an existing folder: four, or three for kind wordpiece."""
     write_text(folder / "tokenizer.json", tokenizer_json(vocabulary, specials=True))
+    limit = {} if context is None else {"model_max_length": context}
     if vocabulary.kind == "wordpiece":
         write_text(folder / wordpiece.VOCABULARY_FILE, "".join(f"{token}\n" for token in vocabulary.tokens))
-        write_json(folder / "tokenizer_config.json", _tokenizer_config(vocabulary))
+        write_json(folder / "tokenizer_config.json", _tokenizer_config(vocabulary) | limit)
         return
     write_json(folder / "vocab.json", vocabulary.ids)
     lines = ["#version: 0.2", *(f"{left} {right}" for left, right in vocabulary.merges), ""]
     write_text(folder / "merges.txt", "\n".join(lines))
-    write_json(folder / "tokenizer_config.json", _tokenizer_config(vocabulary))
+    write_json(folder / "tokenizer_config.json", _tokenizer_config(vocabulary) | limit)
 
 
 def tokenizer_json(vocabulary: Vocabulary, *, specials: bool) -> str:

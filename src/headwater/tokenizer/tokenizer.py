@@ -244,9 +244,9 @@ class Tokenizer:
         """The text that a token stands for; bytes that are no UTF-8 by themselves become U+FFFD."""
         return self.token_bytes(token).decode("utf-8", errors="replace")
 
-    def save(self, folder: Path) -> None:
-        """Write the Hugging Face files into an existing folder."""
-        write_files(self.vocabulary, folder)
+    def save(self, folder: Path, *, context: int | None = None) -> None:
+        """Write the Hugging Face files into an existing folder; `context`: tokens that the model reads at most."""
+        write_files(self.vocabulary, folder, context=context)
 
     def _checked(self, token: int) -> int:
         if not 0 <= token < self.vocabulary_size:

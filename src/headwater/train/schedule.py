@@ -13,6 +13,17 @@ from typing import Literal
 
 Schedule = Literal["cosine", "linear", "constant", "gpt1-cosine", "gpt1-linear"]
 
+# GPT-1's rate of fine-tuning, the width of its model, and how the rate rises for narrower ones.
+PAPER_RATE, PAPER_WIDTH, RATE_POWER = 6.25e-5, 768, 1.5
+
+
+def transfer_rate(width: int) -> float:
+    """Return the peak learning rate for a trained model of this width: 6.25e-5 · (768 / width)^1.5.
+
+    At GPT-1's width that is the paper's rate of fine-tuning (Radford et al. 2018, section 4.1).
+    """
+    return float(f"{PAPER_RATE * (PAPER_WIDTH / width) ** RATE_POWER:.3g}")
+
 
 def learning_rate_factor(
     schedule: Schedule, update: int, steps: int, warmup_steps: float, final_rate: float = 0.0
