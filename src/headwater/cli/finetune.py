@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
+_REGRESS = "regress"  # one text to a score: the input of classify
 _COLUMNS = "Columns (found by name where not given)"
+_MOST_CLASSES = 20  # whose table is printed
 _TRAINING = "Training (the paper's values where not given)"
 
 
@@ -36,7 +38,8 @@ def finetune(
         typer.Option("--train", help="Labelled rows: .csv, .tsv, .jsonl or .parquet.", show_default=False),
     ] = None,
     task: Annotated[
-        str | None, typer.Option("--task", help="classify, entail, similarity or choice.", show_default=False)
+        str | None,
+        typer.Option("--task", help="classify, regress, entail, similarity or choice.", show_default=False),
     ] = None,
     validation: Annotated[
         Path | None,
@@ -167,8 +170,8 @@ def _refuse_what_does_not_go_together(
         )
     if task_set is None and of_sets:
         raise UsageError(f"{of_sets[0]} belongs to --task-set", repair="Leave it out, or name sets")
-    if own["task"] is not None and own["task"] not in TASKS:
-        raise UsageError(f"--task {own['task']!r} is no task", expected=", ".join(TASKS))
+    if own["task"] is not None and own["task"] not in (*TASKS, _REGRESS):
+        raise UsageError(f"--task {own['task']!r} is unknown", expected=", ".join([*TASKS, _REGRESS]))
 
 
 def _configuration(
@@ -178,8 +181,11 @@ def _configuration(
     from headwater.config import parse_settings
     from headwater.finetune.training import FinetuneConfig
 
+    target = {}
+    if task == _REGRESS:
+        task, target = "classify", {"target": "score"}
     return FinetuneConfig.build(
-        {"task": task, "seed": seed, "columns": {k: v for k, v in columns.items() if v is not None}},
+        target | {"task": task, "seed": seed, "columns": {k: v for k, v in columns.items() if v is not None}},
         {key: value for key, value in keys.items() if value is not None},
         parse_settings(settings or []),
         source="the command line",
@@ -256,12 +262,28 @@ def _summary(out: Path, metrics: dict[str, Any]) -> str:
     line = f"{metrics['metric']} {metrics['value']:.3f} [{low:.3f}, {high:.3f}] on {metrics['count']:,} rows"
     if "chance" in metrics:
         line += f"; chance {metrics['chance']:.3f}, majority class {metrics['majority']:.3f}"
-    lines = [line]
+    if "macro_f1" in metrics:
+        line += f"; macro-F1 {metrics['macro_f1']:.3f}"
+    from headwater.finetune.page import baseline_sentence
+
+    lines = [line, baseline_sentence(metrics)]
+    classes = metrics.get("classes", [])
+    if classes and len(classes) <= _MOST_CLASSES:
+        width = max(len("class"), *(len(one["class"]) for one in classes))
+        lines.append(f"{'class'.ljust(width)}  precision  recall     f1    rows  predicted")
+        lines += [
+            f"{one['class'].ljust(width)}  {one['precision']:9.3f}  {one['recall']:6.3f}  {one['f1']:5.3f}"
+            f"  {one['count']:6,}  {one['predicted']:9,}"
+            for one in classes
+        ]
+    lines += [f"Warning: {warning}." for warning in metrics["warnings"]]
     for name, test in metrics["tests"].items():
         if metrics["metric"] in test:
             low, high = test[metrics["metric"]]["interval"]
             value = test[metrics["metric"]]["value"]
+            beside = f"; baseline {test['baseline']['value']:.3f}" if "baseline" in test else ""
             lines.append(
                 f"{name}: {metrics['metric']} {value:.3f} [{low:.3f}, {high:.3f}] on {test['count']:,} rows"
+                f"{beside}"
             )
     return "\n".join([*lines, f"headwater predict --model {out} FILE --out predictions.jsonl"])

@@ -7,13 +7,14 @@ GPT-1 (Radford et al. 2018), table 4: Matthews for CoLA, F1 for MRPC and QQP, Pe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-Metric = Literal["accuracy", "f1", "matthews", "pearson", "spearman"]
+Metric = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"]
 
 RESAMPLES = 1_000
 CONFIDENCE = 0.95
@@ -33,10 +34,37 @@ def accuracy(confusion: Floats) -> Floats:
 
 def f1(confusion: Floats) -> Floats:
     """F1 of the last class where there are two, else the mean over classes; 0 where a class never occurs."""
+    each = _f1_of_each(confusion)
+    return each[..., -1] if confusion.shape[-1] == 2 else each.mean(axis=-1)
+
+
+def macro_f1(confusion: Floats) -> Floats:
+    """Mean of the F1 of each class, however often it occurs."""
+    return _f1_of_each(confusion).mean(axis=-1)
+
+
+def _f1_of_each(confusion: Floats) -> Floats:
+    """(…, classes, classes) -> (…, classes)."""
     right = np.diagonal(confusion, axis1=-2, axis2=-1)
     both = confusion.sum(axis=-1) + confusion.sum(axis=-2)
-    each = np.divide(2 * right, both, out=np.zeros_like(right), where=both > 0)
-    return each[..., -1] if confusion.shape[-1] == 2 else each.mean(axis=-1)
+    return np.divide(2 * right, both, out=np.zeros_like(right), where=both > 0)
+
+
+def by_class(confusion: Floats, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return precision, recall, F1, true and predicted rows of each class; 0 where a share is not defined."""
+    right, true, predicted = np.diagonal(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
+    each = _f1_of_each(confusion)
+    return [
+        {
+            "class": name,
+            "precision": float(right[n] / max(predicted[n], 1)),
+            "recall": float(right[n] / max(true[n], 1)),
+            "f1": float(each[n]),
+            "count": int(true[n]),
+            "predicted": int(predicted[n]),
+        }
+        for n, name in enumerate(names)
+    ]
 
 
 def matthews(confusion: Floats) -> Floats:
@@ -69,14 +97,14 @@ def ranks(values: Floats) -> Floats:
     return (last - (counts - 1) / 2)[inverse]
 
 
-OF_CONFUSION = {"accuracy": accuracy, "f1": f1, "matthews": matthews}
+OF_CONFUSION = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "matthews": matthews}
 OF_SCORES = {"pearson": pearson, "spearman": spearman}
 
 
 def measure_classes(
     truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int, *, seed: int = 0
 ) -> dict[str, dict[str, Any]]:
-    """{metric: {value, interval: [low, high]}} for accuracy, f1 and matthews."""
+    """{metric: {value, interval: [low, high]}} for accuracy, f1, macro_f1 and matthews."""
     confusion = confusion_matrix(truth, chosen, classes)
     shares = (confusion / confusion.sum()).ravel()
     random = np.random.default_rng(seed)

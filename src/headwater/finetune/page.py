@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headwater.finetune.baseline import ADVICE
 from headwater.finetune.examples import Labels, Raw
 from headwater.finetune.explain import Piece, explain
 from headwater.finetune.fine_tuned import FineTuned
@@ -65,6 +66,8 @@ def page(
     """The page as text, about the validation rows and the probabilities that the model gave them."""
     labels = fine_tuned.labels
     parts = [_head(fine_tuned, metrics), _curves(metrics)]
+    if labels.target == "class":
+        parts.append(_classes(metrics))
     if labels.target == "class" and labels.outputs <= _MOST_CLASSES:
         parts.append(_confusions(labels, encoded, probabilities))
     parts.append(_cases(fine_tuned, rows, encoded, probabilities))
@@ -94,6 +97,8 @@ def _head(fine_tuned: FineTuned, metrics: Mapping[str, Any]) -> str:
         f"Trained on {metrics['counts']['train']:,} rows; the state after update {metrics['best_step']:,} of "
         f"{metrics['steps']:,} was best and is kept.</p>"
     )
+    lines.append(f"<p>{escape(baseline_sentence(metrics))}</p>")
+    lines += [f"<p><b>Warning:</b> {escape(warning)}.</p>" for warning in metrics["warnings"]]
     if metrics["selected_on_validation"]:
         lines.append(
             '<p class="soft">The same rows chose that state, so the figure is a little flattered; '
@@ -108,6 +113,29 @@ def _head(fine_tuned: FineTuned, metrics: Mapping[str, Any]) -> str:
                 f"{test['count']:,} rows.</p>"
             )
     return "\n".join(lines)
+
+
+def baseline_sentence(metrics: Mapping[str, Any]) -> str:
+    """Return what the baseline reached on the same rows and, where the model does not beat it, what to try."""
+    baseline = metrics["baseline"]
+    low, high = baseline["interval"]
+    shown = f"Baseline ({baseline['name']}): {metrics['metric']} {baseline['value']:.3f} [{low:.3f}, {high:.3f}]"
+    if metrics["value"] > baseline["value"]:
+        return f"{shown}."
+    return f"{shown}. The model does not beat it: {ADVICE}."
+
+
+def _classes(metrics: Mapping[str, Any]) -> str:
+    rows = "".join(
+        f"<tr><th>{escape(one['class'])}</th><td>{one['precision']:.3f}</td><td>{one['recall']:.3f}</td>"
+        f"<td>{one['f1']:.3f}</td><td>{one['count']:,}</td><td>{one['predicted']:,}</td></tr>"
+        for one in metrics["classes"]
+    )
+    header = "".join(f"<th>{name}</th>" for name in ("", "precision", "recall", "F1", "rows", "predicted"))
+    return (
+        f"<h2>Classes</h2><p class='soft'>Macro-F1, the mean of their F1: {metrics['macro_f1']:.3f}.</p>"
+        f"<div class='scroll'><table><tr>{header}</tr>{rows}</table></div>"
+    )
 
 
 def _curves(metrics: Mapping[str, Any]) -> str:

@@ -17,13 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from headwater import shipped
 from headwater.errors import DataError, resumable
 from headwater.finetune import check
+from headwater.finetune.baseline import compare
 from headwater.finetune.examples import Labels, Raw, learn_labels, read_rows, to_examples
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.inputs import Encoded, encode
+from headwater.finetune.metrics import by_class, confusion_matrix
 from headwater.finetune.page import page
 from headwater.finetune.training import (
     FinetuneConfig,
@@ -142,10 +145,16 @@ def run_stage(
         config.save(out / CONFIG_FILE)
         outcome = train_task(config, base, extended, train, validation, parts.labels, progress, out=out)
         metrics = summarise(outcome, train, validation, parts, figures)
-        metrics["tests"] = {}
+        metrics |= _compared(config, outcome, parts, {"train": train, "validation": validation, **tests})
+        for warning in metrics["warnings"]:
+            progress.note(f"Warning: {warning}")
         with _filled(out) as work:
             for name, test in tests.items():
-                write_test(outcome.fine_tuned, name, test, work, metrics["tests"])
+                shares = outcome.fine_tuned.probabilities(test)
+                write_predictions(outcome.fine_tuned, name, parts.tests[name], shares, work)
+                metrics["tests"][name] |= _measured(outcome.fine_tuned, test, shares)
+            shares = outcome.probabilities
+            write_predictions(outcome.fine_tuned, "validation", parts.validation.rows, shares, work)
             outcome.settle()
             about = page(outcome.fine_tuned, metrics, parts.validation.rows, validation, outcome.probabilities)
             write_text(work / "report.html", about)
@@ -176,14 +185,67 @@ def _filled(out: Path) -> Iterator[Path]:
         work.rmdir()
 
 
-def write_test(fine_tuned: FineTuned, name: str, encoded: Encoded, work: Path, tests: dict[str, Any]) -> None:
-    """Measure a test part where its labels are known; write its predictions, one a line, in every case."""
-    probabilities = fine_tuned.probabilities(encoded)
-    predictions = [fine_tuned.prediction(n, share) for n, share in enumerate(probabilities, 1)]
-    write_json_lines(work / f"predictions-{name}.jsonl", ({"row": p.row, "label": p.label} for p in predictions))
-    tests[name] = {"count": len(encoded), "labelled": int(np.isfinite(encoded.targets).sum())}
-    if tests[name]["labelled"] == len(encoded) > 0:
-        tests[name] |= measure_probabilities(fine_tuned, encoded, probabilities)
+def write_predictions(
+    fine_tuned: FineTuned, part: str, rows: Sequence[Raw], probabilities: npt.NDArray[np.float32], work: Path
+) -> None:
+    """Write predictions-PART.jsonl: one line a row, with its texts, label, prediction and probabilities."""
+
+    def lines() -> Iterator[dict[str, Any]]:
+        for row, share in zip(rows, probabilities, strict=True):
+            answers = len(row.segments) - 2 if fine_tuned.task == "choice" else len(share)
+            prediction = fine_tuned.prediction(row.row, share[:answers])
+            yield {
+                "row": row.row,
+                "texts": list(row.segments),
+                "label": row.label,
+                "prediction": prediction.label,
+                "probabilities": prediction.probabilities,
+            }
+
+    write_json_lines(work / f"predictions-{part}.jsonl", lines())
+
+
+def _measured(fine_tuned: FineTuned, encoded: Encoded, probabilities: npt.NDArray[np.float32]) -> dict[str, Any]:
+    """Return the figures of a test part; only the counts where not every row has a label."""
+    labelled = int(np.isfinite(encoded.targets).sum())
+    figures: dict[str, Any] = {"count": len(encoded), "labelled": labelled}
+    if labelled == len(encoded) > 0:
+        figures |= measure_probabilities(fine_tuned, encoded, probabilities)
+    return figures
+
+
+def _compared(
+    config: FinetuneConfig, outcome: Outcome, parts: Parts, encoded: Mapping[str, Encoded]
+) -> dict[str, Any]:
+    """Return the baseline of each part, the table of the classes, and what a person should be warned of."""
+    rows = {"train": parts.train.rows, "validation": parts.validation.rows, **parts.tests}
+    taken = {name: ([row.segments for row in rows[name]], encoded[name].targets) for name in encoded}
+    labels = outcome.fine_tuned.labels
+    baselines = compare(
+        config.task,
+        labels,
+        outcome.metric,
+        taken.pop("train"),
+        taken,
+        seed=config.seed,
+        class_weight=config.class_weight,
+    )
+    found: dict[str, Any] = {
+        "baseline": baselines["validation"],
+        "tests": {name: {"baseline": baselines[name]} if name in baselines else {} for name in parts.tests},
+        "warnings": [],
+    }
+    if labels.target != "class":
+        return found
+    truth = encoded["validation"].targets.astype(np.int64)
+    decided = outcome.fine_tuned.decide(outcome.probabilities).astype(np.int64)
+    found["classes"] = by_class(confusion_matrix(truth, decided, labels.outputs), labels.names)
+    if len(set(decided.tolist())) == 1 and len(set(truth.tolist())) > 1:
+        found["warnings"].append(
+            f"the model predicts {labels.names[decided[0]]!r} for all {len(decided):,} validation rows; "
+            "try more epochs, a larger --learning-rate or --set class_weight=balanced"
+        )
+    return found
 
 
 def arrange_parts(
@@ -241,6 +303,8 @@ def summarise(
         majority = Counter(targets.tolist()).most_common(1)[0][0]
         summary["accuracy"] = best["accuracy"]["value"]
         summary["accuracy_interval"] = best["accuracy"]["interval"]
+        if labels.target == "class":
+            summary["macro_f1"] = best["macro_f1"]["value"]
         summary["chance"] = (
             float(np.mean(1 / np.diff(validation.first))) if labels.target == "answer" else (1 / labels.outputs)
         )

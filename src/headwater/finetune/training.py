@@ -12,7 +12,7 @@ import math
 from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -34,15 +34,15 @@ from headwater.tokenizer import Tokenizer
 from headwater.train.loop import TrainConfig, Trainer
 from headwater.train.optimizer import AdamForm
 from headwater.train.parallel import Ranks
-from headwater.train.run import Measurement, Run
-from headwater.train.schedule import Schedule
+from headwater.train.run import Measurement, OnUpdate, Run
+from headwater.train.schedule import Schedule, transfer_rate
 
 if TYPE_CHECKING:
     from headwater.model import Model
 
 # The metrics of each kind of label, first the one that is taken where none is named.
 _METRICS: dict[Target, tuple[Metric, ...]] = {
-    "class": ("accuracy", "f1", "matthews"),
+    "class": ("accuracy", "f1", "macro_f1", "matthews"),
     "score": ("pearson", "spearman"),
     "answer": ("accuracy",),
 }
@@ -50,8 +50,6 @@ _METRICS: dict[Target, tuple[Metric, ...]] = {
 _FEWEST_MEASUREMENTS = 3
 # Tokens of a micro-batch: on a processor more gain no speed and cost memory, on a device they gain.
 CPU_TOKENS, DEVICE_TOKENS = 640, 16_384
-# The paper's rate, the width of its model, and how the rate rises for narrower ones.
-PAPER_RATE, PAPER_WIDTH, RATE_POWER = 6.25e-5, 768, 1.5
 
 
 class FinetuneConfig(TrainConfig):
@@ -66,6 +64,8 @@ class FinetuneConfig(TrainConfig):
     columns: Columns = Columns()
     # Of a base with GPT-1's norm: whether dropout and the softmax of L1 are those of the authors' code.
     faithful: Faithful = "code"
+    # Weights of the classes in L2: "balanced" gives each class the same weight in all, a table names them.
+    class_weight: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0)]] | None = None
     lambda_lm: float = Field(default=0.5, ge=0)
     classifier_dropout: float = Field(default=0.1, ge=0, lt=1)
     epochs: float = Field(default=3, gt=0)
@@ -137,8 +137,13 @@ def train_task(
     progress: Progress = SILENT,
     *,
     out: Path | None = None,
+    sample_weight: npt.NDArray[np.float64] | None = None,
+    on_update: OnUpdate | None = None,
 ) -> Outcome:
     """Fine-tune `base` (as `prepare_base` returns it) on examples that `tokenizer` encoded.
+
+    sample_weight: (training examples,) of each in L2, next to `config.class_weight`; on_update: called after every
+    update with its line of metrics.jsonl.
 
     With `out`, the run keeps its journal and checkpoints there, and resumes from the newest one. Raises
     UsageError, before the first update, for a metric that the labels do not have, and otherwise as `Run.train`.
@@ -152,7 +157,7 @@ def train_task(
     fine_tuned = FineTuned(model, tokenizer, config.task, labels, config.columns)
     source = ExampleSampler(
         train,
-        labels.probabilities(train),
+        labels.probabilities(train) * _weights(config, train, labels, sample_weight)[:, None],
         batch_size=config.batch_size,
         seed=config.seed,
         micro_batch=config.micro_batch,
@@ -182,6 +187,7 @@ def train_task(
         progress=progress,
         measured_after=_measurements(config.validate_every, trainer.config.steps, source.updates_an_epoch),
         patience=config.patience,
+        on_update=on_update,
     )
     run.train()
     run.restore_best()
@@ -192,6 +198,33 @@ def train_task(
         probabilities[best_step] = predict_probabilities(model, validation, labels)
     curve = [_curve_entry(entry, metric, source.updates_an_epoch) for entry in run.curve]
     return Outcome(fine_tuned, trainer, metric, best_step, trainer.config.steps, curve, probabilities[best_step])
+
+
+def _weights(
+    config: FinetuneConfig, train: Encoded, labels: Labels, given: npt.NDArray[np.float64] | None
+) -> npt.NDArray[np.float32]:
+    """Return the weight of each training example in L2, 1 in the mean.
+
+    Raises UsageError for class weights of labels that are not classes, or that name a class which is not there.
+    """
+    weights = np.ones(len(train)) if given is None else given.astype(np.float64)
+    if config.class_weight is not None:
+        if labels.target != "class":
+            raise UsageError(f"class_weight does not fit labels of kind {labels.target}", expected="classes")
+        classes = train.targets.astype(np.int64)
+        if config.class_weight == "balanced":
+            of_class = len(classes) / (
+                labels.outputs * np.maximum(np.bincount(classes, minlength=labels.outputs), 1)
+            )
+        else:
+            for name in config.class_weight:
+                if name not in labels.names:
+                    raise UsageError(
+                        f"class_weight names the class {name!r}", expected=", ".join(map(repr, labels.names[:20]))
+                    )
+            of_class = np.array([config.class_weight.get(name, 1.0) for name in labels.names])
+        weights = weights * of_class[classes]
+    return (weights / weights.mean()).astype(np.float32)
 
 
 def _curve_entry(entry: dict[str, Any], metric: Metric, updates_an_epoch: int) -> dict[str, Any]:
@@ -269,7 +302,7 @@ def peak_rate(config: FinetuneConfig, width: int) -> float:
     """
     if config.learning_rate is not None:
         return config.learning_rate
-    return float(f"{PAPER_RATE * (PAPER_WIDTH / width) ** RATE_POWER:.3g}")
+    return transfer_rate(width)
 
 
 def _seeds(seed: int) -> tuple[int, int]:

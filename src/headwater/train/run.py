@@ -57,6 +57,10 @@ class Measurement:
     details: dict[str, Any] = field(default_factory=dict)
 
 
+# Called after every update with its line of metrics.jsonl, on the first rank.
+OnUpdate = Callable[[dict[str, Any]], None]
+
+
 @dataclass
 class Run:
     """One run, in the folder `out` or, where that is None, in memory; `train` is called once.
@@ -79,6 +83,7 @@ class Run:
     patience: int | None = None
     watch: Watch | None = None
     follow: Callable[[], dict[str, float]] | None = None
+    on_update: OnUpdate | None = None
     # One entry a measurement: its step, figures and details, and as "training" the mean losses since the last one.
     curve: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Any] | None = None  # {"rank": …, "step": …}
@@ -133,6 +138,8 @@ class Run:
                     self._checkpoint()
                 shown = ("loss", "validation_loss", "tokens_per_second")
                 progress.advance(trainer.step, **{name: line[name] for name in shown if name in line})
+                if self.on_update is not None and trainer.ranks.is_first:
+                    self.on_update(dict(line))
                 if stop and not self._is_over():
                     raise KeyboardInterrupt
         if not self._is_kept(trainer.step):

@@ -142,7 +142,7 @@ def write_glue_files(found: Found, folder: Path, out: Path, metrics: Mapping[str
         predictions = [json.loads(line) for line in read_text(folder / f"predictions-{name}.jsonl").splitlines()]
         lines = ["index\tprediction"]
         for index, prediction in enumerate(predictions):
-            label = prediction["label"]
+            label = prediction["prediction"]
             lines.append(f"{index}\t{label:.3f}" if isinstance(label, float) else f"{index}\t{label}")
         with storage_errors(out):
             out.mkdir(parents=True, exist_ok=True)
