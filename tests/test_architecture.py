@@ -18,7 +18,7 @@ FLOORS = [
     {"language_model", "pretrain", "finetune"},
     {"forecast", "samples"},
     {"evaluate", "serve"},
-    {"reproduce", "quickstart"},
+    {"reproduce", "quickstart", "stages"},
     {"cli"},
 ]
 # Rooms of one floor of which the first uses the second: a tokenizer is trained on a corpus folder.

@@ -36,7 +36,7 @@ from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream, too_short
 from headwater.train.loop import RETIRED, Objective, TrainConfig, Trainer, as_begun, choose_arithmetic
 from headwater.train.parallel import Ranks, joined
 from headwater.train.plan import training_flops_a_token
-from headwater.train.run import BatchSource, Measurement, Run
+from headwater.train.run import BatchSource, Measurement, OnUpdate, Run
 from headwater.train.schedule import transfer_rate
 from headwater.train.watch import Watch
 
@@ -233,12 +233,13 @@ def pretrain(
     out: Path,
     *,
     follow: Follow | None = None,
+    on_update: OnUpdate | None = None,
     progress: Progress = SILENT,
 ) -> Path:
     """Train, or go on training, and write `out`; returns the model folder `out/model`.
 
     `follow` is given the model and the step after every update, on the first rank, and returns figures for
-    metrics.jsonl, as zero-shot scores.
+    metrics.jsonl, as zero-shot scores. `on_update` is called after every update with its line of metrics.jsonl.
 
     Under torchrun every rank calls this; the first one writes. Raises TrainingError when the loss is not
     finite (the state before it is kept) or another rank is gone, KeyboardInterrupt after Ctrl-C or SIGTERM (a
@@ -248,7 +249,7 @@ def pretrain(
         config = resolve(config, tokens, ranks, _begun(out))
         # Ranks on machines of several kinds take the first one's precision.
         config = config.model_copy(update={"precision": ranks.share(config.precision)})
-        return _pretrain(config, tokens, out, ranks, progress, follow)
+        return _pretrain(config, tokens, out, ranks, progress, follow, on_update)
 
 
 def _begun(out: Path) -> PretrainConfig | None:
@@ -260,7 +261,13 @@ def _begun(out: Path) -> PretrainConfig | None:
 
 
 def _pretrain(
-    config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, progress: Progress, follow: Follow | None
+    config: PretrainConfig,
+    tokens: Path,
+    out: Path,
+    ranks: Ranks,
+    progress: Progress,
+    follow: Follow | None,
+    on_update: OnUpdate | None,
 ) -> Path:
     stage = Stage(
         out,
@@ -285,7 +292,7 @@ def _pretrain(
     with resumable(), folder_lock(out):
         config.save(out / "config.toml")
         progress.note(f"computes in {config.precision}")
-        run = _train(config, tokens, out, ranks, progress, follow)
+        run = _train(config, tokens, out, ranks, progress, follow, on_update)
         _export(run, config, tokens, model_folder)
         # Not for what a person or a tracker writes beside them, as a log of this very process.
         stage.finish(record_files(out, only=("config.toml", "metrics.jsonl", "model")))
@@ -367,8 +374,10 @@ def _train(
     ranks: Ranks,
     progress: Progress,
     follow: Follow | None = None,
+    on_update: OnUpdate | None = None,
 ) -> Run:
     run = build_run(config, tokens, out, ranks, progress)
+    run.on_update = on_update
     if follow is not None:
         run.follow = lambda: follow(run.trainer.model, run.trainer.step)
     run.train()

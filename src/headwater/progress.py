@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import time
+
+from headwater.errors import printable
+from headwater.wording import duration
+
 
 class Progress:
     """Receives a stage's progress and shows nothing; the command line hands in one that does.
@@ -24,3 +30,57 @@ class Progress:
 
 
 SILENT = Progress()
+
+
+class PlainProgress(Progress):
+    """A line when a stage starts, at most one every few seconds while it runs, and one when it ends."""
+
+    interval_seconds = 10.0
+
+    def start(self, stage: str, total: float | None = None, unit: str = "") -> None:
+        """See Progress."""
+        self._stage, self._total, self._unit = stage, total, unit
+        self._started = self._last = time.monotonic()
+        self._first: tuple[float, float] | None = None
+        _say(f"{stage} …")
+
+    def advance(self, done: float, **figures: float) -> None:
+        """See Progress."""
+        now = time.monotonic()
+        if self._first is None:  # a stage that goes on has much done at once, which says nothing of its speed
+            self._first = (now, done)
+        if now - self._last < self.interval_seconds:
+            return
+        self._last = now
+        amount = f"{done:,.0f} of {self._total:,.0f}" if self._total else f"{done:,.0f}"
+        parts = [f"{amount} {self._unit}".strip(), *figure_texts(figures)]
+        began, before = self._first
+        if self._total and done > before:
+            left = (now - began) * (self._total - done) / (done - before)
+            parts.append(f"{duration(left)} left")
+        _say(f"  {self._stage}: {', '.join(parts)}")
+
+    def note(self, text: str) -> None:
+        """See Progress."""
+        _say(f"  {text}")
+
+    def finish(self, summary: str = "") -> None:
+        """See Progress."""
+        took = duration(time.monotonic() - self._started)
+        _say(f"{self._stage}: {summary or 'done'} ({took})")
+
+
+def _say(text: str) -> None:
+    print(printable(text, keep="\n\t"), file=sys.stderr, flush=True)
+
+
+def figure_texts(figures: dict[str, float]) -> list[str]:
+    """`loss 3.214`, `7,430 tokens/s`: the newest figures as a person reads them."""
+    texts = []
+    for name, value in figures.items():
+        if name.endswith("_per_second"):
+            texts.append(f"{value:,.0f} {name.removesuffix('_per_second')}/s")
+        else:
+            shown = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+            texts.append(f"{name.replace('_', ' ')} {shown}")
+    return texts

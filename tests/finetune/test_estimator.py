@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from headwater import shipped
 from headwater.errors import DataError, MismatchError, UsageError
-from headwater.finetune.estimator import Classifier, Entailment, MultipleChoice, Similarity
+from headwater.finetune.estimator import Classifier, Entailment, MultipleChoice, Regressor, Similarity
 from headwater.language_model import LanguageModel
 
 FAST: dict[str, Any] = {"epochs": 4, "learning_rate": 5e-3, "lambda_lm": 0.0, "dropout": 0.0, "precision": "fp32"}
@@ -117,7 +118,10 @@ def test_pairs_scores_and_choices(base: Path, sentences: Any, tmp_path: Path) ->
         (Classifier, ["a", 7], ["x", "y"], "int in row 2"),
         (Entailment, ["a", "b"], ["x", "y"], "row 1 is no pair"),
         (MultipleChoice, [("a", "b", ["c", ""])], [0], "missing answer"),
-        (Similarity, [("a", "b")] * 2, ["x", "y"], "score"),
+        (Similarity, [("a", "b")] * 2, ["x", "y"], "expected a number"),
+        (Classifier, ["a", None], ["x", "y"], "X has None in row 2"),
+        (Classifier, ["a", "b"], [0.2, 0.7], r"0\.2.*hw\.Regressor"),
+        (Regressor, ["a", "b"], ["x", "y"], "expected a number"),
     ],
 )
 def test_mistakes_are_named(base: Path, estimator: Any, X: Any, y: Any, message: str) -> None:
@@ -130,5 +134,44 @@ def test_an_unknown_parameter_names_the_nearest(base: Path) -> None:
         Classifier(base).set_params(epoch=3)
     with pytest.raises(UsageError, match="base is of the type int"):
         Classifier(5).fit(["a", "b", "c", "d"], [0, 0, 1, 1])
-    with pytest.raises(UsageError, match="not fitted"):
-        Classifier(base).predict(["a"])
+    for kind in (UsageError, NotFittedError):
+        with pytest.raises(kind, match="not fitted"):
+            Classifier(base).predict(["a"])
+
+
+def test_weights_callbacks_and_the_baseline_reach_an_estimator(
+    base: Path, sentences: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts, labels = sentences(40)
+    names = sorted(set(labels))
+    lines: list[dict[str, Any]] = []
+    shares = []
+    for weight in (None, [20.0 if label == names[0] else 1.0 for label in labels]):
+        classifier = Classifier(base, **FAST, verbose=weight is None)
+        classifier.fit(texts, labels, sample_weight=weight, on_update=lines.append)
+        shares.append(classifier.predict_proba(texts)[:, 0].mean())
+    assert shares[1] > shares[0]
+    assert "fine-tuning" in capsys.readouterr().err
+    assert lines[0]["step"] == 1
+    assert {"loss", "learning_rate"} <= lines[0].keys()
+    found = classifier.compare()
+    assert found["beaten"] == (found["model"]["value"] > found["baseline"]["value"])
+    assert 0 < found["count"] < 40
+    classifier.save(tmp_path / "saved")
+    with pytest.raises(UsageError, match="loaded from a folder"):
+        Classifier.load(tmp_path / "saved").compare()
+    with pytest.raises(DataError, match="3 weights for 40 rows"):
+        Classifier(base, **FAST).fit(texts, labels, sample_weight=[1, 2, 3])
+    assert Classifier().base == shipped.DEFAULT
+
+
+def test_a_regressor_gives_scores_and_no_other_estimator_opens_its_folder(base: Path, tmp_path: Path) -> None:
+    texts = [f"{'fine' if n % 2 else 'dull'} film {n}" for n in range(40)]
+    regressor = Regressor(base, **FAST).fit(texts, [float(n % 2) for n in range(40)])
+    predicted = regressor.predict(texts)
+    assert predicted.dtype.kind == "f"
+    assert ((predicted >= 0) & (predicted <= 1)).all()
+    regressor.save(tmp_path / "scores")
+    np.testing.assert_allclose(Regressor.load(tmp_path / "scores").predict(texts), predicted, atol=1e-4)
+    with pytest.raises(MismatchError, match="fine-tuned for task regress"):
+        Classifier.load(tmp_path / "scores")

@@ -233,7 +233,11 @@ def test_show_prints_examples_as_the_model_sees_them(
         (["--task", "classify", "--train", "TABLE", "--epochs", "inf"], 2, "finite number"),
         (["--task", "classify", "--train", "TABLE", "--seed", "1" * 30], 2, "less than"),
         (["--task", "classify", "--train", "TABLE", "--set", "target=answer"], 2, "none of task 'classify'"),
-        (["--task", "classify", "--train", "TABLE", "--set", "metric=pearson"], 2, "accuracy or f1 or macro_f1 or matthews"),
+        (
+            ["--task", "classify", "--train", "TABLE", "--set", "metric=pearson"],
+            2,
+            "accuracy or f1 or macro_f1 or matthews",
+        ),
         (["--task-set", "cola", "--train", "TABLE"], 2, "brings its own"),
         (["--task-set", "cola", "--label", "sentiment"], 2, "Leave --label out"),
         (["--task", "classify", "--train", "TABLE", "--data", "sets"], 2, "--data belongs to --task-set"),

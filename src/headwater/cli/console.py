@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.errors import printable
-from headwater.progress import Progress
+from headwater.progress import PlainProgress, Progress, figure_texts
 from headwater.wording import duration
 
 if TYPE_CHECKING:
@@ -86,44 +86,6 @@ def give_terminal_back() -> None:
         progress.close()
 
 
-class PlainProgress(Progress):
-    """A line when a stage starts, at most one every few seconds while it runs, and one when it ends."""
-
-    interval_seconds = 10.0
-
-    def start(self, stage: str, total: float | None = None, unit: str = "") -> None:
-        """See Progress."""
-        self._stage, self._total, self._unit = stage, total, unit
-        self._started = self._last = time.monotonic()
-        self._first: tuple[float, float] | None = None
-        say(f"{stage} …")
-
-    def advance(self, done: float, **figures: float) -> None:
-        """See Progress."""
-        now = time.monotonic()
-        if self._first is None:  # a stage that goes on has much done at once, which says nothing of its speed
-            self._first = (now, done)
-        if now - self._last < self.interval_seconds:
-            return
-        self._last = now
-        amount = f"{done:,.0f} of {self._total:,.0f}" if self._total else f"{done:,.0f}"
-        parts = [f"{amount} {self._unit}".strip(), *figure_texts(figures)]
-        began, before = self._first
-        if self._total and done > before:
-            left = (now - began) * (self._total - done) / (done - before)
-            parts.append(f"{duration(left)} left")
-        say(f"  {self._stage}: {', '.join(parts)}")
-
-    def note(self, text: str) -> None:
-        """See Progress."""
-        say(f"  {text}")
-
-    def finish(self, summary: str = "") -> None:
-        """See Progress."""
-        took = duration(time.monotonic() - self._started)
-        say(f"{self._stage}: {summary or 'done'} ({took})")
-
-
 class LiveProgress(Progress):
     """One live line: stage, bar, step, loss, tokens/s and the time left."""
 
@@ -178,15 +140,3 @@ class LiveProgress(Progress):
 
 
 _shown: set[LiveProgress] = set()  # those whose display is on the terminal
-
-
-def figure_texts(figures: dict[str, float]) -> list[str]:
-    """`loss 3.214`, `7,430 tokens/s`: the newest figures as a person reads them."""
-    texts = []
-    for name, value in figures.items():
-        if name.endswith("_per_second"):
-            texts.append(f"{value:,.0f} {name.removesuffix('_per_second')}/s")
-        else:
-            shown = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-            texts.append(f"{name.replace('_', ' ')} {shown}")
-    return texts

@@ -22,7 +22,8 @@ import numpy.typing as npt
 from headwater import shipped
 from headwater.config import nearest
 from headwater.errors import DataError, MismatchError, UsageError
-from headwater.finetune import check
+from headwater.finetune import baseline, check
+from headwater.finetune.baseline import ClassWeight
 from headwater.finetune.examples import Labels, Raw, class_name, learn_labels, number_of, to_examples
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.inputs import Example, Task, encode
@@ -30,10 +31,12 @@ from headwater.finetune.metrics import pearson
 from headwater.finetune.run import load_tokenizer
 from headwater.finetune.training import FinetuneConfig, peak_rate, prepare_base, train_task
 from headwater.model.folder import load_model
+from headwater.progress import SILENT, PlainProgress
 from headwater.provenance import Stage
 from headwater.storage import read_json, write_json
 from headwater.train.loop import Precision
 from headwater.train.parallel import choose_device
+from headwater.train.run import OnUpdate
 
 ESTIMATOR_FILE = "estimator.json"
 
@@ -43,14 +46,15 @@ class Estimator:
 
     base: a model folder, a model that ships, or what `hw.load` returned. The other parameters are those of
     `headwater finetune`, with the paper's defaults; without a learning rate it goes by the model's width, as
-    `learning_rate_` then says. `validation_share` of the rows choose the best epoch.
+    `learning_rate_` then says. `validation_share` of the rows choose the best epoch. class_weight: "balanced", or
+    weights by the class's name. verbose: print the progress on stderr.
     """
 
     task: ClassVar[Task]
 
     def __init__(
         self,
-        base: Any = None,
+        base: Any = shipped.DEFAULT,
         *,
         epochs: float = 3,
         learning_rate: float | None = None,
@@ -60,7 +64,10 @@ class Estimator:
         validation_share: float = 0.1,
         patience: int | None = None,
         from_scratch: bool = False,
+        class_weight: ClassWeight = None,
         precision: Precision = "auto",
+        device: str = "auto",
+        verbose: bool = False,
         seed: int = 1,
     ) -> None:
         self.base = base
@@ -72,11 +79,17 @@ class Estimator:
         self.validation_share = validation_share
         self.patience = patience
         self.from_scratch = from_scratch
+        self.class_weight = class_weight
         self.precision = precision
+        self.device = device
+        self.verbose = verbose
         self.seed = seed
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fine-tune the base on rows X with labels y; returns self.
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, on_update: OnUpdate | None = None) -> Self:
+        """Fine-tune the base on rows X with labels y; return self.
+
+        sample_weight: the weight of each row in the loss of the labels. on_update: called after every update with
+        its step, loss, learning rate and other figures, as a dictionary.
 
         Raises DataError, naming the row, for rows that cannot be learned from.
         """
@@ -101,12 +114,58 @@ class Estimator:
             for part in (kept, held)
         ]
         self.learning_rate_ = peak_rate(config, model.config.width)
-        outcome = train_task(config, model, tokenizer, parts[0], parts[1], labels)
+        outcome = train_task(
+            config,
+            model,
+            tokenizer,
+            parts[0],
+            parts[1],
+            labels,
+            PlainProgress() if self.verbose else SILENT,
+            sample_weight=_weights(sample_weight, len(rows), kept),
+            on_update=on_update,
+        )
         outcome.settle()
+        self._compared = (
+            outcome.metric,
+            outcome.curve[[point["step"] for point in outcome.curve].index(outcome.best_step)][outcome.metric],
+            [([row.segments for row in part], one.targets) for part, one in zip((kept, held), parts, strict=True)],
+        )
         self.fine_tuned_ = outcome.fine_tuned
         self.curve_ = outcome.curve
         self.n_features_in_ = 1
         return self
+
+    def compare(self) -> dict[str, Any]:
+        """Compare the model with a baseline, TF-IDF with a linear model, on the held-out rows of `fit`.
+
+        Returns {"metric", "model": {"value", "interval"}, "baseline": {"name", "value", "interval", "rows"},
+        "count", "beaten"}; `beaten` is False where the model is no better. Raises UsageError where this estimator
+        was not fitted here.
+        """
+        fine_tuned = self._fitted()
+        if not hasattr(self, "_compared"):
+            raise UsageError(
+                f"this {type(self).__name__} was loaded from a folder",
+                repair="compare() needs the rows of fit(X, y)",
+            )
+        metric, figures, (train, held) = self._compared
+        found = baseline.compare(
+            self.task,
+            fine_tuned.labels,
+            metric,
+            train,
+            {"held-out": held},
+            seed=self.seed,
+            class_weight=self.class_weight,
+        )["held-out"]
+        return {
+            "metric": metric,
+            "model": figures,
+            "baseline": found,
+            "count": len(held[1]),
+            "beaten": figures["value"] > found["value"],
+        }
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
         """(rows, classes), in the order of `classes_`; for MultipleChoice (rows, most answers)."""
@@ -158,9 +217,11 @@ class Estimator:
         """
         folder = Path(folder)
         fine_tuned = FineTuned.load(folder, device=choose_device("auto", training=False))
-        if fine_tuned.task != cls.task:
+        scores = fine_tuned.labels.target == "score"
+        if fine_tuned.task != cls.task or (fine_tuned.task == "classify" and scores != issubclass(cls, Regressor)):
             raise MismatchError(
-                f"{folder} was fine-tuned for task {fine_tuned.task}", expected=f"{cls.task}, as {cls.__name__} is"
+                f"{folder} was fine-tuned for task {'regress' if scores else fine_tuned.task}",
+                expected=f"the task of {cls.__name__}",
             )
         described: dict[str, Any] = {"parameters": {}, "label_type": "str"}
         if (folder / ESTIMATOR_FILE).is_file():
@@ -231,6 +292,10 @@ class Estimator:
             raise DataError(
                 f"y mixes {' and '.join(sorted(k.__name__ for k in kinds))} labels", expected="one kind"
             )
+        if (fractional := next((label for label in numbers if label != int(label)), None)) is not None:
+            raise DataError(
+                f"y has the number {fractional!r}", expected="classes", repair="For scores use hw.Regressor"
+            )
         return [class_name(label) for label in y]
 
     def _classes(self, labels: Labels, y: list[Any]) -> npt.NDArray[Any] | None:
@@ -251,7 +316,7 @@ class Estimator:
             )
         if isinstance(self.base, str | Path):
             folder = shipped.resolve(self.base)
-            return load_model(folder, device=choose_device("auto")), load_tokenizer(folder)
+            return load_model(folder, device=choose_device(self.device)), load_tokenizer(folder)
         if not hasattr(self.base, "tokenizer"):
             raise UsageError(
                 f"base is of the type {type(self.base).__name__}",
@@ -260,14 +325,14 @@ class Estimator:
         return self.base.model, self.base.tokenizer
 
     def _config(self) -> FinetuneConfig:
-        parameters = {k: v for k, v in self.get_params().items() if k != "base" and v is not None}
+        parameters = {k: v for k, v in self.get_params().items() if k not in {"base", "verbose"} and v is not None}
         return FinetuneConfig.build(
             parameters | {"task": self.task, "target": self._target()}, source=type(self).__name__
         )
 
     def _fitted(self) -> FineTuned:
         if not self.__sklearn_is_fitted__():
-            raise UsageError(f"this {type(self).__name__} is not fitted", repair="Call fit(X, y) first")
+            raise _not_fitted(type(self).__name__)
         return self.fine_tuned_
 
     @classmethod
@@ -286,6 +351,22 @@ class Classifier(Estimator):
         return (_text(row, number),)
 
 
+class Regressor(Classifier):
+    """Text to a score: X is a column of texts, y one of numbers."""
+
+    def _target(self) -> Literal["class", "score"] | None:
+        return "score"
+
+    def _names(self, y: list[Any]) -> list[str | int | float]:
+        return _scores(y)
+
+    def _classes(self, labels: Labels, y: list[Any]) -> npt.NDArray[Any] | None:
+        return None
+
+    def _restored(self, labels: Labels, label_type: str) -> npt.NDArray[Any] | None:
+        return None
+
+
 class Entailment(Estimator):
     """Premise and hypothesis to class: X is a column of pairs, or a table of two columns."""
 
@@ -302,7 +383,7 @@ class Similarity(Estimator):
 
     def __init__(
         self,
-        base: Any = None,
+        base: Any = shipped.DEFAULT,
         *,
         target: Literal["score", "class"] = "score",
         epochs: float = 3,
@@ -313,7 +394,10 @@ class Similarity(Estimator):
         validation_share: float = 0.1,
         patience: int | None = None,
         from_scratch: bool = False,
+        class_weight: ClassWeight = None,
         precision: Precision = "auto",
+        device: str = "auto",
+        verbose: bool = False,
         seed: int = 1,
     ) -> None:
         super().__init__(
@@ -326,7 +410,10 @@ class Similarity(Estimator):
             validation_share=validation_share,
             patience=patience,
             from_scratch=from_scratch,
+            class_weight=class_weight,
             precision=precision,
+            device=device,
+            verbose=verbose,
             seed=seed,
         )
         self.target = target
@@ -340,10 +427,7 @@ class Similarity(Estimator):
     def _names(self, y: list[Any]) -> list[str | int | float]:
         if self.target == "class":
             return super()._names(y)
-        for number, label in enumerate(y, 1):
-            if number_of(label) is None:
-                raise DataError(f"y has {label!r} in row {number}", expected="a score, or target='class'")
-        return [float(label) for label in y]
+        return _scores(y)
 
     def _classes(self, labels: Labels, y: list[Any]) -> npt.NDArray[Any] | None:
         return None if labels.target == "score" else super()._classes(labels, y)
@@ -405,11 +489,40 @@ def _as_list(column: Any) -> list[Any]:
     return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
+def _scores(y: list[Any]) -> list[str | int | float]:
+    for number, label in enumerate(y, 1):
+        if number_of(label) is None:
+            raise DataError(f"y has {label!r} in row {number}", expected="a number")
+    return [float(label) for label in y]
+
+
+def _weights(given: Any, count: int, kept: list[Raw]) -> npt.NDArray[np.float64] | None:
+    """Return the weights of the rows that are trained on."""
+    if given is None:
+        return None
+    weights = np.asarray(_as_list(given), dtype=np.float64)
+    if weights.shape != (count,) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+        raise DataError(
+            f"sample_weight has {weights.size:,} weights for {count:,} rows, or a wrong one",
+            expected="a number of 0 or more a row, not all of them 0",
+        )
+    return weights[[row.row - 1 for row in kept]]
+
+
+def _not_fitted(name: str) -> Exception:
+    """Return the error of an estimator that is not fitted, scikit-learn's and ours in one."""
+    from sklearn.exceptions import NotFittedError
+
+    class NotFitted(UsageError, NotFittedError):  # type: ignore[misc]
+        pass
+
+    return NotFitted(f"this {name} is not fitted", repair="Call fit(X, y) first")
+
+
 def _text(value: Any, number: int) -> str:
-    if value is None or (isinstance(value, float) and np.isnan(value)):
-        return ""
     if not isinstance(value, str):
-        raise DataError(f"X has a {type(value).__name__} in row {number}", expected="text")
+        seen = "None" if value is None else f"a {type(value).__name__}"
+        raise DataError(f"X has {seen} in row {number}", expected="text", repair="Leave that row out")
     return value
 
 
