@@ -13,6 +13,13 @@ import pytest
 from headwater.cli.main import COMMANDS, main
 
 
+def test_a_group_without_its_command_prints_its_help_once(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["corpus"]) == 2
+    out, err = capfd.readouterr()
+    assert (out + err).count("Usage:") == 1
+    assert "Error" not in out + err
+
+
 def test_help_imports_nothing_heavy() -> None:
     heavy = ["torch", "numpy", "pyarrow", "tokenizers", "transformers", "rich", "pydantic"]
     code = (

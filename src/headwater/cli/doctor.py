@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,16 +19,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-# Optional packages by the extra that brings them.
-_EXTRAS = {
-    "corpus": ("datatrove", "resiliparse", "fastwarc"),
-    "evaluate": ("sacrebleu", "rouge-score"),
-    "export": ("gguf",),
-    "fast": ("gigatoken",),
-    "gpt1": ("ftfy", "spacy"),
-    "hub": ("huggingface-hub",),
-    "report": ("jinja2",),
-}
+_REQUIREMENT = re.compile(r"""([\w.-]+).*;.*extra == ["']([\w-]+)["']""")
+_NOT_FOR_USERS = {"all", "dev", "docs"}
 
 
 @app.command()
@@ -48,6 +41,18 @@ def doctor(
         tell_apart(model)
         described = describe_model(model)
         emit(described, as_json=as_json, text=_model_text(described))
+
+
+def _extras() -> dict[str, list[str]]:
+    """Return the packages that each extra of this installation brings."""
+    from importlib.metadata import requires
+
+    extras: dict[str, list[str]] = {}
+    for requirement in requires("headwater") or []:
+        found = _REQUIREMENT.match(requirement)
+        if found and found[2] not in _NOT_FOR_USERS and found[1] != "headwater":
+            extras.setdefault(found[2], []).append(found[1])
+    return extras
 
 
 def describe_machine() -> dict[str, Any]:
@@ -91,7 +96,7 @@ def describe_machine() -> dict[str, Any]:
         "precision": {
             place.type: "bf16" if choose_precision("auto", place) == torch.bfloat16 else "fp32" for place in places
         },
-        "extras": {extra: all(map(_installed, packages)) for extra, packages in _EXTRAS.items()},
+        "extras": {extra: all(map(_installed, packages)) for extra, packages in _extras().items()},
         "data": os.environ.get("HEADWATER_DATA"),
         "cache": str(resources.cache_folder()),
         "models": shipped.names(),

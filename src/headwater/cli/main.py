@@ -90,12 +90,17 @@ def overview() -> str:
         "Commands:\n" + "\n".join(lines) + "\n\n"
         "Options:\n"
         "  --version  Print the version.\n"
-        "  --debug    Show tracebacks.\n\n"
+        "  --debug    Show tracebacks.\n"
+        "  --install-completion  Complete commands and options in this shell.\n\n"
         "`headwater COMMAND --help` is the manual of a command. Start with: headwater quickstart"
     )
 
 
-app = typer.Typer(cls=LazyGroup, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    cls=LazyGroup,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 @app.callback(invoke_without_command=True)
@@ -138,6 +143,10 @@ def main(arguments: list[str] | None = None) -> int:
     except typer.Exit as leave:
         return leave.exit_code
     except WrongUse as error:
+        if error.ctx is not None and not error.format_message().strip(
+            ". "
+        ):  # a group without its command: its help is printed
+            return 2
         where = error.ctx.command_path if error.ctx else "headwater"
         return _fail(f"Error: {error.format_message().rstrip('.')}. See: {where} --help", 2)
     except _Stopped as stopped:

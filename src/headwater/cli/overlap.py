@@ -18,7 +18,7 @@ def overlap(
     own: Annotated[
         list[Path] | None,
         typer.Option(
-            "--own-train",
+            "--test-train",
             help="The test set's own training part, one for each --test, in order.",
             show_default=False,
         ),

@@ -46,7 +46,7 @@ def serve(
             repair="Give --api-key-file FILE, with one key a line, or leave --host out",
         )
     with _bound(host, port) as listening, ThreadPoolExecutor(1) as beside:
-        progress.start("loading")
+        progress.start("serving")
         try:
             from headwater.serve.served import open_models
 
