@@ -164,6 +164,24 @@ def test_a_run_goes_on_with_another_number_of_ranks(
     assert_same_losses(lines, read_journal(alone / "metrics.jsonl"))
 
 
+@pytest.mark.slow
+def test_sharded_ranks_that_were_killed_end_bit_for_bit_where_undisturbed_ones_do(
+    launched: Launched, tokens: Path, tmp_path: Path
+) -> None:
+    def arguments(run: Path) -> list[str]:
+        return torchrun(*STANDALONE, *headwater(tokens, run, shard="true"))
+
+    train(launched, arguments(tmp_path / "whole"), tmp_path / "whole")
+    killed = tmp_path / "killed"
+    with launched(arguments(killed), tmp_path / "log") as process:
+        wait_for_a_checkpoint(killed, process)
+    assert not (killed / "model").exists()
+    train(launched, arguments(killed), killed)
+    weights = [load_model(run / "model").state_dict() for run in (tmp_path / "whole", killed)]
+    for name, weight in weights[0].items():
+        assert torch.equal(weight, weights[1][name]), name
+
+
 FULL_AT_FIRST = """
 import resource, signal, sys
 import headwater.train.checkpoint as checkpoint
