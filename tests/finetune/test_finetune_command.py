@@ -42,8 +42,6 @@ def test_a_table_becomes_a_model_that_labels_another(
     command = ["finetune", "--model", str(base), "--task", "classify", "--train", str(table), "--out", str(out)]
     assert main([*command, *FAST, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    low, high = printed["interval"]
-    assert low <= printed["value"] <= high
     assert printed["chance"] == 0.5
     assert printed["counts"]["train"] + printed["counts"]["validation"] == 60
     assert printed["curve"][-1]["step"] == 4

@@ -86,7 +86,6 @@ def test_each_ends_in_numbers_verdicts_figures_and_a_page(done: Path, name: str)
     assert results["rows"]
     assert results["findings"]
     for finding in results["findings"]:
-        assert finding["verdict"] in {HOLDS, FAILS, OPEN}
         assert finding["sentence"]
         assert "{" not in finding["sentence"] + finding["here"]
     assert all(
