@@ -15,6 +15,7 @@ from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, ResourceError, UsageError
 from headwater.lock import folder_lock
 from headwater.provenance import lineage
+from headwater.published import TABLES
 from headwater.reproduce import page as page_module
 from headwater.reproduce import reproduce
 from headwater.reproduce import run as run_module
@@ -246,3 +247,9 @@ def test_a_page_of_earlier_numbers_says_what_has_changed() -> None:
     assert "Winograd" in outdated({"experiment": "gpt2_tasks"})[0]
     for changes in CHANGES.values():
         assert set(changes) <= set(EXPERIMENTS)
+
+
+def test_a_page_shows_the_papers_tables_with_the_earlier_systems() -> None:
+    for experiment in EXPERIMENTS.values():
+        assert set(experiment.beside) <= set(TABLES)
+    assert "BiAttention MRU (9×)" in "".join(TABLES[EXPERIMENTS["gpt1_tables"].beside[1]].markdown())

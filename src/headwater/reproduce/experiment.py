@@ -160,7 +160,8 @@ class Experiment:
     models: the models of the scale that it trains, by name or by the beginning of several (`gpt2-`); their texts
     must be there. lacks: what else it cannot do without and the data folder does not have, each as
     `SNLI (finetune/snli)`. settings: the class of its own table in the scale. pieces: the work that it asks for,
-    so that the time left can be told; work that another experiment asks for too has the same name there.
+    so that the time left can be told; work that another experiment asks for too has the same name there. beside:
+    the papers' tables that its page shows, by their names in `published`.
     """
 
     name: str
@@ -173,6 +174,7 @@ class Experiment:
     pieces: Callable[[Scale], set[tuple[str, str]]]
     run: Callable[[Laboratory], Findings]
     lacks: Callable[[Scale, Path], list[str]] = lambda scale, data: []
+    beside: Sequence[str] = ()
 
     def missing(self, scale: Scale, data: Path) -> list[str]:
         """What it needs and the scale or `data` does not have: its models and their texts first, then the rest."""

@@ -138,5 +138,6 @@ LAYERS = Experiment(
     settings=Settings,
     pieces=pieces,
     run=run,
+    beside=("gpt1-figure-2-left",),
     lacks=lambda scale, data: sets_missing(scale, _settings(scale).sets, data),
 )

@@ -259,4 +259,5 @@ UPDATES = Experiment(
     pieces=pieces,
     run=run,
     lacks=_lacks,
+    beside=("gpt1-figure-2-right",),
 )

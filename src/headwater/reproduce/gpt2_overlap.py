@@ -216,4 +216,5 @@ OVERLAP = Experiment(
     pieces=pieces,
     run=run,
     lacks=lambda scale, data: files_missing({"LAMBADA": SETS["LAMBADA"][0]}, data),
+    beside=("gpt2-table-6",),
 )

@@ -290,4 +290,5 @@ TASKS = Experiment(
     pieces=pieces,
     run=run,
     lacks=lambda scale, data: files_missing(NEEDED, data),
+    beside=("gpt2-text", "gpt2-table-4", "gpt2-figure-1", "gpt2-references", "gpt2-figure-references"),
 )

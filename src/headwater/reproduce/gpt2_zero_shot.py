@@ -49,6 +49,9 @@ COLUMNS: Mapping[Column, tuple[str, _Grow]] = {
     ("wikitext-2.detokenized", "perplexity"): ("WikiText-2 perplexity", lambda value: -math.log(value)),
     ("ptb.detokenized", "perplexity"): ("PTB perplexity", lambda value: -math.log(value)),
     ("enwik8.bytes", "bits per byte"): ("enwik8 bits a byte", lambda value: -value),
+    ("text8.characters", "bits per character"): ("text8 bits a character", lambda value: -value),
+    ("wikitext-103.detokenized", "perplexity"): ("WikiText-103 perplexity", lambda value: -math.log(value)),
+    ("1bw.detokenized", "perplexity"): ("1BW perplexity", lambda value: -math.log(value)),
 }
 NEEDED = {
     "LAMBADA": "eval-zeroshot/lambada/lambada_test_openai.jsonl",
@@ -255,4 +258,5 @@ ZERO_SHOT = Experiment(
     pieces=pieces,
     run=run,
     lacks=lambda scale, data: files_missing(NEEDED, data),
+    beside=("gpt2-table-3", "sizes", "gpt2-figure-references"),
 )

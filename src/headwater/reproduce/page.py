@@ -16,6 +16,7 @@ from typing import Any
 
 from headwater.errors import FolderError
 from headwater.provenance import MANIFEST, Stage, package_versions, read_manifest
+from headwater.published import TABLES
 from headwater.report import report
 from headwater.report.claims import KIND
 from headwater.reproduce.experiment import Experiment, Findings
@@ -69,6 +70,7 @@ def write_experiment(
         "setup": [list(line) for line in findings.setup],
         "notes": list(findings.notes),
         "figures": list(findings.figures),
+        "beside": list(experiment.beside),
     }
     _remove_earlier(out)
     inputs = {name: path for name, path in laboratory.used.items() if (path / MANIFEST).exists()}
@@ -99,6 +101,9 @@ def page(results: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     for name in results["figures"]:
         lines += ["", f"![{name.replace('-', ' ')}]({name}.png)"]
     lines += ["", "## Numbers", "", *rows_table(results["rows"])]
+    if results.get("beside"):
+        lines += ["", "## The paper's tables"]
+        lines += [line for name in results["beside"] for line in ("", *TABLES[name].markdown())]
     lines += ["", "## Set-up here", "", *(f"- **{name}**: {value}" for name, value in results["setup"])]
     lines += ["", *(f"- {note}" for note in results["notes"])] if results["notes"] else []
     lines += ["", f"The rule: {results['rule']}", "", "## Made with", "", "```sh", made["command"], "```", ""]
