@@ -1,9 +1,10 @@
 """Batches of encoded examples: similar lengths together, right padding, weights that add up to 1 an update.
 
-Causal attention lets no position see what follows it, so padding on the right needs no attention mask, and
-padding carries no loss. Lengths are sorted within windows of some updates, so that little is padded while the
-order stays random. The weights are those of GPT-1's code: a mean over examples for L2; for L1 a mean over the
-tokens of a sequence, then over all sequences, candidates counted singly (papers/gpt1.md section 5).
+Causal attention lets no position see what follows it, so padding on the right needs no attention mask; full
+attention gets one (`head`). Padding carries no loss. Lengths are sorted within windows of some updates, so that
+little is padded while the order stays random. The weights are those of GPT-1's code: a mean over examples for
+L2; for L1 a mean over the tokens of a sequence, then over all sequences, candidates counted singly
+(papers/gpt1.md section 5).
 """
 
 from __future__ import annotations

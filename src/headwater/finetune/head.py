@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from headwater.finetune.batches import Batch
 from headwater.finetune.inputs import Task
+from headwater.model.attention import padding_mask
 
 if TYPE_CHECKING:
     from headwater.model import Model
@@ -47,13 +48,21 @@ class TaskModel(nn.Module):
     def forward(self, batch: Batch) -> TaskOutput:
         """Logits and hidden states of a batch; ABSENT where an example has fewer answers than another."""
         embeddings = self.model.embeddings()
-        hidden = self.model.hidden(batch.ids, embeddings=embeddings)  # (sequences, time, width)
+        hidden = self.model.hidden(batch.ids, mask=self._mask(batch), embeddings=embeddings)
+        # hidden: (sequences, time, width)
         logits = self.classify(pool(hidden, batch.extract), batch)
         return TaskOutput(logits, hidden, self.model.output_matrix(embeddings))
 
     def predict(self, batch: Batch) -> Tensor:
         """Logits alone."""
-        return self.classify(pool(self.model.hidden(batch.ids), batch.extract), batch)
+        hidden = self.model.hidden(batch.ids, mask=self._mask(batch))
+        return self.classify(pool(hidden, batch.extract), batch)
+
+    def _mask(self, batch: Batch) -> Tensor | None:
+        """Return the key mask that keeps padding out of full attention; causal attention needs none."""
+        if not self.model.config.is_masked:
+            return None
+        return padding_mask(batch.extract + 1, batch.ids.shape[1])
 
     def classify(self, pooled: Tensor, batch: Batch) -> Tensor:
         """(sequences, width) -> (examples, outputs or most answers) float32.

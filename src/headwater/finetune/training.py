@@ -153,6 +153,9 @@ def train_task(
     device = base.tokens.weight.device
     _, head_seed = _seeds(config.seed)
     model = TaskModel(base, config.task, labels.outputs, dropout=config.classifier_dropout, seed=head_seed)
+    if base.config.is_masked and config.lambda_lm:
+        progress.note("the auxiliary objective needs causal attention: this model is trained without it")
+        config = config.model_copy(update={"lambda_lm": 0.0})
     trainer = Trainer(model.to(device), l3(config.lambda_lm), config, ranks=Ranks(device=device))
     fine_tuned = FineTuned(model, tokenizer, config.task, labels, config.columns)
     source = ExampleSampler(

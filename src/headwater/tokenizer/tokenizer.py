@@ -149,18 +149,23 @@ class Tokenizer:
 
     @property
     def start(self) -> int | None:
-        """Id of `_start_`; None before `with_task_tokens`."""
-        return self.vocabulary.specials.get(TASK_TOKENS[0])
+        """Id of `_start_`, BERT's `[CLS]`; None before `with_task_tokens`."""
+        return self._task_token(0)
 
     @property
     def delimiter(self) -> int | None:
-        """Id of `_delimiter_`; None before `with_task_tokens`."""
-        return self.vocabulary.specials.get(TASK_TOKENS[1])
+        """Id of `_delimiter_`, BERT's `[SEP]`; None before `with_task_tokens`."""
+        return self._task_token(1)
 
     @property
     def extract(self) -> int | None:
-        """Id of `_classify_`; None before `with_task_tokens`."""
-        return self.vocabulary.specials.get(TASK_TOKENS[2])
+        """Id of `_classify_`, BERT's last `[SEP]`; None before `with_task_tokens`."""
+        return self._task_token(2)
+
+    def _task_token(self, place: int) -> int | None:
+        # BERT's inputs are [CLS] a [SEP] b [SEP]: its own tokens do the work of GPT-1's three.
+        names = (CLASSIFY, SEPARATOR, SEPARATOR) if self.kind == "wordpiece" else TASK_TOKENS
+        return self.vocabulary.specials.get(names[place])
 
     @property
     def mask(self) -> int | None:
@@ -183,10 +188,10 @@ class Tokenizer:
     def with_task_tokens(self) -> Tokenizer:
         """With `_start_`, `_delimiter_`, `_classify_`, which fine-tuning uses, as three rows after the rest.
 
-        Ids 40,478 to 40,480 for the original GPT-1, 50,257 to 50,259 for GPT-2. A tokenizer that has them is
-        returned as it is.
+        Ids 40,478 to 40,480 for the original GPT-1, 50,257 to 50,259 for GPT-2. A tokenizer that has them, or
+        BERT's `[CLS]` and `[SEP]` in their place, is returned as it is.
         """
-        if all(name in self.vocabulary.specials for name in TASK_TOKENS):
+        if self.kind == "wordpiece" or all(name in self.vocabulary.specials for name in TASK_TOKENS):
             return self
         return Tokenizer(self.vocabulary.with_specials(TASK_TOKENS))
 
