@@ -16,11 +16,12 @@ from setuptools.command.build_ext import build_ext
 
 FOLDER = "src/headwater/native"
 PORTABLE = ("cpu", "merges", "bloom")
-KERNELS = ("elementwise",)
+KERNELS = ("elementwise", "pool", "transformer")
 # Multiplications and additions are joined only where the source says so.
 OPTIONS = [
     "-std=gnu11",
     "-O3",
+    "-g0",
     "-fvisibility=hidden",
     "-ffp-contract=off",
     "-fno-math-errno",
@@ -61,8 +62,8 @@ def extension(name: str, sources: tuple[str, ...], options: list[str]) -> Extens
     """Return the extension `headwater.native._NAME`."""
     return Extension(
         f"headwater.native._{name}",
-        [f"{FOLDER}/{source}.c" for source in ("module", *sources)],
-        depends=[f"{FOLDER}/{header}.h" for header in ("export",)],
+        [f"{FOLDER}/{source}.c" for source in ("module", "calls", *sources)],
+        depends=[f"{FOLDER}/{header}.h" for header in ("calls", "pool", "simd")],
         define_macros=[("HEADWATER_INIT", f"PyInit__{name}"), ("Py_LIMITED_API", "0x030B0000")],
         extra_compile_args=options,
         py_limited_api=True,
@@ -82,10 +83,9 @@ def extensions() -> list[Extension]:
     """Return all extensions for this platform. The kernels need GCC or Clang, so not on Windows."""
     if sys.platform == "win32":
         return [extension("portable", PORTABLE, [])]
-    found = [extension("portable", PORTABLE, ["-std=gnu11", "-O3", "-fvisibility=hidden"])]
+    found = [extension("portable", PORTABLE, OPTIONS)]
     for name, options in VARIANTS.get(machine(), {"generic": []}).items():
-        sources = (*KERNELS, "transformer") if name == "avx512_bf16" else KERNELS
-        found.append(extension(name, sources, [*OPTIONS, *options]))
+        found.append(extension(name, KERNELS, [*OPTIONS, *options]))
     return found
 
 

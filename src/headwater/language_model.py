@@ -80,8 +80,8 @@ def load(
 ) -> LanguageModel:
     """Open a model folder, Headwater's or Hugging Face's, a model that ships, or a hub name downloaded before.
 
-    precision: "fp32", "bf16", "int8" (weights and products), or "auto" (see `inference.backends`). device: "auto"
-    (CUDA where there is a GPU, else the CPU), "cpu", "cuda", "cuda:1" or "mps". slots: how many
+    precision: "fp32", "bf16", "int8" (weights and products), "int4" (weights) or "auto", see `inference.backends`.
+    device: "auto" (CUDA where there is a GPU, else the CPU), "cpu", "cuda", "cuda:1" or "mps". slots: how many
     continuations run at once; each holds a context of keys and values. tokenizer: a folder, "gpt2" or "gpt1",
     for a model folder that has none; without any `logits` works, and calls with text raise MismatchError. Raises
     FolderError or DataError for a folder that is not a model, ResourceError for a hub name that is not available

@@ -67,7 +67,7 @@ def generate(
     ] = None,
     num_samples: Annotated[int, typer.Option("--num-samples", help="How many continuations.", min=1)] = 1,
     precision: Annotated[
-        str, typer.Option("--precision", help="fp32, bf16, int8 or auto (bf16 where the machine has it).")
+        str, typer.Option("--precision", help="fp32, bf16, int8, int4 or auto (bf16 where the machine has it).")
     ] = "auto",
     device: Device = "auto",
     color: Annotated[

@@ -40,7 +40,7 @@ def serve(
         ),
     ] = None,
     precision: Annotated[
-        str, typer.Option("--precision", help="fp32, bf16, int8 or auto (bf16 where the machine has it).")
+        str, typer.Option("--precision", help="fp32, bf16, int8, int4 or auto (bf16 where the machine has it).")
     ] = "auto",
     device: Device = "auto",
     settings: Settings = None,

@@ -35,7 +35,7 @@ def library() -> ctypes.CDLL | None:
     """Return the compiled functions of `native/bloom.c`, or None if they were not built."""
     loaded = native.extension("portable")
     if loaded is not None:
-        loaded.headwater_bloom_add.restype = loaded.headwater_bloom_contains.restype = None
+        loaded.headwater_bloom_add.restype = loaded.headwater_bloom_contains.restype = _COUNT
         loaded.headwater_bloom_add.argtypes = [_POINTER] * 2 + [_COUNT] * 3
         loaded.headwater_bloom_contains.argtypes = [_POINTER] * 2 + [_COUNT] * 3 + [_POINTER]
     return loaded
@@ -61,7 +61,7 @@ class BloomFilter:
         """Add items by their hashes, (n,) uint64, evenly distributed."""
         fast = library()
         if fast is not None:
-            fast.headwater_bloom_add(*self._arguments(hashes))
+            native.check(fast.headwater_bloom_add(*self._arguments(hashes)))
             return
         for start in range(0, len(hashes), _TOGETHER):
             for place, mask in self._places(hashes[start : start + _TOGETHER]):
@@ -72,7 +72,7 @@ class BloomFilter:
         found = np.ones(len(hashes), dtype=np.bool_)
         fast = library()
         if fast is not None:
-            fast.headwater_bloom_contains(*self._arguments(hashes), found.ctypes.data)
+            native.check(fast.headwater_bloom_contains(*self._arguments(hashes), found.ctypes.data))
             return found
         for start in range(0, len(hashes), _TOGETHER):
             part = slice(start, start + _TOGETHER)
@@ -90,8 +90,8 @@ class BloomFilter:
 
     def _arguments(self, hashes: Hashes) -> tuple[int, int, int, int, int]:
         """Return the arguments that both functions of `native/bloom.c` take."""
-        assert hashes.flags.c_contiguous
-        assert hashes.dtype == np.uint64
+        if hashes.dtype != np.uint64 or hashes.ndim != 1 or not hashes.flags.c_contiguous:
+            raise ValueError(f"hashes are {hashes.dtype} of shape {hashes.shape}, expected one row of uint64")
         return self._bytes.ctypes.data, hashes.ctypes.data, len(hashes), self._blocks, self.bits_an_item
 
     def _places(self, hashes: Hashes) -> list[tuple[NDArray[np.int64], NDArray[np.uint8]]]:

@@ -50,7 +50,7 @@ class EvaluateConfig(Config):
 
     window: int | None = Field(default=None, ge=1)
     stride: int | None = Field(default=None, ge=1)
-    precision: Literal["fp32", "bf16", "int8"] = "fp32"
+    precision: Literal["fp32", "bf16", "int8", "int4"] = "fp32"
 
 
 @dataclass

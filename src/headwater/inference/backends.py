@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, cast, get_args
 
 import torch
 
+from headwater import native
 from headwater.errors import UsageError
-from headwater.inference import kernels
 from headwater.inference.compiled import NativeNetwork, supported
 from headwater.inference.network import Network, Precision
 from headwater.inference.recurrent import RecurrentNetwork
@@ -55,16 +55,16 @@ def automatic_precision(config: ModelConfig, device: torch.device) -> Precision:
     weights = config.width * (config.vocabulary + 12 * config.layers * config.width)
     if config.architecture == "lstm" or weights <= _SMALL:
         return "fp32"
-    native = device.type == "cpu" and kernels.library() is not None
-    return "bf16" if native or bf16_is_fast(device) else "fp32"
+    compiled = device.type == "cpu" and native.kernels() is not None
+    return "bf16" if compiled or bf16_is_fast(device) else "fp32"
 
 
 def choose_precision(name: str, config: ModelConfig, device: torch.device) -> Precision:
     """Return the precision called `name`; raises UsageError for one that the model does not have."""
     if name == "auto":
         return automatic_precision(config, device)
-    if name == "int8" and config.architecture == "lstm":
-        raise UsageError("int8 was asked of an LSTM", expected="fp32 or bf16")
+    if name in ("int8", "int4") and config.architecture == "lstm":
+        raise UsageError(f"{name} was asked of an LSTM", expected="fp32 or bf16")
     if name in get_args(Precision):
         return cast("Precision", name)
-    raise UsageError(f"there is no precision {name!r}", expected="fp32, bf16, int8 or auto")
+    raise UsageError(f"there is no precision {name!r}", expected="fp32, bf16, int8, int4 or auto")

@@ -5,7 +5,9 @@ once: torch packs them again at every call, and takes MKL, which is half as fast
 
 int8 has one scheme on every machine: one byte a weight with one scale an output, and each row of the input rounded
 to bytes with one scale for every GROUP of its values, so that a large value coarsens only its neighbours. The sums
-within a group are whole numbers, exact in any order. `Int8` computes it in torch, `PanelInt8` natively.
+within a group are whole numbers, exact in any order. int4 has one scale for every 32 weights of an output, and the
+same inputs. `native.matrix.PackedMatrix` computes both where the kernels are; `Int8` and `TorchMatrix` do in
+torch.
 """
 
 from __future__ import annotations
@@ -16,24 +18,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from headwater import native
 from headwater.errors import UsageError
-from headwater.inference import kernels
 from headwater.inference.network import Matrix, Precision
-from headwater.inference.panels import PANEL, PanelInt8
-from headwater.inference.rounding import to_int8
+from headwater.native.matrix import PANEL, PackedMatrix, TorchMatrix, to_int8
 
 GROUP = PANEL  # inputs that share a scale
 
 
 def arrange(weight: Tensor, bias: Tensor | None, precision: Precision, *, consume: bool = False) -> Matrix:
     """Return the matrix (out, in) with its bias (out,) at a precision; `consume`: it may keep `weight` itself."""
-    if precision == "int8":
+    if precision in ("int8", "int4"):
         if weight.device.type != "cpu":
-            raise UsageError(f"int8 on {weight.device.type}", expected="a CPU", repair="Use precision bf16 there")
-        library = kernels.library()
-        if library is not None and weight.shape[1] % GROUP == 0:
-            return PanelInt8(library, weight, bias)
-        return Int8(weight, bias)
+            raise UsageError(
+                f"{precision} on {weight.device.type}", expected="a CPU", repair="Use precision bf16 there"
+            )
+        kernels = native.kernels()
+        if kernels is not None:
+            return PackedMatrix(kernels, weight, bias, precision)
+        return Int8(weight, bias) if precision == "int8" else TorchMatrix(weight, bias, precision)
     return Dense(weight, bias, torch.float32 if precision == "fp32" else torch.bfloat16, consume=consume)
 
 
@@ -65,7 +68,7 @@ class Int8:
     """int8 in torch; the product is float32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        values, self.scale = to_int8(weight.detach().float())  # (out, in) int8, (out, 1) float32
+        values, self.scale = _bytes(weight.detach().float())  # (out, in) int8, (out, 1) float32
         # (group, in group, out), zeros behind the last input.
         self.weight = _grouped(values).transpose(1, 2)
         self.bias = None if bias is None else owned(bias, torch.float32)
@@ -74,10 +77,15 @@ class Int8:
         """(rows, in) -> (rows, out)."""
         y = torch.zeros(len(x), len(self.scale))
         for part, weight in zip(_grouped(x.float()), self.weight, strict=True):
-            values, scale = to_int8(part)
+            values, scale = _bytes(part)
             y += torch._int_mm(values, weight) * scale
         y *= self.scale.t()
         return y if self.bias is None else y + self.bias
+
+
+def _bytes(x: Tensor) -> tuple[Tensor, Tensor]:
+    values, scale = to_int8(x)
+    return values.to(torch.int8), scale
 
 
 def _grouped(values: Tensor) -> Tensor:

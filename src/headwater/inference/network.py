@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headwater.inference.packing import Pack
     from headwater.inference.torch_network import TorchNetwork
 
-Precision = Literal["fp32", "bf16", "int8"]
+Precision = Literal["fp32", "bf16", "int8", "int4"]
 # y = x Wᵀ + b: (rows, in) float32 -> (rows, out), in the dtype that the implementation gives.
 Matrix = Callable[[Tensor], Tensor]
 

@@ -1,7 +1,7 @@
 /* Setting and reading the bits of a Bloom filter. Exactly what `add` and `contains` of bloom.py do in NumPy, for
    speed alone: nearly every bit is a cache miss, so those of several items are asked for before the first is used. */
 
-#include "export.h"
+#include "calls.h"
 #include <stdint.h>
 
 #ifdef _MSC_VER
@@ -35,20 +35,26 @@ static void ask_for(const uint8_t *filter, const uint64_t *hashes, int64_t count
 }
 
 /* hashes (count,): each sets `bits` bits of the `blocks` blocks of `filter`; bits <= MOST_BITS. */
-EXPORT void headwater_bloom_add(uint8_t *filter, const uint64_t *hashes, int64_t count, int64_t blocks, int64_t bits) {
+EXPORT int64_t headwater_bloom_add(uint8_t *filter, const uint64_t *hashes, int64_t count, int64_t blocks, int64_t bits) {
     uint64_t numbers[TOGETHER][MOST_BITS];
+    if (blocks <= 0 || bits < 1 || bits > MOST_BITS) return OUT_OF_RANGE;
+    if (!calls_enter()) return CLOSED;
     for (int64_t start = 0; start < count; start += TOGETHER) {
         int64_t items = count - start < TOGETHER ? count - start : TOGETHER;
         ask_for(filter, hashes + start, items, (uint64_t)blocks, bits, numbers);
         for (int64_t i = 0; i < items; i++)
             for (int64_t j = 0; j < bits; j++) filter[numbers[i][j] / 8] |= (uint8_t)(1u << numbers[i][j] % 8);
     }
+    calls_leave();
+    return DONE;
 }
 
 /* found (count,): 1 where every bit of an item is set, else 0. */
-EXPORT void headwater_bloom_contains(const uint8_t *filter, const uint64_t *hashes, int64_t count, int64_t blocks,
+EXPORT int64_t headwater_bloom_contains(const uint8_t *filter, const uint64_t *hashes, int64_t count, int64_t blocks,
                               int64_t bits, uint8_t *found) {
     uint64_t numbers[TOGETHER][MOST_BITS];
+    if (blocks <= 0 || bits < 1 || bits > MOST_BITS) return OUT_OF_RANGE;
+    if (!calls_enter()) return CLOSED;
     for (int64_t start = 0; start < count; start += TOGETHER) {
         int64_t items = count - start < TOGETHER ? count - start : TOGETHER;
         ask_for(filter, hashes + start, items, (uint64_t)blocks, bits, numbers);
@@ -58,4 +64,6 @@ EXPORT void headwater_bloom_contains(const uint8_t *filter, const uint64_t *hash
             found[start + i] = (uint8_t)all;
         }
     }
+    calls_leave();
+    return DONE;
 }

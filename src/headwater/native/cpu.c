@@ -1,7 +1,6 @@
 /* What the processor and the system can run, as bits that dispatch.py names. */
 
-#include "export.h"
-#include <stdint.h>
+#include "calls.h"
 
 enum { AVX2 = 1, AVX_VNNI = 2, AVX512 = 4, AVX512_VNNI = 8, AVX512_BF16 = 16, DOT_PRODUCT = 32, ARM_BF16 = 64 };
 

@@ -6,8 +6,11 @@ that the environment variable HEADWATER_CPU names, or the next lower one where t
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
+import sys
+import threading
 import warnings
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -25,7 +28,10 @@ VARIANTS = {
     "generic": 0,
 }
 VARIABLE = "HEADWATER_CPU"
-REPAIR = "install a C compiler and run: pip install --force-reinstall --no-deps headwater"
+# The kernels need GCC or Clang, so they are not built on Windows.
+EXPECTED = sys.platform != "win32"
+REPAIR = "Install a C compiler, then run: pip install --force-reinstall --no-deps headwater"
+_OUT_OF_MEMORY, _CLOSED, _OUT_OF_RANGE = -1, -2, -3  # calls.h
 
 
 @cache
@@ -35,9 +41,12 @@ def extension(name: str) -> ctypes.CDLL | None:
         path = Path(__file__).with_name(f"_{name}{suffix}")
         if path.is_file():
             try:
-                return ctypes.CDLL(str(path))
-            except OSError:  # built for another architecture
+                library = ctypes.CDLL(str(path))
+                library.headwater_close.restype, library.headwater_close.argtypes = None, []
+            except (OSError, AttributeError):  # built for another architecture, or from other sources
                 return None
+            atexit.register(library.headwater_close)
+            return library
     return None
 
 
@@ -58,17 +67,34 @@ def available() -> tuple[str, ...]:
 def chosen(wish: str | None = None) -> str | None:
     """Return the variant to use: `wish`, else HEADWATER_CPU, else the best; None if nothing was built.
 
-    A wish that is not a variant, or that cannot run here, gives one warning and the next lower variant.
+    A wish that is not a variant, or that cannot run here, gives one warning and the next lower variant. So does a
+    package without the kernels that this platform should have.
     """
     found = available()
     if not found:
+        if EXPECTED:
+            message = f"The compiled kernels are missing: models run in torch, more slowly. {REPAIR}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
         return None
     wish = wish or os.environ.get(VARIABLE)
     if not wish or wish in found:
         return wish or found[0]
     order = list(VARIANTS)
     lower = order[order.index(wish) :] if wish in order else order
-    used = next((name for name in lower if name in found), "generic")
+    used = next((name for name in lower if name in found), found[-1])
     problem = "cannot run on this machine" if wish in order else f"is not one of {', '.join(VARIANTS)}"
     warnings.warn(f"{VARIABLE}={wish} {problem}: {used} is used", RuntimeWarning, stacklevel=2)
     return used
+
+
+def check(code: int) -> int:
+    """Return what a compiled function returned, or raise the error that it reports."""
+    if code >= 0:
+        return code
+    if code == _OUT_OF_MEMORY:
+        raise MemoryError
+    if code == _OUT_OF_RANGE:
+        raise IndexError("an id, a position or a size is out of range")
+    if threading.current_thread().daemon:  # it will not run again: the interpreter ends
+        threading.Event().wait()
+    raise RuntimeError("the interpreter is shutting down, so no kernel starts any more")

@@ -1,25 +1,10 @@
-/* What a training step computes between its matrix products, each piece in one pass over memory.
+/* The element-wise kernels of a training step: what is between its matrix products, in one pass over memory each.
  *
- * The twins in torch, and what the pieces mean, stand in elementwise.py. Elements are float32 or bfloat16 ("half"),
- * arithmetic is float32. Vectors are the compiler's own, so that any processor it knows is served. Threads are those
- * of the OpenMP library that torch has loaded; without one the pieces run on the caller's thread.
+ * elementwise.py has the twins in torch. Elements are float32 or bfloat16 ("half"), arithmetic is float32. Threads are
+ * those of the OpenMP library that torch has loaded; without one a kernel runs on the caller's thread.
  */
-#ifdef __AVX512F__ /* a few names for what compilers do not find by themselves */
-#include <immintrin.h>
-#endif
-#include "export.h"
-#include <math.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-enum { LANES = 16 };
-typedef float Vector __attribute__((vector_size(64)));
-typedef int32_t Whole __attribute__((vector_size(64)));
-typedef uint32_t Bits __attribute__((vector_size(64)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
-
-#define ALWAYS static inline __attribute__((always_inline))
+#include "calls.h"
+#include "simd.h"
 
 /* ---- threads ---- */
 
@@ -41,50 +26,31 @@ static void own_part(void *argument) {
 }
 
 /* `items` divided among `threads`; each item's result is the same whoever computes it. */
-static void divide(Work work, const void *task, int64_t items, int64_t threads) {
+static int64_t divide(Work work, const void *task, int64_t items, int64_t threads) {
     Division division = {work, task, items};
+    if (!calls_enter()) return CLOSED;
     if (threads > 1 && items > 1 && GOMP_parallel && omp_get_thread_num && omp_get_num_threads)
         GOMP_parallel(own_part, &division, (unsigned)threads, 0);
     else
         work(task, 0, items);
+    calls_leave();
+    return DONE;
 }
 
 /* ---- vectors ---- */
 
-ALWAYS Vector all(float x) { return x - (Vector){0}; }
-
-ALWAYS Vector load(const void *from, int64_t at, int half) {
-    if (half) {
-        Halves halves;
-        memcpy(&halves, (const uint16_t *)from + at, sizeof halves);
-#ifdef __AVX512F__
-        return (Vector)((Bits)_mm512_cvtepu16_epi32((__m256i)halves) << 16);
-#else
-        return (Vector)(__builtin_convertvector(halves, Bits) << 16);
-#endif
-    }
-    Vector x;
-    memcpy(&x, (const float *)from + at, sizeof x);
-    return x;
+ALWAYS Floats load(const void *from, int64_t at, int half) {
+    return half ? load_halves((const uint16_t *)from + at) : load_floats((const float *)from + at);
 }
 
-ALWAYS void store(void *to, int64_t at, int half, Vector x) {
-    if (half) { /* to the nearest, ties to even */
-#ifdef __AVX512BF16__
-        const __m256i halves = (__m256i)_mm512_cvtneps_pbh((__m512)x);
-#else
-        const Bits bits = (Bits)x;
-        const Halves halves = __builtin_convertvector((bits + 0x7fff + (bits >> 16 & 1)) >> 16, Halves);
-#endif
-        memcpy((uint16_t *)to + at, &halves, sizeof halves);
-    } else {
-        memcpy((float *)to + at, &x, sizeof x);
-    }
+ALWAYS void store(void *to, int64_t at, int half, Floats x) {
+    if (half) store_halves((uint16_t *)to + at, x);
+    else store_floats((float *)to + at, x);
 }
 
 /* The last few of a row, `fill` behind them. */
-ALWAYS Vector load_some(const void *from, int64_t at, int half, int64_t count, float fill) {
-    Vector x = all(fill);
+ALWAYS Floats load_some(const void *from, int64_t at, int half, int64_t count, float fill) {
+    Floats x = all(fill);
     for (int64_t i = 0; i < count; i++) {
         if (half) {
             const uint32_t bits = (uint32_t)((const uint16_t *)from)[at + i] << 16;
@@ -98,7 +64,7 @@ ALWAYS Vector load_some(const void *from, int64_t at, int half, int64_t count, f
     return x;
 }
 
-ALWAYS void store_some(void *to, int64_t at, int half, int64_t count, Vector x) {
+ALWAYS void store_some(void *to, int64_t at, int half, int64_t count, Floats x) {
     float line[LANES];
     uint16_t halves[LANES];
     store(line, 0, 0, x);
@@ -123,63 +89,7 @@ ALWAYS void store_some(void *to, int64_t at, int half, int64_t count, Vector x) 
 #define LOAD(from, half, fill) (some == LANES ? load(from, at, half) : load_some(from, at, half, some, fill))
 #define STORE(to, half, x) (some == LANES ? store(to, at, half, x) : store_some(to, at, half, some, x))
 
-ALWAYS Vector choose(Whole mask, Vector yes, Vector no) { return (Vector)(((Whole)yes & mask) | ((Whole)no & ~mask)); }
-
-/* Where y is not a number, so is the result. */
-ALWAYS Vector larger(Vector x, Vector y) {
-#ifdef __AVX512F__
-    return (Vector)_mm512_max_ps((__m512)x, (__m512)y);
-#else
-    return choose(x > y, x, y);
-#endif
-}
-
-ALWAYS Vector smaller(Vector x, Vector y) {
-#ifdef __AVX512F__
-    return (Vector)_mm512_min_ps((__m512)x, (__m512)y);
-#else
-    return choose(x < y, x, y);
-#endif
-}
-
-ALWAYS Vector root_of(Vector x) {
-#ifdef __AVX512F__
-    return (Vector)_mm512_sqrt_ps((__m512)x);
-#else
-    for (int i = 0; i < LANES; i++) x[i] = sqrtf(x[i]);
-    return x;
-#endif
-}
-
-ALWAYS float sum_of(Vector x) {
-    for (int width = LANES / 2; width; width /= 2)
-        for (int i = 0; i < width; i++) x[i] += x[i + width];
-    return x[0];
-}
-
-ALWAYS float largest_of(Vector x) {
-    float most = x[0];
-    for (int i = 1; i < LANES; i++) most = x[i] > most ? x[i] : most;
-    return most;
-}
-
-/* e^x = 2^n e^r with |r| <= ln 2 / 2, by a polynomial (Cephes' expf); held to what float32 can show. */
-ALWAYS Vector exponential(Vector x) {
-    const float shift = 12582912.0f; /* 1.5 · 2^23: adding it rounds to a whole number in the low bits */
-    x = smaller(all(88.0f), larger(all(-87.3f), x));
-    const Vector shifted = x * 1.44269504f + shift;
-    const Vector n = shifted - shift;
-    const Vector r = x - n * 0.693359375f + n * 2.12194440e-4f;
-    Vector y = 1.9875691500e-4f * r + 1.3981999507e-3f;
-    y = y * r + 8.3334519073e-3f;
-    y = y * r + 4.1665795894e-2f;
-    y = y * r + 1.6666665459e-1f;
-    y = y * r + 5.0000001201e-1f;
-    y = y * r * r + (r + 1.0f);
-    return (Vector)((Whole)y + ((Whole)shifted << 23)); /* the shift leaves n alone in the bits of the exponent */
-}
-
-/* ---- GELU, tanh form: x σ(u), u = 2 √(2/π) (x + 0.044715 x³) ---- */
+/* ---- GELU in its tanh form ---- */
 
 typedef struct {
     const void *x, *gradient;
@@ -189,14 +99,10 @@ typedef struct {
 
 enum { PIECE = 4096 }; /* elements of an item */
 
-ALWAYS Vector gelu_gate(Vector x) {
-    const Vector u = 1.5957691216f * (x + 0.044715f * x * x * x);
-    return 1.0f / (1.0f + exponential(-u));
-}
-
-ALWAYS Vector gelu_slope(Vector x) {
-    const Vector gate = gelu_gate(x);
-    return gate + x * gate * (1.0f - gate) * (1.5957691216f * (1.0f + 0.134145f * x * x));
+ALWAYS Floats gelu_slope(Floats x) {
+    const Floats gate = gelu_gate(x);
+    const Floats slope = all(1.5957691216f) * multiply_add(all(0.134145f) * x, x, all(1.0f));
+    return multiply_add(x * gate * (1.0f - gate), slope, gate);
 }
 
 ALWAYS void gelu_piece(const Gelu *g, int64_t item, int half) {
@@ -208,7 +114,7 @@ ALWAYS void gelu_piece(const Gelu *g, int64_t item, int half) {
         const char *gradient = (const char *)g->gradient + offset;
         EACH_VECTOR(count, STORE(out, half, LOAD(gradient, half, 0) * gelu_slope(LOAD(in, half, 0))););
     } else {
-        EACH_VECTOR(count, { const Vector x = LOAD(in, half, 0); STORE(out, half, x * gelu_gate(x)); });
+        EACH_VECTOR(count, { const Floats x = LOAD(in, half, 0); STORE(out, half, x * gelu_gate(x)); });
     }
 }
 
@@ -220,9 +126,9 @@ static void gelu_work(const void *task, int64_t first, int64_t last) {
 }
 
 /* out = GELU(x), or gradient · GELU'(x) where a gradient is given. */
-EXPORT void headwater_gelu(const void *x, const void *gradient, void *out, int64_t count, int64_t half, int64_t threads) {
+EXPORT int64_t headwater_gelu(const void *x, const void *gradient, void *out, int64_t count, int64_t half, int64_t threads) {
     const Gelu g = {x, gradient, out, count, half};
-    divide(gelu_work, &g, (count + PIECE - 1) / PIECE, threads);
+    return divide(gelu_work, &g, (count + PIECE - 1) / PIECE, threads);
 }
 
 /* ---- softmax and cross-entropy ---- */
@@ -237,7 +143,7 @@ typedef struct {
 
 ALWAYS void loss_row(const Loss *l, int64_t row, int half) {
     char *logits = (char *)l->logits + row * l->stride * (half ? 2 : 4);
-    Vector most = all(-INFINITY), sum = {0};
+    Floats most = all(-INFINITY), sum = {0};
     EACH_VECTOR(l->columns, most = larger(LOAD(logits, half, -INFINITY), most););
     const float top = largest_of(most);
     EACH_VECTOR(l->columns, sum += exponential(LOAD(logits, half, -INFINITY) - top);); /* behind the end: 1e-38 */
@@ -256,11 +162,14 @@ static void loss_work(const void *task, int64_t first, int64_t last) {
         else loss_row(l, row, 0);
 }
 
-/* Each row of logits becomes its gradient; losses[row] = weight · −log softmax(row)[target]. */
-EXPORT void headwater_loss(void *logits, const int64_t *targets, const float *weights, float *losses, int64_t rows,
+/* Each row of logits becomes its gradient; losses[row] = weight · −log softmax(row)[target].
+ * OUT_OF_RANGE, and nothing is written, if a target is not a column. */
+EXPORT int64_t headwater_loss(void *logits, const int64_t *targets, const float *weights, float *losses, int64_t rows,
                     int64_t columns, int64_t stride, int64_t half, int64_t threads) {
     const Loss l = {logits, targets, weights, losses, columns, stride, half};
-    divide(loss_work, &l, rows, threads);
+    for (int64_t row = 0; row < rows; row++)
+        if (targets[row] < 0 || targets[row] >= columns) return OUT_OF_RANGE;
+    return divide(loss_work, &l, rows, threads);
 }
 
 /* ---- causal softmax of attention ---- */
@@ -276,7 +185,7 @@ ALWAYS void softmax_row(const Scores *s, int64_t row, int half) {
     char *scores = (char *)s->scores + row * s->columns * (half ? 2 : 4);
     const int64_t visible = s->columns - s->queries + row % s->queries + 1;
     const float scale = s->scale;
-    Vector most = all(-INFINITY), sum = {0};
+    Floats most = all(-INFINITY), sum = {0};
     EACH_VECTOR(visible, most = larger(LOAD(scores, half, -INFINITY), most););
     const float top = largest_of(most);
     EACH_VECTOR(visible, sum += exponential(scale * (LOAD(scores, half, -INFINITY) - top)););
@@ -291,8 +200,8 @@ ALWAYS void softmax_gradient_row(const Scores *s, int64_t row, int half) {
     const size_t start = (size_t)(row * s->columns) * (half ? 2 : 4);
     char *gradient = (char *)s->scores + start;
     const char *weights = (const char *)s->weights + start;
-    Vector sum = {0};
-    EACH_VECTOR(s->columns, sum += LOAD(gradient, half, 0) * LOAD(weights, half, 0););
+    Floats sum = {0};
+    EACH_VECTOR(s->columns, sum = multiply_add(LOAD(gradient, half, 0), LOAD(weights, half, 0), sum););
     const float mean = sum_of(sum), scale = s->scale;
     EACH_VECTOR(s->columns, STORE(gradient, half, scale * LOAD(weights, half, 0) * (LOAD(gradient, half, 0) - mean)););
 }
@@ -307,10 +216,10 @@ static void softmax_work(const void *task, int64_t first, int64_t last) {
 }
 
 /* In place, rows × columns: row r is query r % queries of a block, the last of which sees every column. */
-EXPORT void headwater_softmax(void *scores, const void *weights, double scale, int64_t rows, int64_t queries,
+EXPORT int64_t headwater_softmax(void *scores, const void *weights, double scale, int64_t rows, int64_t queries,
                        int64_t columns, int64_t half, int64_t threads) {
     const Scores s = {scores, weights, (float)scale, queries, columns, half};
-    divide(softmax_work, &s, rows, threads);
+    return divide(softmax_work, &s, rows, threads);
 }
 
 /* ---- LayerNorm, and the residual stream beside it ---- */
@@ -328,12 +237,15 @@ typedef struct {
 ALWAYS void norm_row(const Norm *n, int64_t row, int half) {
     const float *x = n->x + row * n->width;
     void *out = (char *)n->out + row * n->width * (half ? 2 : 4);
-    Vector sum = {0}, squares = {0};
+    Floats sum = {0}, squares = {0};
     EACH_VECTOR(n->width, sum += LOAD(x, 0, 0););
     const float mean = sum_of(sum) / (float)n->width;
-    EACH_VECTOR(n->width, { const Vector d = LOAD(x, 0, mean) - mean; squares += d * d; });
+    EACH_VECTOR(n->width, { const Floats d = LOAD(x, 0, mean) - mean; squares = multiply_add(d, d, squares); });
     const float inverse = 1.0f / sqrtf(sum_of(squares) / (float)n->width + n->epsilon);
-    EACH_VECTOR(n->width, STORE(out, half, (LOAD(x, 0, 0) - mean) * inverse * LOAD(n->weight, 0, 0) + LOAD(n->bias, 0, 0)););
+    EACH_VECTOR(n->width, {
+        const Floats y = (LOAD(x, 0, 0) - mean) * inverse;
+        STORE(out, half, multiply_add(y, LOAD(n->weight, 0, 0), LOAD(n->bias, 0, 0)));
+    });
     n->means[row] = mean, n->deviations[row] = inverse;
 }
 
@@ -343,20 +255,20 @@ ALWAYS void norm_gradient_row(const Norm *n, int64_t row, int64_t part, int half
     float *grad_x = n->grad_x + row * n->width;
     float *to_weight = n->sums + part * 2 * n->width, *to_bias = to_weight + n->width;
     const float mean = n->means[row], inverse = n->deviations[row];
-    Vector sum = {0}, along = {0};
+    Floats sum = {0}, along = {0};
     EACH_VECTOR(n->width, {
-        const Vector g = LOAD(gradient, half, 0), y = (LOAD(x, 0, mean) - mean) * inverse;
-        const Vector weighted = g * LOAD(n->weight, 0, 0);
-        STORE(to_weight, 0, LOAD(to_weight, 0, 0) + g * y);
+        const Floats g = LOAD(gradient, half, 0), y = (LOAD(x, 0, mean) - mean) * inverse;
+        const Floats weighted = g * LOAD(n->weight, 0, 0);
+        STORE(to_weight, 0, multiply_add(g, y, LOAD(to_weight, 0, 0)));
         STORE(to_bias, 0, LOAD(to_bias, 0, 0) + g);
         sum += weighted;
-        along += weighted * y;
+        along = multiply_add(weighted, y, along);
     });
     const float shared = sum_of(sum) / (float)n->width, sloped = sum_of(along) / (float)n->width;
     EACH_VECTOR(n->width, {
-        const Vector y = (LOAD(x, 0, mean) - mean) * inverse;
-        const Vector weighted = LOAD(gradient, half, 0) * LOAD(n->weight, 0, 0);
-        STORE(grad_x, 0, inverse * (weighted - shared - y * sloped));
+        const Floats y = (LOAD(x, 0, mean) - mean) * inverse;
+        const Floats weighted = LOAD(gradient, half, 0) * LOAD(n->weight, 0, 0);
+        STORE(grad_x, 0, inverse * multiply_add(y, all(-sloped), weighted - shared));
     });
 }
 
@@ -375,21 +287,21 @@ static void norm_gradient_work(const void *task, int64_t first, int64_t last) {
             else norm_gradient_row(n, row, part, 0);
 }
 
-EXPORT void headwater_norm(const float *x, const float *weight, const float *bias, double epsilon, void *out, float *means,
+EXPORT int64_t headwater_norm(const float *x, const float *weight, const float *bias, double epsilon, void *out, float *means,
                     float *deviations, int64_t rows, int64_t width, int64_t half, int64_t threads) {
     const Norm n = {.x = x, .weight = weight, .bias = bias, .epsilon = (float)epsilon, .out = out, .means = means,
                     .deviations = deviations, .rows = rows, .width = width, .half = half};
-    divide(norm_work, &n, rows, threads);
+    return divide(norm_work, &n, rows, threads);
 }
 
 /* `sums`, zeros before, has as many parts as the rows are divided into, whatever the threads. */
-EXPORT void headwater_norm_gradient(const void *gradient, const float *x, const float *weight, const float *means,
+EXPORT int64_t headwater_norm_gradient(const void *gradient, const float *x, const float *weight, const float *means,
                              const float *deviations, float *grad_x, float *sums, int64_t parts, int64_t rows,
                              int64_t width, int64_t half, int64_t threads) {
     const Norm n = {.x = x, .weight = weight, .means = (float *)means, .deviations = (float *)deviations,
                     .gradient = gradient, .grad_x = grad_x, .sums = sums, .parts = parts, .rows = rows,
                     .width = width, .half = half};
-    divide(norm_gradient_work, &n, parts, threads);
+    return divide(norm_gradient_work, &n, parts, threads);
 }
 
 /* ---- sums of float32 and bfloat16 ---- */
@@ -413,9 +325,9 @@ static void sum_work(const void *task, int64_t first, int64_t last) {
 }
 
 /* out = x + more: float32 and bfloat16 give float32, or bfloat16 where `half`. */
-EXPORT void headwater_sum(const float *x, const void *more, void *out, int64_t count, int64_t half, int64_t threads) {
+EXPORT int64_t headwater_sum(const float *x, const void *more, void *out, int64_t count, int64_t half, int64_t threads) {
     const Sum s = {x, more, out, count, half};
-    divide(sum_work, &s, (count + PIECE - 1) / PIECE, threads);
+    return divide(sum_work, &s, (count + PIECE - 1) / PIECE, threads);
 }
 
 /* ---- Adam ---- */
@@ -434,10 +346,11 @@ ALWAYS void adam_piece(const Adam *a, int64_t item, int half) {
     float *weight = a->weight + start, *first = a->first + start, *second = a->second + start;
     const char *gradient = (const char *)a->gradient + start * (half ? 2 : 4);
     EACH_VECTOR(count, {
-        const Vector g = a->factor * LOAD(gradient, half, 0);
-        const Vector m = LOAD(first, 0, 0) + (1 - a->beta1) * (g - LOAD(first, 0, 0));
-        const Vector v = a->beta2 * LOAD(second, 0, 0) + (1 - a->beta2) * g * g;
-        const Vector w = a->keep * LOAD(weight, 0, 0) - a->rate * m / (root_of(v) * a->correction + a->epsilon);
+        const Floats g = a->factor * LOAD(gradient, half, 0);
+        const Floats old = LOAD(first, 0, 0), m = multiply_add(all(1 - a->beta1), g - old, old);
+        const Floats v = multiply_add(all(a->beta2), LOAD(second, 0, 0), (1 - a->beta2) * g * g);
+        const Floats step = a->rate * m / multiply_add(square_root(v), all(a->correction), all(a->epsilon));
+        const Floats w = multiply_add(all(a->keep), LOAD(weight, 0, 0), -step);
         STORE(first, 0, m);
         STORE(second, 0, v);
         STORE(weight, 0, w);
@@ -453,12 +366,12 @@ static void adam_work(const void *task, int64_t first, int64_t last) {
 }
 
 /* One update of a parameter: `keep` = 1 − rate · decay, `rate` over 1 − β1^t, `correction` = 1/√(1 − β2^t). */
-EXPORT void headwater_adam(float *weight, const void *gradient, float *first, float *second, void *copy, int64_t count,
+EXPORT int64_t headwater_adam(float *weight, const void *gradient, float *first, float *second, void *copy, int64_t count,
                     int64_t half, double factor, double keep, double beta1, double beta2, double rate,
                     double correction, double epsilon, int64_t threads) {
     const Adam a = {weight, first, second, gradient, copy, NULL, (float)factor, (float)keep, (float)beta1,
                     (float)beta2, (float)rate, (float)correction, (float)epsilon, count, half};
-    divide(adam_work, &a, (count + PIECE - 1) / PIECE, threads);
+    return divide(adam_work, &a, (count + PIECE - 1) / PIECE, threads);
 }
 
 static void squares_work(const void *task, int64_t first, int64_t last) {
@@ -466,15 +379,15 @@ static void squares_work(const void *task, int64_t first, int64_t last) {
     for (int64_t item = first; item < last; item++) {
         const int64_t start = item * PIECE, left = a->count - start, count = left < PIECE ? left : PIECE;
         const char *gradient = (const char *)a->gradient + start * (a->half ? 2 : 4);
-        Vector sum = {0};
-        if (a->half) EACH_VECTOR(count, { const Vector g = LOAD(gradient, 1, 0); sum += g * g; });
-        else EACH_VECTOR(count, { const Vector g = LOAD(gradient, 0, 0); sum += g * g; });
+        Floats sum = {0};
+        if (a->half) EACH_VECTOR(count, { const Floats g = LOAD(gradient, 1, 0); sum = multiply_add(g, g, sum); });
+        else EACH_VECTOR(count, { const Floats g = LOAD(gradient, 0, 0); sum = multiply_add(g, g, sum); });
         a->squares[item] = sum_of(sum);
     }
 }
 
 /* squares[i]: the sum of squares of the i-th 4,096 elements. */
-EXPORT void headwater_squares(const void *gradient, double *squares, int64_t count, int64_t half, int64_t threads) {
+EXPORT int64_t headwater_squares(const void *gradient, double *squares, int64_t count, int64_t half, int64_t threads) {
     const Adam a = {.gradient = gradient, .squares = squares, .count = count, .half = half};
-    divide(squares_work, &a, (count + PIECE - 1) / PIECE, threads);
+    return divide(squares_work, &a, (count + PIECE - 1) / PIECE, threads);
 }

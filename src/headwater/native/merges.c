@@ -1,10 +1,10 @@
 /* The two inner loops of learning a vocabulary: counting the pieces of GPT-2's pre-split, and merging pairs.
 
    Both do exactly what counting.py, merges.py and reference.py do and exist for speed alone. The functions are called
-   through ctypes without the interpreter's lock, so that several counters can work at once. All return -1 when memory
-   runs out. */
+   through ctypes without the interpreter's lock, so that several counters can work at once. All return a code of calls.h
+   below 0 when memory runs out or the interpreter ends. */
 
-#include "export.h"
+#include "calls.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,8 +150,7 @@ static int contraction(const uint8_t *text, int64_t left) {
 }
 
 /* Count the pieces of valid UTF-8 text; `categories` holds the category of the first `known` code points. */
-EXPORT int counter_add(void *handle, const uint8_t *text, int64_t size, const uint8_t *categories, int64_t known) {
-    Counter *counter = handle;
+static int count_text(Counter *counter, const uint8_t *text, int64_t size, const uint8_t *categories, int64_t known) {
     int64_t place = 0;
     while (place < size) {
         int64_t end;
@@ -183,14 +182,24 @@ EXPORT int counter_add(void *handle, const uint8_t *text, int64_t size, const ui
     return 0;
 }
 
+EXPORT int64_t counter_add(void *handle, const uint8_t *text, int64_t size, const uint8_t *categories, int64_t known) {
+    if (!calls_enter()) return CLOSED;
+    const int failed = count_text(handle, text, size, categories, known);
+    calls_leave();
+    return failed ? OUT_OF_MEMORY : DONE;
+}
+
 /* Add everything that `from` has counted. */
-EXPORT int counter_merge(void *handle, const void *from) {
+EXPORT int64_t counter_merge(void *handle, const void *from) {
     const Counter *other = from;
-    for (int64_t i = 0; i < other->used; i++) {
+    int failed = 0;
+    if (!calls_enter()) return CLOSED;
+    for (int64_t i = 0; i < other->used && !failed; i++) {
         const Word *word = &other->words[i];
-        if (count_word(handle, other->text + word->start, word->length, word->count)) return -1;
+        failed = count_word(handle, other->text + word->start, word->length, word->count);
     }
-    return 0;
+    calls_leave();
+    return failed ? OUT_OF_MEMORY : DONE;
 }
 
 EXPORT int64_t counter_words(const void *handle) { return ((const Counter *)handle)->used; }
@@ -460,9 +469,7 @@ static int merge_in_word(Learner *learner, int32_t word, int32_t left, int32_t r
     return 0;
 }
 
-/* Make up to `limit` merges, three ids each into `out`: left, right, merged. Returns how many; fewer: the end. */
-EXPORT int64_t learner_run(void *handle, int64_t limit, int32_t *out) {
-    Learner *learner = handle;
+static int64_t merge_some(Learner *learner, int64_t limit, int32_t *out) {
     int64_t made = 0;
     while (made < limit && learner->heap_used && learner->tokens < learner->tokens_limit) {
         Candidate top = heap_pop(learner);
@@ -497,5 +504,13 @@ EXPORT int64_t learner_run(void *handle, int64_t limit, int32_t *out) {
         made++;
         learner->merges++;
     }
+    return made;
+}
+
+/* Make up to `limit` merges, three ids each into `out`: left, right, merged. Returns how many; fewer: the end. */
+EXPORT int64_t learner_run(void *handle, int64_t limit, int32_t *out) {
+    if (!calls_enter()) return CLOSED;
+    const int64_t made = merge_some(handle, limit, out);
+    calls_leave();
     return made;
 }

@@ -1,74 +1,75 @@
-/* The Transformer's forward pass for a handful of rows or a block of a prompt, on CPUs with AVX-512.
+/* The Transformer's forward pass for a few rows or a block of a prompt.
  *
  * The equations are those of model/transformer.py. What is decided here is the order of every sum: a row's result
  * is accumulated in one order whatever other rows are in the call, so that it is the same to the last bit alone,
  * in a batch, in a prompt's block or token by token. (Compile with -ffp-contract=off: a compiler that joins
  * multiplications and additions as it likes would undo that.)
  *
- * Weights are laid out in panels of 64 outputs, read front to back by the thread that has taken the panel:
+ * Weights are in panels of 64 outputs, read front to back by the thread that has taken the panel. Inputs and outputs
+ * are padded with zeros to a multiple of 64.
  *   float32   [panel][input][64]
  *   bfloat16  [panel][input / 2][64][2]
- *   int8      [panel][input / 4][64][4], a byte w + 128, one scale an output
+ *   int8      [panel][input / 4][64][4], a byte w + WEIGHT_ZERO; one scale an output
+ *   int4      [panel][input / 32] of { [4][64][4], a byte (w + 8) of input i | (w + 8) of input i + 4 << 4,
+ *             where a step has inputs i .. i + 7; [64] scales in bfloat16 }
  * Inputs of a product ("operands") are float32, bfloat16, or int8 in groups of 64 with a scale each, which keeps
- * a few large values from coarsening the others. Keys and values are float32 or bfloat16, in pages of 16 positions:
+ * a few large values from coarsening the others. Without bfloat16 products they are float32 in place of bfloat16.
+ * Keys and values are float32 or bfloat16, in pages of 16 positions; a head's dimensions are padded to `stride`:
  *   keys    [page][head][dimension (in pairs for bfloat16)][16]
- *   values  [page][head][16][64]
+ *   values  [page][head][16][dimension]
  * A slot is one text: a table of its pages in order. Texts that begin alike may share pages.
- * A head has 64 dimensions, as in every GPT-1 and GPT-2, and so is one panel and one group.
  */
-#include <immintrin.h>
-#include "export.h"
-#include <math.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "calls.h"
+#include "pool.h"
+#include "simd.h"
 #include <stdlib.h>
-#include <string.h>
+#ifdef __linux__
 #include <sys/mman.h>
+#endif
 
-enum { FP32, BF16, INT8 };
+enum { FP32, BF16, INT8, INT4 };
 enum { QUERY_KEY_VALUE, RESIDUAL, GELU, LOGITS };
-
-#define ALWAYS static inline __attribute__((always_inline))
-#define GROUP 64
+enum { GROUP = 64, PART = 32, PAGE = 16, PARTS = GROUP / LANES, PAGE_PARTS = PAGE / LANES };
+enum { MOST_ROWS = 6, ATTENDED_ROWS = 4, AHEAD = 4096, INT4_BYTES = PART * GROUP / 2 + 2 * GROUP };
 
 typedef struct {
     const void *weight;
-    const float *bias;  /* padded to whole panels, or NULL */
+    const float *bias;  /* padded, or NULL */
     const float *scale; /* int8: one an output, padded */
-    int64_t inputs, outputs;
+    int64_t kind, inputs, outputs; /* padded */
 } Matrix;
 
 typedef struct {
     Matrix query_key_value, projection, expand, contract;
-    const float *norm_1_weight, *norm_1_bias, *norm_2_weight, *norm_2_bias;
+    const float *norm_1_weight, *norm_1_bias, *norm_2_weight, *norm_2_bias; /* padded */
     void *keys, *values;
 } Layer;
 
 typedef struct {
-    int64_t kind, layers, width, heads, pages, pre_norm, threads; /* pages: of a slot, at most */
+    int64_t kind; /* of operands: FP32, BF16, INT8 */
+    int64_t layers, width, padded, inner, heads, head, stride; /* head: its dimensions; inner, stride: padded */
+    int64_t vocabulary, context, slots, pages, page_count, pre_norm, threads; /* pages: of a slot, at most */
     double epsilon;
-    const void *token_table, *position_table; /* bfloat16 unless kind is FP32 */
+    const void *token_table, *position_table; /* padded rows, bfloat16 unless kind is FP32 */
     const float *final_weight, *final_bias;   /* or NULL */
     Matrix output;
     const Layer *layer;
     const int32_t *tables; /* (slots, pages) */
-    /* Workspace for as many rows as a call has. */
-    float *residual;               /* (rows, width) */
-    void *query;                   /* (rows, width), bfloat16 unless kind is FP32 */
-    void *operand[2];              /* (rows, width), (rows, 4 width): as wide as the kind's operands */
-    float *operand_scale[2];       /* int8: (rows, inputs / 64) */
-    int32_t *operand_offset[2];    /* int8: −128 times each group's sum */
-    float *scores;                 /* (threads, 4, 16 pages) */
-    int32_t *blocks;               /* (rows + 1): where each block of rows for attention begins */
+    /* Workspace for as many rows as a call has, zeros at first. Operands have 4 bytes an element, whatever the kind. */
+    float *residual;           /* (rows, padded) */
+    void *query;               /* (rows, heads, stride), 4 bytes an element */
+    void *operand[2];          /* (rows, padded), (rows, inner) */
+    float *operand_scale[2];   /* int8: (rows, inputs / 64) */
+    int32_t *operand_sum[2];   /* int8: (rows, inputs / 32), of each 32 bytes */
+    float *attended;           /* (rows, padded), if `head` is not a multiple of 64 */
+    float *scratch;            /* (threads, 4, 16 pages + stride) */
+    int32_t *blocks;           /* (rows + 1): where each block of rows for attention begins */
 } Model;
 
 typedef struct {
     void *values;
     float *scales;
-    int32_t *offsets;
+    int32_t *sums;
     int64_t inputs;
 } Operand;
 
@@ -82,330 +83,361 @@ typedef struct {
     Operand in, out;
     const float *weight, *bias; /* of a norm */
     int embed, keep;
-    float *logits; /* (rows, outputs) */
+    float *logits;      /* (rows, outputs) */
     const float *given; /* (rows, inputs), to be rounded */
 } Target;
 
-/* ---- threads ---- */
+typedef struct {
+    Floats part[PARTS];
+} Row64; /* 64 columns of one row */
 
-/* A phase is cut into items that threads take one by one: a thread that the system has put aside holds up no more
- * than the item it is in, where a barrier would wait for it in every phase. `state` is the serial number of the
- * phase (high half) and how many of its items are not yet taken; whoever takes one may read the task until it
- * reports the item done, as the phase cannot end before. */
-typedef void (*Work)(const Target *to, int64_t item, int thread);
+/* ---- products of pairs and of bytes ---- */
 
-enum { MOST_THREADS = 256, SPINS_BEFORE_YIELD = 2000, SPINS_BEFORE_SLEEP = 20000 };
+#if defined(__AVX512BF16__)
+#define BF16_PRODUCTS 1
+ALWAYS Floats add_pairs(Floats sum, Words a, Words b) {
+    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+}
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define BF16_PRODUCTS 1
+ALWAYS Floats add_pairs(Floats sum, Words a, Words b) {
+    return (Floats)vbfdotq_f32((float32x4_t)sum, (bfloat16x8_t)a, (bfloat16x8_t)b);
+}
+#else
+#define BF16_PRODUCTS 0
+ALWAYS Floats add_pairs(Floats sum, Words a, Words b) {
+    (void)a, (void)b;
+    return sum;
+}
+#endif
 
-static struct {
-    _Atomic uint64_t state;
-    _Atomic int64_t done;
-    Work work;
-    const Target *to;
-    _Atomic int sleeping;
-    int helpers, limit; /* started; how many of them the present call may use */
-    pthread_mutex_t call, sleep;
-    pthread_cond_t wake;
-} pool = {.call = PTHREAD_MUTEX_INITIALIZER, .sleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+/* sum += four products of bytes in each place. add_bytes: weights as the layout has them, WEIGHT_ZERO added to each;
+ * add_nibbles: weights of 0 .. 15. Inputs are signed, −127 .. 127. */
+#if defined(__AVX512VNNI__)
+#define WEIGHT_ZERO 128
+ALWAYS void add_bytes(Ints *sum, Ints weight, Ints x) {
+    /* By hand: the compiler's own name for the instruction makes GCC 12 copy every sum twice. */
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(*sum) : "v"(weight), "v"(x));
+}
+ALWAYS void add_nibbles(Ints *sum, Ints weight, Ints x) { add_bytes(sum, weight, x); }
+#elif defined(__AVXVNNI__)
+#define WEIGHT_ZERO 128
+ALWAYS void add_bytes(Ints *sum, Ints weight, Ints x) {
+    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(*sum) : "x"(weight), "x"(x));
+}
+ALWAYS void add_nibbles(Ints *sum, Ints weight, Ints x) { add_bytes(sum, weight, x); }
+#elif defined(__AVX512F__)
+#define WEIGHT_ZERO 0
+ALWAYS void add_nibbles(Ints *sum, Ints weight, Ints x) {
+    const __m512i pairs = _mm512_maddubs_epi16((__m512i)weight, (__m512i)x);
+    *sum += (Ints)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+}
+/* Two products of 127 · 127 fit 16 bits, two of 255 · 127 would not: the sign goes from the input to the weight. */
+ALWAYS void add_bytes(Ints *sum, Ints weight, Ints x) {
+    const __mmask64 negative = _mm512_movepi8_mask((__m512i)x);
+    const __m512i turned =
+        _mm512_mask_sub_epi8((__m512i)weight, negative, _mm512_setzero_si512(), (__m512i)weight);
+    const __m512i pairs = _mm512_maddubs_epi16(_mm512_abs_epi8((__m512i)x), turned);
+    *sum += (Ints)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+}
+#elif defined(__AVX2__)
+#define WEIGHT_ZERO 0
+ALWAYS void add_nibbles(Ints *sum, Ints weight, Ints x) {
+    const __m256i pairs = _mm256_maddubs_epi16((__m256i)weight, (__m256i)x);
+    *sum += (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+/* Two products of 127 · 127 fit 16 bits, two of 255 · 127 would not: the sign goes from the input to the weight. */
+ALWAYS void add_bytes(Ints *sum, Ints weight, Ints x) {
+    const __m256i turned = _mm256_sign_epi8((__m256i)weight, (__m256i)x);
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)x), turned);
+    *sum += (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+#elif defined(__ARM_FEATURE_DOTPROD)
+#define WEIGHT_ZERO 0
+ALWAYS void add_bytes(Ints *sum, Ints weight, Ints x) {
+    *sum = (Ints)vdotq_s32((int32x4_t)*sum, (int8x16_t)weight, (int8x16_t)x);
+}
+ALWAYS void add_nibbles(Ints *sum, Ints weight, Ints x) { add_bytes(sum, weight, x); }
+#else
+#define WEIGHT_ZERO 0
+ALWAYS void add_bytes(Ints *sum, Ints weight, Ints x) {
+    for (int shift = 24; shift >= 0; shift -= 8) *sum += (weight << shift >> 24) * (x << shift >> 24);
+}
+ALWAYS void add_nibbles(Ints *sum, Ints weight, Ints x) { add_bytes(sum, weight, x); }
+#endif
 
-static int take_item(int thread) {
-    uint64_t state = atomic_load_explicit(&pool.state, memory_order_acquire);
-    while ((uint32_t)state != 0) {
-        if (thread > pool.limit) return 0;
-        if (!atomic_compare_exchange_weak(&pool.state, &state, state - 1)) continue;
-        pool.work(pool.to, (int64_t)(uint32_t)state - 1, thread);
-        atomic_fetch_add_explicit(&pool.done, 1, memory_order_release);
-        return 1;
-    }
-    return 0;
+EXPORT int64_t headwater_weight_zero(void) { return WEIGHT_ZERO; }
+
+ALWAYS Ints load_ints(const void *from) {
+    Ints x;
+    memcpy(&x, from, sizeof x);
+    return x;
 }
 
-static void *help(void *number) {
-    const int thread = (int)(intptr_t)number;
-    for (int idle = 0;; idle++) {
-        if (take_item(thread)) {
-            idle = 0;
-        } else if (idle < SPINS_BEFORE_SLEEP) {
-            _mm_pause();
-        } else {
-            pthread_mutex_lock(&pool.sleep);
-            atomic_fetch_add(&pool.sleeping, 1);
-            while ((uint32_t)atomic_load(&pool.state) == 0) pthread_cond_wait(&pool.wake, &pool.sleep);
-            atomic_fetch_sub(&pool.sleeping, 1);
-            pthread_mutex_unlock(&pool.sleep);
-            idle = 0;
+ALWAYS Ints four_bytes(const void *from) { /* in every place */
+    int32_t four;
+    memcpy(&four, from, 4);
+    return four - (Ints){0};
+}
+
+ALWAYS Floats low_half(Ints pairs) { return (Floats)(pairs << 16); }
+ALWAYS Floats high_half(Ints pairs) { return (Floats)(pairs & (int32_t)0xffff0000); }
+
+/* ---- operands ---- */
+
+/* Whether operands of this kind are bfloat16 in memory. */
+ALWAYS int is_half(int kind) { return kind == BF16 && BF16_PRODUCTS; }
+
+/* Columns [64 group, 64 group + 64) of one row of an operand. */
+ALWAYS void store_operand(const Operand *out, int kind, int64_t row, int64_t group, const Row64 *x) {
+    const int64_t at = row * out->inputs + group * GROUP;
+    if (is_half(kind)) {
+        for (int c = 0; c < PARTS; c++) store_halves((uint16_t *)out->values + at + LANES * c, x->part[c]);
+    } else if (kind != INT8) {
+        for (int c = 0; c < PARTS; c++) store_floats((float *)out->values + at + LANES * c, x->part[c]);
+    } else {
+        const Floats shift = all(12582912.0f); /* 1.5 · 2^23: adding it rounds to a whole number */
+        Floats largest = magnitude(x->part[0]);
+        for (int c = 1; c < PARTS; c++) largest = larger(magnitude(x->part[c]), largest);
+        const float most = largest_of(largest);
+        const Floats inverse = all(most > 0 ? 127.0f / most : 0.0f);
+        int8_t *bytes = (int8_t *)out->values + at;
+        const int64_t place = row * (out->inputs / GROUP) + group;
+        for (int part = 0; part < 2; part++) {
+            Ints sum = {0};
+            for (int c = part * PARTS / 2; c < (part + 1) * PARTS / 2; c++) {
+                const Ints q = (Ints)(x->part[c] * inverse + shift) - (Ints)shift;
+                sum += q;
+                for (int i = 0; i < LANES; i++) bytes[LANES * c + i] = (int8_t)q[i];
+            }
+            int32_t whole = 0;
+            for (int i = 0; i < LANES; i++) whole += sum[i];
+            out->sums[2 * place + part] = whole;
         }
-    }
-    return NULL;
-}
-
-static void in_parallel(Work work, const Target *to, int64_t items) {
-    if (items <= 1 || pool.limit == 0) {
-        for (int64_t item = 0; item < items; item++) work(to, item, 0);
-        return;
-    }
-    pool.work = work, pool.to = to;
-    atomic_store(&pool.done, 0);
-    const uint64_t serial = (atomic_load(&pool.state) >> 32) + 1;
-    atomic_store(&pool.state, serial << 32 | (uint64_t)items);
-    if (atomic_load(&pool.sleeping)) {
-        pthread_mutex_lock(&pool.sleep);
-        pthread_cond_broadcast(&pool.wake);
-        pthread_mutex_unlock(&pool.sleep);
-    }
-    while (take_item(0)) {}
-    for (int spins = 0; atomic_load_explicit(&pool.done, memory_order_acquire) < items; spins++) {
-        if (spins < SPINS_BEFORE_YIELD) _mm_pause();
-        else sched_yield();
+        out->scales[place] = most / 127.0f;
     }
 }
 
-static void after_fork(void) { /* a child has none of its parent's threads */
-    pool.helpers = pool.limit = 0;
-    atomic_store(&pool.state, 0);
-    atomic_store(&pool.sleeping, 0);
-    pthread_mutex_init(&pool.call, NULL);
-    pthread_mutex_init(&pool.sleep, NULL);
-    pthread_cond_init(&pool.wake, NULL);
-}
-
-static void begin_call(int64_t threads) {
-    static int registered;
-    pthread_mutex_lock(&pool.call);
-    if (!registered) registered = 1, pthread_atfork(NULL, NULL, after_fork);
-    const int wanted = threads > MOST_THREADS ? MOST_THREADS - 1 : (int)threads - 1;
-    while (pool.helpers < wanted) {
-        pthread_t helper;
-        if (pthread_create(&helper, NULL, help, (void *)(intptr_t)(pool.helpers + 1))) break;
-        pthread_detach(helper);
-        pool.helpers++;
+static void store_operand_as(const Operand *out, int64_t kind, int64_t row, int64_t group, const Row64 *x) {
+    switch (kind) {
+    case FP32: store_operand(out, FP32, row, group, x); break;
+    case BF16: store_operand(out, BF16, row, group, x); break;
+    default: store_operand(out, INT8, row, group, x); break;
     }
-    pool.limit = pool.helpers < wanted ? pool.helpers : wanted;
 }
 
-static void end_call(void) { pthread_mutex_unlock(&pool.call); }
-
-typedef struct { __m512 part[4]; } Row64; /* 64 columns of one row */
-
-enum { PAGE = 16 };
+/* ---- where the outputs of a product go ---- */
 
 /* Where the keys, or values, of one head on a page of a slot begin. */
 ALWAYS int64_t page_start(const Model *m, int64_t slot, int64_t page, int64_t head) {
-    return (m->tables[slot * m->pages + page] * m->heads + head) * PAGE * GROUP;
+    return (m->tables[slot * m->pages + page] * m->heads + head) * PAGE * m->stride;
 }
 
-/* ---- small pieces ---- */
-
-ALWAYS __m512 from_bf16(const uint16_t *values) {
-    return _mm512_castsi512_ps(
-        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)values)), 16));
-}
-
-ALWAYS void to_bf16(uint16_t *values, __m512 x) {
-    _mm256_storeu_si256((__m256i *)values, (__m256i)_mm512_cvtneps_pbh(x));
-}
-
-ALWAYS __m512 load_table(const void *table, int kind, int64_t index) {
-    return kind == FP32 ? _mm512_loadu_ps((const float *)table + index)
-                        : from_bf16((const uint16_t *)table + index);
-}
-
-/* sum += four products of bytes, a without sign and b with it, in each of 16 places. (By hand: the compiler's own
- * name for the instruction makes GCC 12 copy every sum twice.) */
-ALWAYS void add_products(__m512i *sum, __m512i a, __m512i b) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(*sum) : "v"(a), "v"(b));
-}
-
-/* e^x for x <= 0 and a little above: 2^n e^r with a polynomial in |r| <= ln 2 / 2; 0 below -87. */
-ALWAYS __m512 exponential(__m512 x) {
-    const __mmask16 tiny = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.0f), _CMP_LT_OQ);
-    x = _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(-87.0f)), _mm512_set1_ps(88.0f));
-    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504088896341f)), 8);
-    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
-    __m512 y = _mm512_set1_ps(1.9875691500e-4f);
-    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.3981999507e-3f));
-    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(8.3334519073e-3f));
-    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(4.1665795894e-2f));
-    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.6666665459e-1f));
-    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(5.0000001201e-1f));
-    y = _mm512_fmadd_ps(_mm512_mul_ps(y, r), r, _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
-    return _mm512_mask_mov_ps(_mm512_scalef_ps(y, n), tiny, _mm512_setzero_ps());
-}
-
-/* x/2 (1 + tanh(√(2/π) (x + 0.044715 x³))), as x / (1 + e^(-2 √(2/π) (x + 0.044715 x³))). */
-ALWAYS __m512 gelu(__m512 x) {
-    const __m512 cube = _mm512_mul_ps(_mm512_mul_ps(x, x), x);
-    const __m512 inner = _mm512_fmadd_ps(cube, _mm512_set1_ps(0.044715f), x);
-    const __m512 e = exponential(_mm512_mul_ps(inner, _mm512_set1_ps(-1.5957691216057308f)));
-    return _mm512_div_ps(x, _mm512_add_ps(e, _mm512_set1_ps(1.0f)));
-}
-
-/* Columns [64 group, 64 group + 64) of one row of an operand. */
-ALWAYS void store_operand(const Operand *out, int kind, int64_t row, int64_t group, Row64 x) {
-    const int64_t at = row * out->inputs + group * GROUP;
-    if (kind == FP32) {
-        for (int c = 0; c < 4; c++) _mm512_storeu_ps((float *)out->values + at + 16 * c, x.part[c]);
-    } else if (kind == BF16) {
-        for (int c = 0; c < 4; c++) to_bf16((uint16_t *)out->values + at + 16 * c, x.part[c]);
+/* `count` dimensions from `first` of one head: 0 a query, 1 a key, 2 a value. `halves`: y in bfloat16. */
+static void deliver_head(const Target *to, int64_t kind, int64_t row, int64_t which, int64_t head, int64_t first,
+                         int64_t count, const float *y, const uint16_t *halves) {
+    const Model *m = to->model;
+    if (which == 0) {
+        const int64_t at = (row * m->heads + head) * m->stride + first;
+        if (kind == FP32 || !BF16_PRODUCTS) memcpy((float *)m->query + at, y, (size_t)count * sizeof *y);
+        else memcpy((uint16_t *)m->query + at, halves, (size_t)count * sizeof *halves);
+        return;
+    }
+    const int64_t lane = to->positions[row] % PAGE;
+    const int64_t start = page_start(m, to->slots[row], to->positions[row] / PAGE, head);
+    if (which == 2) {
+        const int64_t at = start + lane * m->stride + first;
+        if (kind == FP32) memcpy((float *)to->layer->values + at, y, (size_t)count * sizeof *y);
+        else memcpy((uint16_t *)to->layer->values + at, halves, (size_t)count * sizeof *halves);
+    } else if (kind == FP32) {
+        float *keys = (float *)to->layer->keys + start + lane;
+        for (int64_t i = 0; i < count; i++) keys[(first + i) * PAGE] = y[i];
     } else {
-        const __m512 largest = _mm512_max_ps(
-            _mm512_max_ps(_mm512_abs_ps(x.part[0]), _mm512_abs_ps(x.part[1])),
-            _mm512_max_ps(_mm512_abs_ps(x.part[2]), _mm512_abs_ps(x.part[3])));
-        const float most = _mm512_reduce_max_ps(largest);
-        const __m512 inverse = _mm512_set1_ps(most > 0 ? 127.0f / most : 0.0f);
-        __m512i sum = _mm512_setzero_si512();
-        for (int c = 0; c < 4; c++) {
-            const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(x.part[c], inverse));
-            sum = _mm512_add_epi32(sum, q);
-            _mm_storeu_si128((__m128i *)((int8_t *)out->values + at + 16 * c), _mm512_cvtsepi32_epi8(q));
+        uint16_t *keys = (uint16_t *)to->layer->keys + start + 2 * lane;
+        for (int64_t i = 0; i < count; i++) keys[(first + i) / 2 * 2 * PAGE + (first + i) % 2] = halves[i];
+    }
+}
+
+/* 64 outputs of one row. */
+static void deliver(const Target *to, int purpose, int64_t row, int64_t panel, const float *line) {
+    const Model *m = to->model;
+    if (purpose == RESIDUAL) {
+        float *x = m->residual + row * m->padded + panel * GROUP;
+        for (int i = 0; i < GROUP; i += LANES) store_floats(x + i, load_floats(x + i) + load_floats(line + i));
+    } else if (purpose == GELU) {
+        Row64 y;
+        for (int c = 0; c < PARTS; c++) {
+            const Floats x = load_floats(line + LANES * c);
+            y.part[c] = x * gelu_gate(x);
         }
-        const int64_t place = row * (out->inputs / GROUP) + group;
-        out->scales[place] = most / 127.0f;
-        out->offsets[place] = -128 * _mm512_reduce_add_epi32(sum);
+        store_operand_as(&to->out, m->kind, row, panel, &y);
+    } else if (purpose == LOGITS) {
+        memcpy(to->logits + row * to->matrix->outputs + panel * GROUP, line, GROUP * sizeof *line);
+    } else {
+        uint16_t halves[GROUP];
+        if (m->kind != FP32)
+            for (int i = 0; i < GROUP; i += LANES) store_halves(halves + i, load_floats(line + i));
+        for (int64_t i = 0; i < GROUP;) {
+            const int64_t output = panel * GROUP + i, which = output / m->width, column = output % m->width;
+            if (which > 2) break; /* padding */
+            const int64_t first = column % m->head, left = m->head - first;
+            const int64_t count = left < GROUP - i ? left : GROUP - i;
+            deliver_head(to, m->kind, row, which, column / m->head, first, count, line + i, halves + i);
+            i += count;
+        }
     }
 }
 
 /* ---- matrix products ---- */
 
-/* What becomes of 64 outputs of one row. */
-ALWAYS void deliver(const Target *to, int purpose, int kind, int64_t row, int64_t panel, Row64 y) {
-    const Model *m = to->model;
-    if (purpose == RESIDUAL) {
-        float *x = m->residual + row * m->width + panel * GROUP;
-        for (int c = 0; c < 4; c++)
-            _mm512_storeu_ps(x + 16 * c, _mm512_add_ps(_mm512_loadu_ps(x + 16 * c), y.part[c]));
-    } else if (purpose == GELU) {
-        for (int c = 0; c < 4; c++) y.part[c] = gelu(y.part[c]);
-        store_operand(&to->out, kind, row, panel, y);
-    } else if (purpose == LOGITS) {
-        float *logits = to->logits + row * to->matrix->outputs + panel * GROUP;
-        for (int c = 0; c < 4; c++) _mm512_storeu_ps(logits + 16 * c, y.part[c]);
-    } else {
-        const int64_t head = panel % m->heads, which = panel / m->heads;
-        if (which == 0) {
-            const int64_t at = row * m->width + head * GROUP;
-            for (int c = 0; c < 4; c++)
-                if (kind == FP32) _mm512_storeu_ps((float *)m->query + at + 16 * c, y.part[c]);
-                else to_bf16((uint16_t *)m->query + at + 16 * c, y.part[c]);
-            return;
-        }
-        const int64_t lane = to->positions[row] % PAGE;
-        const int64_t start = page_start(m, to->slots[row], to->positions[row] / PAGE, head);
-        if (which == 2) {
-            const int64_t at = start + lane * GROUP;
-            for (int c = 0; c < 4; c++)
-                if (kind == FP32) _mm512_storeu_ps((float *)to->layer->values + at + 16 * c, y.part[c]);
-                else to_bf16((uint16_t *)to->layer->values + at + 16 * c, y.part[c]);
-            return;
-        }
-        if (kind == FP32) {
-            float line[GROUP];
-            for (int c = 0; c < 4; c++) _mm512_storeu_ps(line + 16 * c, y.part[c]);
-            for (int d = 0; d < GROUP; d++) ((float *)to->layer->keys)[start + d * PAGE + lane] = line[d];
-        } else {
-            uint16_t line[GROUP];
-            for (int c = 0; c < 4; c++) to_bf16(line + 16 * c, y.part[c]);
-            uint32_t *page = (uint32_t *)((uint16_t *)to->layer->keys + start);
-            for (int d = 0; d < GROUP / 2; d++) memcpy(page + d * PAGE + lane, line + 2 * d, 4);
-        }
-    }
+/* Vectors of a panel that R rows add up at once: as many as there are registers for. */
+ALWAYS int strip(int R) {
+#if defined(__AVX512F__)
+    return R > 0 ? PARTS : 0;
+#elif defined(__aarch64__)
+    return R == 1 ? 16 : R <= 3 ? 8 : 4;
+#else
+    return R == 1 ? 8 : R <= 3 ? 4 : 2;
+#endif
 }
 
-/* One panel for R rows from `row`: each of the 64 R sums runs over the inputs in their order. `ahead`: the weights
- * come from memory, and are asked for before their turn. */
-ALWAYS void product(const Matrix *a, const Operand *x, const Target *to, int kind, int purpose, const int R,
-                    const int ahead, int64_t row, int64_t panel) {
+/* The weights come from memory, and are asked for before their turn: `bytes` from here on, a few lines ahead. */
+ALWAYS void ask_ahead(int ahead, const void *from, int bytes) {
+    if (ahead)
+        for (int at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)from + AHEAD + at, 0, 3);
+}
+
+/* Vectors [first, first + C) of one panel for R rows from `row`: each sum runs over the inputs in their order. */
+ALWAYS void add_up(const Matrix *a, const Operand *x, int kind, const int R, const int C, const int ahead, int64_t row,
+                   int64_t panel, int first, float line[][GROUP]) {
     const int64_t inputs = a->inputs;
-    __m512 sum[6][4];
-    for (int r = 0; r < R; r++)
-        for (int c = 0; c < 4; c++) sum[r][c] = _mm512_setzero_ps();
     if (kind == FP32) {
-        const float *w = (const float *)a->weight + panel * inputs * GROUP;
+        const float *w = (const float *)a->weight + panel * inputs * GROUP + first * LANES;
         const float *in = (const float *)x->values + row * inputs;
+        Floats sum[MOST_ROWS][PARTS];
+        for (int r = 0; r < R; r++)
+            for (int c = 0; c < C; c++) sum[r][c] = (Floats){0};
         for (int64_t i = 0; i < inputs; i++, w += GROUP) {
-            if (ahead)
-                for (int c = 0; c < 4; c++) _mm_prefetch((const char *)(w + 16 * GROUP + 16 * c), _MM_HINT_T0);
-            __m512 v[4];
-            for (int c = 0; c < 4; c++) v[c] = _mm512_load_ps(w + 16 * c);
-            for (int r = 0; r < R; r++) {
-                const __m512 b = _mm512_set1_ps(in[r * inputs + i]);
-                for (int c = 0; c < 4; c++) sum[r][c] = _mm512_fmadd_ps(v[c], b, sum[r][c]);
+            ask_ahead(ahead, w, 4 * C * LANES);
+            for (int c = 0; c < C; c++) {
+                const Floats v = load_floats(w + c * LANES);
+                for (int r = 0; r < R; r++) sum[r][c] = multiply_add(v, all(in[r * inputs + i]), sum[r][c]);
             }
-        }
-    } else if (kind == BF16) {
-        const uint16_t *w = (const uint16_t *)a->weight + panel * inputs * GROUP;
-        const uint16_t *in = (const uint16_t *)x->values + row * inputs;
-        for (int64_t i = 0; i < inputs; i += 2, w += 2 * GROUP) {
-            if (ahead)
-                for (int c = 0; c < 4; c++) _mm_prefetch((const char *)(w + 32 * GROUP + 32 * c), _MM_HINT_T0);
-            __m512i v[4];
-            for (int c = 0; c < 4; c++) v[c] = _mm512_load_si512(w + 32 * c);
-            for (int r = 0; r < R; r++) {
-                int32_t pair;
-                memcpy(&pair, in + r * inputs + i, 4);
-                const __m512i b = _mm512_set1_epi32(pair);
-                for (int c = 0; c < 4; c++) sum[r][c] = _mm512_dpbf16_ps(sum[r][c], (__m512bh)v[c], (__m512bh)b);
-            }
-        }
-    } else {
-        const uint8_t *w = (const uint8_t *)a->weight + panel * inputs * GROUP;
-        const int8_t *in = (const int8_t *)x->values + row * inputs;
-        const int64_t groups = inputs / GROUP;
-        /* The registers hold a group's whole numbers; what they add up to stays in the first cache. */
-        float total[6][GROUP] __attribute__((aligned(64))) = {0};
-        for (int64_t g = 0; g < groups; g++) {
-            __m512i whole[6][4];
-            for (int r = 0; r < R; r++)
-                for (int c = 0; c < 4; c++)
-                    whole[r][c] = _mm512_set1_epi32(x->offsets[(row + r) * groups + g]);
-            for (int i = 0; i < GROUP; i += 4, w += 4 * GROUP) {
-                if (ahead)
-                    for (int c = 0; c < 4; c++)
-                        _mm_prefetch((const char *)(w + 64 * GROUP + 64 * c), _MM_HINT_T0);
-                __m512i v[4];
-                for (int c = 0; c < 4; c++) v[c] = _mm512_load_si512(w + 64 * c);
-                for (int r = 0; r < R; r++) {
-                    int32_t four;
-                    memcpy(&four, in + r * inputs + g * GROUP + i, 4);
-                    const __m512i b = _mm512_set1_epi32(four);
-                    for (int c = 0; c < 4; c++) add_products(&whole[r][c], v[c], b);
-                }
-            }
-            for (int r = 0; r < R; r++) {
-                const __m512 scale = _mm512_set1_ps(x->scales[(row + r) * groups + g]);
-                for (int c = 0; c < 4; c++) {
-                    float *place = total[r] + 16 * c;
-                    _mm512_store_ps(
-                        place, _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole[r][c]), scale, _mm512_load_ps(place)));
-                }
-            }
-            __asm__ volatile("" : : "r"(total) : "memory"); /* else they are promoted to registers and spilt */
         }
         for (int r = 0; r < R; r++)
-            for (int c = 0; c < 4; c++) sum[r][c] = _mm512_load_ps(total[r] + 16 * c);
-    }
-    for (int r = 0; r < R; r++) {
-        Row64 y;
-        for (int c = 0; c < 4; c++) {
-            y.part[c] = sum[r][c];
-            if (kind == INT8)
-                y.part[c] = _mm512_mul_ps(y.part[c], _mm512_loadu_ps(a->scale + panel * GROUP + 16 * c));
-            if (a->bias)
-                y.part[c] = _mm512_add_ps(y.part[c], _mm512_loadu_ps(a->bias + panel * GROUP + 16 * c));
+            for (int c = 0; c < C; c++) store_floats(line[r] + (first + c) * LANES, sum[r][c]);
+    } else if (kind == BF16) {
+        const uint16_t *w = (const uint16_t *)a->weight + panel * inputs * GROUP + 2 * first * LANES;
+        Floats sum[MOST_ROWS][PARTS];
+        for (int r = 0; r < R; r++)
+            for (int c = 0; c < C; c++) sum[r][c] = (Floats){0};
+        for (int64_t i = 0; i < inputs; i += 2, w += 2 * GROUP) {
+            ask_ahead(ahead, w, 4 * C * LANES);
+            for (int c = 0; c < C; c++) {
+                const Ints v = load_ints(w + 2 * c * LANES);
+                if (BF16_PRODUCTS) {
+                    const uint16_t *in = (const uint16_t *)x->values + row * inputs + i;
+                    for (int r = 0; r < R; r++)
+                        sum[r][c] = add_pairs(sum[r][c], (Words)v, (Words)four_bytes(in + r * inputs));
+                } else {
+                    const float *in = (const float *)x->values + row * inputs + i;
+                    const Floats even = low_half(v), odd = high_half(v);
+                    for (int r = 0; r < R; r++) {
+                        sum[r][c] = multiply_add(even, all(in[r * inputs]), sum[r][c]);
+                        sum[r][c] = multiply_add(odd, all(in[r * inputs + 1]), sum[r][c]);
+                    }
+                }
+            }
         }
-        deliver(to, purpose, kind, row + r, panel, y);
+        for (int r = 0; r < R; r++)
+            for (int c = 0; c < C; c++) store_floats(line[r] + (first + c) * LANES, sum[r][c]);
+    } else {
+        /* The registers hold a group's whole numbers; what they add up to stays in the first cache. */
+        const int8_t *in = (const int8_t *)x->values + row * inputs;
+        const int64_t groups = inputs / GROUP, size = kind == INT8 ? GROUP : PART;
+        const uint8_t *w = (const uint8_t *)a->weight + panel * (kind == INT8 ? inputs * GROUP : inputs / PART * INT4_BYTES);
+        for (int r = 0; r < R; r++)
+            for (int c = 0; c < C; c++) store_floats(line[r] + (first + c) * LANES, (Floats){0});
+        for (int64_t i = 0; i < inputs; i += size) {
+            Ints whole[MOST_ROWS][PARTS];
+            for (int r = 0; r < R; r++) {
+                const int32_t *sums = x->sums + 2 * (row + r) * groups + i / PART;
+                const int32_t start = kind == INT8 ? -WEIGHT_ZERO * (sums[0] + sums[1]) : -8 * sums[0];
+                for (int c = 0; c < C; c++) whole[r][c] = start - (Ints){0};
+            }
+            if (kind == INT8) {
+                for (int j = 0; j < GROUP; j += 4, w += 4 * GROUP) {
+                    ask_ahead(ahead, w + 4 * first * LANES, 4 * C * LANES);
+                    for (int c = 0; c < C; c++) {
+                        const Ints v = load_ints(w + 4 * (first + c) * LANES);
+                        for (int r = 0; r < R; r++) add_bytes(&whole[r][c], v, four_bytes(in + r * inputs + i + j));
+                    }
+                }
+            } else {
+                for (int j = 0; j < PART; j += 8, w += 4 * GROUP) {
+                    ask_ahead(ahead, w + 4 * first * LANES, 4 * C * LANES);
+                    for (int c = 0; c < C; c++) {
+                        const Ints v = load_ints(w + 4 * (first + c) * LANES);
+                        const Ints low = v & 0x0f0f0f0f, high = (Ints)((Words)v >> 4) & 0x0f0f0f0f;
+                        for (int r = 0; r < R; r++) {
+                            add_nibbles(&whole[r][c], low, four_bytes(in + r * inputs + i + j));
+                            add_nibbles(&whole[r][c], high, four_bytes(in + r * inputs + i + j + 4));
+                        }
+                    }
+                }
+            }
+            for (int r = 0; r < R; r++) {
+                const Floats scale = all(x->scales[(row + r) * groups + i / GROUP]);
+                for (int c = 0; c < C; c++) {
+                    float *place = line[r] + (first + c) * LANES;
+                    const Floats value = __builtin_convertvector(whole[r][c], Floats);
+                    const Floats by = kind == INT8 ? scale : scale * load_halves((const uint16_t *)w + (first + c) * LANES);
+                    store_floats(place, multiply_add(value, by, load_floats(place)));
+                }
+            }
+            if (kind == INT4) w += 2 * GROUP;
+            __asm__ volatile("" : : "r"(line) : "memory"); /* else they are promoted to registers and spilt */
+        }
     }
 }
 
-ALWAYS void product_rows(const Matrix *a, const Operand *x, const Target *to, int kind, int purpose, const int ahead,
-                         int64_t rows, int64_t row, int64_t panel) {
-    switch (rows) {
-    case 1: product(a, x, to, kind, purpose, 1, ahead, row, panel); break;
-    case 2: product(a, x, to, kind, purpose, 2, ahead, row, panel); break;
-    case 3: product(a, x, to, kind, purpose, 3, ahead, row, panel); break;
-    case 4: product(a, x, to, kind, purpose, 4, ahead, row, panel); break;
-    case 5: product(a, x, to, kind, purpose, 5, ahead, row, panel); break;
-    case 6: product(a, x, to, kind, purpose, 6, ahead, row, panel); break;
+/* A whole panel for R rows: one function for each kind, number of rows, and whether to ask ahead. */
+typedef void (*AddUp)(const Matrix *a, const Operand *x, int64_t row, int64_t panel, float line[][GROUP]);
+
+#define ADD_UP(KIND, R, AHEAD)                                                                                        \
+    static void add_up_##KIND##_##R##_##AHEAD(const Matrix *a, const Operand *x, int64_t row, int64_t panel,          \
+                                              float line[][GROUP]) {                                                  \
+        for (int first = 0; first < PARTS; first += strip(R))                                                         \
+            add_up(a, x, KIND, R, strip(R), AHEAD, row, panel, first, line);                                          \
+    }
+#define EACH_NUMBER(KIND, AHEAD)                                                                                      \
+    ADD_UP(KIND, 1, AHEAD) ADD_UP(KIND, 2, AHEAD) ADD_UP(KIND, 3, AHEAD)                                              \
+    ADD_UP(KIND, 4, AHEAD) ADD_UP(KIND, 5, AHEAD) ADD_UP(KIND, 6, AHEAD)
+#define EACH_KIND(AHEAD) EACH_NUMBER(FP32, AHEAD) EACH_NUMBER(BF16, AHEAD) EACH_NUMBER(INT8, AHEAD) EACH_NUMBER(INT4, AHEAD)
+EACH_KIND(0)
+EACH_KIND(1)
+
+#define NAMES(KIND, AHEAD)                                                                                            \
+    { add_up_##KIND##_1_##AHEAD, add_up_##KIND##_2_##AHEAD, add_up_##KIND##_3_##AHEAD,                                \
+      add_up_##KIND##_4_##AHEAD, add_up_##KIND##_5_##AHEAD, add_up_##KIND##_6_##AHEAD }
+static const AddUp ADDERS[2][4][MOST_ROWS] = {
+    {NAMES(FP32, 0), NAMES(BF16, 0), NAMES(INT8, 0), NAMES(INT4, 0)},
+    {NAMES(FP32, 1), NAMES(BF16, 1), NAMES(INT8, 1), NAMES(INT4, 1)},
+};
+
+/* One panel for up to MOST_ROWS rows from `row`. */
+static void product(const Target *to, int purpose, int ahead, int64_t rows, int64_t row, int64_t panel) {
+    const Matrix *a = to->matrix;
+    float line[MOST_ROWS][GROUP] __attribute__((aligned(64)));
+    ADDERS[ahead][a->kind][rows - 1](a, &to->in, row, panel, line);
+    for (int64_t r = 0; r < rows; r++) {
+        for (int i = 0; i < GROUP; i += LANES) {
+            Floats y = load_floats(line[r] + i);
+            if (a->kind == INT8) y = y * load_floats(a->scale + panel * GROUP + i);
+            if (a->bias) y = y + load_floats(a->bias + panel * GROUP + i);
+            store_floats(line[r] + i, y);
+        }
+        deliver(to, purpose, row + r, panel, line[r]);
     }
 }
 
@@ -414,26 +446,20 @@ enum { ROWS_OF_AN_ITEM = 96 };
 static int64_t row_parts(int64_t rows) { return (rows + ROWS_OF_AN_ITEM - 1) / ROWS_OF_AN_ITEM; }
 
 /* One panel for one part of the rows: as few rounds over the panel as registers allow, of even size. */
-ALWAYS void multiply_kind(const Target *to, int kind, int purpose, int64_t item) {
+static void multiply_item(const Target *to, int purpose, int64_t item) {
     const int64_t parts = row_parts(to->rows), panel = item / parts, part = item % parts;
     const int64_t first = to->rows * part / parts, rows = to->rows * (part + 1) / parts - first;
-    const int64_t rounds = (rows + 5) / 6;
-    product_rows(to->matrix, &to->in, to, kind, purpose, 1, rows / rounds, first, panel);
-    for (int64_t round = 1; round < rounds; round++) {
-        const int64_t from = rows * round / rounds;
-        product_rows(to->matrix, &to->in, to, kind, purpose, 0, rows * (round + 1) / rounds - from, first + from,
-                     panel);
+    const int64_t rounds = (rows + MOST_ROWS - 1) / MOST_ROWS;
+    for (int64_t round = 0; round < rounds; round++) {
+        const int64_t from = rows * round / rounds, until = rows * (round + 1) / rounds;
+        product(to, purpose, round == 0, until - from, first + from, panel);
     }
 }
 
 #define MULTIPLY(NAME, PURPOSE)                                                                                       \
-    static void NAME(const Target *to, int64_t item, int thread) {                                                    \
+    static void NAME(const void *task, int64_t item, int thread) {                                                    \
         (void)thread;                                                                                                 \
-        switch (to->model->kind) {                                                                                    \
-        case FP32: multiply_kind(to, FP32, PURPOSE, item); break;                                                     \
-        case BF16: multiply_kind(to, BF16, PURPOSE, item); break;                                                     \
-        case INT8: multiply_kind(to, INT8, PURPOSE, item); break;                                                     \
-        }                                                                                                             \
+        multiply_item(task, PURPOSE, item);                                                                           \
     }
 MULTIPLY(to_query_key_value, QUERY_KEY_VALUE)
 MULTIPLY(to_residual, RESIDUAL)
@@ -442,141 +468,186 @@ MULTIPLY(to_logits, LOGITS)
 
 static void multiply(Work work, Target *to, const Matrix *matrix, const Operand *in, int64_t rows) {
     to->matrix = matrix, to->in = *in, to->rows = rows;
-    in_parallel(work, to, matrix->outputs / GROUP * row_parts(rows));
+    pool_run(work, to, matrix->outputs / GROUP * row_parts(rows));
 }
 
 /* ---- norms ---- */
 
+ALWAYS Floats load_table(const void *table, int64_t kind, int64_t index) {
+    return kind == FP32 ? load_floats((const float *)table + index) : load_halves((const uint16_t *)table + index);
+}
+
 /* h_0 = U W_e + W_p for one row. */
 static void embed(const Target *to, int64_t row) {
     const Model *m = to->model;
-    const int table = m->kind == FP32 ? FP32 : BF16;
-    for (int64_t i = 0; i < m->width; i += 16) {
-        const __m512 token = load_table(m->token_table, table, to->tokens[row] * m->width + i);
-        const __m512 position = load_table(m->position_table, table, to->positions[row] * m->width + i);
-        _mm512_storeu_ps(m->residual + row * m->width + i, _mm512_add_ps(token, position));
+    for (int64_t i = 0; i < m->padded; i += LANES) {
+        const Floats token = load_table(m->token_table, m->kind, to->tokens[row] * m->padded + i);
+        const Floats position = load_table(m->position_table, m->kind, to->positions[row] * m->padded + i);
+        store_floats(m->residual + row * m->padded + i, token + position);
     }
 }
 
 /* LayerNorm of a row into an operand; with `keep` into the residual as well. weight NULL: as it is. */
-static void normalise_row(const Target *to, int64_t row, int thread) {
+static void normalise_row(const void *task, int64_t row, int thread) {
+    const Target *to = task;
     (void)thread;
     if (to->embed) embed(to, row);
     const Model *m = to->model;
     const int64_t width = m->width;
-    float *x = m->residual + row * width;
-    __m512 mean = _mm512_setzero_ps(), inverse = _mm512_set1_ps(1.0f);
+    float *x = m->residual + row * m->padded;
+    Floats mean = {0}, inverse = all(1.0f);
     if (to->weight) {
-        __m512 sum = _mm512_setzero_ps(), squares = _mm512_setzero_ps();
-        for (int64_t i = 0; i < width; i += 16) sum = _mm512_add_ps(sum, _mm512_loadu_ps(x + i));
-        mean = _mm512_set1_ps(_mm512_reduce_add_ps(sum) / (float)width);
-        for (int64_t i = 0; i < width; i += 16) {
-            const __m512 d = _mm512_sub_ps(_mm512_loadu_ps(x + i), mean);
-            squares = _mm512_fmadd_ps(d, d, squares);
+        Floats sum = {0}, squares = {0};
+        for (int64_t i = 0; i < m->padded; i += LANES) sum += load_floats(x + i); /* zeros behind the width */
+        mean = all(sum_of(sum) / (float)width);
+        int64_t i = 0;
+        for (; i + LANES <= width; i += LANES) {
+            const Floats d = load_floats(x + i) - mean;
+            squares = multiply_add(d, d, squares);
         }
-        const float variance = _mm512_reduce_add_ps(squares) / (float)width;
-        inverse = _mm512_set1_ps(1.0f / sqrtf(variance + (float)m->epsilon));
+        if (i < width) {
+            Floats d = load_floats(x + i) - mean;
+            for (int64_t lane = width - i; lane < LANES; lane++) d[lane] = 0;
+            squares = multiply_add(d, d, squares);
+        }
+        inverse = all(1.0f / sqrtf(sum_of(squares) / (float)width + (float)m->epsilon));
     }
-    for (int64_t group = 0; group < width / GROUP; group++) {
+    for (int64_t group = 0; group < m->padded / GROUP; group++) {
         Row64 y;
-        for (int c = 0; c < 4; c++) {
-            const int64_t i = group * GROUP + 16 * c;
-            y.part[c] = _mm512_loadu_ps(x + i);
+        for (int c = 0; c < PARTS; c++) {
+            const int64_t i = group * GROUP + LANES * c;
+            y.part[c] = load_floats(x + i);
             if (to->weight) {
-                y.part[c] = _mm512_mul_ps(_mm512_sub_ps(y.part[c], mean), inverse);
-                y.part[c] =
-                    _mm512_fmadd_ps(y.part[c], _mm512_loadu_ps(to->weight + i), _mm512_loadu_ps(to->bias + i));
+                const Floats scaled = (y.part[c] - mean) * inverse;
+                y.part[c] = multiply_add(scaled, load_floats(to->weight + i), load_floats(to->bias + i));
             }
-            if (to->keep) _mm512_storeu_ps(x + i, y.part[c]);
+            if (to->keep) store_floats(x + i, y.part[c]);
         }
-        switch (m->kind) {
-        case FP32: store_operand(&to->out, FP32, row, group, y); break;
-        case BF16: store_operand(&to->out, BF16, row, group, y); break;
-        case INT8: store_operand(&to->out, INT8, row, group, y); break;
-        }
+        store_operand_as(&to->out, m->kind, row, group, &y);
     }
 }
 
 static void normalise(Target *to, const float *weight, const float *bias, int keep, int64_t rows) {
     to->weight = weight, to->bias = bias, to->keep = keep;
-    in_parallel(normalise_row, to, rows);
+    pool_run(normalise_row, to, rows);
+}
+
+static void round_row(const void *task, int64_t row, int thread) {
+    const Target *to = task;
+    (void)thread;
+    for (int64_t group = 0; group < to->out.inputs / GROUP; group++) {
+        Row64 x;
+        for (int c = 0; c < PARTS; c++)
+            x.part[c] = load_floats(to->given + row * to->out.inputs + group * GROUP + LANES * c);
+        store_operand_as(&to->out, to->model->kind, row, group, &x);
+    }
 }
 
 /* ---- attention ---- */
+
+/* The scores of R rows from `row` with one page of keys. */
+ALWAYS void score_page(const Target *to, int kind, const int R, int64_t row, int64_t head, int64_t start,
+                       Floats s[][PAGE_PARTS]) {
+    const Model *m = to->model;
+    const int64_t next = m->heads * m->stride, at = row * next + head * m->stride; /* of the query */
+    for (int r = 0; r < R; r++)
+        for (int c = 0; c < PAGE_PARTS; c++) s[r][c] = (Floats){0};
+    if (kind == FP32) {
+        const float *key = (const float *)to->layer->keys + start, *query = (const float *)m->query + at;
+        for (int64_t d = 0; d < m->head; d++)
+            for (int c = 0; c < PAGE_PARTS; c++) {
+                const Floats k = load_floats(key + d * PAGE + c * LANES);
+                for (int r = 0; r < R; r++) s[r][c] = multiply_add(k, all(query[r * next + d]), s[r][c]);
+            }
+        return;
+    }
+    const uint16_t *key = (const uint16_t *)to->layer->keys + start;
+    for (int64_t d = 0; d < m->head; d += 2)
+        for (int c = 0; c < PAGE_PARTS; c++) {
+            const Ints k = load_ints(key + d * PAGE + 2 * c * LANES);
+            if (BF16_PRODUCTS) {
+                const uint16_t *query = (const uint16_t *)m->query + at + d;
+                for (int r = 0; r < R; r++) s[r][c] = add_pairs(s[r][c], (Words)k, (Words)four_bytes(query + r * next));
+            } else {
+                const float *query = (const float *)m->query + at + d;
+                const Floats even = low_half(k), odd = high_half(k);
+                for (int r = 0; r < R; r++) {
+                    s[r][c] = multiply_add(even, all(query[r * next]), s[r][c]);
+                    s[r][c] = multiply_add(odd, all(query[r * next + 1]), s[r][c]);
+                }
+            }
+        }
+}
+
+/* C vectors of the heads' dimensions from `first`: the values of all pages, weighted by e^score. */
+ALWAYS void mix_values(const Target *to, int kind, const int R, const int C, int64_t slot, int64_t head, int64_t last,
+                       int64_t first, const float *scores, int64_t stride, Floats inverse[], float *mixed) {
+    const Model *m = to->model;
+    Floats sum[ATTENDED_ROWS][4];
+    for (int r = 0; r < R; r++)
+        for (int c = 0; c < C; c++) sum[r][c] = (Floats){0};
+    for (int64_t page = 0; page <= last / PAGE; page++) {
+        const int64_t start = page_start(m, slot, page, head) + first;
+        const int64_t count = page == last / PAGE ? last % PAGE + 1 : PAGE;
+        for (int64_t p = 0; p < count; p++)
+            for (int c = 0; c < C; c++) {
+                const Floats v = load_table(to->layer->values, kind, start + p * m->stride + LANES * c);
+                for (int r = 0; r < R; r++)
+                    sum[r][c] = multiply_add(all(scores[r * stride + page * PAGE + p]), v, sum[r][c]);
+            }
+    }
+    for (int r = 0; r < R; r++)
+        for (int c = 0; c < C; c++) store_floats(mixed + r * stride + first + LANES * c, sum[r][c] * inverse[r]);
+}
 
 /* One head of R rows from `row`, all of one slot, at rising positions. */
 ALWAYS void attend(const Target *to, int kind, const int R, int64_t row, int64_t head, float *scores) {
     const Model *m = to->model;
     const int64_t last = to->positions[row + R - 1], pages = last / PAGE + 1, slot = to->slots[row];
-    const int64_t stride = m->pages * PAGE; /* of the scores of a row */
-    const __m512 scale = _mm512_set1_ps(0.125f); /* 1 / √64 */
-    const __m512 never = _mm512_set1_ps(-INFINITY);
-    const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    __m512 most[4], total[4];
-    for (int r = 0; r < R; r++) most[r] = never, total[r] = _mm512_setzero_ps();
+    const int64_t stride = m->pages * PAGE + m->stride; /* of the scores of a row, and behind them its result */
+    float *mixed = scores + m->pages * PAGE;
+    const Floats scale = all(1.0f / sqrtf((float)m->head)), never = all(-INFINITY);
+    Ints lanes;
+    for (int i = 0; i < LANES; i++) lanes[i] = i;
+    Floats most[ATTENDED_ROWS], inverse[ATTENDED_ROWS];
+    for (int r = 0; r < R; r++) most[r] = never;
     for (int64_t page = 0; page < pages; page++) {
-        const int64_t start = page_start(m, slot, page, head);
-        __m512 s[4];
-        for (int r = 0; r < R; r++) s[r] = _mm512_setzero_ps();
-        if (kind == FP32) {
-            const float *key = (const float *)to->layer->keys + start;
-            const float *query = (const float *)m->query + row * m->width + head * GROUP;
-            for (int d = 0; d < GROUP; d++) {
-                const __m512 k = _mm512_loadu_ps(key + d * PAGE);
-                for (int r = 0; r < R; r++)
-                    s[r] = _mm512_fmadd_ps(k, _mm512_set1_ps(query[r * m->width + d]), s[r]);
+        Floats s[ATTENDED_ROWS][PAGE_PARTS];
+        score_page(to, kind, R, row, head, page_start(m, slot, page, head), s);
+        for (int r = 0; r < R; r++)
+            for (int c = 0; c < PAGE_PARTS; c++) {
+                const Ints position = lanes + (int32_t)(page * PAGE + c * LANES);
+                const Floats x = choose(position <= to->positions[row + r], s[r][c] * scale, never);
+                most[r] = larger(x, most[r]);
+                store_floats(scores + r * stride + page * PAGE + c * LANES, x);
             }
-        } else {
-            const uint16_t *key = (const uint16_t *)to->layer->keys + start;
-            const uint16_t *query = (const uint16_t *)m->query + row * m->width + head * GROUP;
-            for (int d = 0; d < GROUP; d += 2) {
-                const __m512i k = _mm512_loadu_si512(key + d * PAGE);
-                for (int r = 0; r < R; r++) {
-                    int32_t pair;
-                    memcpy(&pair, query + r * m->width + d, 4);
-                    s[r] = _mm512_dpbf16_ps(s[r], (__m512bh)k, (__m512bh)_mm512_set1_epi32(pair));
-                }
-            }
-        }
-        const __m512i position = _mm512_add_epi32(lanes, _mm512_set1_epi32((int)(page * PAGE)));
-        for (int r = 0; r < R; r++) {
-            const __mmask16 seen =
-                _mm512_cmple_epi32_mask(position, _mm512_set1_epi32(to->positions[row + r]));
-            s[r] = _mm512_mask_mul_ps(never, seen, s[r], scale);
-            most[r] = _mm512_max_ps(most[r], s[r]);
-            _mm512_storeu_ps(scores + r * stride + page * PAGE, s[r]);
-        }
     }
     for (int r = 0; r < R; r++) {
-        most[r] = _mm512_set1_ps(_mm512_reduce_max_ps(most[r]));
-        for (int64_t page = 0; page < pages; page++) {
-            float *s = scores + r * stride + page * PAGE;
-            const __m512 e = exponential(_mm512_sub_ps(_mm512_loadu_ps(s), most[r]));
-            total[r] = _mm512_add_ps(total[r], e);
-            _mm512_storeu_ps(s, e);
+        const Floats top = all(largest_of(most[r]));
+        Floats total = {0};
+        for (int64_t at = 0; at < pages * PAGE; at += LANES) {
+            float *s = scores + r * stride + at;
+            const Floats e = exponential_or_zero(load_floats(s) - top);
+            total += e;
+            store_floats(s, e);
         }
+        inverse[r] = all(1.0f / sum_of(total));
     }
-    __m512 sum[4][4];
-    for (int r = 0; r < R; r++)
-        for (int c = 0; c < 4; c++) sum[r][c] = _mm512_setzero_ps();
-    for (int64_t page = 0; page < pages; page++) {
-        const int64_t start = page_start(m, slot, page, head);
-        const int64_t count = page == pages - 1 ? last % PAGE + 1 : PAGE;
-        for (int64_t p = 0; p < count; p++) {
-            __m512 v[4];
-            for (int c = 0; c < 4; c++)
-                v[c] = load_table(to->layer->values, kind == FP32 ? FP32 : BF16, start + p * GROUP + 16 * c);
-            for (int r = 0; r < R; r++) {
-                const __m512 e = _mm512_set1_ps(scores[r * stride + page * PAGE + p]);
-                for (int c = 0; c < 4; c++) sum[r][c] = _mm512_fmadd_ps(e, v[c], sum[r][c]);
-            }
-        }
-    }
+    int64_t first = 0;
+    for (; first + 4 * LANES <= m->stride && (LANES == 16 || LANES == 4); first += 4 * LANES)
+        mix_values(to, kind, R, 4, slot, head, last, first, scores, stride, inverse, mixed);
+    for (; first < m->stride; first += PAGE) mix_values(to, kind, R, PAGE_PARTS, slot, head, last, first, scores, stride, inverse, mixed);
     for (int r = 0; r < R; r++) {
-        const __m512 inverse = _mm512_set1_ps(1.0f / _mm512_reduce_add_ps(total[r]));
-        Row64 y;
-        for (int c = 0; c < 4; c++) y.part[c] = _mm512_mul_ps(sum[r][c], inverse);
-        store_operand(&to->out, kind, row + r, head, y);
+        const float *y = mixed + r * stride;
+        if (m->head % GROUP) {
+            memcpy(m->attended + (row + r) * m->padded + head * m->head, y, (size_t)m->head * sizeof *y);
+            continue;
+        }
+        for (int64_t d = 0; d < m->head; d += GROUP) {
+            Row64 part;
+            for (int c = 0; c < PARTS; c++) part.part[c] = load_floats(y + d + LANES * c);
+            store_operand_as(&to->out, m->kind, row + r, (head * m->head + d) / GROUP, &part);
+        }
     }
 }
 
@@ -589,43 +660,66 @@ ALWAYS void attend_kind(const Target *to, int kind, int64_t rows, int64_t row, i
     }
 }
 
-static void attend_item(const Target *to, int64_t item, int thread) {
+static void attend_item(const void *task, int64_t item, int thread) {
+    const Target *to = task;
     const Model *m = to->model;
-    float *scores = m->scores + thread * 4 * m->pages * PAGE;
+    float *scores = m->scratch + thread * ATTENDED_ROWS * (m->pages * PAGE + m->stride);
     const int64_t block = item / m->heads, head = item % m->heads;
     const int64_t row = m->blocks[block], rows = m->blocks[block + 1] - row;
     switch (m->kind) {
     case FP32: attend_kind(to, FP32, rows, row, head, scores); break;
-    case BF16: attend_kind(to, BF16, rows, row, head, scores); break;
-    case INT8: attend_kind(to, INT8, rows, row, head, scores); break;
+    default: attend_kind(to, BF16, rows, row, head, scores); break;
     }
 }
 
 /* Blocks of up to four consecutive positions of one slot, and of each block every head. */
 static void attention(Target *to, int64_t rows) {
+    const Model *m = to->model;
     int64_t blocks = 0, start = 0;
     for (int64_t row = 0; row <= rows; row++) {
-        if (row > start && row < rows && row - start < 4 && to->slots[row] == to->slots[start] &&
+        if (row > start && row < rows && row - start < ATTENDED_ROWS && to->slots[row] == to->slots[start] &&
             to->positions[row] == to->positions[row - 1] + 1)
             continue;
-        if (row > start) to->model->blocks[blocks++] = (int32_t)start;
+        if (row > start) m->blocks[blocks++] = (int32_t)start;
         start = row;
     }
-    to->model->blocks[blocks] = (int32_t)rows;
-    in_parallel(attend_item, to, blocks * to->model->heads);
+    m->blocks[blocks] = (int32_t)rows;
+    pool_run(attend_item, to, blocks * m->heads);
+    if (m->head % GROUP) {
+        to->given = m->attended;
+        pool_run(round_row, to, rows);
+    }
 }
 
 /* ---- the whole ---- */
 
+/* Whether every token, slot, position and page of the call is in its range. */
+static int in_range(const Model *m, const int32_t *tokens, const int32_t *slots, const int32_t *positions, int64_t rows,
+                    int64_t wanted) {
+    if (wanted < 0 || wanted > rows) return 0;
+    for (int64_t row = 0; row < rows; row++) {
+        if (tokens[row] < 0 || tokens[row] >= m->vocabulary) return 0;
+        if (slots[row] < 0 || slots[row] >= m->slots) return 0;
+        if (positions[row] < 0 || positions[row] >= m->context || positions[row] / PAGE >= m->pages) return 0;
+        const int64_t last = positions[row] / PAGE;
+        for (int64_t page = row && slots[row] == slots[row - 1] ? last : 0; page <= last; page++) {
+            const int32_t place = m->tables[slots[row] * m->pages + page];
+            if (place < 0 || place >= m->page_count) return 0;
+        }
+    }
+    return 1;
+}
+
 /* Fill the caches at every row's position; of the first `wanted` rows give the logits, (wanted, padded outputs), or,
  * where `logits` is NULL, leave the last hidden states in `residual`. A slot's positions before those of its rows are
  * filled, if need be by other rows of the same call. */
-EXPORT void headwater_forward(const Model *m, const int32_t *tokens, const int32_t *slots, const int32_t *positions,
-                       int64_t rows, int64_t wanted, float *logits) {
-    const Operand narrow = {m->operand[0], m->operand_scale[0], m->operand_offset[0], m->width};
-    const Operand wide = {m->operand[1], m->operand_scale[1], m->operand_offset[1], 4 * m->width};
+EXPORT int64_t headwater_forward(const Model *m, const int32_t *tokens, const int32_t *slots, const int32_t *positions,
+                                 int64_t rows, int64_t wanted, float *logits) {
+    if (!in_range(m, tokens, slots, positions, rows, wanted)) return OUT_OF_RANGE;
+    const Operand narrow = {m->operand[0], m->operand_scale[0], m->operand_sum[0], m->padded};
+    const Operand wide = {m->operand[1], m->operand_scale[1], m->operand_sum[1], m->inner};
     Target to = {.model = m, .tokens = tokens, .slots = slots, .positions = positions, .out = narrow};
-    begin_call(m->threads);
+    if (!pool_begin(m->threads)) return CLOSED;
     to.embed = 1;
     if (m->pre_norm) normalise(&to, m->layer->norm_1_weight, m->layer->norm_1_bias, 0, rows);
     else normalise(&to, NULL, NULL, 0, rows);
@@ -651,33 +745,22 @@ EXPORT void headwater_forward(const Model *m, const int32_t *tokens, const int32
         to.logits = logits;
         if (logits) multiply(to_logits, &to, &m->output, &narrow, wanted);
     }
-    end_call();
+    pool_end();
+    return DONE;
 }
 
-static void round_row(const Target *to, int64_t row, int thread) {
-    (void)thread;
-    for (int64_t group = 0; group < to->out.inputs / GROUP; group++) {
-        Row64 x;
-        for (int c = 0; c < 4; c++)
-            x.part[c] = _mm512_loadu_ps(to->given + row * to->out.inputs + group * GROUP + 16 * c);
-        switch (to->model->kind) {
-        case FP32: store_operand(&to->out, FP32, row, group, x); break;
-        case BF16: store_operand(&to->out, BF16, row, group, x); break;
-        case INT8: store_operand(&to->out, INT8, row, group, x); break;
-        }
-    }
-}
-
-/* One matrix by itself: y = x Wᵀ + b for (rows, inputs) float32 -> (rows, padded outputs). */
-EXPORT void headwater_product(const Matrix *a, int64_t kind, const float *x, int64_t rows, void *values, float *scales,
-                       int32_t *offsets, float *y, int64_t threads) {
-    const Model m = {.kind = kind, .threads = threads};
-    const Operand operand = {values, scales, offsets, a->inputs};
+/* One matrix by itself: y = x Wᵀ + b for (rows, inputs) float32 -> (rows, outputs), both padded. `values`, `scales`
+ * and `sums` are workspace as a model's operands are. */
+EXPORT int64_t headwater_product(const Matrix *a, const float *x, int64_t rows, void *values, float *scales,
+                                 int32_t *sums, float *y, int64_t threads) {
+    const Model m = {.kind = a->kind == INT4 ? INT8 : a->kind, .threads = threads};
+    const Operand operand = {values, scales, sums, a->inputs};
     Target to = {.model = &m, .out = operand, .given = x, .logits = y};
-    begin_call(threads);
-    in_parallel(round_row, &to, rows);
-    multiply(to_logits, &to, a, &operand, rows);
-    end_call();
+    if (!pool_begin(threads)) return CLOSED;
+    pool_run(round_row, &to, rows);
+    if (rows) multiply(to_logits, &to, a, &operand, rows);
+    pool_end();
+    return DONE;
 }
 
 /* `bytes` of zeros for weights, on huge pages where the system has them: half the time of a step goes into reading
@@ -685,7 +768,9 @@ EXPORT void headwater_product(const Matrix *a, int64_t kind, const float *x, int
 EXPORT void *headwater_allocate(int64_t bytes) {
     void *memory = NULL;
     if (posix_memalign(&memory, 2 << 20, (size_t)bytes)) return NULL;
+#ifdef __linux__
     madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
+#endif
     memset(memory, 0, (size_t)bytes);
     return memory;
 }

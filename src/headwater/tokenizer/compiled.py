@@ -22,8 +22,8 @@ _INT = ctypes.c_int32
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "counter_new": (_POINTER, []),
     "counter_free": (None, [_POINTER]),
-    "counter_add": (ctypes.c_int, [_POINTER, ctypes.c_char_p, _LONG, _POINTER, _LONG]),
-    "counter_merge": (ctypes.c_int, [_POINTER, _POINTER]),
+    "counter_add": (_LONG, [_POINTER, ctypes.c_char_p, _LONG, _POINTER, _LONG]),
+    "counter_merge": (_LONG, [_POINTER, _POINTER]),
     "counter_words": (_LONG, [_POINTER]),
     "counter_bytes": (_LONG, [_POINTER]),
     "counter_export": (None, [_POINTER, _POINTER, _POINTER, _POINTER, _POINTER]),
@@ -57,18 +57,20 @@ class CompiledCounter:
     def add(self, text: bytes) -> None:
         """Count the pieces of UTF-8 text."""
         categories = self._categories
-        if self._library.counter_add(self._handle, text, len(text), categories.ctypes.data, len(categories)):
-            raise MemoryError
+        native.check(
+            self._library.counter_add(self._handle, text, len(text), categories.ctypes.data, len(categories))
+        )
 
     def merge(self, other: CompiledCounter) -> None:
         """Add what `other` has counted."""
-        if self._library.counter_merge(self._handle, other._handle):
-            raise MemoryError
+        native.check(self._library.counter_merge(self._handle, other._handle))
 
     def export(
         self, ids: npt.NDArray[np.int32]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The words as ids of their bytes, all in one array; the border of each; how often each occurs."""
+        """Return the words as ids of their bytes in one array, the border of each, and how often each occurs."""
+        if ids.dtype != np.int32 or ids.shape != (256,) or not ids.flags.c_contiguous:
+            raise ValueError(f"ids is {ids.dtype} of shape {ids.shape}, expected int32 of shape (256,)")
         words = self._library.counter_words(self._handle)
         symbols = np.empty(self._library.counter_bytes(self._handle), np.int32)
         borders, counts = np.empty(words + 1, np.int64), np.empty(words, np.int64)
@@ -94,6 +96,7 @@ class CompiledLearner:
         new_tokens: int,
     ) -> None:
         self._library = load()
+        _check_words(symbols, borders, counts, alphabet_size)
         # Held as long as the library works on them.
         self._arrays = (symbols, borders, counts)
         addresses = [array.ctypes.data for array in self._arrays]
@@ -104,11 +107,35 @@ class CompiledLearner:
     def run(self, limit: int) -> npt.NDArray[np.int32]:
         """The next merges, (made, 3): left, right, merged; fewer than `limit` at the end."""
         made = np.empty((limit, 3), np.int32)
-        count = self._library.learner_run(self._handle, limit, made.ctypes.data)
-        if count < 0:
-            raise MemoryError
-        return made[:count]
+        return made[: native.check(self._library.learner_run(self._handle, limit, made.ctypes.data))]
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             self._library.learner_free(self._handle)
+
+
+def _check_words(
+    symbols: npt.NDArray[np.int32],
+    borders: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    alphabet_size: int,
+) -> None:
+    """Raise ValueError unless the arrays describe words over the alphabet: the C code trusts them."""
+    for name, array, dtype in (
+        ("symbols", symbols, "int32"),
+        ("borders", borders, "int64"),
+        ("counts", counts, "int64"),
+    ):
+        if array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous:
+            raise ValueError(
+                f"{name} is {array.dtype} of shape {array.shape}, expected one contiguous row of {dtype}"
+            )
+    if (
+        len(borders) != len(counts) + 1
+        or borders[0] != 0
+        or borders[-1] != len(symbols)
+        or (np.diff(borders) < 0).any()
+    ):
+        raise ValueError("borders do not divide the symbols into one word for each count")
+    if len(symbols) and not 0 <= symbols.min() <= symbols.max() < alphabet_size:
+        raise ValueError(f"symbols are in [{symbols.min()}, {symbols.max()}], expected [0, {alphabet_size})")

@@ -1,0 +1,275 @@
+"""The element-wise kernels of a training step, their checks, and beside each its twin in torch.
+
+`Elementwise` is an immutable handle on one variant's kernels. Every method checks shapes, dtypes and layout before
+memory reaches C. Elements are float32 or bfloat16, arithmetic is float32, and a result does not depend on the
+number of threads. `TorchElementwise` is the readable twin, with the same methods.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from headwater.native.dispatch import check
+
+_ELEMENTS = 4096  # of an item of work, as in elementwise.c
+# Parts that the gains' gradients are summed in: fixed, so that the sum does not depend on the threads.
+_PARTS = 32
+_POINTER, _COUNT, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+_ARGUMENTS: dict[str, list[Any]] = {
+    "gelu": [_POINTER] * 3 + [_COUNT] * 3,
+    "loss": [_POINTER] * 4 + [_COUNT] * 5,
+    "softmax": [_POINTER] * 2 + [_NUMBER] + [_COUNT] * 5,
+    "norm": [_POINTER] * 3 + [_NUMBER] + [_POINTER] * 3 + [_COUNT] * 4,
+    "norm_gradient": [_POINTER] * 7 + [_COUNT] * 5,
+    "sum": [_POINTER] * 3 + [_COUNT] * 3,
+    "adam": [_POINTER] * 5 + [_COUNT] * 2 + [_NUMBER] * 7 + [_COUNT],
+    "squares": [_POINTER] * 2 + [_COUNT] * 3,
+}
+_FLOAT, _HALF = torch.float32, torch.bfloat16
+_EITHER = (_FLOAT, _HALF)
+
+
+class AdamStep(NamedTuple):
+    """The numbers of one update.
+
+    scale: what gradients are multiplied by; keep: what decay leaves of the weight; rate: the learning rate over
+    1 − β₁ᵗ; correction: 1/√(1 − β₂ᵗ).
+    """
+
+    scale: float
+    keep: float
+    betas: tuple[float, float]
+    rate: float
+    correction: float
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """The kernels of one variant."""
+
+    library: ctypes.CDLL
+
+    def __post_init__(self) -> None:
+        """Declare the functions' arguments."""
+        for name, arguments in _ARGUMENTS.items():
+            function = getattr(self.library, f"headwater_{name}")
+            function.restype, function.argtypes = _COUNT, arguments
+
+    def gelu(self, x: Tensor, gradient: Tensor | None = None) -> Tensor:
+        """Return GELU(x) in its tanh form, or gradient · GELU'(x); any shape, contiguous."""
+        _require("x", x, _EITHER)
+        if gradient is not None:
+            _require("gradient", gradient, (x.dtype,), tuple(x.shape))
+        out = torch.empty_like(x)
+        self._call("gelu", x, gradient, out, x.numel(), _is_half(x))
+        return out
+
+    def norm(
+        self, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return LayerNorm of (…, width) float32 in `dtype`, and each row's mean and inverse deviation."""
+        rows, width = _rows_of("x", x, (_FLOAT,))
+        for name, tensor in (("weight", weight), ("bias", bias)):
+            _require(name, tensor, (_FLOAT,), (width,))
+        out = torch.empty(x.shape, dtype=dtype)
+        _require("out", out, _EITHER)
+        means, deviations = torch.empty(rows), torch.empty(rows)
+        self._call("norm", x, weight, bias, epsilon, out, means, deviations, rows, width, _is_half(out))
+        return out, means, deviations
+
+    def norm_gradient(
+        self, gradient: Tensor, x: Tensor, weight: Tensor, means: Tensor, deviations: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the gradients of `norm`'s x, weight and bias, float32."""
+        rows, width = _rows_of("x", x, (_FLOAT,))
+        _require("gradient", gradient, _EITHER, tuple(x.shape))
+        _require("weight", weight, (_FLOAT,), (width,))
+        for name, tensor in (("means", means), ("deviations", deviations)):
+            _require(name, tensor, (_FLOAT,), (rows,))
+        grad_x, sums = torch.empty_like(x), torch.zeros(_PARTS, 2, width)
+        half = _is_half(gradient)
+        self._call(
+            "norm_gradient", gradient, x, weight, means, deviations, grad_x, sums, _PARTS, rows, width, half
+        )
+        grad_weight, grad_bias = sums.sum(dim=0)
+        return grad_x, grad_weight, grad_bias
+
+    def sum_to(self, total: Tensor, part: Tensor, out: Tensor) -> Tensor:
+        """Write total + part to `out`: float32 and bfloat16 -> either, of one size; out may be `total`."""
+        _require("total", total, (_FLOAT,))
+        _require("part", part, (_HALF,))
+        _require("out", out, _EITHER)
+        if not total.numel() == part.numel() == out.numel():
+            sizes = f"{total.numel()}, {part.numel()} and {out.numel()}"
+            raise ValueError(f"total, part and out have {sizes} elements, expected one size")
+        self._call("sum", total, part, out, total.numel(), _is_half(out))
+        return out
+
+    def softmax_(self, scores: Tensor, scale: float) -> None:
+        """Replace (…, queries, keys) by softmax(scale · scores), causal: the last query sees every key."""
+        queries, keys = _causal("scores", scores)
+        rows = scores.numel() // keys
+        self._call("softmax", scores, None, scale, rows, queries, keys, _is_half(scores))
+
+    def softmax_gradient_(self, gradient: Tensor, weights: Tensor, scale: float) -> None:
+        """Replace the gradient of `softmax_`'s result by that of its scores."""
+        queries, keys = _causal("weights", weights)
+        _require("gradient", gradient, (weights.dtype,), tuple(weights.shape))
+        rows = weights.numel() // keys
+        self._call("softmax", gradient, weights, scale, rows, queries, keys, _is_half(weights))
+
+    def loss_gradient_(self, logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """Replace (rows, vocabulary) logits by the gradient of the weighted loss; return the loss, a scalar.
+
+        Raise IndexError, before anything is written, if a target is not a column.
+        """
+        if logits.dim() != 2 or logits.dtype not in _EITHER or logits.device.type != "cpu":
+            raise ValueError(
+                f"logits are {_said(logits)}, expected (rows, vocabulary) float32 or bfloat16 on the CPU"
+            )
+        rows, columns = logits.shape
+        if columns < 1 or logits.stride(1) != 1 or (rows > 1 and logits.stride(0) < columns):
+            raise ValueError(f"logits have strides {logits.stride()}, expected rows one after the other")
+        _require("targets", targets, (torch.int64,), (rows,))
+        _require("weights", weights, (_FLOAT,), (rows,))
+        losses = torch.empty(rows)
+        stride = logits.stride(0)
+        self._call("loss", logits, targets, weights, losses, rows, columns, stride, _is_half(logits))
+        return losses.sum()
+
+    def sum_of_squares(self, x: Tensor) -> Tensor:
+        """Return Σ x², float64."""
+        _require("x", x, _EITHER)
+        squares = torch.empty(-(-x.numel() // _ELEMENTS), dtype=torch.float64)
+        self._call("squares", x, squares, x.numel(), _is_half(x))
+        return squares.sum()
+
+    def adam_(
+        self, weight: Tensor, gradient: Tensor, moments: tuple[Tensor, Tensor], copy: Tensor | None, step: AdamStep
+    ) -> None:
+        """Update a float32 weight and its moments in place, and its bfloat16 copy where there is one."""
+        shape = tuple(weight.shape)
+        for name, tensor in (("weight", weight), ("first moment", moments[0]), ("second moment", moments[1])):
+            _require(name, tensor, (_FLOAT,), shape)
+        _require("gradient", gradient, _EITHER, shape)
+        if copy is not None:
+            _require("copy", copy, (_HALF,), shape)
+        numbers = (step.scale, step.keep, *step.betas, step.rate, step.correction, step.epsilon)
+        self._call("adam", weight, gradient, *moments, copy, weight.numel(), _is_half(gradient), *numbers)
+
+    def _call(self, name: str, *arguments: Tensor | float | None) -> None:
+        """Pass tensors as their addresses, and torch's number of threads behind the rest."""
+        addresses = [a.data_ptr() if isinstance(a, Tensor) else a for a in arguments]
+        check(getattr(self.library, f"headwater_{name}")(*addresses, torch.get_num_threads()))
+
+
+class TorchElementwise:
+    """The same methods in torch: what each kernel means."""
+
+    def gelu(self, x: Tensor, gradient: Tensor | None = None) -> Tensor:
+        """See Elementwise."""
+        if gradient is None:
+            return functional.gelu(x, approximate="tanh")
+        return torch.ops.aten.gelu_backward(gradient, x, approximate="tanh")
+
+    def norm(
+        self, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See Elementwise."""
+        variance, mean = torch.var_mean(x.flatten(0, -2), dim=-1, correction=0)
+        return (
+            functional.layer_norm(x, weight.shape, weight, bias, epsilon).to(dtype),
+            mean,
+            (variance + epsilon).rsqrt(),
+        )
+
+    def norm_gradient(
+        self, gradient: Tensor, x: Tensor, weight: Tensor, means: Tensor, deviations: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See Elementwise."""
+        flat = gradient.float().flatten(0, -2)
+        y = (x.flatten(0, -2) - means[:, None]) * deviations[:, None]
+        weighted = flat * weight
+        along = weighted - weighted.mean(-1, keepdim=True) - y * (weighted * y).mean(-1, keepdim=True)
+        return (deviations[:, None] * along).view(x.shape), (flat * y).sum(0), flat.sum(0)
+
+    def sum_to(self, total: Tensor, part: Tensor, out: Tensor) -> Tensor:
+        """See Elementwise."""
+        return out.copy_((total.flatten() + part.flatten()).view(out.shape))
+
+    def softmax_(self, scores: Tensor, scale: float) -> None:
+        """See Elementwise."""
+        queries, keys = scores.shape[-2:]
+        hidden = torch.ones(queries, keys, dtype=torch.bool).triu(keys - queries + 1)
+        scores.copy_((scale * scores.float()).masked_fill(hidden, float("-inf")).softmax(-1))
+
+    def softmax_gradient_(self, gradient: Tensor, weights: Tensor, scale: float) -> None:
+        """See Elementwise."""
+        mean = (gradient.float() * weights.float()).sum(-1, keepdim=True)
+        gradient.copy_(scale * weights.float() * (gradient.float() - mean))
+
+    def loss_gradient_(self, logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """See Elementwise."""
+        probabilities = logits.float().log_softmax(-1)
+        loss = -(probabilities.gather(1, targets[:, None])[:, 0] * weights).sum()
+        one_hot = functional.one_hot(targets, logits.shape[1])
+        logits.copy_(weights[:, None] * (probabilities.exp() - one_hot))
+        return loss
+
+    def sum_of_squares(self, x: Tensor) -> Tensor:
+        """See Elementwise."""
+        return x.double().square().sum()
+
+    def adam_(
+        self, weight: Tensor, gradient: Tensor, moments: tuple[Tensor, Tensor], copy: Tensor | None, step: AdamStep
+    ) -> None:
+        """See Elementwise."""
+        first, second = moments
+        scaled = step.scale * gradient.float()
+        first.lerp_(scaled, 1 - step.betas[0])
+        second.mul_(step.betas[1]).addcmul_(scaled, scaled, value=1 - step.betas[1])
+        denominator = second.sqrt() * step.correction + step.epsilon
+        weight.mul_(step.keep).addcdiv_(first, denominator, value=-step.rate)
+        if copy is not None:
+            copy.copy_(weight)
+
+
+def _is_half(tensor: Tensor) -> bool:
+    return tensor.dtype == _HALF
+
+
+def _said(tensor: Tensor) -> str:
+    return f"{tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}"
+
+
+def _require(
+    name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], shape: tuple[int, ...] | None = None
+) -> None:
+    """Raise ValueError unless the tensor is contiguous, on the CPU, and of a dtype and shape that C expects."""
+    right = tensor.dtype in dtypes and tensor.device.type == "cpu" and tensor.is_contiguous()
+    if not right or (shape is not None and tuple(tensor.shape) != shape):
+        wanted = " or ".join(str(dtype) for dtype in dtypes) + (f" of shape {shape}" if shape is not None else "")
+        raise ValueError(f"{name} is {_said(tensor)}, expected contiguous {wanted} on the CPU")
+
+
+def _rows_of(name: str, x: Tensor, dtypes: tuple[torch.dtype, ...]) -> tuple[int, int]:
+    """Return the rows and the width of (…, width)."""
+    _require(name, x, dtypes)
+    if x.dim() < 1 or x.shape[-1] < 1:
+        raise ValueError(f"{name} is {_said(x)}, expected rows of at least one element")
+    return x.numel() // x.shape[-1], x.shape[-1]
+
+
+def _causal(name: str, scores: Tensor) -> tuple[int, int]:
+    """Return the queries and the keys of (…, queries, keys)."""
+    _require(name, scores, _EITHER)
+    if scores.dim() < 2 or not 1 <= scores.shape[-2] <= scores.shape[-1]:
+        raise ValueError(f"{name} is {_said(scores)}, expected (…, queries, keys) with 1 ≤ queries ≤ keys")
+    return scores.shape[-2], scores.shape[-1]

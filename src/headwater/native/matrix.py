@@ -1,0 +1,227 @@
+"""One weight matrix in the layout of transformer.c, and its twin in torch.
+
+Kinds: fp32; bf16; int8, one byte a weight with one scale an output; int4, half a byte a weight with one bfloat16
+scale for every 32 inputs of an output. With int8 and int4 weights each row of the input is rounded to bytes, with
+one scale for every 64 of its values, so that a large value coarsens only its neighbours. Sums inside a group are
+whole numbers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from headwater.native.dispatch import check
+from headwater.native.handle import Kernels
+
+Kind = Literal["fp32", "bf16", "int8", "int4"]
+KINDS: dict[Kind, int] = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 3}
+
+PANEL = 64  # outputs that a thread computes together; inputs that share a scale
+PART = 32  # inputs that share a scale of int4 weights
+_TOGETHER: dict[Kind, int] = {"fp32": 1, "bf16": 2, "int8": 4}
+_PART_BYTES = PART * PANEL // 2 + 2 * PANEL
+_AHEAD = 8192  # bytes behind the weights: kernels ask for what lies ahead
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+
+
+class MatrixStructure(ctypes.Structure):
+    """`Matrix` of transformer.c."""
+
+    _fields_ = (
+        ("weight", _POINTER),
+        ("bias", _POINTER),
+        ("scale", _POINTER),
+        ("kind", _COUNT),
+        ("inputs", _COUNT),
+        ("outputs", _COUNT),
+    )
+
+
+def padded_size(size: int) -> int:
+    """Return the next multiple of PANEL."""
+    return -(-size // PANEL) * PANEL
+
+
+def pad(values: Tensor, *sizes: int) -> Tensor:
+    """Return `values` with zeros behind its last dimensions, up to `sizes`."""
+    missing = [(0, size - have) for size, have in zip(sizes, values.shape[-len(sizes) :], strict=True)]
+    if not any(amount for _, amount in missing):
+        return values
+    return functional.pad(values, [amount for pair in reversed(missing) for amount in pair])
+
+
+def packed_bytes(outputs: int, inputs: int, kind: Kind) -> int:
+    """Return the bytes of a packed matrix: a multiple of 64."""
+    weights = padded_size(outputs) * padded_size(inputs)
+    return weights // PART // PANEL * _PART_BYTES if kind == "int4" else weights * 4 // _TOGETHER[kind]
+
+
+class Arena:
+    """One stretch of memory on huge pages, filled from its start."""
+
+    def __init__(self, kernels: Kernels, size: int) -> None:
+        library = kernels.library
+        library.headwater_allocate.restype, library.headwater_allocate.argtypes = _POINTER, [_COUNT]
+        library.headwater_free.restype, library.headwater_free.argtypes = None, [_POINTER]
+        size += _AHEAD
+        address = library.headwater_allocate(size)
+        if not address:
+            raise MemoryError(f"no {size:,} bytes for the weights")
+        # Not at the interpreter's end: the system frees it then.
+        weakref.finalize(self, library.headwater_free, address).atexit = False
+        self._bytes = torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=torch.uint8)
+        self._used, self._size = 0, size - _AHEAD
+
+    def put(self, source: Tensor) -> int:
+        """Copy a tensor, in the order of its indices; return its address, a multiple of 64."""
+        size = source.numel() * source.element_size()
+        if self._used + size > self._size:
+            raise MemoryError(f"{size:,} bytes do not fit behind {self._used:,} of {self._size:,}")
+        place = self._bytes[self._used : self._used + size].view(source.dtype)
+        place.view(source.shape).copy_(source)
+        self._used += -(-size // 64) * 64
+        return place.data_ptr()
+
+
+class PackedMatrix:
+    """y = x Wᵀ + b on the compiled kernels. A row's result is the same, bit for bit, whatever the other rows."""
+
+    def __init__(
+        self, kernels: Kernels, weight: Tensor, bias: Tensor | None, kind: Kind, arena: Arena | None = None
+    ) -> None:
+        if weight.dim() != 2 or not weight.numel() or weight.device.type != "cpu":
+            raise ValueError(
+                f"the weight has shape {tuple(weight.shape)} on {weight.device}, expected (out, in) on the CPU"
+            )
+        self.kernels, self.kind = kernels, kind
+        self.outputs, self.inputs = weight.shape
+        if bias is not None and tuple(bias.shape) != (self.outputs,):
+            raise ValueError(f"the bias has shape {tuple(bias.shape)}, expected ({self.outputs},)")
+        library = kernels.library
+        self._product = library.headwater_product
+        self._product.restype = _COUNT
+        self._product.argtypes = [ctypes.POINTER(MatrixStructure), _POINTER, _COUNT, *[_POINTER] * 4, _COUNT]
+        outputs, inputs = padded_size(self.outputs), padded_size(self.inputs)
+        self._arena = arena or Arena(kernels, packed_bytes(outputs, inputs, kind))
+        self._bias = (
+            None
+            if bias is None
+            else pad(bias.detach().float(), outputs).clone(memory_format=torch.contiguous_format)
+        )
+        packed, scale = _packed(weight.detach(), kind, library.headwater_weight_zero())
+        self._scale = None if scale is None else pad(scale, outputs).contiguous()
+        self.structure = MatrixStructure(
+            weight=self._arena.put(packed),
+            bias=None if self._bias is None else self._bias.data_ptr(),
+            scale=None if self._scale is None else self._scale.data_ptr(),
+            kind=KINDS[kind],
+            inputs=inputs,
+            outputs=outputs,
+        )
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(rows, in) -> (rows, out) float32."""
+        if x.dim() != 2 or x.shape[1] != self.inputs or x.device.type != "cpu":
+            raise ValueError(
+                f"x has shape {tuple(x.shape)} on {x.device}, expected (rows, {self.inputs}) on the CPU"
+            )
+        rows, inputs = len(x), self.structure.inputs
+        x = pad(x.float(), inputs).contiguous()
+        values, scales = torch.empty(rows, inputs), torch.empty(rows, inputs // PANEL)
+        sums = torch.empty(rows, inputs // PART, dtype=torch.int32)
+        y = torch.empty(rows, self.structure.outputs)
+        work = (part.data_ptr() for part in (values, scales, sums, y))
+        check(self._product(ctypes.byref(self.structure), x.data_ptr(), rows, *work, torch.get_num_threads()))
+        return y[:, : self.outputs]
+
+
+class TorchMatrix:
+    """The same in torch: weights and inputs are rounded as `kind` says, and multiplied in float32."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, kind: Kind) -> None:
+        self._weight, self._kind = rounded_weight(weight.detach(), kind), kind
+        self._bias = None if bias is None else bias.detach().float().clone()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(rows, in) -> (rows, out) float32."""
+        x = x.float()
+        if self._kind == "bf16":
+            x = x.bfloat16().float()
+        elif self._kind != "fp32":
+            groups = pad(x, padded_size(x.shape[1])).view(len(x), -1, PANEL)
+            values, scale = to_int8(groups)
+            x = (values * scale).flatten(1)[:, : x.shape[1]]
+        return functional.linear(x, self._weight, self._bias)
+
+
+def rounded_weight(weight: Tensor, kind: Kind) -> Tensor:
+    """Return the float32 weights that a packed matrix of this kind has."""
+    if kind == "fp32":
+        return weight.float()
+    if kind == "bf16":
+        return weight.bfloat16().float()
+    if kind == "int8":
+        values, scale = to_int8(weight.float())
+        return values * scale
+    values, scale = to_int4(pad(weight.float(), padded_size(weight.shape[1])))
+    return (values * scale).flatten(1)[:, : weight.shape[1]]
+
+
+def to_int8(x: Tensor) -> tuple[Tensor, Tensor]:
+    """(…, columns) float32 -> whole numbers of −127 … 127 and their scales, (…, 1): x ≈ scale · numbers."""
+    scale = x.abs().amax(dim=-1, keepdim=True).clamp_(min=1e-12) / 127
+    return (x / scale).round_(), scale
+
+
+def to_int4(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """(out, in) -> whole numbers of −8 … 7, (out, in / 32, 32), and their scales, (out, in / 32, 1), of bfloat16.
+
+    Of several scales for each part the one with the least square error is taken. The largest value may become −8.
+    """
+    parts = weight.view(len(weight), -1, PART)
+    largest = parts.gather(2, parts.abs().argmax(dim=2, keepdim=True))
+    best = torch.full_like(largest, float("inf"))
+    scale = torch.zeros_like(largest)
+    for divisor in (-8.6, -8.3, -8.0, -7.7, -7.4, -7.1, 7.0, 7.3, 7.6, 7.9):
+        candidate = (largest / divisor).bfloat16().float()
+        values = (parts / candidate).nan_to_num_(0, 0, 0).round_().clamp_(-8, 7)
+        error = (values * candidate - parts).square_().sum(dim=2, keepdim=True)
+        better = error < best
+        best, scale = torch.where(better, error, best), torch.where(better, candidate, scale)
+    return (parts / scale).nan_to_num_(0, 0, 0).round_().clamp_(-8, 7), scale
+
+
+def _packed(weight: Tensor, kind: Kind, zero: int) -> tuple[Tensor, Tensor | None]:
+    """Return the weights as transformer.c lays them out, and for int8 one scale an output."""
+    outputs, inputs = (padded_size(size) for size in weight.shape)
+    if kind == "int4":
+        return _packed_int4(pad(weight.float(), outputs, inputs)), None
+    scale = None
+    if kind == "int8":
+        values, scales = to_int8(weight.float())
+        scale = scales[:, 0]
+        # The bits of a byte, with or without sign; padding is a weight of zero as well.
+        weight = (pad(values, outputs, inputs).to(torch.int16) + zero).to(torch.uint8 if zero else torch.int8)
+    elif kind == "bf16":
+        weight = pad(weight.bfloat16(), outputs, inputs)
+    else:
+        weight = pad(weight.float(), outputs, inputs)
+    together = _TOGETHER[kind]
+    return weight.view(outputs // PANEL, PANEL, inputs // together, together).permute(0, 2, 1, 3), scale
+
+
+def _packed_int4(weight: Tensor) -> Tensor:
+    panels = []
+    for panel in weight.split(PANEL):  # one by one: the search for scales takes memory
+        values, scale = to_int4(panel)
+        steps = (values + 8).to(torch.uint8).view(PANEL, -1, 4, 2, 4)  # (output, part, step, half, input)
+        bytes_ = (steps[:, :, :, 0] | steps[:, :, :, 1] << 4).permute(1, 2, 0, 3).flatten(1)
+        scales = scale[:, :, 0].t().bfloat16().contiguous().view(torch.uint8)
+        panels.append(torch.cat([bytes_, scales], dim=1))
+    return torch.stack(panels)

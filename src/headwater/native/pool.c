@@ -1,0 +1,131 @@
+/* See pool.h.
+ *
+ * A phase is divided into items that threads take one by one: a thread that the system has suspended delays no more
+ * than the item it is in, where a barrier would wait for it in every phase. `state` is the serial number of the phase
+ * (high half) and how many of its items are not yet taken. A thread that takes one may read the task until it reports
+ * the item done, as the phase cannot end before. */
+
+#include "pool.h"
+#include "calls.h"
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+enum { SPINS_BEFORE_YIELD = 2000, SPINS_BEFORE_SLEEP = 20000 };
+
+static struct {
+    _Atomic uint64_t state;
+    _Atomic int64_t done;
+    _Atomic(Work) work;
+    _Atomic(const void *) task;
+    _Atomic int sleeping, stopping, limit; /* limit: how many helpers the present call may use */
+    int helpers;
+    pthread_t helper[MOST_THREADS];
+    pthread_mutex_t call, sleep;
+    pthread_cond_t wake;
+} pool = {.call = PTHREAD_MUTEX_INITIALIZER, .sleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+
+static void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static int take_item(int thread) {
+    uint64_t state = atomic_load_explicit(&pool.state, memory_order_acquire);
+    while ((uint32_t)state != 0) {
+        if (thread > atomic_load_explicit(&pool.limit, memory_order_relaxed)) return 0;
+        if (!atomic_compare_exchange_weak(&pool.state, &state, state - 1)) continue;
+        const Work work = atomic_load_explicit(&pool.work, memory_order_relaxed);
+        work(atomic_load_explicit(&pool.task, memory_order_relaxed), (int64_t)(uint32_t)state - 1, thread);
+        atomic_fetch_add_explicit(&pool.done, 1, memory_order_release);
+        return 1;
+    }
+    return 0;
+}
+
+static void *help(void *number) {
+    const int thread = (int)(intptr_t)number;
+    for (int idle = 0; !atomic_load(&pool.stopping); idle++) {
+        if (take_item(thread)) {
+            idle = 0;
+        } else if (idle < SPINS_BEFORE_SLEEP) {
+            relax();
+        } else {
+            pthread_mutex_lock(&pool.sleep);
+            atomic_fetch_add(&pool.sleeping, 1);
+            while ((uint32_t)atomic_load(&pool.state) == 0 && !atomic_load(&pool.stopping))
+                pthread_cond_wait(&pool.wake, &pool.sleep);
+            atomic_fetch_sub(&pool.sleeping, 1);
+            pthread_mutex_unlock(&pool.sleep);
+            idle = 0;
+        }
+    }
+    return NULL;
+}
+
+static void wake_all(void) {
+    pthread_mutex_lock(&pool.sleep);
+    pthread_cond_broadcast(&pool.wake);
+    pthread_mutex_unlock(&pool.sleep);
+}
+
+void pool_run(Work work, const void *task, int64_t items) {
+    if (items <= 1 || pool.limit == 0) {
+        for (int64_t item = 0; item < items; item++) work(task, item, 0);
+        return;
+    }
+    atomic_store(&pool.work, work);
+    atomic_store(&pool.task, task);
+    atomic_store(&pool.done, 0);
+    const uint64_t serial = (atomic_load(&pool.state) >> 32) + 1;
+    atomic_store(&pool.state, serial << 32 | (uint64_t)items);
+    if (atomic_load(&pool.sleeping)) wake_all();
+    while (take_item(0)) {}
+    for (int spins = 0; atomic_load_explicit(&pool.done, memory_order_acquire) < items; spins++) {
+        if (spins < SPINS_BEFORE_YIELD) relax();
+        else sched_yield();
+    }
+}
+
+/* Called when the last call is over and no other can begin. */
+static void stop(void) {
+    atomic_store(&pool.stopping, 1);
+    wake_all();
+    for (int i = 0; i < pool.helpers; i++) pthread_join(pool.helper[i], NULL);
+    pool.helpers = 0;
+}
+
+static void after_fork(void) { /* a child has none of its parent's threads */
+    pool.helpers = pool.limit = 0;
+    atomic_store(&pool.state, 0);
+    atomic_store(&pool.sleeping, 0);
+    pthread_mutex_init(&pool.call, NULL);
+    pthread_mutex_init(&pool.sleep, NULL);
+    pthread_cond_init(&pool.wake, NULL);
+}
+
+__attribute__((constructor)) static void prepare(void) {
+    pthread_atfork(NULL, NULL, after_fork);
+    calls_at_close = stop;
+}
+
+int pool_begin(int64_t threads) {
+    if (!calls_enter()) return 0;
+    pthread_mutex_lock(&pool.call);
+    const int wanted = threads > MOST_THREADS ? MOST_THREADS - 1 : (int)threads - 1;
+    while (pool.helpers < wanted) {
+        void *number = (void *)(intptr_t)(pool.helpers + 1);
+        if (pthread_create(&pool.helper[pool.helpers], NULL, help, number)) break;
+        pool.helpers++;
+    }
+    pool.limit = pool.helpers < wanted ? pool.helpers : wanted;
+    return 1;
+}
+
+void pool_end(void) {
+    pthread_mutex_unlock(&pool.call);
+    calls_leave();
+}

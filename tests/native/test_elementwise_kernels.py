@@ -1,0 +1,120 @@
+"""Every variant of the element-wise kernels that this machine runs gives what its twin in torch gives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from headwater import native
+from headwater.native.elementwise import AdamStep, TorchElementwise
+
+TWIN = TorchElementwise()
+FLOAT, HALF = torch.float32, torch.bfloat16
+LENGTHS = [1, 3, 4, 7, 8, 9, 15, 16, 17, 300, 4096, 5000]
+STEP = AdamStep(scale=0.5, keep=0.999, betas=(0.9, 0.98), rate=1e-2, correction=1.3, epsilon=1e-6)
+
+
+@pytest.fixture(params=native.available())
+def kernels(request: pytest.FixtureRequest) -> native.Kernels:
+    found = native.kernels(request.param)
+    assert found is not None
+    return found
+
+
+def drawn(seed: int, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def assert_close(got: Tensor, expected: Tensor) -> None:
+    assert got.dtype == expected.dtype
+    tolerance = 2e-5 if got.dtype == FLOAT else 2**-7
+    assert (got.double() - expected.double()).abs().max() <= tolerance * expected.double().abs().max() + 1e-7
+
+
+@pytest.mark.parametrize("dtype", [FLOAT, HALF])
+def test_gelu_sums_and_squares(kernels: native.Kernels, dtype: torch.dtype) -> None:
+    for length in LENGTHS:
+        x, gradient = (5 * drawn(1, length)).to(dtype), drawn(2, length).to(dtype)
+        assert_close(kernels.gelu(x), TWIN.gelu(x))
+        assert_close(kernels.gelu(x, gradient), TWIN.gelu(x, gradient))
+        assert kernels.sum_of_squares(x).item() == pytest.approx(TWIN.sum_of_squares(x).item(), rel=1e-5)
+        total, part = drawn(3, length), drawn(4, length).bfloat16()
+        out = [torch.empty(length, dtype=dtype) for _ in range(2)]
+        assert torch.equal(kernels.sum_to(total, part, out[0]), TWIN.sum_to(total, part, out[1]))
+
+
+@pytest.mark.parametrize("dtype", [FLOAT, HALF])
+def test_norm(kernels: native.Kernels, dtype: torch.dtype) -> None:
+    for rows, width in [(1, 1), (2, 5), (31, 16), (70, 33), (3, 300)]:
+        x, weight, bias = 3 + drawn(1, rows, width), 1 + drawn(2, width), drawn(3, width)
+        got, expected = (k.norm(x, weight, bias, 1e-3, dtype) for k in (kernels, TWIN))
+        for a, b in zip(got, expected, strict=True):
+            assert_close(a, b)
+        gradient = drawn(4, rows, width).to(dtype)
+        got, expected = (k.norm_gradient(gradient, x, weight, *expected[1:]) for k in (kernels, TWIN))
+        for a, b in zip(got, expected, strict=True):
+            assert (a - b).abs().max() <= 5e-5 * max(1.0, b.abs().max().item())
+
+
+@pytest.mark.parametrize("dtype", [FLOAT, HALF])
+def test_softmax_and_loss(kernels: native.Kernels, dtype: torch.dtype) -> None:
+    for queries, keys in [(1, 1), (1, 7), (5, 5), (16, 33), (3, 130)]:
+        scores = (3 * drawn(1, 2, queries, keys)).to(dtype)
+        found = [scores.clone(), scores.clone()]
+        kernels.softmax_(found[0], 0.3)
+        TWIN.softmax_(found[1], 0.3)
+        assert_close(*found)
+        gradient = drawn(2, 2, queries, keys).to(dtype)
+        gradients = [gradient.clone(), gradient.clone()]
+        kernels.softmax_gradient_(gradients[0], found[1], 0.3)
+        TWIN.softmax_gradient_(gradients[1], found[1], 0.3)
+        assert_close(*gradients)
+    for rows, columns in [(1, 1), (3, 5), (4, 16), (5, 77)]:
+        logits, weights = (9 * drawn(3, rows, columns)).to(dtype), drawn(4, rows).abs()
+        targets = torch.arange(rows) % columns
+        both = [logits.clone(), logits.clone()]
+        losses = [k.loss_gradient_(x, targets, weights) for k, x in zip((kernels, TWIN), both, strict=True)]
+        assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-5, abs=1e-6)
+        assert_close(*both)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT, HALF])
+def test_adam(kernels: native.Kernels, dtype: torch.dtype) -> None:
+    for length in LENGTHS:
+        gradient = drawn(1, length).to(dtype)
+        start = (drawn(2, length), drawn(3, length), drawn(4, length).abs(), torch.zeros(length, dtype=HALF))
+        states = [[tensor.clone() for tensor in start] for _ in range(2)]
+        for k, (weight, first, second, copy) in zip((kernels, TWIN), states, strict=True):
+            k.adam_(weight, gradient, (first, second), copy, STEP)
+        for a, b in zip(*states, strict=True):
+            assert_close(a, b)
+
+
+def test_a_target_beyond_the_vocabulary_is_refused_before_anything_is_written(kernels: native.Kernels) -> None:
+    buffer = torch.full((3, 16), 7.0)
+    for target in (16, 40, -1):
+        with pytest.raises(IndexError):
+            kernels.loss_gradient_(buffer[:1], torch.tensor([target]), torch.ones(1))
+    assert (buffer == 7).all()
+
+
+def test_wrong_shapes_dtypes_and_layouts_are_refused(kernels: native.Kernels) -> None:
+    x = torch.zeros(4, 8)
+    for call in [
+        lambda: kernels.gelu(x.t()),
+        lambda: kernels.gelu(x.double()),
+        lambda: kernels.gelu(x, x[:2]),
+        lambda: kernels.norm(x, torch.ones(7), torch.ones(8), 1e-5, FLOAT),
+        lambda: kernels.norm(x, torch.ones(8), torch.ones(8), 1e-5, torch.float16),
+        lambda: kernels.norm_gradient(x, x, torch.ones(8), torch.ones(3), torch.ones(4)),
+        lambda: kernels.sum_to(x, x.bfloat16()[:2], x),
+        lambda: kernels.softmax_(torch.zeros(9, 8), 1.0),
+        lambda: kernels.softmax_gradient_(x, x.bfloat16(), 1.0),
+        lambda: kernels.loss_gradient_(x, torch.zeros(3, dtype=torch.int64), torch.ones(4)),
+        lambda: kernels.loss_gradient_(x.t(), torch.zeros(8, dtype=torch.int64), torch.ones(8)),
+        lambda: kernels.adam_(x, x, (x, x[:2]), None, STEP),
+        lambda: kernels.adam_(x, x, (x, x), x, STEP),
+    ]:
+        with pytest.raises(ValueError, match="expected"):
+            call()

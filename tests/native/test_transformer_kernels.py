@@ -1,0 +1,193 @@
+"""Every variant of the forward pass that this machine runs gives what torch gives, for any shape, in any
+layout."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from headwater import native
+from headwater.model import build_model, preset
+from headwater.model.transformer import Block, Embeddings, Transformer
+from headwater.native.matrix import KINDS, Kind, PackedMatrix, TorchMatrix, rounded_weight
+from headwater.native.transformer import PAGE, Affine, Forward, LayerTensors, Shape, TransformerWeights
+
+VARIANTS = native.available()
+# (width, heads): heads of 64, 32, 48, 80, 96, 128, 20 and 5, of widths that are multiples of 64 and not.
+SHAPES = [(128, 2), (96, 3), (144, 3), (160, 2), (96, 1), (128, 1), (60, 3), (15, 3)]
+TOLERANCE: dict[Kind, float] = {"fp32": 1e-5, "bf16": 1e-2, "int8": 2e-2, "int4": 2e-2}
+
+
+def drawn(seed: int, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def handle(variant: str) -> native.Kernels:
+    found = native.kernels(variant)
+    assert found is not None
+    assert found.variant == variant
+    return found
+
+
+def built(width: int, heads: int, kind: Kind, *, norm: str = "pre", layers: int = 2) -> Transformer:
+    """A model whose matrices are what a kind makes of them."""
+    name = "gpt2-pico" if norm == "pre" else "gpt1-nano"
+    model = build_model(
+        preset(name, vocabulary=101, context=40, width=width, heads=heads, layers=layers, dropout=0.0), seed=3
+    )
+    assert isinstance(model, Transformer)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter + 0.02 * drawn(parameter.numel(), *parameter.shape))
+    return model
+
+
+def affine(module: nn.Module) -> Affine:
+    return Affine(module.weight.detach(), module.bias.detach())  # type: ignore[arg-type]
+
+
+def weights_of(model: Transformer, kernels: native.Kernels, kind: Kind) -> TransformerWeights:
+    config = model.config
+    shape = Shape(
+        config.layers, config.width, config.heads, config.context, len(model.tokens.weight), config.norm == "pre",
+        config.norm_epsilon,
+    )  # fmt: skip
+    layers = [
+        LayerTensors(
+            affine(block.attention.query_key_value), affine(block.attention.projection), affine(block.mlp.expand),
+            affine(block.mlp.contract), affine(block.norm_1), affine(block.norm_2),
+        )
+        for block in model.blocks if isinstance(block, Block)
+    ]  # fmt: skip
+    embeddings = Embeddings(model.tokens.weight.detach(), model.positions.weight.detach())
+    final = affine(model.final_norm) if isinstance(model.final_norm, nn.LayerNorm) else None
+    return TransformerWeights(kernels, shape, kind, layers, *embeddings, final, model.output_matrix(embeddings))
+
+
+def forward_of(weights: TransformerWeights, slots: int = 1) -> Forward:
+    size = slots * weights.shape.pages * weights.shape.page_elements
+    caches = [[torch.zeros(size, dtype=weights.dtype) for _ in range(weights.shape.layers)] for _ in range(2)]
+    return Forward(weights, *caches)
+
+
+def tables(slots: int, pages: int) -> np.ndarray:
+    return np.arange(slots * pages, dtype=np.int32).reshape(slots, pages)
+
+
+def logits_of(weights: TransformerWeights, ids: list[int]) -> Tensor:
+    out = torch.empty(len(ids), weights.output.structure.outputs)
+    count = len(ids)
+    forward_of(weights)(ids, [0] * count, range(count), tables(1, weights.shape.pages), count, out)
+    return out[:, : weights.output.outputs]
+
+
+@torch.no_grad()
+def expected_logits(model: Transformer, ids: list[int], kind: Kind) -> Tensor:
+    """Torch's logits with the weights that the kind has; inputs are not rounded."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 2 and "blocks" in name:
+            parameter.copy_(rounded_weight(parameter, kind))
+    return model.logits(model.hidden(torch.tensor([ids])))[0].float()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_matrix_gives_what_its_twin_gives(variant: str, kind: Kind) -> None:
+    for seed, (rows, inputs, outputs) in enumerate([(1, 64, 64), (2, 100, 70), (3, 33, 1), (4, 256, 64), (5, 65,
+    130), (6, 128, 64), (197, 96, 64)]):  # fmt: skip
+        weight, bias, x = drawn(seed, outputs, inputs), drawn(seed + 1, outputs), drawn(seed + 2, rows, inputs)
+        x[:, 5] *= 30
+        got = PackedMatrix(handle(variant), weight, bias, kind)(x)
+        expected = TorchMatrix(weight, bias, kind)(x)
+        # Without bfloat16 products the inputs are not rounded: a difference of 2^-9 of each.
+        tolerance = 1e-5 if kind != "bf16" else 4e-3
+        assert (got - expected).abs().max() <= tolerance * expected.abs().max()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("width", "heads"), SHAPES)
+def test_a_model_of_any_shape_gives_torchs_logits(variant: str, width: int, heads: int) -> None:
+    ids = [int(i) for i in torch.randint(0, 101, (37,), generator=torch.Generator().manual_seed(width))]
+    for kind in KINDS:
+        for norm in ("pre", "post"):
+            model = built(width, heads, kind, norm=norm)
+            got = logits_of(weights_of(model, handle(variant), kind), ids)
+            expected = expected_logits(model, ids, kind)
+            error = (got[:, :101] - expected[:, :101]).square().mean().sqrt() / expected.std()
+            assert error <= TOLERANCE[kind], (kind, norm)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize(("width", "heads"), [(128, 2), (60, 3)])
+def test_a_row_is_the_same_bit_for_bit_alone_and_in_any_company(
+    variant: str, kind: Kind, width: int, heads: int
+) -> None:
+    weights = weights_of(built(width, heads, kind), handle(variant), kind)
+    ids = [int(i) for i in torch.randint(0, 101, (21,), generator=torch.Generator().manual_seed(1))]
+    together = logits_of(weights, ids)
+    forward, pages = forward_of(weights, slots=3), weights.shape.pages
+    places = tables(3, pages)
+    out = torch.empty(3, weights.output.structure.outputs)
+    for position, token in enumerate(ids):  # token by token, beside two other texts
+        others = [7, 9] if position else [1, 2]
+        forward([token, *others], [1, 0, 2], [position] * 3, places, 3, out)
+        assert torch.equal(out[0, :101], together[position, :101])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_threads_change_nothing(variant: str) -> None:
+    weights = weights_of(built(96, 3, "int8"), handle(variant), "int8")
+    ids, before = list(range(30)), torch.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            found.append(logits_of(weights, ids))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*found)
+
+
+def test_what_is_out_of_range_is_refused_before_anything_is_written() -> None:
+    weights = weights_of(built(60, 3, "fp32"), handle(VARIANTS[0]), "fp32")
+    forward, pages = forward_of(weights), weights.shape.pages
+    out = torch.full((2, weights.output.structure.outputs), 7.0)
+    wrong = tables(1, pages) + 1000
+    for tokens, slots, positions, places, wanted in [
+        ([101], [0], [0], tables(1, pages), 1),
+        ([-1], [0], [0], tables(1, pages), 1),
+        ([0], [1], [0], tables(1, pages), 1),
+        ([0], [0], [40], tables(1, pages), 1),
+        ([0], [0], [0], tables(1, pages), 2),
+        ([0], [0], [PAGE], np.ascontiguousarray(wrong), 1),
+    ]:
+        with pytest.raises(IndexError):
+            forward(tokens, slots, positions, places, wanted, out)
+    with pytest.raises(ValueError, match="expected int32"):
+        forward([0], [0], [0], tables(1, pages + 1), 1, out)
+    with pytest.raises(ValueError, match="logits"):
+        forward([0], [0], [0], tables(1, pages), 1, out[:, :7])
+    with pytest.raises(ValueError, match="shapes"):
+        forward([0, 1], [0], [0], tables(1, pages), 1, out)
+    assert (out == 7).all()
+
+
+def test_int8_with_a_scale_for_every_64_inputs_is_closer_beside_large_values() -> None:
+    weight, x = drawn(1, 100, 256), drawn(2, 9, 256)
+    x[:, 5] *= 100
+    exact = x @ weight.t()
+    step = x.abs().amax(dim=1, keepdim=True) / 127
+    whole = (x / step).round() * step @ weight.t()
+    grouped = TorchMatrix(weight, None, "int8")(x)
+    assert (grouped - exact).square().mean() < (whole - exact).square().mean() / 2
+
+
+def test_int4_weights_are_closer_than_with_a_scale_of_the_largest_value() -> None:
+    weight = drawn(1, 64, 256)
+    parts = weight.view(64, 8, 32)
+    largest = parts.gather(2, parts.abs().argmax(dim=2, keepdim=True)) / -8
+    simple = ((parts / largest).round().clamp(-8, 7) * largest).view(64, 256)
+    assert (rounded_weight(weight, "int4") - weight).square().mean() < 0.95 * (simple - weight).square().mean()
