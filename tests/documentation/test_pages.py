@@ -63,8 +63,8 @@ def test_every_extra_is_explained() -> None:
 def test_every_test_that_holds_a_guarantee_exists() -> None:
     text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
-    assert text.count("\n## ") == 10
-    for section in text.split("\n## ")[1:]:
+    assert text.count("\n## ") == 11
+    for section in text.split("\n## ")[1:-1]:  # the last one is the campaign
         assert "`tests/" in section, section
     for file, name in named:
         tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
