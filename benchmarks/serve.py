@@ -306,7 +306,9 @@ async def ask_all(
         }
         began = time.monotonic()
         times, whole = [], b""
-        async for line in server.post(body | {"temperature": 1.0, "top_k": 40, "top_p": 1.0, "min_p": 0.0}):
+        async for line in server.post(
+            body | {"temperature": 1.0, "top_k": 40, "top_p": 1.0, "min_p": 0.0, "return_token_ids": True}
+        ):
             if line.startswith(b"data: {"):
                 times.append(time.monotonic())
             elif line.startswith(b"{"):

@@ -307,12 +307,12 @@ def test_a_crowd_of_which_a_tenth_misbehaves(
         process.wait()
         process.stderr.close()
     print(result)
-    print(said[-4000:])
     counted("answers under a crowd", result["answered"])
-    assert result["wrong"] == 0, result
+    assert result["wrong"] == 0, f"{result}\n{said[said.find('Traceback') :][:4_000]}"
     assert result["hangs"] == 0, result
     assert result["answered"] > CLIENTS / 10
     assert result["misbehaved"] >= CLIENTS / 10
-    assert result["memory growth"] < 1.15, result
+    if SECONDS >= 120:  # before that a server still grows to its usual size
+        assert result["memory growth"] < 1.1, result
     assert status == 0
     assert "Traceback" not in said, said

@@ -67,7 +67,7 @@ def serve(
         app = create_app(opened, limits, keys, local=is_loopback(host))
         config = uvicorn.Config(
             app,
-            log_level="warning",
+            log_level="error",  # a warning for each stray request would let anybody fill the log
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=int(limits.seconds) + 1,
