@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 import unicodedata
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -198,3 +201,26 @@ def test_original_ids_are_the_references_on_novels(original: Tokenizer, data: Pa
             cache[piece] = [original.vocabulary.ids[s] for s in reference.merge_word(symbols, ranks)]
         expected += cache[piece]
     assert original.encode_array([text])[0].tolist() == expected
+
+
+def test_threads_take_turns_with_an_engine_that_holds_one_at_a_time() -> None:
+    pytest.importorskip("gigatoken")
+    tokenizer = Tokenizer.train(["the river runs"], kind="gpt2", vocab_size=260)
+    engine = GigatokenEngine(tokenizer.vocabulary)
+    real, taken = engine._tokenizer, threading.Lock()
+
+    class Exclusive:
+        def encode(self, text: bytes) -> Any:
+            if not taken.acquire(blocking=False):
+                raise RuntimeError("Already borrowed")
+            try:
+                for _ in range(200):
+                    time.sleep(0)  # let the others run
+                return real.encode(text)
+            finally:
+                taken.release()
+
+    engine._tokenizer = Exclusive()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: engine.encode([b"the river"])[0].tolist(), range(100)))
+    assert found == [tokenizer.encode("the river")] * 100

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -65,22 +66,28 @@ class LibraryEngine:
 
 
 class GigatokenEngine:
-    """gigatoken; raises ModuleNotFoundError where it is not installed."""
+    """gigatoken; raises ModuleNotFoundError where it is not installed.
+
+    Its tokenizer encodes in one thread at a time: in a second one it raises "Already borrowed".
+    """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         from gigatoken import Tokenizer
         from gigatoken.gigatoken_rs import load_hf_json
 
         self._tokenizer: Any = Tokenizer(load_hf_json(tokenizer_json(vocabulary, specials=False)))
+        self._lock = threading.Lock()
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
         """See Engine."""
         if len(texts) == 1:
-            ids = np.asarray(self._tokenizer.encode(texts[0]), np.uint32)
+            with self._lock:
+                ids = np.asarray(self._tokenizer.encode(texts[0]), np.uint32)
             return ids, np.array([0, len(ids)], np.int64)
         if not texts:
             return np.zeros(0, np.uint32), np.zeros(1, np.int64)
-        layout = self._tokenizer.encode_batch(list(texts)).layout
+        with self._lock:
+            layout = self._tokenizer.encode_batch(list(texts)).layout
         offsets = np.asarray(layout.offsets.data, np.int64)
         return np.asarray(layout.content.data, np.uint32)[offsets[0] : offsets[-1]], offsets - offsets[0]
 
