@@ -246,10 +246,10 @@ def test_the_story_is_about_the_token_that_was_chosen(open_page: Open, http: htt
         expect(page.locator("#story-where")).to_contain_text(f"predicts token {index + 1}.")
         came = page.locator("#choice tr", has=page.locator(".mark >> text=came"))
         rank, probability = shown.split(" · ")[1], shown.split(" · ")[0]
-        assert came.locator("td").nth(0).text_content() == rank.removeprefix("rank ")
+        place = int(came.locator("td").nth(0).text_content() or 0)
+        assert place == int(rank.removeprefix("rank ")) if "above" not in rank else place > 8
         assert came.locator("td").nth(1).text_content() == probability
-        last = page.locator("#lens tr").last.locator("button.came .number")
-        assert last.text_content() == probability
+        assert probability in (page.locator("#lens-token").text_content() or "")
         page.click("#tab-write")
 
 

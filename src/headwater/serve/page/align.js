@@ -1,6 +1,9 @@
-// One text, cut by two tokenizers: the shortest pieces at whose ends both have a token's end.
+// One text, cut by two tokenizers: the shortest pieces at whose ends both have a token's end, and no character is cut.
 
 import { bytesOf, surprise } from "./tokens.js";
+
+// Whether a token begins inside a character.
+const continues = (entry) => entry && (bytesOf(entry.name)[0] & 0xc0) === 0x80;
 
 // -> [{first: [entries], second: [entries]}], each side having the same bytes.
 export function align(first, second) {
@@ -17,7 +20,7 @@ export function align(first, second) {
     } else {
       piece.first.push(first[a++]);
     }
-    if (lengthA === lengthB && piece.first.length && piece.second.length) {
+    if (lengthA === lengthB && piece.first.length && piece.second.length && !continues(first[a])) {
       pieces.push(piece);
       piece = { first: [], second: [] };
     }

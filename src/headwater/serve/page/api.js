@@ -2,6 +2,7 @@
 
 import { byId } from "./dom.js";
 import { t } from "./language.js";
+import { ALTERNATIVES } from "./tokens.js";
 
 let asking = null; // one dialog for all requests that wait for a key
 
@@ -98,13 +99,16 @@ export function entriesOf(choice, more) {
   });
 }
 
-export const ALTERNATIVES = 8;
-
 // A text or token ids as the model reads them, with its log-probability of each token.
 export async function read(model, prompt, signal) {
   const asked = { model, prompt, echo: true, max_tokens: 0, logprobs: ALTERNATIVES, return_token_ids: true };
   const answer = await call("v1/completions", asked, signal);
   return entriesOf(answer.choices[0], { origin: "prompt" });
+}
+
+export async function tokenName(model, id) {
+  const answer = await call("v1/completions", { model, prompt: [id], echo: true, max_tokens: 0, logprobs: 0 });
+  return answer.choices[0].logprobs.tokens[0];
 }
 
 // Infinity for a text that is longer than the context.

@@ -3,7 +3,7 @@
 
 import { announce, byId, make, percent } from "./dom.js";
 import { t } from "./language.js";
-import { describe, rankOf, readable } from "./tokens.js";
+import { ALTERNATIVES, describe, rankOf, readable } from "./tokens.js";
 
 const card = byId("card");
 const narrow = matchMedia("(max-width: 64rem)");
@@ -37,7 +37,7 @@ function fact(entry) {
   if (entry.logProbability === null || entry.logProbability === undefined) return t("card.first");
   const rank = rankOf(entry);
   const p = percent(Math.exp(entry.logProbability));
-  return `${p} · ${rank ? t("token.rank", rank) : t("token.beyond", entry.alternatives.length)}`;
+  return `${p} · ${rank ? t("token.rank", rank) : t("token.beyond", Math.min(ALTERNATIVES, entry.alternatives.length))}`;
 }
 
 function choices(entry, actions) {

@@ -1,6 +1,7 @@
 // How a token is chosen: the distribution of the model, after temperature, after top-k and top-p, and the draw.
 
-import { bar, byId, make, percent } from "./dom.js";
+import { tokenName } from "./api.js";
+import { attempt, bar, byId, make, percent } from "./dom.js";
 import { t } from "./language.js";
 import { decodeFloats, distributions, draw, ranked } from "./sampling.js";
 import { readable } from "./tokens.js";
@@ -21,7 +22,7 @@ export function setUpChoice() {
   byId("as-written").addEventListener("click", () => set(step.given));
 }
 
-export function showChoice({ found, entries, index, settings }) {
+export function showChoice({ model, found, entries, index, settings }) {
   const logits = decodeFloats(found.logits);
   const entry = entries[index];
   const names = new Map(found.layers.at(-1).map((one) => [one.token, one.text]));
@@ -31,7 +32,7 @@ export function showChoice({ found, entries, index, settings }) {
   const drawn = entry?.draw;
   const given = { ...PLAIN, ...(drawn?.settings ?? settings ?? {}), uniform: found.uniform ?? 0.5 };
   slider("top_k").max = Math.min(200, logits.length);
-  step = { logits, order: ranked(logits), names, came: entry?.id ?? null, drawn: Boolean(drawn), chosen: entry?.origin, given };
+  step = { model, logits, order: ranked(logits), names, came: entry?.id ?? null, drawn: Boolean(drawn), chosen: entry?.origin, given, asked: new Set() };
   set(given);
 }
 
@@ -72,7 +73,16 @@ function render() {
 
 function nameOf(id) {
   const name = step.names.get(id);
+  if (name === undefined) attempt(() => lookUp(step, id));
   return name === undefined ? t("choice.id", id) : readable(name);
+}
+
+// The server named the likeliest tokens only; the name of another is asked for when it is drawn.
+async function lookUp(mine, id) {
+  if (mine.asked.has(id)) return;
+  mine.asked.add(id);
+  mine.names.set(id, await tokenName(mine.model, id));
+  if (mine === step) render();
 }
 
 function sentence(chosen) {
@@ -95,8 +105,8 @@ function showDraw(probabilities, uniform, chosen) {
     if (!p) return;
     if (p < 0.004 && id !== chosen) return void (rest += p);
     closeRest();
-    const text = p > 0.05 ? nameOf(id) : "";
-    parts.push(make("span", { class: id === chosen ? "part chosen" : "part", "--share": p.toFixed(5), title: `${nameOf(id)}: ${percent(p)}` }, text));
+    const text = p > 0.05 || id === chosen ? nameOf(id) : "";
+    parts.push(make("span", { class: id === chosen ? "part chosen" : "part", "--share": p.toFixed(5), title: text && `${text}: ${percent(p)}` }, text));
   });
   closeRest();
   if (uniform !== null) parts.push(make("span", { class: "needle", "--share": uniform.toFixed(5) }));

@@ -1,12 +1,12 @@
 // Two models: each writes with its own settings and seed; and one text, scored by both.
 
-import { ALTERNATIVES, entriesOf, read, stream } from "./api.js";
+import { entriesOf, read, stream } from "./api.js";
 import { align, difference, total } from "./align.js";
 import { cardKey, hideCard, hideUnpinned, showCard } from "./card.js";
 import { attempt, byId, make, onSubmit, percent } from "./dom.js";
 import { t } from "./language.js";
 import { Settings } from "./settings.js";
-import { Passage, bytesOf, readable, textOf, tint } from "./tokens.js";
+import { ALTERNATIVES, Passage, bytesOf, readable, textOf, tint } from "./tokens.js";
 
 let models = [];
 let openStory = null;

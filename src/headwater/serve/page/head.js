@@ -4,6 +4,7 @@ import { colour, context2d, make, makeSvg, percent } from "./dom.js";
 import { t } from "./language.js";
 
 const MARGIN = 96;
+const LABEL = 48; // a label at a slant needs room on its right
 const NUMBERS_FROM = 26; // pixels of a cell in which a number can be read
 const LEAST_LINE = 0.02;
 const cut = (name) => (name.length > 11 ? name.slice(0, 10) + "…" : name);
@@ -12,7 +13,7 @@ const cut = (name) => (name.length > 11 ? name.slice(0, 10) + "…" : name);
 export function drawMatrix(names, at, label, hear) {
   const size = names.length;
   const cell = Math.max(14, Math.min(44, Math.floor(480 / size)));
-  const whole = MARGIN + size * cell + 2;
+  const whole = MARGIN + size * cell + LABEL;
   const canvas = make("canvas", { role: "img", "aria-label": label });
   const context = context2d(canvas, whole, whole);
   const [ink, soft, water, line] = ["--ink", "--soft", "--water", "--line"].map(colour);

@@ -32,7 +32,7 @@ function cell(one, place, came, followed, follow) {
 // Ranks on a logarithmic axis, the first at the top.
 function curve({ ranks, probabilities, text }) {
   const step = Math.max(46, Math.min(90, 560 / ranks.length));
-  const [left, top, height] = [40, 26, 120];
+  const [left, top, height] = [70, 26, 120];
   const width = left + step * (ranks.length - 1) + 50;
   const deepest = Math.max(10, ...ranks);
   const x = (place) => left + place * step;

@@ -3,6 +3,7 @@
 import { make, percent } from "./dom.js";
 import { t } from "./language.js";
 
+export const ALTERNATIVES = 8; // the likeliest tokens that are asked for at each position
 const encoder = new TextEncoder();
 const SPECIAL = /^<\|.*\|>$|^_[a-z]+_$/;
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Co}\p{Cn}\ufffd]/u;
@@ -64,8 +65,8 @@ export function decoder() {
 const printed = (text) => (UNPRINTABLE.test(text.replace(/[\n\t]/g, "")) ? { text: "", chip: readable(text) } : { text, chip: null });
 
 export function rankOf(entry) {
-  const place = entry.alternatives.findIndex((other) => other.id === entry.id);
-  return place < 0 ? null : place + 1;
+  const place = entry.alternatives.slice(0, ALTERNATIVES).findIndex((other) => other.id === entry.id);
+  return place < 0 ? null : place + 1; // the server may list the token itself after the likeliest
 }
 
 export function describe(entry) {
@@ -73,7 +74,7 @@ export function describe(entry) {
   const name = spoken(entry.name);
   if (entry.logProbability === null || entry.logProbability === undefined) return name;
   const rank = rankOf(entry);
-  const place = rank ? t("token.rank", rank) : t("token.beyond", entry.alternatives.length);
+  const place = rank ? t("token.rank", rank) : t("token.beyond", Math.min(ALTERNATIVES, entry.alternatives.length));
   return `${name}, ${percent(Math.exp(entry.logProbability))}, ${place}`;
 }
 

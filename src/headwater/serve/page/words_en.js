@@ -70,7 +70,7 @@ export default {
   "card.competed": "It competed with:",
   "card.others": "all others",
   "card.branch": (name) => `Branch with ${name}`,
-  "card.again": "Continue anew after this token",
+  "card.again": "Continue from here",
   "card.story": "How was it chosen? Look inside",
 
   branches: "Branches",
@@ -119,7 +119,7 @@ export default {
   "embeddings.size": (width, largest) => `${width.toLocaleString("en")} numbers each; full colour is ±${largest}.`,
   layer: (number) => `Layer ${number}`,
   heads: "3. Attention collects what matters",
-  "heads.why": "In every layer, each head decides how much each earlier token counts. A small square is one head: rows attend to columns, and darker is more. The last row is the step of this story. Choose a head to see it large.",
+  "heads.why": "In every layer, each head decides how much each earlier token counts. A small square is one head: rows attend to columns, and a stronger colour means more attention. The last row is the step of this story. Choose a head to see it large.",
   "heads.large": "The chosen head",
   "heads.attended": "The last token read attends to",
   "head.name": (layer, head) => `Layer ${layer}, head ${head}`,

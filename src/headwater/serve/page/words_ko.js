@@ -70,7 +70,7 @@ export default {
   "card.competed": "함께 경쟁한 후보입니다.",
   "card.others": "나머지 전부",
   "card.branch": (name) => `가지 만들기: ${name}`,
-  "card.again": "이 토큰 다음부터 다시 쓰기",
+  "card.again": "여기서부터 이어 쓰기",
   "card.story": "어떻게 골랐을까요? 들여다보기",
 
   branches: "가지",
@@ -119,7 +119,7 @@ export default {
   "embeddings.size": (width, largest) => `숫자는 각각 ${n(width)}개이고, 가장 짙은 색이 ±${largest}입니다.`,
   layer: (number) => `${number}층`,
   heads: "3. 어텐션이 중요한 것을 모읍니다",
-  "heads.why": "층마다 각 헤드가 앞의 토큰을 얼마나 참고할지 정합니다. 작은 사각형 하나가 헤드 하나입니다. 행의 토큰이 열의 토큰을 참고하며, 짙을수록 많이 참고합니다. 마지막 행이 지금 보는 걸음입니다. 헤드를 고르면 크게 보입니다.",
+  "heads.why": "층마다 각 헤드가 앞의 토큰을 얼마나 참고할지 정합니다. 작은 사각형 하나가 헤드 하나입니다. 행의 토큰이 열의 토큰을 참고하며, 색이 뚜렷할수록 많이 참고합니다. 마지막 행이 지금 보는 걸음입니다. 헤드를 고르면 크게 보입니다.",
   "heads.large": "고른 헤드",
   "heads.attended": "마지막으로 읽은 토큰이 참고한 토큰",
   "head.name": (layer, head) => `${layer}층 ${head}번 헤드`,

@@ -1,6 +1,6 @@
 // Writing: the form, the text as it streams in, and the branches.
 
-import { ALTERNATIVES, countTokens, entriesOf, read, stream } from "./api.js";
+import { countTokens, entriesOf, read, stream } from "./api.js";
 import { showBranches } from "./branches.js";
 import { cardKey, hideCard, hideUnpinned, showCard } from "./card.js";
 import { announce, attempt, byId, later, make, onSubmit } from "./dom.js";
@@ -8,7 +8,7 @@ import { remember } from "./history.js";
 import { t } from "./language.js";
 import { Settings } from "./settings.js";
 import { setUpShare } from "./share.js";
-import { Passage, readable, textOf } from "./tokens.js";
+import { ALTERNATIVES, Passage, readable, textOf } from "./tokens.js";
 import { Tree } from "./tree.js";
 
 const EXAMPLES = ["The river", "Once upon a time", "The city was founded in"];
