@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import floors
 import licences
 import pytest
 import wheels
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "headwater"
@@ -69,6 +71,22 @@ def test_every_import_is_of_a_declared_package() -> None:
             if not given_by & declared:
                 wrong.add(f"{path.relative_to(PACKAGE)} imports {name}")
     assert wrong == set()
+
+
+# The first versions without weaknesses that matter here; continuous integration asks for newer advisories.
+REPAIRED = {
+    "protego": "0.7",  # one robots.txt took seconds of backtracking
+    "starlette": "0.49.1",  # CVE-2025-62727: quadratic time for a Range header
+    "aiohttp": "3.13.3",  # CVE-2025-69223 and others: answers that exhaust memory
+    "jinja2": "3.1.6",  # CVE-2025-27516
+    "ray": "2.52",  # CVE-2025-62593: a page in a browser runs code
+}
+
+
+def test_declared_floors_are_above_known_advisories() -> None:
+    declared = dict(line.split("==") for line in floors.floors())
+    for name, repaired in REPAIRED.items():
+        assert Version(declared[name]) >= Version(repaired), name
 
 
 def test_no_module_needs_what_windows_does_not_have() -> None:
