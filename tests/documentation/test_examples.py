@@ -145,6 +145,13 @@ JOURNEYS = {
     "slurm-corpora": Journey(("cluster/slurm_corpus.sh",), needs=("resiliparse",), tools=STAND_INS),
     "ray": Journey(("cluster/ray_corpus.sh",), {" --address node0:6379": ""}, needs=("resiliparse", "ray")),
     "pretraining": Journey(("pretraining/run.sh", "pretraining/resume.sh"), {" --set steps=2000": ""}),
+    "continue": Journey(
+        ("pretraining/continue.sh",),
+        {
+            "headwater pretrain": "headwater  pretrain",  # keeps the model's own shape, which TINY changes
+            "steps=500": "steps=1 --set batch_size=2",
+        },
+    ),
     "corpus": Journey(("corpus/own_text.py",)),
     "webtext": Journey(
         ("corpus/webtext.sh",),

@@ -143,9 +143,7 @@ def main(arguments: list[str] | None = None) -> int:
     except typer.Exit as leave:
         return leave.exit_code
     except WrongUse as error:
-        if error.ctx is not None and not error.format_message().strip(
-            ". "
-        ):  # a group without its command: its help is printed
+        if not error.format_message().strip(". "):  # a group without its command: its help was printed
             return 2
         where = error.ctx.command_path if error.ctx else "headwater"
         return _fail(f"Error: {error.format_message().rstrip('.')}. See: {where} --help", 2)
