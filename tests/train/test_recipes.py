@@ -31,6 +31,9 @@ def test_a_recipe_loads_and_trains_the_model_of_its_name(path: Path) -> None:
         ("gpt2-medium", 354_823_168, 512, 1_024),
         ("gpt2-large", 774_030_080, 512, 1_024),
         ("gpt2-xl", 1_557_611_200, 512, 1_024),
+        # transformers' BertForMaskedLM of the released models.
+        ("bert-base", 109_514_298, 256, 512),
+        ("bert-large", 335_174_458, 256, 512),
     ],
 )
 def test_the_papers_sizes(name: str, parameters: int, sequences: int, context: int) -> None:
