@@ -15,7 +15,7 @@ from headwater.reproduce.gpt2_ladder import windows_read, windows_unread
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN
 
-NAMES = ("gpt2_zero_shot", "gpt2_tasks", "gpt2_overlap", "gpt2_memorisation", "gpt2_samples")
+NAMES = ("gpt2_layer_norm", "gpt2_zero_shot", "gpt2_tasks", "gpt2_overlap", "gpt2_memorisation", "gpt2_samples")
 _RECIPE = {
     "preset": "gpt2-pico",
     "batch_size": 4,
@@ -47,6 +47,7 @@ def ladder_scale() -> Scale:
                 "gpt2_zero_shot": {"limit": 4, "windows": 6},
                 "gpt2_tasks": {"written": 2, "questions": 3},
                 "gpt2_memorisation": shown,
+                "gpt2_layer_norm": {"layers": 3, "width": 16, "context": 16, "updates": 3},
                 "gpt2_samples": shown | {"shown": 2},
             },
         }
@@ -55,7 +56,7 @@ def ladder_scale() -> Scale:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
-    """All five, on sets of a few made-up lines in the official formats."""
+    """All six, on sets of a few made-up lines in the official formats."""
     data = tmp_path_factory.mktemp("data")
     words = sample_text.replace("<|endoftext|>", "").split()
     files = {

@@ -8,6 +8,7 @@ from headwater.reproduce.gpt1_layers import LAYERS
 from headwater.reproduce.gpt1_perplexity import PERPLEXITY
 from headwater.reproduce.gpt1_tables import TABLES_2_TO_4
 from headwater.reproduce.gpt1_updates import UPDATES
+from headwater.reproduce.gpt2_layer_norm import LAYER_NORM
 from headwater.reproduce.gpt2_memorisation import MEMORISATION
 from headwater.reproduce.gpt2_overlap import OVERLAP
 from headwater.reproduce.gpt2_samples import SAMPLES
@@ -15,5 +16,5 @@ from headwater.reproduce.gpt2_tasks import TASKS
 from headwater.reproduce.gpt2_zero_shot import ZERO_SHOT
 
 _GPT1 = (PERPLEXITY, TABLES_2_TO_4, ABLATIONS, LAYERS, UPDATES)
-_GPT2 = (ZERO_SHOT, TASKS, OVERLAP, MEMORISATION, SAMPLES)
+_GPT2 = (LAYER_NORM, ZERO_SHOT, TASKS, OVERLAP, MEMORISATION, SAMPLES)
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _GPT1 + _GPT2}

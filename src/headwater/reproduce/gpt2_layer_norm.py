@@ -1,0 +1,169 @@
+"""GPT-2, section 2.3: what moving LayerNorm to the input of each sub-block does to the gradients.
+
+The paper moves LayerNorm, adds one after the last block, and scales the residual weights by 1/√N at the start. It
+prints no measurement. Here four models are trained for a few updates on the same batches: LayerNorm before or after
+each sub-block, with and without the scaling. The gradient norm of every block is recorded at every update.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from headwater.config import Config
+from headwater.provenance import Stage
+from headwater.reproduce.experiment import Experiment, Findings, Row, judge
+from headwater.reproduce.gpt2_ladder import PREFIX, text_of
+from headwater.reproduce.laboratory import Laboratory
+from headwater.reproduce.scale import Scale
+from headwater.reproduce.setup import describe_text
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
+from headwater.storage import read_json, write_json
+from headwater.tokens.sampler import TokenStream
+
+VARIANTS: Mapping[str, dict[str, Any]] = {
+    "pre-norm, 1/√N": {"norm": "pre", "final_norm": True, "residual_scaling": True},
+    "pre-norm": {"norm": "pre", "final_norm": True, "residual_scaling": False},
+    "post-norm, 1/√N": {"norm": "post", "final_norm": False, "residual_scaling": True},
+    "post-norm": {"norm": "post", "final_norm": False, "residual_scaling": False},
+}
+_Norms = Sequence[Sequence[float]]  # by update, by block
+
+
+class Settings(Config):
+    """The shape of the four models, and how they are trained; there is no warm-up."""
+
+    layers: int = Field(default=12, ge=2)
+    width: int = Field(default=64, ge=1)
+    context: int = Field(default=64, ge=2)
+    batch_size: int = Field(default=8, ge=1)
+    updates: int = Field(default=50, ge=1)
+    learning_rate: float = Field(default=1e-3, gt=0)
+
+
+def pieces(scale: Scale) -> set[tuple[str, str]]:
+    """Each variant once a seed."""
+    return {("gradients", f"{variant}, seed {seed}") for variant in VARIANTS for seed in scale.seeds}
+
+
+def run(laboratory: Laboratory) -> Findings:
+    """Train the four variants once a seed, and compare how far the blocks' gradients are apart."""
+    scale = laboratory.scale
+    settings = scale.settings("gpt2_layer_norm", Settings)
+    norms = {
+        variant: [_norms(laboratory, variant, seed, settings) for seed in scale.seeds] for variant in VARIANTS
+    }
+    spread = {variant: [_spread(one[0]) for one in seeds] for variant, seeds in norms.items()}
+    rows = [
+        Row(variant, "log ratio of the blocks' gradients, first update", values)
+        for variant, values in spread.items()
+    ]
+    rows += [
+        Row(
+            variant, f"gradient norm of block {block + 1}, first update", [one[0][block] for one in norms[variant]]
+        )
+        for variant in VARIANTS
+        for block in (0, settings.layers - 1)
+    ]
+    moved, scaled = "post-norm", "pre-norm"
+    return Findings(
+        rows=rows,
+        findings=[
+            judge(
+                "With LayerNorm at the input of each sub-block, the blocks' gradients are nearer to each other.",
+                "not printed; the reason for the change",
+                differences(spread[moved], spread[scaled]),
+                sentences={
+                    HOLDS: "At the first update they are nearer, by {here} in the log of their ratio.",
+                    FAILS: "At the first update they are further apart ({here}).",
+                    OPEN: "The two are not told apart ({here}).",
+                },
+            )
+        ],
+        setup=[
+            *describe_text(laboratory, text_of(scale)),
+            (
+                "models",
+                f"{settings.layers} layers of {settings.width}, context {settings.context}; {settings.updates} "
+                f"updates of {settings.batch_size} sequences by Adam at rate {settings.learning_rate:g}, no warm-up",
+            ),
+        ],
+        notes=["The paper prints no gradients. Every panel is the mean over seeds of each block's gradient norm."],
+        figures={"layer-norm-gradients": lambda figure: _draw(figure, norms)},
+    )
+
+
+def _norms(laboratory: Laboratory, variant: str, seed: int, settings: Settings) -> _Norms:
+    tokens, _ = laboratory.tokens(text_of(laboratory.scale))
+    config = settings.to_dict() | {"variant": variant, "seed": seed}
+    name = variant.replace("1/√N", "scaled").replace(", ", "-")
+    out = laboratory.place(f"gradients-{name}-{seed}", config, {"tokens": tokens})
+    stage = Stage(out, kind="gradients", config=config, inputs={"tokens": tokens})
+    with laboratory.piece("gradients", f"{variant}, seed {seed}", out):
+        if not stage.is_complete():
+            stream = TokenStream(tokens, "train", settings.context)
+            with stage.write() as work:
+                write_json(work / "norms.json", _train(stream, variant, seed, settings))
+    found: _Norms = read_json(out / "norms.json")
+    return found
+
+
+def _train(stream: TokenStream, variant: str, seed: int, settings: Settings) -> list[list[float]]:
+    """Return the gradient norm of every block at every update; all variants of a seed read the same windows."""
+    import torch
+    from torch.nn import functional
+
+    from headwater.model import ModelConfig, build_model
+
+    windows = np.random.default_rng(seed).integers(0, stream.windows, (settings.updates, settings.batch_size))
+    vocabulary = 1 + max(int(stream.window(int(place))[0].max()) for place in np.unique(windows))
+    shape = {"layers": settings.layers, "width": settings.width, "context": settings.context, "heads": 1}
+    model: Any = build_model(ModelConfig.build(shape | VARIANTS[variant], {"vocabulary": vocabulary}), seed=seed)
+    optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
+    found = []
+    for places in windows:
+        ids = torch.from_numpy(np.stack([stream.window(int(place))[0] for place in places]).astype(np.int64))
+        logits = model(ids[:, :-1])
+        optimizer.zero_grad()
+        functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).backward()
+        found.append([_gradient_norm(block) for block in model.blocks])
+        optimizer.step()
+    return found
+
+
+def _gradient_norm(block: Any) -> float:
+    return math.sqrt(sum(float(parameter.grad.square().sum()) for parameter in block.parameters()))
+
+
+def _spread(blocks: Sequence[float]) -> float:
+    return math.log(max(blocks) / min(blocks))
+
+
+def _draw(figure: Any, norms: Mapping[str, Sequence[_Norms]]) -> None:
+    panels = figure.subplots(2, 2, sharex=True, sharey=True).flatten()
+    for axes, (variant, seeds) in zip(panels, norms.items(), strict=True):
+        mean = np.mean(np.asarray(seeds), axis=0)  # (updates, blocks)
+        for block in range(mean.shape[1]):
+            colour = str(0.75 * block / max(1, mean.shape[1] - 1))
+            axes.plot(range(1, len(mean) + 1), mean[:, block], color=colour, linewidth=0.9)
+        axes.set_title(variant, fontsize="small")
+        axes.set_yscale("log")
+    figure.supxlabel("update", fontsize="small")
+    figure.supylabel("gradient norm of a block (black: the first, grey: the last)", fontsize="x-small")
+
+
+LAYER_NORM = Experiment(
+    name="gpt2_layer_norm",
+    title="Gradients with LayerNorm before and after each sub-block",
+    paper="GPT-2",
+    section="2.3",
+    claim="Moving LayerNorm to the input of each sub-block keeps the gradients of the blocks alike.",
+    models=(PREFIX,),
+    settings=Settings,
+    pieces=pieces,
+    run=run,
+)
