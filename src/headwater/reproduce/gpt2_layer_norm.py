@@ -1,8 +1,8 @@
 """GPT-2, section 2.3: what moving LayerNorm to the input of each sub-block does to the gradients.
 
-The paper moves LayerNorm, adds one after the last block, and scales the residual weights by 1/√N at the start. It
-prints no measurement. Here four models are trained for a few updates on the same batches: LayerNorm before or after
-each sub-block, with and without the scaling. The gradient norm of every block is recorded at every update.
+The paper moves LayerNorm, adds one after the last block, and scales the residual weights by 1/√N at the start.
+It prints no measurement. Here four models are trained for a few updates on the same batches: LayerNorm before or
+after each sub-block, with and without the scaling. The gradient norm of every block is recorded at every update.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def run(laboratory: Laboratory) -> Findings:
             (
                 "models",
                 f"{settings.layers} layers of {settings.width}, context {settings.context}; {settings.updates} "
-                f"updates of {settings.batch_size} sequences by Adam at rate {settings.learning_rate:g}, no warm-up",
+                f"updates of {settings.batch_size} sequences, Adam, rate {settings.learning_rate:g}, no warm-up",
             ),
         ],
         notes=["The paper prints no gradients. Every panel is the mean over seeds of each block's gradient norm."],
