@@ -87,6 +87,8 @@ def test_text_becomes_a_tokenizer_and_tokens_and_a_model_writes_without_a_networ
 
 
 @pytest.mark.slow
-def test_quickstart_needs_no_network(nowhere: list[str], tmp_path: Path) -> None:
-    run(nowhere, tmp_path, "-m", "headwater", "quickstart", "--minutes", "0.01", "--out", "out")
+def test_quickstart_needs_no_network(nowhere: list[str], tmp_path: Path, sample_text: str) -> None:
+    (tmp_path / "text.txt").write_text(sample_text)
+    arguments = ["--minutes", "0.01", "--text", "text.txt", "--out", "out"]
+    run(nowhere, tmp_path, "-m", "headwater", "quickstart", *arguments)
     assert (tmp_path / "out" / "report.html").is_file()
