@@ -11,7 +11,7 @@ NATIVE := setup.py $(wildcard src/headwater/native/*.[ch])  # compiled by pip: a
 DATA := $(abspath $(wildcard ../shared/data))
 export HEADWATER_DATA ?= $(DATA)
 
-.PHONY: quickstart test test-all results check format docs clean
+.PHONY: quickstart test sanitize test-all results check format docs clean
 
 quickstart: .venv/.ready-quickstart
 	$(BIN)/headwater quickstart $(ARGS)
@@ -19,6 +19,10 @@ quickstart: .venv/.ready-quickstart
 # Two processes of one thread each: the tests are many and small.
 test: .venv/.ready-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
+
+# The kernels under AddressSanitizer and UBSan, threads included, and those for Arm under qemu where it is installed.
+sanitize: .venv/.ready-dev
+	$(BIN)/python -m pytest tests/native/test_check_program.py $(ARGS)
 
 test-all: .venv/.ready-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
