@@ -83,7 +83,8 @@ class Backend:
         """Return LayerNorm of a float32 x over its last dimension (Ba et al. 2016), in `dtype`."""
         if self.computes(x) and x.dtype == torch.float32 and dtype in _NATIVE_DTYPES:
             return elementwise.norm(x, weight.float(), bias.float(), epsilon, dtype)
-        return functional.layer_norm(x, weight.shape, weight, bias, epsilon).to(dtype)
+        # Sharded training gathers gains and biases in the matrices' dtype; devices want one dtype.
+        return functional.layer_norm(x, weight.shape, weight.to(x.dtype), bias.to(x.dtype), epsilon).to(dtype)
 
     def add(self, x: Tensor, branch: Tensor) -> Tensor:
         """Return the float32 residual stream plus a branch."""

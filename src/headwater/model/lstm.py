@@ -83,11 +83,25 @@ class LSTM(nn.Module):
         if self.config.embedding_dropout == "sum":
             x = self.embedding_dropout(x)
         state = cache.state if cache is not None else None
-        x, state = self.recurrence(x.to(self.projection.weight.dtype), state)  # (batch, time, units)
+        x, state = self._recur(x.to(self.projection.weight.dtype), state)  # (batch, time, units)
         if cache is not None:
             cache.store(state, ids.shape[1])
         projected: Tensor = self.projection(self.hidden_dropout(x))
         return projected.float()
+
+    def _recur(self, x: Tensor, state: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Run the recurrence. Devices want its biases, which training keeps in float32, in the matrices' dtype."""
+        recurrence = self.recurrence
+        if x.device.type == "cpu" or x.dtype == torch.float32:
+            result: tuple[Tensor, tuple[Tensor, Tensor]] = recurrence(x, state)
+            return result
+        if state is None:
+            zeros = x.new_zeros(recurrence.num_layers, len(x), recurrence.hidden_size)
+            state = (zeros, zeros)
+        weights = [weight.to(x.dtype) for weight in recurrence._flat_weights if weight is not None]
+        layers, dropout = recurrence.num_layers, recurrence.dropout
+        x, hidden, cell = torch.lstm(x, state, weights, True, layers, dropout, self.training, False, True)
+        return x, (hidden, cell)
 
     def output_matrix(self, embeddings: Embeddings | None = None) -> Tensor:
         """The rows that the softmax runs over: (vocabulary, width)."""

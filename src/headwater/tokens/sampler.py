@@ -58,8 +58,8 @@ class TokenStream:
         if not self.shards:
             raise too_short(folder, self.manifest, part, context)
         # Windows of each shard: the last one, full but overlapping, counts as one.
-        counts = [-(-(len(shard) - 1) // context) for shard in self.shards]
-        self._ends = np.cumsum(counts)
+        self._counts = [-(-(len(shard) - 1) // context) for shard in self.shards]
+        self._ends = np.cumsum(self._counts)
         self.windows = int(self._ends[-1])
 
     def window(self, index: int) -> tuple[np.ndarray, np.ndarray]:
@@ -73,6 +73,13 @@ class TokenStream:
         ids, targets = chunk[:-1], chunk[1:].copy()
         targets[:overlap] = IGNORE
         return ids, targets
+
+    def targets_in(self, indices: np.ndarray) -> int:
+        """Return how many targets these windows have; only a shard's last window overlaps the one before it."""
+        count = len(indices) * self.context
+        for end, windows, shard in zip(self._ends, self._counts, self.shards, strict=True):
+            count -= int((indices == end - 1).sum()) * (windows * self.context + 1 - len(shard))
+        return count
 
     def batch(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         """ids and targets, each (len(indices), context) int64."""
@@ -119,11 +126,11 @@ class Sampler:
 
     def micro_batches(self, step: int) -> list[TokenBatch]:
         """This rank's part of update `step`, cut into micro-batches."""
-        ids, targets = self.stream.batch(self.windows_of(step))
-        weight = 1.0 / int((targets != IGNORE).sum())
+        windows = self.windows_of(step)
+        ids, targets = self.stream.batch(windows[self.rank :: self.ranks])
+        weight = 1.0 / self.stream.targets_in(windows)
         weights = (targets != IGNORE).float() * weight
-        mine = slice(self.rank, None, self.ranks)
-        parts = (t[mine].split(self.micro_batch) for t in (ids, targets, weights))
+        parts = (t.split(self.micro_batch) for t in (ids, targets, weights))
         return [TokenBatch(*part) for part in zip(*parts, strict=True)]
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from headwater.model.transformer import Block
 from headwater.train.loop import Trainer
 
 Compile = Literal["auto", "on", "off"]
@@ -19,41 +20,54 @@ _TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 5e-3}
 def compile_checked(
     trainer: Trainer, micro_batches: Sequence[Any], wish: Compile, note: Callable[[str], None]
 ) -> None:
-    """Compile each block in place when `wish` is "on", or "auto" on an accelerator; else leave them eager.
+    """Compile each block when `wish` is "on", or "auto" on an accelerator; else leave them eager.
 
-    The first micro-batch decides: where its loss differs, or no compiler is there, the blocks stay eager and
-    `note` says so, as it does where "on" cannot be: with dropout, or without blocks. Blocks share one compiled
-    form, so that depth costs no compilation.
+    The first micro-batch decides, without dropout: where its loss differs on any rank, or no compiler is
+    available, the blocks stay eager on all ranks and `note` says so, as it does where "on" is asked of a model
+    without blocks. Blocks share one compiled form, so that depth costs no compilation.
     """
-    on_accelerator = trainer.ranks.device.type != "cpu"
-    blocks = getattr(trainer.model, "blocks", None)
-    if wish == "off" or (wish == "auto" and not on_accelerator):
+    if wish == "off" or (wish == "auto" and trainer.ranks.device.type == "cpu"):
         return
-    if blocks is None or trainer.config.dropout:
+    blocks = [module for module in trainer.model.modules() if isinstance(module, Block)]
+    if not blocks:
         if wish == "on":
-            why = "an LSTM has no blocks" if blocks is None else "with dropout no two losses can be compared"
-            note(f"not compiled: {why}")
+            note("not compiled: an LSTM has no blocks")
         return
-    eager = _loss(trainer, micro_batches[0])
+    reason = _compile_and_compare(trainer, blocks, micro_batches[0])
+    # A rank that computes by other kernels than the rest would have other weights after a restart.
+    if not trainer.ranks.any(bool(reason)):
+        note("compiled: the first batch gives the eager loss")
+        return
+    for block in blocks:
+        vars(block).pop("forward", None)
+    note(f"not compiled: {reason or 'another rank could not'}")
+
+
+def _compile_and_compare(trainer: Trainer, blocks: Sequence[Block], batch: Any) -> str:
+    """Compile the blocks; returns why the result cannot be used, empty where it can."""
+    eager = _loss(trainer, batch, training=False)
     try:
         for block in blocks:
-            block.compile()
-        compiled = _loss(trainer, micro_batches[0])
+            # Not `block.compile()`, which takes the hooks that gather a sharded block into the graph.
+            vars(block)["forward"] = _compile(block.forward)
+        compiled = _loss(trainer, batch, training=False)
+        if trainer.config.dropout:
+            _loss(trainer, batch, training=True)  # compiles what dropout adds
     except Exception as error:  # whatever a missing or broken compiler raises
-        reason = f"compilation failed ({(str(error) or type(error).__name__).splitlines()[0]})"
-    else:
-        if abs(compiled - eager) <= _TOLERANCE[trainer.matrix_dtype] * abs(eager):
-            note("compiled: the first batch gives the eager loss")
-            return
-        reason = f"the compiled loss {compiled:.5f} is not the eager {eager:.5f}"
-    for block in blocks:
-        block._compiled_call_impl = None
-    note(f"not compiled: {reason}")
+        return f"compilation failed ({(str(error) or type(error).__name__).splitlines()[0]})"
+    if abs(compiled - eager) <= _TOLERANCE[trainer.matrix_dtype] * abs(eager):
+        return ""
+    return f"the compiled loss {compiled:.5f} is not the eager {eager:.5f}"
 
 
-def _loss(trainer: Trainer, batch: Any) -> float:
-    trainer.model.train()
+def _compile(forward: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(forward)
+
+
+def _loss(trainer: Trainer, batch: Any, *, training: bool) -> float:
+    trainer.model.train(training or not trainer.config.dropout)
     loss: Tensor = trainer.objective(trainer.model, batch)[0]
     loss.backward()  # compiles the backward pass too
     trainer.optimizer.clear_gradients()
+    trainer.model.train()
     return float(loss.detach())

@@ -24,6 +24,8 @@ from headwater.errors import TrainingError, UsageError
 
 # For the slowest rank to start: it may read its Python from storage that a thousand others read.
 PATIENCE = timedelta(minutes=10)
+# For a living rank to reach the others: it may write a large checkpoint to slow storage. NCCL's own is 10 minutes.
+TIMEOUT = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,10 @@ def _join(device: str) -> Ranks:
         # torchrun keeps one store through its restarts (pytorch 135712), where the addresses of dead ranks would
         # be taken for those of living ones; its restart count, which differs from node to node, cannot tell them.
         own = dist.PrefixStore(meet(store, rank, count, PATIENCE), store)
-        dist.init_process_group(backend, store=own, rank=rank, world_size=count)
+        device_id = chosen if chosen.type == "cuda" else None  # without it NCCL guesses, and a barrier may hang
+        dist.init_process_group(
+            backend, store=own, rank=rank, world_size=count, timeout=TIMEOUT, device_id=device_id
+        )
     return Ranks(rank, count, chosen)
 
 
