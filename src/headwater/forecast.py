@@ -22,7 +22,8 @@ from headwater.pretrain import PretrainConfig, build_run, resolve
 from headwater.progress import SILENT, Progress
 from headwater.provenance import Stage
 from headwater.storage import read_text, write_text
-from headwater.train.machine import available_memory
+from headwater.train.compile import compile_checked
+from headwater.train.machine import arithmetic, available_memory
 from headwater.train.optimizer import bytes_a_parameter
 from headwater.train.parallel import Ranks, joined
 from headwater.train.plan import Memory, estimate_memory, time_updates
@@ -132,7 +133,9 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
             seconds=None,
             advice=advice,
         )
-    update = time_updates(run.trainer, run.read)
+    compile_checked(run.trainer, run.read(0), config.compile, lambda _: None)  # as the run would
+    with arithmetic(ranks.device, deterministic=config.deterministic):
+        update = time_updates(run.trainer, run.read)
     started = time.perf_counter()
     run.validate()
     validation = time.perf_counter() - started

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -35,15 +35,10 @@ from headwater.tokens.masking import MaskedSampler, MaskedStream, Masking
 from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream, too_short
 from headwater.train.loop import RETIRED, Objective, TrainConfig, Trainer, as_begun, choose_arithmetic
 from headwater.train.parallel import Ranks, joined
-from headwater.train.plan import training_flops_a_token
+from headwater.train.plan import fitting_tokens, training_flops_a_token
 from headwater.train.run import BatchSource, Measurement, OnUpdate, Run
 from headwater.train.schedule import transfer_rate
 from headwater.train.watch import Watch
-
-# Tokens that go through the model at a time where `micro_batch` is not given: enough for efficient matrix
-# products, few enough that their activations stay small.
-MICRO_BATCH_TOKENS = 8_192
-
 
 # (model, step) -> figures for the journal
 Follow = Callable[[Any, int], dict[str, float]]
@@ -65,6 +60,7 @@ class PretrainConfig(TrainConfig):
     epochs: float | None = Field(default=None, gt=0, le=1e9)  # instead of steps
     cross_documents: bool = True
     shard: bool = False
+    recompute: Literal["auto", "none", "selective", "full"] = "auto"  # "auto": full for a sharded model
     validation_windows: int = Field(default=256, ge=1)
 
     @classmethod
@@ -150,16 +146,14 @@ def resolve(
             f"batch_size = {config.batch_size} cannot be divided among {ranks.count} ranks",
             repair=f"Use a multiple of {ranks.count}",
         )
-    if config.shard and ranks.count == 1:
-        raise UsageError(
-            "shard = true divides the model among ranks, and there is one",
-            repair="Start it with torchrun --nproc-per-node N",
-        )
     steps = config.steps
     if config.epochs is not None:
         windows = TokenStream(tokens, "train", window).windows
         steps = max(1, math.ceil(config.epochs * windows / config.batch_size))
-    micro_batch = config.micro_batch or max(1, MICRO_BATCH_TOKENS // window)
+    # A resumed run keeps its micro-batch: another one rounds otherwise.
+    micro_batch = config.micro_batch or (begun.micro_batch if begun else None)
+    if micro_batch is None:
+        micro_batch = max(1, fitting_tokens(model, ranks, sharded=config.shard) // window)
     config = choose_arithmetic(as_begun(config, begun), ranks.device)
     return config.model_copy(
         update={
@@ -325,7 +319,9 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
         objective: Objective = masked
     else:
         objective = l1(None if config.cross_documents else _end_of_text(tokens))
-    trainer = Trainer(model, objective, config, ranks=ranks, sharded=config.shard)
+    sharded = config.shard and ranks.count > 1  # one rank has all of the model anyway
+    recompute = ("full" if sharded else "none") if config.recompute == "auto" else config.recompute
+    trainer = Trainer(model, objective, config, ranks=ranks, sharded=sharded, recompute=recompute)
     return Run(
         trainer=trainer,
         config=config,

@@ -17,6 +17,7 @@ from headwater.pretrain import l1
 from headwater.tokens.sampler import TokenBatch
 from headwater.train.loop import TrainConfig, Trainer
 from headwater.train.optimizer import Optimizer
+from headwater.train.parallel import recompute_blocks
 
 
 def batch_of(sequences: int, seed: int = 0) -> TokenBatch:
@@ -137,3 +138,12 @@ def test_original_adam_is_gpt1s_arithmetic() -> None:
         optimizer.step(rate)
     for name, parameter in module.named_parameters():
         np.testing.assert_allclose(parameter.detach().numpy(), weights[name], rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("how", ["selective", "full"])
+def test_recomputation_changes_no_bit(how: str) -> None:
+    kept, recomputed = tiny_trainer(), tiny_trainer()
+    recompute_blocks(recomputed.model, how)  # type: ignore[arg-type]
+    for step in range(2):
+        expected, got = kept.update([batch_of(4, seed=step)]), recomputed.update([batch_of(4, seed=step)])
+        assert got == expected

@@ -348,8 +348,6 @@ def test_bad_input_is_named(tokens: Path, tmp_path: Path) -> None:
         attempt(model={"context": 16})
     with pytest.raises(UsageError, match=r"no preset 'gpt2-smal'.*'gpt2-small'"):
         attempt(preset="gpt2-smal")
-    with pytest.raises(UsageError, match="torchrun"):
-        attempt(shard=True)
     with pytest.raises(UsageError, match=r"dropout = 0\.1 and model\.dropout = 0\.2"):
         attempt(dropout=0.1, model={"dropout": 0.2})
     with pytest.raises(DataError, match=r"less than one window.*smaller --set context"):

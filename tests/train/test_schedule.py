@@ -39,3 +39,11 @@ def test_todays_forms_rise_linearly_and_fall_to_the_final_rate() -> None:
 def test_a_warmup_shorter_than_one_update_is_none() -> None:
     assert learning_rate_factor("gpt1-linear", 0, 100, 0.2) == pytest.approx(0.99)
     assert learning_rate_factor("linear", 0, 100, 0.2) == 1.0
+
+
+def test_wsd_keeps_the_peak_and_falls_over_the_last_fifth() -> None:
+    factors = [learning_rate_factor("wsd", t, 100, 10, final_rate=0.1) for t in range(100)]
+    assert factors[4] == pytest.approx(0.5)
+    assert set(factors[10:81]) == {1.0}
+    assert factors[90] == pytest.approx(0.55)
+    assert all(a > b for a, b in pairwise(factors[80:]))

@@ -25,6 +25,7 @@ def prepare() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(available_cores()))
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(name, _SHAPES_KEPT)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what --set deterministic=true needs on CUDA
     gc.set_threshold(_GARBAGE_THRESHOLD, *gc.get_threshold()[1:])
     _keep_memory()
 

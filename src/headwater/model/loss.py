@@ -44,9 +44,13 @@ def cross_entropy(
     """
     if not torch.is_grad_enabled():  # else the gradients would be made all the same
         hidden, matrix = hidden.detach(), matrix.detach()
-    keep = (targets != IGNORE).nonzero().squeeze(1)
-    if len(keep) < len(targets):  # positions without loss never reach the vocabulary
-        hidden, targets, weights = hidden[keep], targets[keep], weights[keep]
+    if targets.device.type == "cpu":
+        keep = (targets != IGNORE).nonzero().squeeze(1)
+        if len(keep) < len(targets):  # positions without loss never reach the vocabulary
+            hidden, targets, weights = hidden[keep], targets[keep], weights[keep]
+    else:  # counting them would make the host wait for the device: they get the weight 0 instead
+        weights = weights * (targets != IGNORE)
+        targets = targets.clamp(min=0)
     loss: Tensor = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
         hidden.to(matrix.dtype), matrix, targets, weights.float(), backend or default_backend(), bias
     )
@@ -102,7 +106,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         rows = _rows(_CHUNK_BYTES, matrix)
         rows = -(-len(targets) // max(1, -(-len(targets) // rows)))  # as many chunks, of even size
         # One piece of memory for every chunk: fresh memory costs as much as a pass over it.
-        buffer = hidden.new_empty(rows, matrix.shape[0])
+        vocabulary = matrix.shape[0]
+        # On a device rows start at a multiple of 64 elements: its fast kernels need aligned ones.
+        stride = vocabulary if hidden.device.type == "cpu" else -(-vocabulary // _EVEN) * _EVEN
+        buffer = hidden.new_empty(rows, stride)[:, :vocabulary]
         for start in range(0, len(targets), max(1, rows)):
             part = slice(start, min(start + rows, len(targets)))
             logits = buffer[: part.stop - start]  # (rows, vocabulary)
@@ -179,10 +186,11 @@ def _softmax_gradient_(logits: Tensor, targets: Tensor, weights: Tensor) -> Tens
     rows = _rows(_SOFTMAX_BYTES, logits.t()) if logits.device.type == "cpu" else len(targets)
     for start in range(0, len(targets), rows):
         part = slice(start, start + rows)
-        log_probabilities = logits[part].float().log_softmax(dim=1)
+        # Conversions are part of the first and the last pass over memory: on a device each pass counts.
+        log_probabilities = logits[part].log_softmax(dim=1, dtype=torch.float32)
         target, weight = targets[part, None], weights[part, None]
         loss -= (log_probabilities.gather(1, target) * weight).sum()
         gradient = log_probabilities.exp_()
         gradient.scatter_add_(1, target, torch.full_like(weight, -1.0))
-        logits[part] = gradient.mul_(weight)
+        torch.mul(gradient, weight, out=logits[part])
     return loss

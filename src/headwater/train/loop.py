@@ -19,7 +19,7 @@ from headwater.config import Config
 from headwater.errors import TrainingError
 from headwater.model.backend import Backend, backend_of, bf16_is_fast, use_backend
 from headwater.train.optimizer import AdamForm, Optimizer
-from headwater.train.parallel import Ranks, shard
+from headwater.train.parallel import Ranks, Recompute, recompute_blocks, shard
 from headwater.train.schedule import Schedule, learning_rate_factor
 from headwater.train.tracking import Tracker
 
@@ -27,7 +27,10 @@ Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
 Precision = Literal["auto", "fp32", "bf16"]
 # Keys that decide how a run computes and not, but for rounding and dropout's masks, the result: a resumed run may
 # change them.
-MEANS = {"micro_batch", "compile", "device", "shard", "keep", "checkpoint_every", "track"}
+MEANS = {
+    *("micro_batch", "compile", "device", "shard", "recompute", "deterministic"),
+    *("keep", "checkpoint_every", "track"),
+}
 # Keys of former versions. The processor decides them now (`model.backend`); folders that carry them are resumed.
 RETIRED = ("matmul", "attention", "compiled")
 SUSPECTS = (
@@ -65,6 +68,7 @@ class TrainConfig(Config):
     keep: int = Field(default=3, ge=1)
     compile: Literal["auto", "on", "off"] = "auto"
     device: str = "auto"
+    deterministic: bool = False  # on CUDA: a resumed run is exact, and slower
     track: tuple[Tracker, ...] = ()
 
     def deciding(self) -> dict[str, Any]:
@@ -96,6 +100,7 @@ class Trainer:
         *,
         ranks: Ranks | None = None,
         sharded: bool = False,
+        recompute: Recompute = "none",
         backend: Backend | None = None,
     ) -> None:
         self.model, self.objective, self.config = model, objective, config
@@ -105,6 +110,7 @@ class Trainer:
         if backend is not None:
             use_backend(model, backend)
         self.backend = backend_of(model)
+        recompute_blocks(model, recompute)
         if sharded:
             self.objective = shard(model, objective, self.ranks, self.matrix_dtype)
         self.optimizer = Optimizer(
@@ -161,7 +167,7 @@ class Trainer:
             ranks.sum_(self.optimizer.gradients)
         norm = self.optimizer.clip(config.clip)
         names = ["gradient_norm", *sums]
-        figures = torch.stack([norm.float(), *sums.values()]).tolist()  # the one wait for the device
+        figures = _to_host(torch.stack([norm.float(), *sums.values()]))  # the one wait for the device
         result = dict(zip(names, figures, strict=True))
         if not all(map(torch.isfinite, torch.tensor(figures))):
             raise TrainingError(
@@ -172,6 +178,11 @@ class Trainer:
         rate = self.scheduled_rate() if learning_rate is None else learning_rate
         self.optimizer.step(rate)
         return UpdateResult(result.pop("loss"), result.pop("gradient_norm"), rate, result)
+
+
+def _to_host(figures: Tensor) -> list[float]:
+    """Read an update's figures; a function of its own, because tensors without data cannot be read."""
+    return list(figures.tolist())
 
 
 C = TypeVar("C", bound=TrainConfig)

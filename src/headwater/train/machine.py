@@ -7,6 +7,8 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,9 +61,44 @@ def available_memory(device: torch.device) -> int:
     return min(limits, default=8 * 1024**3)
 
 
+# Dense operations a second of matrix products, in bfloat16 and in TF32, by the beginning of the GPU's name: from
+# NVIDIA's data sheets, without sparsity.
+_PEAKS = {
+    "NVIDIA A100": (312e12, 156e12),
+    "NVIDIA H100 PCIe": (756e12, 378e12),
+    "NVIDIA H100": (989e12, 495e12),
+    "NVIDIA H200": (989e12, 495e12),
+    "NVIDIA L40S": (362e12, 183e12),
+    "NVIDIA L4": (121e12, 60e12),
+}
+
+
+def published_rate(name: str, dtype: torch.dtype) -> float | None:
+    """Return the peak that a GPU's data sheet gives for `dtype`, None for one that is not known here."""
+    import torch
+
+    for beginning, (bf16, tf32) in _PEAKS.items():
+        if name == beginning or name.startswith((f"{beginning} ", f"{beginning}-")):
+            return bf16 if dtype == torch.bfloat16 else tf32
+    return None
+
+
 @cache
-def matmul_rate(dtype: torch.dtype, device: torch.device, size: int = 1024) -> float:
-    """Measure the floating-point operations a second of a square matrix product: the limit that training has."""
+def matmul_rate(dtype: torch.dtype, device: torch.device) -> float:
+    """Return the floating-point operations a second of matrix products: the limit that training has.
+
+    For a known GPU the published peak; else measured, on a device with products large enough to hide a launch.
+    """
+    import torch
+
+    if device.type == "cuda":
+        known = published_rate(torch.cuda.get_device_name(device), dtype)
+        if known is not None:
+            return known
+    return _measured_rate(dtype, device, 1_024 if device.type == "cpu" else 8_192)
+
+
+def _measured_rate(dtype: torch.dtype, device: torch.device, size: int) -> float:
     import torch
 
     from headwater.model.backend import default_backend
@@ -80,6 +117,26 @@ def matmul_rate(dtype: torch.dtype, device: torch.device, size: int = 1024) -> f
 
     once()  # the first product pays for choosing a kernel
     return 2 * size**3 / min(once() for _ in range(3))
+
+
+@contextmanager
+def arithmetic(device: torch.device, *, deterministic: bool) -> Iterator[None]:
+    """Within the block float32 products on CUDA use TF32, and all algorithms are deterministic where asked."""
+    import torch
+
+    products = torch.backends.cuda.matmul
+    before = products.fp32_precision, torch.are_deterministic_algorithms_enabled()
+    try:
+        if device.type == "cuda":
+            products.fp32_precision = "tf32"
+        if deterministic:
+            torch.use_deterministic_algorithms(True)
+        yield
+    finally:
+        if device.type == "cuda":
+            products.fp32_precision = before[0]
+        if deterministic:
+            torch.use_deterministic_algorithms(before[1])
 
 
 @cache

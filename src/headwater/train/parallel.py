@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -57,6 +58,14 @@ class Ranks:
         votes = torch.tensor(float(flag), device=self.device)
         dist.all_reduce(votes, op=dist.ReduceOp.MAX)
         return bool(votes.item())
+
+    def smallest(self, value: int) -> int:
+        """Return the smallest `value` of all ranks, on every rank."""
+        if self.count == 1:
+            return value
+        box = torch.tensor(value, device=self.device)
+        dist.all_reduce(box, op=dist.ReduceOp.MIN)
+        return int(box.item())
 
     def share(self, value: Any) -> Any:
         """The first rank's `value`, on every rank."""
@@ -173,6 +182,32 @@ def choose_device(device: str, local_rank: int = 0, *, training: bool = True) ->
     return chosen
 
 
+Recompute = Literal["none", "selective", "full"]
+
+
+def recompute_blocks(model: nn.Module, how: Recompute) -> None:
+    """Keep less of each block for the backward pass, and compute the rest again there; in place.
+
+    "full" keeps a block's input alone; "selective" also the results of matrix products and fused attention, which
+    are dear to compute, so that only element-wise work is repeated.
+    """
+    if how == "none":
+        return
+    from torch.distributed._composable import checkpoint
+    from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+    aten = torch.ops.aten
+    kept = [
+        *(aten.mm.default, aten.addmm.default),
+        aten._scaled_dot_product_flash_attention.default,
+        aten._scaled_dot_product_efficient_attention.default,
+        aten._scaled_dot_product_cudnn_attention.default,
+    ]
+    options = {} if how == "full" else {"context_fn": partial(create_selective_checkpoint_contexts, kept)}
+    for block in getattr(model, "blocks", ()):
+        checkpoint(block, **options)
+
+
 class _Sharded(nn.Module):
     """Model and objective as one module, so that whatever the objective reads has been gathered."""
 
@@ -189,11 +224,10 @@ def shard(
 ) -> Callable[[Any, Any], Any]:
     """Divide parameters, gradients and optimizer state among the ranks (FSDP2, "fully sharded"), in place.
 
-    Each block is gathered when it computes, in `matrix_dtype`, and recomputed in the backward pass, so that
-    a rank holds about 1/ranks of the state and the activations of one block. Returns the objective to call
+    Each block is gathered when it computes, in `matrix_dtype`, so that a rank holds about 1/ranks of the state.
+    Returns the objective to call
     instead of `objective`. Gradients are summed over ranks, in float32, by the backward pass.
     """
-    from torch.distributed._composable import checkpoint
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -202,7 +236,6 @@ def shard(
     root = _Sharded(model, objective)
     blocks = getattr(model, "blocks", ())
     for block in blocks:
-        checkpoint(block)
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(root, mesh=mesh, mp_policy=policy)
     for module in (root, *blocks):

@@ -18,6 +18,8 @@ from torch import Tensor
 
 from headwater.model.config import ModelConfig
 from headwater.train.loop import Trainer
+from headwater.train.machine import available_memory
+from headwater.train.parallel import Ranks
 
 # The first updates pay for choosing kernels and for fresh memory; a short update needs many of them to be known.
 _WARMUP = (2, 1.0)  # at least so many updates and seconds
@@ -37,6 +39,29 @@ class Memory:
     def total(self) -> int:
         """All of it."""
         return self.weights + self.optimizer + self.gradients + self.activations
+
+
+# Tokens that go through the model at a time on a CPU: enough for efficient matrix products, few enough that their
+# activations stay small.
+_CPU_TOKENS = 8_192
+# Bytes that a block keeps of a token for the backward pass, for each of its width: 34 in 16 bits (Korthikanti et
+# al. 2022, equation 2, without attention's square), and 2 more for each of three float32 tensors of the residual.
+_KEPT_A_WIDTH = 40
+# Share of the free memory for activations: the rest is for logits, workspaces and fragmentation.
+_SHARE = 0.6
+_MOST_TOKENS = 65_536  # more gain nothing
+
+
+def fitting_tokens(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> int:
+    """Return the tokens of a micro-batch that keep the device busy and fit it: a power of two on a device."""
+    if ranks.device.type == "cpu":
+        return _CPU_TOKENS
+    parameters = inner_weights(config) + config.vocabulary * config.width
+    state = 18 * parameters // (ranks.count if sharded else 1)
+    free = _SHARE * max(0, available_memory(ranks.device) - state)
+    tokens = int(free / (_KEPT_A_WIDTH * config.width * config.layers))
+    fits = min(_MOST_TOKENS, 1 << max(0, tokens.bit_length() - 1))
+    return int(ranks.smallest(fits))
 
 
 def training_flops_a_token(config: ModelConfig, context: int) -> int:

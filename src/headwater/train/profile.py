@@ -57,7 +57,10 @@ def profile_updates(
     """Seconds an update by part, largest limit first as in PARTS; the trainer is changed by a few updates."""
     trainer.update(read(0))
     spent = dict.fromkeys(PARTS, 0.0)
+    on_device = trainer.ranks.device.type == "cuda"
     activities = [torch.profiler.ProfilerActivity.CPU]
+    if on_device:
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
     wall = 0.0
     moved = 0
     sequences = 0
@@ -69,10 +72,14 @@ def profile_updates(
         with torch.profiler.profile(activities=activities, record_shapes=True) as profiler:
             started = time.perf_counter()
             trainer.update(batches)
+            if on_device:
+                torch.cuda.synchronize()
             wall += time.perf_counter() - started
         for event in profiler.events():
             part = _part_of(event)
-            spent[part] += event.self_cpu_time_total / 1e6
+            # An operation on a device takes the time of the kernels that it launched.
+            microseconds = event.self_device_time_total if on_device else event.self_cpu_time_total
+            spent[part] += microseconds / 1e6
             if part == "element-wise":
                 moved += _bytes_moved(event)
     spent["idle"] = max(0.0, wall - sum(seconds for part, seconds in spent.items() if part != "data"))

@@ -27,7 +27,7 @@ from headwater.train.compile import compile_checked
 from headwater.train.interrupt import Interruption, held_interruption
 from headwater.train.journal import Journal
 from headwater.train.loop import SUSPECTS, TrainConfig, Trainer, UpdateResult
-from headwater.train.machine import matmul_rate
+from headwater.train.machine import arithmetic, matmul_rate
 from headwater.train.tracking import open_trackers
 from headwater.train.watch import Watch
 
@@ -122,6 +122,7 @@ class Run:
             journal = self._open_journal(stack)
             batches = Ahead(self.read, config.steps)
             stack.callback(batches.close)
+            stack.enter_context(arithmetic(trainer.ranks.device, deterministic=config.deterministic))
             interruption = Interruption()
             if self.out is not None:  # a library call leaves the process's signals alone
                 interruption = stack.enter_context(held_interruption())

@@ -1,9 +1,10 @@
 """The learning rate over the updates, as a factor of its peak.
 
 "cosine", "linear" and "constant" are today's forms: a linear ramp over `warmup_steps`, then from the peak to
-`final_rate` times the peak. "gpt1-cosine" and "gpt1-linear" are GPT-1's own (papers: section 4.1; its code's
-`warmup_cosine` and `warmup_linear`): functions of the share x of all updates done, the ramp inside them, so
-that the cosine starts to fall before the warm-up has ended and the last update has rate 0.
+`final_rate` times the peak. "wsd" (warm-up, stable, decay; Hu et al. 2024, MiniCPM, section 4) keeps the peak and
+falls linearly over the last fifth of the updates. "gpt1-cosine" and "gpt1-linear" are GPT-1's own (papers: section
+4.1; its code's `warmup_cosine` and `warmup_linear`): functions of the share x of all updates done, the ramp inside
+them, so that the cosine starts to fall before the warm-up has ended and the last update has rate 0.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-Schedule = Literal["cosine", "linear", "constant", "gpt1-cosine", "gpt1-linear"]
+Schedule = Literal["cosine", "linear", "constant", "wsd", "gpt1-cosine", "gpt1-linear"]
+
+DECAY_SHARE = 0.2  # of the updates, at the end of "wsd"
 
 # GPT-1's rate of fine-tuning, the width of its model, and how the rate rises for narrower ones.
 PAPER_RATE, PAPER_WIDTH, RATE_POWER = 6.25e-5, 768, 1.5
@@ -42,6 +45,8 @@ def learning_rate_factor(
         return min(1.0, (update + 1) / warmup_steps)
     if schedule == "constant":
         return 1.0
-    progress = min(1.0, (update - warmup_steps) / max(1.0, steps - warmup_steps))
+    if schedule == "wsd":
+        warmup_steps = max(warmup_steps, (1 - DECAY_SHARE) * steps)
+    progress = min(1.0, max(0.0, update - warmup_steps) / max(1.0, steps - warmup_steps))
     falling = 0.5 * (1 + math.cos(math.pi * progress)) if schedule == "cosine" else 1 - progress
     return final_rate + (1 - final_rate) * falling
