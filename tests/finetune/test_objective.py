@@ -12,9 +12,10 @@ from headwater.finetune.examples import Labels
 from headwater.finetune.head import TaskModel
 from headwater.finetune.inputs import Encoded, Task
 from headwater.finetune.objective import l2, l3
-from headwater.finetune.training import PAPER_WIDTH, FinetuneConfig, peak_rate, resolve
+from headwater.finetune.training import FinetuneConfig, peak_rate, resolve
 from headwater.model import ModelConfig, build_model
 from headwater.train.loop import Trainer
+from headwater.train.schedule import PAPER_WIDTH
 
 Array = npt.NDArray[np.float64]
 
