@@ -59,7 +59,7 @@ def describe_machine() -> dict[str, Any]:
     """Cores, memory and disk that this process may use, torch, measured rates, extras, files at hand."""
     import torch
 
-    from headwater import resources, shipped
+    from headwater import native, resources, shipped
     from headwater.train.loop import choose_precision
     from headwater.train.machine import (
         available_cores,
@@ -82,6 +82,7 @@ def describe_machine() -> dict[str, Any]:
         "cores": available_cores(),
         "threads": torch.get_num_threads(),
         "vectors": torch.backends.cpu.get_cpu_capability(),
+        "kernels": {"used": native.chosen(), "available": list(native.available())},
         "memory_available": available_memory(cpu),
         "disk_free": shutil.disk_usage(Path.cwd()).free,
         "torch": torch.__version__,
@@ -206,6 +207,9 @@ def _machine_text(machine: dict[str, Any]) -> str:
         ("memory", f"{_size(machine['memory_available'])} available"),
         ("disk", f"{_size(machine['disk_free'])} free here"),
     ]
+    kernels, lower = machine["kernels"]["used"], ", ".join(machine["kernels"]["available"][1:])
+    missing_kernels = "none: models run in torch. Install a C compiler, then install headwater again"
+    rows.append(("kernels", f"{kernels} (also here: {lower})" if kernels else missing_kernels))
     rows += [("device", f"{d['name']}, {_size(d['memory'])}") for d in machine["devices"]]
     for place, rates in machine["gflops"].items():
         # What training takes, not a judgement of these rates, which a busy machine changes.
