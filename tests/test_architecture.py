@@ -1,4 +1,4 @@
-"""The floors of the house: a room uses only rooms below it, nothing runs back up, and no imports form a circle."""
+"""A package imports only packages of lower layers, and no imports form a circle."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "headwater"
-FLOORS = [
+LAYERS = [
     {"errors", "wording", "published"},
     {"storage", "config", "progress", "lock"},
     {"provenance", "resources", "shipped"},
@@ -21,8 +21,8 @@ FLOORS = [
     {"reproduce", "quickstart", "stages"},
     {"cli"},
 ]
-# Rooms of one floor of which the first uses the second: a tokenizer is trained on a corpus folder.
-BESIDE = {("config", "storage"), ("lock", "storage"), ("tokenizer", "corpus")}
+# Pairs in one layer of which the first imports the second: a tokenizer is trained on a corpus folder.
+SAME_LAYER = {("config", "storage"), ("lock", "storage"), ("tokenizer", "corpus")}
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -33,7 +33,7 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
 
 
 def imported(tree: ast.Module, *, everywhere: bool) -> Iterator[str]:
-    """Headwater's modules that a module imports, at its top or `everywhere`; not those for types alone."""
+    """Yield Headwater's modules that a module imports at its top, or `everywhere`, except under TYPE_CHECKING."""
     nodes = ast.walk(tree) if everywhere else iter(tree.body)
     typing_only = {
         id(child)
@@ -56,20 +56,20 @@ def imported(tree: ast.Module, *, everywhere: bool) -> Iterator[str]:
             )
 
 
-def floor_of(module: str) -> int:
-    room = module.split(".")[0]
-    return next(number for number, rooms in enumerate(FLOORS) if room in rooms)
+def layer_of(module: str) -> int:
+    package = module.split(".")[0]
+    return next(number for number, packages in enumerate(LAYERS) if package in packages)
 
 
-def test_a_room_uses_only_rooms_below_it() -> None:
+def test_a_package_imports_only_lower_layers() -> None:
     wrong = []
     for name, tree in modules():
         if not name or name == "__main__":  # the public names
             continue
         for target in imported(tree, everywhere=True):
             here, there = name.split(".")[0], target.split(".")[0]
-            if here != there and floor_of(target) >= floor_of(name) and (here, there) not in BESIDE:
-                wrong.append(f"{name} uses {target}")
+            if here != there and layer_of(target) >= layer_of(name) and (here, there) not in SAME_LAYER:
+                wrong.append(f"{name} imports {target}")
     assert wrong == []
 
 

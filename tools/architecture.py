@@ -1,7 +1,9 @@
-"""The picture and the table in docs/architecture.md: the rooms of the package, and what each of them uses.
+"""Draw the packages and their imports: the picture and the table in docs/architecture.md.
 
-python tools/architecture.py --check    fails when the page shows other imports than the real ones
-python tools/architecture.py --write    puts the real ones in
+python tools/architecture.py --check    fail if the page shows other imports than the source has
+python tools/architecture.py --write    write the picture and the table
+
+A package here is a folder of src/headwater/ or a module directly in it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from tree import summary
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "headwater"
 PAGE, PICTURE = ROOT / "docs" / "architecture.md", ROOT / "docs" / "architecture.svg"
-START, END = "<!-- rooms -->", "<!-- /rooms -->"
+START, END = "<!-- packages -->", "<!-- /packages -->"
 # The picture, in pixels.
 BOX_HEIGHT, CHARACTER, ROW, GAP, MARGIN = 30, 8.2, 78, 22, 20
 STYLE = """
@@ -31,7 +33,7 @@ STYLE = """
 
 
 def used(tree: ast.Module) -> Iterator[str]:
-    """Headwater's modules that a module imports anywhere, but for those that only types need."""
+    """Yield Headwater's modules that a module imports anywhere, except under TYPE_CHECKING."""
     for_types = {
         id(child)
         for node in ast.walk(tree)
@@ -50,91 +52,91 @@ def used(tree: ast.Module) -> Iterator[str]:
             yield from (name.removeprefix("headwater.") for name in names if name.startswith("headwater."))
 
 
-def rooms() -> dict[str, set[str]]:
-    """Each room, a folder or a file of the package, with the rooms it uses."""
+def packages() -> dict[str, set[str]]:
+    """Return each package with the packages that it imports."""
     graph: dict[str, set[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
-        room = path.relative_to(PACKAGE).with_suffix("").parts[0]
-        if room.startswith("__"):
-            continue  # the public names, and the way in
+        package = path.relative_to(PACKAGE).with_suffix("").parts[0]
+        if package.startswith("__"):
+            continue  # the public names and the entry point
         targets = {name.split(".")[0] for name in used(ast.parse(path.read_text(encoding="utf-8")))}
-        graph.setdefault(room, set()).update(targets - {room})
-    return {room: {target for target in targets if target in graph} for room, targets in graph.items()}
+        graph.setdefault(package, set()).update(targets - {package})
+    return {package: {target for target in targets if target in graph} for package, targets in graph.items()}
 
 
-def heights(graph: Mapping[str, set[str]]) -> dict[str, int]:
-    """The floor of each room: one above the highest that it uses."""
+def layers(graph: Mapping[str, set[str]]) -> dict[str, int]:
+    """Return the layer of each package: one above the highest that it imports."""
 
     @cache
-    def height(room: str) -> int:
-        return 1 + max(map(height, graph[room]), default=-1)
+    def layer(package: str) -> int:
+        return 1 + max(map(layer, graph[package]), default=-1)
 
-    return {room: height(room) for room in graph}
+    return {package: layer(package) for package in graph}
 
 
 def essential(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Without the uses that follow from others: what a room uses through a room that it uses."""
+    """Return the graph without the imports that follow from others (the transitive reduction)."""
 
     @cache
-    def below(room: str) -> frozenset[str]:
-        return frozenset(graph[room]).union(*map(below, graph[room]))
+    def below(package: str) -> frozenset[str]:
+        return frozenset(graph[package]).union(*map(below, graph[package]))
 
     return {
-        room: {t for t in targets if not any(t in below(other) for other in targets - {t})}
-        for room, targets in graph.items()
+        package: {t for t in targets if not any(t in below(other) for other in targets - {t})}
+        for package, targets in graph.items()
     }
 
 
 def picture(graph: Mapping[str, set[str]]) -> str:
-    """The rooms as boxes on their floors, the ground below; a line where one uses another."""
-    floor = heights(graph)
+    """Return an SVG: a box for each package, a row for each layer, a line from each package to what it imports."""
+    layer = layers(graph)
     lines = essential(graph)
-    rows = [[room for room in sorted(graph) if floor[room] == number] for number in range(max(floor.values()) + 1)]
-    width = {room: len(room) * CHARACTER + 2 * GAP / 1.6 for room in graph}
-    whole = max(sum(width[room] + GAP for room in row) for row in rows) + 2 * MARGIN
+    rows = [[name for name in sorted(graph) if layer[name] == number] for number in range(max(layer.values()) + 1)]
+    width = {package: len(package) * CHARACTER + 2 * GAP / 1.6 for package in graph}
+    whole = max(sum(width[package] + GAP for package in row) for row in rows) + 2 * MARGIN
     middle: dict[str, float] = {}
     for row in rows:
-        # A room stands above what it uses, so that lines are short and cross little.
-        row.sort(key=lambda room: sum(middle[t] for t in lines[room]) / max(1, len(lines[room])))
-        space = (whole - sum(width[room] for room in row)) / (len(row) + 1)
+        # A package is drawn above what it imports, so that lines are short and few of them cross.
+        row.sort(key=lambda package: sum(middle[t] for t in lines[package]) / max(1, len(lines[package])))
+        space = (whole - sum(width[package] for package in row)) / (len(row) + 1)
         left = 0.0
-        for room in row:
+        for package in row:
             left += space
-            middle[room] = left + width[room] / 2
-            left += width[room]
+            middle[package] = left + width[package] / 2
+            left += width[package]
     height = len(rows) * ROW + MARGIN
-    top = {room: height - MARGIN - BOX_HEIGHT - floor[room] * ROW for room in graph}
+    top = {package: height - MARGIN - BOX_HEIGHT - layer[package] * ROW for package in graph}
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {whole:.0f} {height}" role="img">',
-        "<title>The rooms of Headwater: each uses those that lines lead down to</title>",
+        "<title>The packages of Headwater: lines lead down from each package to those that it imports</title>",
         f"<style>{STYLE}</style>",
     ]
-    for room, targets in sorted(lines.items()):
+    for package, targets in sorted(lines.items()):
         for target in sorted(targets):
-            x, y, u, v = middle[room], top[room] + BOX_HEIGHT, middle[target], top[target]
+            x, y, u, v = middle[package], top[package] + BOX_HEIGHT, middle[target], top[target]
             bend = (v - y) / 2
             parts.append(f'<path d="M{x:.0f} {y}C{x:.0f} {y + bend:.0f} {u:.0f} {v - bend:.0f} {u:.0f} {v}"/>')
-    for room in sorted(graph):
-        box = f'x="{middle[room] - width[room] / 2:.0f}" y="{top[room]}" width="{width[room]:.0f}"'
+    for package in sorted(graph):
+        box = f'x="{middle[package] - width[package] / 2:.0f}" y="{top[package]}" width="{width[package]:.0f}"'
         parts.append(f'<rect {box} height="{BOX_HEIGHT}" rx="6"/>')
-        parts.append(f'<text x="{middle[room]:.0f}" y="{top[room] + 20}">{html.escape(room)}</text>')
+        parts.append(f'<text x="{middle[package]:.0f}" y="{top[package] + 20}">{html.escape(package)}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def table(graph: Mapping[str, set[str]]) -> str:
-    """The rooms from the top floor down, what each is for and all that it uses."""
-    floor = heights(graph)
-    parts = ["| floor | room | what it is | uses |", "|---|---|---|---|"]
-    for room in sorted(graph, key=lambda room: (-floor[room], room)):
-        place = PACKAGE / room / "__init__.py"
-        what = summary(place if place.is_file() else PACKAGE / f"{room}.py")
-        parts.append(f"| {floor[room]} | `{room}` | {what} | {', '.join(sorted(graph[room])) or '–'} |")
+    """Return a Markdown table of the packages, from the top layer down, with everything that they import."""
+    layer = layers(graph)
+    parts = ["| layer | package | what it is | imports |", "|---|---|---|---|"]
+    for package in sorted(graph, key=lambda package: (-layer[package], package)):
+        place = PACKAGE / package / "__init__.py"
+        what = summary(place if place.is_file() else PACKAGE / f"{package}.py")
+        parts.append(f"| {layer[package]} | `{package}` | {what} | {', '.join(sorted(graph[package])) or '–'} |")
     return "\n".join(parts)
 
 
 def main(arguments: list[str]) -> int:
-    """Check or write both; returns the exit status."""
-    graph = rooms()
+    """Check or write both. Return the exit status."""
+    graph = packages()
     page = PAGE.read_text(encoding="utf-8")
     before, after = page.split(START)[0], page.split(END)[1]
     wanted = {PAGE: f"{before}{START}\n{table(graph)}\n{END}{after}", PICTURE: picture(graph)}
@@ -144,7 +146,7 @@ def main(arguments: list[str]) -> int:
         return 0
     wrong = [p for p, content in wanted.items() if not p.is_file() or p.read_text(encoding="utf-8") != content]
     for path in wrong:
-        print(f"{path.name} shows other imports than the real ones: python tools/architecture.py --write")
+        print(f"{path.name} shows other imports than the source has: python tools/architecture.py --write")
     return 1 if wrong else 0
 
 

@@ -1,4 +1,4 @@
-"""The picture and the table of docs/architecture.md show the house as its imports make it."""
+"""The picture and the table of docs/architecture.md show the imports that the source has."""
 
 from __future__ import annotations
 

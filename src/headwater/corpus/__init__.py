@@ -1,4 +1,4 @@
-"""The corpus room: from sources to a folder of documents, its parts and its labels."""
+"""Corpora: build a folder of documents from sources, split it, and make labelled data from it."""
 
 from headwater.corpus.folder import Document, Size, measure, read_documents, write_documents
 
