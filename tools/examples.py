@@ -1,15 +1,18 @@
-"""The code in the documentation: every block is a file of `examples/`, put in where a comment names it.
+"""Keep the code in the documentation equal to the files of `examples/`.
 
-python tools/examples.py --check    fails when a page shows other code than the file, or code that is no file
-python tools/examples.py --write    puts the files in
+python tools/examples.py --check    fail if a page shows other code than the file, or code that is not a file
+python tools/examples.py --write    write the files into the pages
+python tools/examples.py --run      run the examples whose output a page shows, and write that output
 
-A page says `<!-- examples/NAME -->`; the block behind it is the file. A block of plain output has
-`<!-- output -->` before it and the language `text`.
+A page says `<!-- examples/NAME -->`, and the block after it is the file. A block of output has the language
+`text`, and before it `<!-- output -->`, or `<!-- output of examples/NAME -->` for output that `--run` writes. An
+example runs in the root of the repository, and its standard output is shown.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,17 +22,19 @@ from markdown_it import MarkdownIt
 ROOT = Path(__file__).resolve().parent.parent
 MARK = re.compile(r"^<!-- (examples/\S+) -->\n(?:```\w*\n.*?^```\n)?", re.M | re.S)
 OUTPUT, TREE = "<!-- output -->", "<!-- tree -->"
+OUTPUT_OF = re.compile(r"^<!-- output of (examples/\S+\.sh) -->\n(?:```text\n.*?^```\n)?", re.M | re.S)
 LANGUAGES = {".py": "python", ".sh": "sh", ".toml": "toml", ".slurm": "sh", ".patch": "diff"}
 
 
 def pages() -> list[Path]:
-    """Every page that may show code; what experiments found is written by them."""
+    """Return every page that may show code. Experiments write the code and output in docs/results."""
     found = sorted((ROOT / "docs").rglob("*.md"))
-    return [ROOT / "README.md", ROOT / "README.ko.md", *(p for p in found if "results" not in p.parts)]
+    top = [ROOT / name for name in ("README.md", "README.ko.md", "CONTRIBUTING.md")]
+    return [*top, *(path for path in found if "results" not in path.parts)]
 
 
 def filled(text: str) -> str:
-    """The page with the files as they are."""
+    """Return the page with the current content of the files."""
 
     def block(match: re.Match[str]) -> str:
         path = ROOT / match[1]
@@ -39,13 +44,26 @@ def filled(text: str) -> str:
     return MARK.sub(block, text)
 
 
+def with_outputs(text: str) -> str:
+    """Return the page with the output that its examples have now."""
+
+    def block(match: re.Match[str]) -> str:
+        ran = subprocess.run(
+            ["bash", "-euo", "pipefail", match[1]], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+        )
+        lines = "".join(f"{line.rstrip()}\n" for line in ran.stdout.strip().splitlines())
+        return f"<!-- output of {match[1]} -->\n```text\n{lines}```\n"
+
+    return OUTPUT_OF.sub(block, text)
+
+
 def shown(text: str) -> list[str]:
-    """The examples that a page shows, by name."""
+    """Return the names of the examples that a page shows."""
     return [match[1] for match in MARK.finditer(text)]
 
 
 def strangers(text: str) -> Iterator[int]:
-    """The lines of code blocks that are neither examples nor marked as output."""
+    """Yield the line numbers of code blocks that are neither examples nor marked as output."""
     lines = text.splitlines()
     for token in MarkdownIt().parse(text):
         if token.type not in {"fence", "code_block"} or token.map is None:
@@ -53,23 +71,24 @@ def strangers(text: str) -> Iterator[int]:
         start = token.map[0]
         before = lines[start - 1] if start else ""
         named = before.startswith("<!-- examples/") or before == TREE
-        if token.type == "code_block" or not (named or (before == OUTPUT and token.info == "text")):
+        output = before == OUTPUT or OUTPUT_OF.match(f"{before}\n") is not None
+        if token.type == "code_block" or not (named or (output and token.info == "text")):
             yield start + 1
 
 
 def main() -> int:
-    """Check or write every page."""
+    """Check or write every page. Return the exit status."""
     status = 0
     for path in pages():
         text = path.read_text(encoding="utf-8")
-        expected = filled(text)
-        if sys.argv[1] == "--write":
+        expected = with_outputs(text) if sys.argv[1] == "--run" else filled(text)
+        if sys.argv[1] in {"--write", "--run"}:
             path.write_text(expected, encoding="utf-8")
         elif text != expected:
             print(f"{path.relative_to(ROOT)}: shows other code than examples/: make format")
             status = 1
         for line in strangers(expected):
-            print(f"{path.relative_to(ROOT)} line {line}: code that is no file of examples/")
+            print(f"{path.relative_to(ROOT)} line {line}: code that is not a file of examples/")
             status = 1
     return status
 

@@ -27,7 +27,9 @@ DOCS, PACKAGE = ROOT / "docs", ROOT / "src" / "headwater"
 # The order of pages in the site; a page that stands nowhere here fails the build.
 NAVIGATION = {
     "Begin": ("install",),
-    "Tutorials": tuple(f"tutorials/{name}" for name in ("own-text", "own-labels", "papers", "serve", "cluster")),
+    "Tutorials": tuple(
+        f"tutorials/{name}" for name in ("own-text", "own-labels", "papers", "serve", "cluster", "korean")
+    ),
     "The papers in code": ("reading/gpt1", "reading/gpt2", "published"),
     "Guides": (
         *("corpus", "tokenizers", "pretraining", "evaluation", "serving", "scaling", "troubleshooting"),
@@ -180,7 +182,7 @@ def _prose(text: str | None) -> str:
 
 def call_pages() -> dict[str, str]:
     """Markdown by name: a page a public name of `headwater`, and the list of them."""
-    names = list(headwater.__all__)
+    names = [name for name in headwater.__all__ if not name.startswith("__")]
     pages = {"index": _index("Calls", "What `import headwater as hw` gives, from the docstrings.", names)}
     for name in names:
         public = getattr(headwater, name)

@@ -1,3 +1,3 @@
 cp examples/extending/shouting.py src/headwater/corpus/
 patch -p1 < examples/extending/step.patch
-python tools/tree.py --write README.md README.ko.md
+python tools/tree.py --write

@@ -47,6 +47,11 @@ TINY = "headwater pretrain " + " ".join(
     }.items()
 )
 RATE = {"--learning-rate 1e-3": "--learning-rate 1e-3 --set steps=3"}
+# A server as the last command of a script: stopped when it answers, and its status is the script's.
+SERVED_UNTIL_HEALTHY = (
+    "(headwater serve --model run) & curl -sf --retry 100 --retry-all-errors --retry-delay 1 "
+    "http://127.0.0.1:8000/health; kill $!; wait $!; true"
+)
 SOURCE = {"labels/package": "labels/source"}  # what a short text gives in place of package names
 
 
@@ -188,28 +193,40 @@ JOURNEYS = {
         needs_data=True,
     ),
     "readme": Journey(
-        ("readme/flow.sh", "readme/use.py"),
-        {"--vocab-size 4096": "--vocab-size 400", "max_tokens=40": "max_tokens=4"},
+        ("readme/first.sh", "readme/flow.sh", "readme/use.py"),
+        {
+            "--vocab-size 4096": "--vocab-size 400",
+            "max_tokens=40": "max_tokens=4",
+            "headwater serve --model run": SERVED_UNTIL_HEALTHY,
+        },
+        needs=("fastapi", "curl"),
     ),
-    "readme-shipped": Journey(("readme/shipped.sh",)),
     "readme-make": Journey(
-        ("readme/make.sh", "readme/own_text.sh", "readme/ko_make.sh", "readme/ko_text.sh"),
+        ("readme/quickstart.sh", "readme/ko_quickstart.sh"),
         {"make": "make --dry-run"},  # continuous integration runs them
         in_repository=True,
         needs=("make",),
     ),
-    "readme-korean": Journey(
+    "korean": Journey(
         (
-            *("readme/ko_tokenizer.sh", "readme/ko_flow.sh", "readme/ko_classifier.py"),
-            *("readme/ko_sentiment.py", "readme/ko_finetune.sh"),
+            *("korean/tokenizer.sh", "readme/ko_flow.sh", "korean/classifier.py"),
+            *("korean/sentiment.py", "korean/finetune.sh"),
         ),
         {
             **RATE,
             "learning_rate=1e-3": "learning_rate=1e-3, epochs=0.2",
             "--vocab-size 16000": "--vocab-size 800",
             "--vocab-size 8192": "--vocab-size 800",
+            "headwater serve --model run": SERVED_UNTIL_HEALTHY,
         },
+        needs=("fastapi", "curl"),
         needs_data=True,
+    ),
+    "contributing": Journey(
+        ("contributing/test.sh", "extending/step.sh", "contributing/green.sh", "contributing/setup.sh"),
+        {"make": "make --dry-run"},
+        in_repository=True,
+        needs=("make", "patch"),
     ),
     "add-a-task": Journey(
         ("extending/task.sh", "extending/task_data.py", "extending/task_try.sh"),
@@ -238,7 +255,7 @@ def test_every_example_that_runs_has_its_journey() -> None:
         str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.suffix in {".sh", ".py", ".slurm"}
     }
     given = {name.rstrip("&").removesuffix("×2") for journey in JOURNEYS.values() for name in journey.files}
-    copied = {"extending/verbs.py", "extending/shouting.py"}
+    copied = {"extending/verbs.py", "extending/shouting.py", "contributing/test_shouting.py"}
     assert running == given | ELSEWHERE | copied
 
 

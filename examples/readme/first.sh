@@ -1,0 +1,1 @@
+headwater generate "The river" --seed 1

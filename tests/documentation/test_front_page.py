@@ -1,0 +1,66 @@
+"""The pages in the root of the repository: what they name exists, and their figures are those of their sources."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import front_page
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "headwater"
+READMES = ("README.md", "README.ko.md")
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def section(text: str, begin: str) -> list[list[str]]:
+    """The cells of the first table whose header has that first cell."""
+    table = re.search(rf"^\| {re.escape(begin)} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.M)
+    assert table is not None, begin
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[1].splitlines()]
+
+
+def test_the_front_page_is_short() -> None:
+    assert len(read("README.md").encode()) <= 8_000
+    assert len(read("README.ko.md")) <= 8_000
+
+
+@pytest.mark.parametrize("name", [*READMES, "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
+def test_every_link_of_the_top_pages_leads_to_a_file(name: str) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", read(name)):
+        assert (ROOT / target).exists(), f"{name}: {target}"
+
+
+@pytest.mark.parametrize("korean", [False, True])
+def test_the_claims_have_the_verdicts_of_the_results(korean: bool) -> None:
+    shown = read(READMES[korean]).split(front_page.START)[1].split(front_page.END)[0].strip()
+    assert shown == front_page.table(korean=korean), "make format"
+
+
+def test_every_speed_is_one_that_the_benchmarks_report() -> None:
+    reported = set(re.findall(r"\d+\.\d+", read("benchmarks/README.md")))
+    english, korean = section(read("README.md"), "what"), section(read("README.ko.md"), "하는 일")
+    figures = [row[2] for row in english]
+    assert figures == [row[2] for row in korean]
+    assert len(figures) == 6
+    assert {number for figure in figures for number in re.findall(r"\d+\.\d+", figure)} <= reported
+
+
+def test_every_package_has_its_line() -> None:
+    packages = {f"`{path.parent.name}`" for path in PACKAGE.glob("*/__init__.py")}
+    assert {row[0] for row in section(read("README.md"), "in `src/headwater/`")} == packages
+    assert {row[0] for row in section(read("README.ko.md"), "`src/headwater/`")} == packages
+
+
+def test_every_path_that_contributing_names_exists() -> None:
+    text = re.sub(r"^```.*?^```$", "", read("CONTRIBUTING.md"), flags=re.M | re.S)  # its example makes new files
+    named = set(re.findall(r"`([\w./-]*(?:/|\.(?:py|c|md|toml)))`", text))
+    named |= set(re.findall(r"(?<=[ `])(?:tests|tools|benchmarks|examples)/[\w./]*\w", text))
+    assert len(section(text, "question: where is …")) >= 20
+    assert len(named) > 40
+    for path in sorted(named):
+        assert (ROOT / path).exists() or (PACKAGE / path).exists(), path
