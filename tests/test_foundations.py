@@ -1,4 +1,4 @@
-"""The ground floor: folders appear whole or not at all, say what they are, and notice when they were altered."""
+"""Folders appear complete or not at all, record what they are, and are checked for changes when they are read."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Texts in capitals go: more than half of their letters are upper case."""
+"""Remove texts in capitals: those of which more than half of the letters are upper case."""
 
 from __future__ import annotations
 
 from headwater.corpus.folder import Document
 from headwater.corpus.steps import Step
 
-# Ours: headlines and tables stay below it, whole texts in capitals are far above.
+# Our own value: texts with headlines and tables are below it, whole texts in capitals far above.
 MOST = 0.5
 
 
 class Shouting(Step):
-    """Removes documents in capitals; rule: `capitals`."""
+    """Remove documents in capitals, under the rule `capitals`."""
 
     name = "shouting"
 

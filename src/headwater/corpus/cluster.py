@@ -1,8 +1,8 @@
 """The same build on more machines than one, which share a disk: Ray, through datatrove, and Slurm, by job scripts.
 
 Both do the tasks of a `Plan`; where a task is done has no part in what it gives. What stays to be done after
-them, joining the parts, is done by `corpus build` itself. `InDatatrove` puts any step of this room into a pipeline
-of datatrove's, among its own readers, filters and writers.
+them, joining the parts, is done by `corpus build` itself. `InDatatrove` puts any step of this package into a
+datatrove pipeline, among datatrove's own readers, filters and writers.
 """
 
 from __future__ import annotations

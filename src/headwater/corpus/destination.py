@@ -1,4 +1,4 @@
-"""Where a stage of this room writes: a folder of this machine, or a place behind a URL.
+"""Choose where a corpus stage writes: a folder of this machine, or a place behind a URL.
 
 A folder for a URL is made on this machine, below HEADWATER_CACHE, where a killed stage goes on. Finished, it is
 uploaded, its `headwater.json` last, so that a folder which has one there is complete, and the one here goes. While

@@ -161,7 +161,7 @@ def look(url: str) -> tuple[Input, Manifest | None] | None:
 def place(root: str | Path, name: str) -> Path:
     """The file `name` below `root`, a folder or a URL."""
     if is_remote(root):
-        # What the readers of this room ask of a path, a remote file has.
+        # A remote file has the methods of a path that the readers of this package call.
         return cast(Path, RemoteFile(f"{root}{'' if str(root).endswith('/') else '/'}{name}"))
     return Path(root, name)
 
