@@ -50,7 +50,7 @@ RATE = {"--learning-rate 1e-3": "--learning-rate 1e-3 --set steps=3"}
 # A server as the last command of a script: stopped when it answers, and its status is the script's.
 SERVED_UNTIL_HEALTHY = (
     "(headwater serve --model run) & curl -sf --retry 100 --retry-all-errors --retry-delay 1 "
-    "http://127.0.0.1:8000/health; kill $!; wait $!; true"
+    "http://127.0.0.1:8000/health; kill $!; wait $!"
 )
 SOURCE = {"labels/package": "labels/source"}  # what a short text gives in place of package names
 
