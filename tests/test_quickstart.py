@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +12,23 @@ import pytest
 from headwater import shipped
 from headwater.cli.main import main
 from headwater.corpus.pipeline import build
+from headwater.corpus.recipes import BuildConfig
 from headwater.errors import DataError, FolderError
 from headwater.language_model import LanguageModel
 from headwater.model import build_model, preset
 from headwater.progress import SILENT, Progress
 from headwater.provenance import lineage, open_folder
-from headwater.quickstart import choose_folder, choose_prompts, choose_start, compare_shipped, knows, quickstart
+from headwater.quickstart import (
+    GATHERED_BYTES,
+    SCORED,
+    YARDSTICK_BYTES,
+    choose_folder,
+    choose_prompts,
+    choose_start,
+    compare_shipped,
+    knows,
+    quickstart,
+)
 from headwater.tokenizer import Tokenizer
 
 
@@ -88,6 +100,38 @@ def test_its_own_model_stands_beside_the_one_that_ships_on_the_same_bytes(flow: 
     assert page.index(f"{own[held_out]['value']:.3f}") < page.index("bits per byte")  # the headline is its own
 
 
+def test_the_minutes_limit_what_is_gathered_scored_and_learned(
+    flow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (held_out,) = (
+        result
+        for result in json.loads((flow / "zero-shot/results.json").read_text())["results"]
+        if result["protocol"] == "heldout.bits-per-byte"
+    )
+    details = held_out["details"]
+    assert held_out["count"] == min(math.ceil(0.03 * SCORED), details["documents"])
+    learned = [yardstick["training_bytes"] for yardstick in details["yardsticks"]]
+    assert 0 < max(learned) <= math.ceil(0.03 * YARDSTICK_BYTES) < details["training text bytes"]
+    ships = json.loads((flow / "shipped/zero-shot/results.json").read_text())["results"]
+    assert not any(result["details"].get("yardsticks") for result in ships)  # compressed once, not twice
+    page = (flow / "report.html").read_text(encoding="utf-8")
+    assert (
+        f"{max(learned) / 1e6:.1f} of {details['training text bytes'] / 1e6:.1f} MB of the training text" in page
+    )
+
+    asked: list[BuildConfig] = []
+
+    def record(sources: list[str], out: Path, config: BuildConfig, **_: Progress) -> None:
+        asked.append(config)
+        raise DataError("stop here")
+
+    monkeypatch.setattr("headwater.quickstart.build", record)
+    for minutes in (2, 4):
+        with pytest.raises(DataError, match="stop here"):
+            quickstart(tmp_path / str(minutes), minutes=minutes)
+    assert [config.python_docs_bytes for config in asked] == [2 * GATHERED_BYTES, 4 * GATHERED_BYTES]
+
+
 def test_a_score_is_traced_back_to_the_text(flow: Path) -> None:
     chain = lineage(flow / "zero-shot")
     found = []
@@ -141,7 +185,7 @@ def test_text_in_another_language_is_not_compared_with_the_model_that_ships(flow
     (tmp_path / "text.txt").write_text("강물은 바다로 흐르고 아이들은 웃는다. " * 400, encoding="utf-8")
     build([tmp_path / "text.txt"], tmp_path / "corpus")
     assert not knows(tokenizer, tmp_path / "corpus")
-    assert compare_shipped(tmp_path / "corpus", ["heldout"], [], tmp_path / "shipped", SILENT) == []
+    assert compare_shipped(tmp_path / "corpus", ["heldout"], [], tmp_path / "shipped", 10, SILENT) == []
     assert not (tmp_path / "shipped").exists()
 
 

@@ -8,6 +8,7 @@ is kept, so that an interrupted quickstart, run again, goes on.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -18,10 +19,12 @@ from headwater import shipped
 from headwater.corpus.folder import read_documents
 from headwater.corpus.labels import choose_tasks, make_labels
 from headwater.corpus.pipeline import build
+from headwater.corpus.recipes import BuildConfig
 from headwater.corpus.split import split
 from headwater.errors import DataError, FolderError, UsageError, resumable
 from headwater.evaluate import evaluate
 from headwater.evaluate.results import Result
+from headwater.evaluate.run import EvaluateConfig
 from headwater.finetune.run import finetune
 from headwater.finetune.training import FinetuneConfig
 from headwater.pretrain import PretrainConfig, build_run, pretrain, resolve
@@ -62,6 +65,12 @@ BATCH = 16  # sequences an update
 # 1e-3, 5.39 with 2e-3, 5.80 with 3e-3.
 LEARNING_RATE = 1.5e-3
 ZERO_SHOT = {"signature": "signature.docstring", "continuation": "continuation.four"}
+# What the stages around pre-training may read, for each minute of it, so that all of them together take about as
+# long as it does: bytes of python-docs to gather (a model sees some 2 MB a minute on two cores), examples of each
+# protocol to score, bytes of training text that the yardsticks learn from (xz takes 2 seconds a megabyte).
+GATHERED_BYTES = 3_000_000
+SCORED = 100
+YARDSTICK_BYTES = 1_500_000
 SAMPLE_PROMPTS = 4
 PROMPT_CHARACTERS = 60
 
@@ -88,6 +97,7 @@ def quickstart(
 ) -> Quickstart:
     """Run the whole flow below `out`; `minutes` is the time of pre-training, `text` the user's own files.
 
+    The minutes also limit what the other stages read (GATHERED_BYTES, SCORED, YARDSTICK_BYTES), and no clock does.
     Where `out` holds a quickstart of other minutes, a folder next to it is written, named by the minutes.
     Raises UsageError for minutes that are not positive or without end, DataError for text that cannot be used,
     FolderError where `out` holds a quickstart of another seed or text.
@@ -97,7 +107,8 @@ def quickstart(
         raise UsageError(f"--minutes {minutes:g} {why}", expected=f"a number above 0, at most {MINUTES:,}")
     out = choose_folder(out, minutes, seed, progress)
     corpus, tokenizer, tokens, run = (out / name for name in ("corpus", "tokenizer", "tokens", "run"))
-    build([*text] or [BUILT_IN], corpus, progress=progress)
+    gathered = None if text else math.ceil(minutes * GATHERED_BYTES)
+    build([*text] or [BUILT_IN], corpus, BuildConfig(python_docs_bytes=gathered), progress=progress)
     if not (out / ASKED).exists():
         write_json(out / ASKED, {"minutes": minutes, "seed": seed})
     size = sum(len(document.text.encode()) for _, document in split(corpus, VALIDATION))
@@ -128,29 +139,32 @@ def quickstart(
     if tasks.choice in labels:
         protocols.append(ZERO_SHOT[tasks.choice])
     zero_shot = out / "zero-shot"
-    results = evaluate(model, protocols, [tokens, *labels.values()], zero_shot, progress=progress)
-    beside = compare_shipped(corpus, protocols, list(labels.values()), out / "shipped", progress)
+    config = EvaluateConfig(yardstick_bytes=math.ceil(minutes * YARDSTICK_BYTES))
+    limit = math.ceil(minutes * SCORED)
+    folders = [tokens, *labels.values()]
+    results = evaluate(model, protocols, folders, zero_shot, config=config, limit=limit, progress=progress)
+    beside = compare_shipped(corpus, protocols, list(labels.values()), out / "shipped", limit, progress)
 
     tuned: dict[str, dict[str, Any]] = {}
-    folders: list[Path] = []
+    fine_tuned: list[Path] = []
     for name, folder in labels.items():
         kind = "choice" if name == tasks.choice else "classify"
-        config = choose_finetuning(kind, folder, run, tokens, 60 * minutes * FINETUNE_SHARE[kind], seed)
+        tuning = choose_finetuning(kind, folder, run, tokens, 60 * minutes * FINETUNE_SHARE[kind], seed)
         for from_scratch in (False, True):
             place = out / "fine-tuned" / (f"{name}-from-scratch" if from_scratch else name)
             tuned[place.name] = finetune(
-                config.model_copy(update={"from_scratch": from_scratch}),
+                tuning.model_copy(update={"from_scratch": from_scratch}),
                 place,
                 model=model,
                 train=folder / "train.jsonl",
                 validation=folder / "validation.jsonl",
                 progress=progress,
             )
-            folders.append(place)
+            fine_tuned.append(place)
     page = out / "report.html"
     compared = [out / "shipped" / "zero-shot"] if beside else []
     learned = [tokenizer] if initial is None else []
-    report([corpus, *learned, tokens, run, out / "samples", zero_shot, *compared, *folders], page)
+    report([corpus, *learned, tokens, run, out / "samples", zero_shot, *compared, *fine_tuned], page)
     figures = {
         "results": [asdict(result) for result in results.results],
         "shipped": [asdict(result) for result in beside],
@@ -189,9 +203,9 @@ def knows(tokenizer: Tokenizer, corpus: Path, *, bytes_a_token: float = BYTES_A_
 
 
 def compare_shipped(
-    corpus: Path, protocols: Sequence[str], labels: Sequence[Path], out: Path, progress: Progress
+    corpus: Path, protocols: Sequence[str], labels: Sequence[Path], out: Path, limit: int, progress: Progress
 ) -> Sequence[Result]:
-    """Return the scores of the model that ships on the same text and questions.
+    """Return the scores of the model that ships on the same text and questions, `limit` of each protocol.
 
     None where there is no such model, or where its tokenizer does not know the language of the text.
     """
@@ -206,7 +220,10 @@ def compare_shipped(
     # Bits are counted over the bytes of the text, so that two tokenizers can be compared on it.
     pack(corpus, shipped.resolve(shipped.DEFAULT), out / "tokens", VALIDATION, progress=progress)
     model = Path(shipped.DEFAULT)
-    return evaluate(model, protocols, [out / "tokens", *labels], out / "zero-shot", progress=progress).results
+    folders = [out / "tokens", *labels]
+    config = EvaluateConfig(yardstick_bytes=0)  # they stand next to the new model's score already
+    results = evaluate(model, protocols, folders, out / "zero-shot", config=config, limit=limit, progress=progress)
+    return results.results
 
 
 def choose_start(corpus: Path, size: int) -> str | None:

@@ -93,6 +93,30 @@ def test_public_documentation_with_its_labels_in_a_stable_order(roots: Roots) ->
     assert [d.id for d in read_python_docs(roots)] == [d.id for d in documents]
 
 
+def test_a_limit_reads_a_sample_of_the_modules_and_leaves_the_rest_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(60):
+        path = tmp_path / "site" / f"package_{number % 6}" / f"module_{number}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'"""Module {number}. {PROSE}"""\n')
+    roots = Roots(tmp_path / "lib", (tmp_path / "site",))
+    everything = list(read_python_docs(roots))
+    size = sum(len(document.text) for document in everything)
+    read: list[str] = []
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or read_bytes(path))
+    findings = Findings()
+    sample = list(read_python_docs(roots, findings, limit=size // 3))
+    assert len(read) == findings.files == len(sample)
+    assert findings.files_left == 60 - len(sample)
+    assert 19 <= len(sample) <= 22
+    assert [d for d in everything if d in sample] == sample  # the usual order
+    assert len({d.labels["package"] for d in sample}) == 6  # of all packages, not of the first by name
+    assert list(read_python_docs(roots, limit=size // 3)) == sample
+    assert list(read_python_docs(roots, limit=10 * size)) == everything
+
+
 def test_the_text_is_the_signature_and_the_cleaned_docstring(roots: Roots) -> None:
     texts = {d.labels["object"]: d for d in read_python_docs(roots)}
     assert texts["Box"].text == f"Box(size: int=3, *rest, name=None)\n\nA box.\n\n{PROSE}\n    indented"

@@ -15,11 +15,15 @@ text without making the rest better known.
 
 Order: the language reference, then packages by name, "python" (the standard library) among them, modules by
 name, objects as they stand in the file.
+
+A limit in bytes takes a sample of the modules: they are read in the order of a hash of their names until the
+limit is reached, and the documents found are put into the usual order. What is left is neither read nor parsed.
 """
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib.metadata
 import inspect
 import os
@@ -49,6 +53,7 @@ class Findings:
     """What was met while gathering: for the corpus folder's account of itself."""
 
     files: int = 0
+    files_left: int = 0  # not read, since the limit was reached before them
     unreadable: list[str] = field(default_factory=list)
     too_short: int = 0
     repeated: int = 0
@@ -81,8 +86,13 @@ def installed_packages(roots: Roots) -> dict[str, str]:
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))
 
 
-def read_python_docs(roots: Roots | None = None, findings: Findings | None = None) -> Iterator[Document]:
+def read_python_docs(
+    roots: Roots | None = None, findings: Findings | None = None, limit: int | None = None
+) -> Iterator[Document]:
     """Stream the documents of this source; `findings` is filled on the way.
+
+    With `limit`, yield a sample of the modules whose text has about that many UTF-8 bytes, and always the
+    language reference.
 
     A document is a docstring below the signature of its object (a module has none), or one topic of the
     language reference. Labels: package, module, object (qualified name in the module, empty for the module
@@ -91,25 +101,45 @@ def read_python_docs(roots: Roots | None = None, findings: Findings | None = Non
     roots = roots or Roots.of_interpreter()
     findings = findings if findings is not None else Findings()
     seen: set[bytes] = set()
-    yield from _topics(roots.standard_library / "pydoc_data" / "topics.py", findings)
-    for package, module, path in _source_files(roots):
-        findings.files += 1
-        try:
-            tree = _parse(path)
-        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            findings.unreadable.append(f"{module}: {type(error).__name__}")
+    size = 0
+    for document in _topics(roots.standard_library / "pydoc_data" / "topics.py", findings):
+        size += len(document.text.encode())
+        yield document
+    files = _source_files(roots)
+    if limit is None:
+        for file in files:
+            yield from _file_documents(file, seen, findings)
+        return
+    sample: dict[int, list[Document]] = {}
+    for number in sorted(range(len(files)), key=lambda n: hashlib.sha256(files[n][1].encode()).digest()):
+        if size >= limit:
+            break
+        sample[number] = list(_file_documents(files[number], seen, findings))
+        size += sum(len(document.text.encode()) for document in sample[number])
+    findings.files_left = len(files) - len(sample)
+    for number in sorted(sample):
+        yield from sample[number]
+
+
+def _file_documents(file: tuple[str, str, Path], seen: set[bytes], findings: Findings) -> Iterator[Document]:
+    """Yield the documents of one source file whose docstring is not in `seen`."""
+    package, module, path = file
+    findings.files += 1
+    try:
+        tree = _parse(path)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        findings.unreadable.append(f"{module}: {type(error).__name__}")
+        return
+    for name, signature, docstring in documented_objects(tree) if tree is not None else ():
+        if len(docstring) < MINIMUM_CHARACTERS:
+            findings.too_short += 1
             continue
-        if tree is not None:
-            for name, signature, docstring in documented_objects(tree):
-                if len(docstring) < MINIMUM_CHARACTERS:
-                    findings.too_short += 1
-                    continue
-                fingerprint = text_fingerprint(docstring)
-                if fingerprint in seen:
-                    findings.repeated += 1
-                    continue
-                seen.add(fingerprint)
-                yield _document(package, module, name, signature, docstring)
+        fingerprint = text_fingerprint(docstring)
+        if fingerprint in seen:
+            findings.repeated += 1
+            continue
+        seen.add(fingerprint)
+        yield _document(package, module, name, signature, docstring)
 
 
 def documented_objects(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
@@ -144,8 +174,8 @@ def signature_of(function: Function, qualified_name: str, *, bound: bool = False
     return f"{qualified_name}({', '.join(kept)})"
 
 
-def _source_files(roots: Roots) -> Iterator[tuple[str, str, Path]]:
-    """(package, module, path) of every source file, sorted by package, then module."""
+def _source_files(roots: Roots) -> list[tuple[str, str, Path]]:
+    """Return (package, module, path) of every source file, sorted by package, then module."""
     found: list[tuple[str, str, Path]] = []
     for path in _python_files(roots.standard_library):
         module = _module_name(path, roots.standard_library)
@@ -159,7 +189,7 @@ def _source_files(roots: Roots) -> Iterator[tuple[str, str, Path]]:
             # private to be anybody's documentation.
             if package != _OWN_PACKAGE and not package.startswith("_") and module:
                 found.append((package, module, path))
-    return iter(sorted(found, key=lambda entry: (entry[0].lower(), *entry[:2], str(entry[2]))))
+    return sorted(found, key=lambda entry: (entry[0].lower(), *entry[:2], str(entry[2])))
 
 
 def _python_files(root: Path) -> Iterator[Path]:

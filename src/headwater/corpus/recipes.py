@@ -34,7 +34,8 @@ class BuildConfig(Config):
     `any_encoding`: text files may be in any encoding, which is detected. `minimum_characters`: shorter documents
     go. `languages` and `minimum_score` belong to `language`, `clean_without` (rules left out) to `clean`,
     `similarity` to `near_duplicates`. `evaluation_sets` are files or corpora: documents that share
-    `evaluation_words` words in a row with one go.
+    `evaluation_words` words in a row with one go. `python_docs_bytes` limits the source python-docs to a sample
+    of about that many bytes.
     """
 
     recipe: RecipeName = "plain"
@@ -52,6 +53,7 @@ class BuildConfig(Config):
     evaluation_words: int = Field(default=13, ge=1)
     near_duplicates: bool = False
     similarity: float = Field(default=0.8, gt=0, le=1)
+    python_docs_bytes: int | None = Field(default=None, ge=1)
 
 
 RECIPES: dict[str, dict[str, Any]] = {

@@ -133,8 +133,12 @@ def read_task(task: Task, config: BuildConfig, account: Account) -> Iterator[Doc
     """Stream the documents of a task; `account` is filled on the way."""
     if task.kind == "python-docs":
         findings = python_docs.Findings()
-        yield from python_docs.read_python_docs(None, findings)
+        yield from python_docs.read_python_docs(None, findings, config.python_docs_bytes)
         account.details |= vars(findings)
+        if findings.files_left:
+            account.notes.append(
+                f"python-docs is a sample: {findings.files:,} source files were read, {findings.files_left:,} were not"
+            )
         if findings.unreadable:
             count = len(findings.unreadable)
             account.notes.append(f"{count} source files could not be parsed and are left out")

@@ -133,8 +133,12 @@ class Task(ABC):
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
         """The figures of one example: every metric's name with its value, and what else should be kept."""
 
+    def configured(self, *, yardstick_bytes: int | None) -> Task:
+        """Return this task with the settings of an evaluation that concern it; by default none does."""
+        return self
+
     def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
-        """The first `limit` examples."""
+        """Return the first `limit` examples."""
         return examples[:limit]
 
     def settings(self, reader: Reader) -> dict[str, Any]:

@@ -46,11 +46,15 @@ _NEVER = -1e9  # added to a logit
 
 
 class EvaluateConfig(Config):
-    """How a model is asked; `window` and `stride` in tokens, by default its context and half of it."""
+    """How a model is asked; `window` and `stride` in tokens, by default its context and half of it.
+
+    `yardstick_bytes`: how much of the training text xz and the n-gram model learn from at most; 0 leaves them out.
+    """
 
     window: int | None = Field(default=None, ge=1)
     stride: int | None = Field(default=None, ge=1)
     precision: Literal["fp32", "bf16", "int8", "int4"] = "fp32"
+    yardstick_bytes: int | None = Field(default=None, ge=0)
 
 
 @dataclass
@@ -157,7 +161,7 @@ def evaluate(
     """
     config = config or EvaluateConfig()
     named, model = str(model), shipped.resolve(model)
-    chosen = select(tasks)
+    chosen = [task.configured(yardstick_bytes=config.yardstick_bytes) for task in select(tasks)]
     folders = [data] if isinstance(data, Path) else list(data)
     skipped: list[Skipped] = []
     found: dict[str, dict[str, Place]] = {}

@@ -39,18 +39,21 @@ def yardsticks(
     held_out: bytes,
     *,
     bytes_counted: int | None = None,
+    limit: int | None = None,
     progress: Progress = SILENT,
 ) -> list[Yardstick]:
     """Held-out bits per byte of xz alone, of xz after the training text, and of a byte n-gram model.
 
     Of `training` pieces that lie evenly over it are used, where it is longer than a yardstick learns from. The
     bits are divided by `bytes_counted`, where given, instead of by the length of `held_out`: the same divisor as
-    for the model. Raises DataError when the held-out text is empty.
+    for the model. `limit` lowers the bytes that each learns from. Raises DataError when the held-out text is empty.
     """
     if not held_out:
         raise DataError("the held-out text is empty", expected="at least one byte")
     divisor = bytes_counted or len(held_out)
-    counted, packed = spread(training, NGRAM_BYTES), spread(training, XZ_BYTES)
+    counted, packed = (
+        spread(training, size if limit is None else min(size, limit)) for size in (NGRAM_BYTES, XZ_BYTES)
+    )
     progress.start("yardsticks", 3)
     ngram = ByteNgram(counted, max(0, min(LONGEST, len(counted) - 1))).bits(held_out)
     progress.advance(1)

@@ -222,11 +222,15 @@ def _read_results(path: Path, bars: list[Bar], scores: list[Score], skipped: lis
         error = entry["stderr"]
         if entry["metric"] == "bits per byte" and entry["task"] == "heldout":
             tokens = entry["details"].get("tokens")
-            note = "; ".join(filter(None, (origin, f"{tokens:,} held-out tokens" if tokens else "")))
+            documents = entry["details"].get("documents", 0)
+            part = f"{entry['count']:,} of {documents:,} held-out documents" if documents > entry["count"] else ""
+            note = "; ".join(filter(None, (origin, f"{tokens:,} held-out tokens" if tokens else "", part)))
             bars.append(Bar(shipped.name_of(Path(model)), entry["value"], error, True, note, ships))
             for yardstick in entry["details"].get("yardsticks", []):
                 size = yardstick["training_bytes"]
-                note = f"has read {size / 1e6:.1f} MB of the training text" if size else ""
+                whole = entry["details"].get("training text bytes", size)
+                share = f" of {whole / 1e6:.1f}" if whole > size else ""
+                note = f"has read {size / 1e6:.1f}{share} MB of the training text" if size else ""
                 bars.append(Bar(yardstick["name"], yardstick["bits_per_byte"], None, False, note))
             continue
         reach = None if error is None else _NORMAL_95 * error

@@ -40,6 +40,19 @@ class HeldOut(Task):
         Source("tokens", kind="tokens", where="Make one with: headwater pack CORPUS --tokenizer T --out DIR"),
     )
 
+    def __init__(self, yardstick_bytes: int | None = None) -> None:
+        self._yardstick_bytes = yardstick_bytes
+
+    def configured(self, *, yardstick_bytes: int | None) -> HeldOut:
+        """Return this task with yardsticks that learn from so many bytes; with 0, without yardsticks."""
+        return HeldOut(yardstick_bytes)
+
+    def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
+        """Return `limit` documents that lie evenly over the held-out part: its beginning may be one source."""
+        if limit is None or limit >= len(examples):
+            return examples
+        return [examples[number * len(examples) // limit] for number in range(limit)]
+
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
         """One example a held-out document."""
         tokens = places["tokens"]
@@ -92,16 +105,25 @@ class HeldOut(Task):
     def beside(
         self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
     ) -> dict[str, Any]:
-        """The yardsticks on the same documents."""
+        """Return how many documents the part has, and the yardsticks on the ones that were scored."""
+        known: dict[str, Any] = {"documents": len(read_stream(places["tokens"], "validation").documents())}
+        if self._yardstick_bytes == 0:
+            return known
+        limit = self._yardstick_bytes
         alphabet = Alphabet(read_tokenizer(places["tokens"]))
         held_out = b"".join(alphabet.decode(example.content["ids"]) for example in examples)
         found = yardsticks(
-            read_text(places["tokens"], "train", alphabet, NGRAM_BYTES),
+            read_text(places["tokens"], "train", alphabet, NGRAM_BYTES if limit is None else limit),
             held_out,
             bytes_counted=round(sum(example.content["bytes"] for example in examples)),
+            limit=limit,
             progress=progress,
         )
-        return {"yardsticks": [asdict(yardstick) for yardstick in found]}
+        training_bytes = counted_bytes(places["tokens"], "train")
+        return known | {
+            "training text bytes": training_bytes,
+            "yardsticks": [asdict(yardstick) for yardstick in found],
+        }
 
 
 TASKS = [HeldOut()]
