@@ -69,7 +69,7 @@ ZERO_SHOT = {"signature": "signature.docstring", "continuation": "continuation.f
 # long as it does: bytes of python-docs to gather (a model sees some 2 MB a minute on two cores), examples of each
 # protocol to score, bytes of training text that the yardsticks learn from (xz takes 2 seconds a megabyte).
 GATHERED_BYTES = 3_000_000
-SCORED = 100
+SCORED = 50
 YARDSTICK_BYTES = 1_500_000
 SAMPLE_PROMPTS = 4
 PROMPT_CHARACTERS = 60

@@ -136,9 +136,8 @@ def read_task(task: Task, config: BuildConfig, account: Account) -> Iterator[Doc
         yield from python_docs.read_python_docs(None, findings, config.python_docs_bytes)
         account.details |= vars(findings)
         if findings.files_left:
-            account.notes.append(
-                f"python-docs is a sample: {findings.files:,} source files were read, {findings.files_left:,} were not"
-            )
+            total = findings.files + findings.files_left
+            account.notes.append(f"python-docs is a sample of {findings.files:,} out of {total:,} source files")
         if findings.unreadable:
             count = len(findings.unreadable)
             account.notes.append(f"{count} source files could not be parsed and are left out")

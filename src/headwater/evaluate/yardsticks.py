@@ -46,7 +46,8 @@ def yardsticks(
 
     Of `training` pieces that lie evenly over it are used, where it is longer than a yardstick learns from. The
     bits are divided by `bytes_counted`, where given, instead of by the length of `held_out`: the same divisor as
-    for the model. `limit` lowers the bytes that each learns from. Raises DataError when the held-out text is empty.
+    for the model. `limit` lowers the bytes that each learns from. Raises DataError when the held-out text
+    is empty.
     """
     if not held_out:
         raise DataError("the held-out text is empty", expected="at least one byte")
