@@ -1,3 +1,4 @@
-headwater evaluate --list --data . | grep verbs
-headwater evaluate --model quickstart/run/model --tasks verbs --data . --out verbs
+cp examples/extending/verbs.py my_tasks.py
+headwater evaluate --list --tasks my_tasks:TASKS --data .
+headwater evaluate --model quickstart/run/model --tasks my_tasks:TASKS --data . --out verbs
 cat verbs/examples/verbs.agreement.jsonl

@@ -121,7 +121,8 @@ def evaluate(
 ) -> Results:
     """Score a model zero-shot and write the results folder `out`; return the results.
 
-    tasks: protocols or beginnings of their names (`headwater evaluate --list`). data: folders with their files.
+    tasks: protocols or beginnings of their names (`headwater evaluate --list`), or "my_module:TASK". data: folders
+    with their files.
     overlap: a training corpus, to score also without what it contains. limit: only the first examples of each.
     Raises UsageError for an unknown task, ResourceError for a folder of data that does not exist.
     """

@@ -228,11 +228,7 @@ JOURNEYS = {
         in_repository=True,
         needs=("make", "patch"),
     ),
-    "add-a-task": Journey(
-        ("extending/task.sh", "extending/task_data.py", "extending/task_try.sh"),
-        in_repository=True,
-        needs=("patch",),
-    ),
+    "add-a-task": Journey(("extending/task_data.py", "extending/task_try.sh"), in_repository=True),
     "add-a-step": Journey(("extending/step.sh", "extending/step_try.sh"), in_repository=True, needs=("patch",)),
     "add-a-preset": Journey(
         ("extending/preset.sh", "extending/preset_try.sh"), in_repository=True, needs=("patch",)

@@ -1,5 +1,7 @@
 import json
 import math
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from headwater.cli.main import main
+from headwater.cli.process import import_from_here
 from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
 from headwater.evaluate import evaluate
 from headwater.evaluate.cache import AnswerCache
@@ -16,7 +20,7 @@ from headwater.evaluate.held_out import Alphabet, read_stream, read_text
 from headwater.evaluate.protocols import Scored
 from headwater.evaluate.reader import Continuation
 from headwater.evaluate.results import read_examples, read_results
-from headwater.evaluate.run import _roles
+from headwater.evaluate.run import _roles, select
 from headwater.inference.scorer import Scorer
 from headwater.model.folder import load_model
 from headwater.tokenizer import Tokenizer
@@ -56,6 +60,10 @@ def test_bits_per_byte_are_those_of_a_plain_computation(world: Any, tmp_path: Pa
     assert result.details["bytes"] == size
     assert result.stderr is not None
     assert len(result.details["yardsticks"]) == 3
+    assert repr(read_results(tmp_path / "out")).splitlines() == [
+        f"Results of {world.model}:",
+        f"  heldout.bits-per-byte bits per byte {result.value:.4g} ({result.count} examples)",
+    ]
 
 
 @pytest.mark.parametrize("how", ["mean", "gain"])
@@ -215,3 +223,56 @@ def test_a_model_in_training_is_followed_and_left_as_it_was(world: Any) -> None:
     assert set(figures) == {f"zero-shot signature.docstring.{how} accuracy" for how in ("mean", "gain")}
     assert model.training
     assert follower(model, 10) == {}  # it would take more than its share of the time
+
+
+OWN_TASK = (Path(__file__).parents[2] / "examples/extending/verbs.py").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory with a module of tasks in it, as a user has one."""
+    (tmp_path / "own_verbs.py").write_text(OWN_TASK, encoding="utf-8")
+    (tmp_path / "verbs.jsonl").write_text('{"right": "The river flows.", "wrong": "The river flow."}\n' * 3)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    for name in ("own_verbs", "own_broken"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("name", ["TASKS", "Verbs"])
+def test_a_task_of_a_users_own_module_is_scored_by_the_command(world: Any, here: Path, name: str) -> None:
+    arguments = ["evaluate", "--model", str(world.model), "--tasks", f"own_verbs:{name}", "--data", ".", "--out"]
+    assert main([*arguments, "out"]) == 0
+    (result,) = read_results(here / "out").results
+    assert (result.protocol, result.metric, result.count) == ("verbs.agreement", "accuracy", 3)
+    assert len(list(read_examples(here / "out", "verbs.agreement"))) == 3
+    assert main([*arguments, "out"]) == 0  # complete already
+    sys.modules.pop("own_verbs")
+    (here / "own_verbs.py").write_text(OWN_TASK.replace("right > wrong", "right < wrong"), encoding="utf-8")
+    with pytest.raises(FolderError, match="already holds something else"):  # not the former task's figures
+        evaluate(world.model, [f"own_verbs:{name}"], here, here / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("own_nowhere:TASK", "own_nowhere cannot be imported: ModuleNotFoundError"),
+        ("own_broken:TASK", "own_broken cannot be imported: ZeroDivisionError"),
+        ("own_verbs:Verb", "own_verbs has no 'Verb'.*one of: .*Verbs, TASKS"),
+        ("own_verbs:json_lines", "names an object of type function"),
+        (":TASK", "a module without a name cannot be imported"),
+    ],
+)
+def test_a_name_that_is_not_a_task_is_refused(here: Path, name: str, message: str) -> None:
+    (here / "own_broken.py").write_text("1 / 0\n")
+    import_from_here([name])
+    with pytest.raises(UsageError, match=message):
+        select([name])
+
+
+def test_an_own_task_cannot_take_the_name_of_a_protocol(here: Path) -> None:
+    (here / "own_verbs.py").write_text(OWN_TASK.replace('"verbs.agreement"', '"heldout.bits-per-byte"'))
+    import_from_here(["own_verbs:TASKS"])
+    with pytest.raises(UsageError, match=r"'heldout.bits-per-byte' exists already"):
+        select(["own_verbs:TASKS"])

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli.console import AsJson, Device, Limit, Settings, emit, tell_apart, terminal_progress
+from headwater.cli.process import import_from_here
 from headwater.errors import UsageError
 from headwater.wording import counted
 
@@ -22,7 +23,11 @@ def evaluate(
     ] = None,
     tasks: Annotated[
         str,
-        typer.Option("--tasks", help="Protocols, comma-separated; the beginning of a name is all that begin so."),
+        typer.Option(
+            "--tasks",
+            help="Protocols, comma-separated; the beginning of a name is all that begin so. "
+            "my_module:TASK is a task of your own.",
+        ),
     ] = "",
     data: Annotated[
         list[Path] | None,
@@ -43,7 +48,7 @@ def evaluate(
         typer.Option("--compare", help="Two results folders: print their paired differences.", metavar="A B"),
     ] = None,
     list_: Annotated[
-        bool, typer.Option("--list", help="List the protocols, and which of them --data holds.")
+        bool, typer.Option("--list", help="List the protocols (those of --tasks), and which of them --data holds.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -51,8 +56,10 @@ def evaluate(
 
     Example: headwater evaluate --model runs/small/model --tasks heldout --data tokens --out results
     """
+    names = [name.strip() for name in tasks.split(",") if name.strip()]
+    import_from_here(names)
     if list_:
-        _list(data or [], as_json)
+        _list(names, data or [], as_json)
         return
     if compare:
         _compare(*compare, as_json=as_json)
@@ -66,7 +73,6 @@ def evaluate(
     from headwater.evaluate.run import evaluate as run
 
     tell_apart(model)
-    names = [name.strip() for name in tasks.split(",") if name.strip()]
     config = EvaluateConfig.build(parse_settings(settings or []), source="--set")
     results = run(
         model,
@@ -135,14 +141,15 @@ def _skipped(examples: int | None) -> str:
     return "skipped." if examples is None else f"{counted(examples, 'example')} left out, as"
 
 
-def _list(data: list[Path], as_json: bool) -> None:
+def _list(names: list[str], data: list[Path], as_json: bool) -> None:
     from headwater.errors import HeadwaterError
+    from headwater.evaluate import select
     from headwater.evaluate.places import Listing
     from headwater.evaluate.tasks import TASKS
 
     listed: list[dict[str, Any]] = []
     listing = Listing(data)
-    for task in TASKS.values():
+    for task in select(names) if names else TASKS.values():
         try:
             places = {role: str(place) for role, place in listing.locate(task.sources).items()}
             missing = ""

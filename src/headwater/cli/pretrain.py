@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli.console import DEVICE, AsJson, Out, Settings, emit, say, terminal_progress
+from headwater.cli.process import import_from_here
 
 app = typer.Typer(add_completion=False)
 
@@ -103,6 +104,7 @@ def pretrain(
                 "--evaluate needs the whole model on one rank", repair="Leave --evaluate or shard = true out"
             )
         names = [name.strip() for name in evaluate.split(",") if name.strip()]
+        import_from_here(names)
         tokenizer = Tokenizer.load(tokens / "tokenizer")
         follow = Follower(names, [tokens, *(data or [])], tokenizer, every=evaluate_every)
     model = run_pretraining(config, tokens, out, follow=follow, progress=terminal_progress())

@@ -5,6 +5,9 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
 
 from headwater.train.machine import available_cores
 
@@ -28,6 +31,13 @@ def prepare() -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what --set deterministic=true needs on CUDA
     gc.set_threshold(_GARBAGE_THRESHOLD, *gc.get_threshold()[1:])
     _keep_memory()
+
+
+def import_from_here(names: Iterable[str]) -> None:
+    """Let Python import modules of the working directory where a name is `MODULE:NAME`, as `python -m` does."""
+    here = str(Path.cwd())
+    if any(":" in name for name in names) and here not in sys.path:
+        sys.path.insert(0, here)
 
 
 def _keep_memory() -> None:

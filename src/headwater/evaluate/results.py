@@ -56,6 +56,12 @@ class Results:
     results: Sequence[Result]
     skipped: Sequence[Skipped] = ()
 
+    def __repr__(self) -> str:
+        """Return the figures in one line each: settings and details of a result fill pages."""
+        lines = [f"  {r.protocol} {r.metric} {r.value:.4g} ({r.count:,} examples)" for r in self.results]
+        lines += [f"  {s.protocol} skipped: {s.reason}" for s in self.skipped if s.examples is None]
+        return "\n".join([f"Results of {self.model}:", *lines])
+
     def to_dict(self) -> dict[str, Any]:
         """As in results.json."""
         return {

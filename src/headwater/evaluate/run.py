@@ -19,6 +19,7 @@ from headwater.config import Config, nearest
 from headwater.corpus.overlap import TrainingGrams, training_grams
 from headwater.errors import DataError, HeadwaterError, ResourceError, UsageError, resumable
 from headwater.evaluate.cache import AnswerCache
+from headwater.evaluate.own_tasks import is_own, load_tasks, source_hashes
 from headwater.evaluate.places import Listing, Place
 from headwater.evaluate.protocols import (
     Answer,
@@ -122,12 +123,22 @@ class Outcome:
 
 
 def select(names: Sequence[str]) -> list[Task]:
-    """Protocols by full name, or by the beginning of one up to a dot: `lambada` is all of LAMBADA's.
+    """Return the tasks of these names: of protocols, of their beginnings up to a dot, or of the user's own tasks.
 
-    Raises UsageError for an unknown name.
+    `lambada` is all of LAMBADA's; `my_module:TASK` is a task that the user wrote. Raises UsageError for an unknown
+    name, and for a task whose protocol has the name of another.
     """
     chosen: dict[str, Task] = {}
     for name in names:
+        if is_own(name):
+            for task in load_tasks(name):
+                if task.protocol in TASKS:
+                    raise UsageError(
+                        f"--tasks {name}: the protocol {task.protocol!r} exists already",
+                        repair="Give the task a protocol name of its own",
+                    )
+                chosen[task.protocol] = task
+            continue
         found = {p: task for p, task in TASKS.items() if p == name or p.startswith(f"{name}.")}
         if not found:
             known = {*TASKS, *(protocol.partition(".")[0] for protocol in TASKS)}
@@ -152,10 +163,10 @@ def evaluate(
 ) -> Results:
     """Evaluate a model, a folder or one that ships, and write the results folder `out`, or find it there complete.
 
-    `tasks` are protocol names or beginnings of them, `data` the folders that hold the official files, or
-    Headwater's tokens and labels folders; `limit` takes the first examples of each only. Interrupted, the same
-    call goes on. With `overlap`, a training corpus, each result has beside it the score without the examples
-    whose text shares 8-grams with that corpus (GPT-2 section 4).
+    `tasks` are protocol names, beginnings of them, or `MODULE:NAME` of the user's own (`own_tasks`), `data` the
+    folders that hold the official files, or Headwater's tokens and labels folders; `limit` takes the first of each
+    one's examples. Interrupted, the same call resumes. With `overlap`, a training corpus, each result also has the
+    score without the examples whose text shares 8-grams with that corpus (GPT-2 section 4).
 
     Raises UsageError for an unknown task, ResourceError where a folder of `data` does not exist.
     """
@@ -172,10 +183,12 @@ def evaluate(
         except HeadwaterError as error:
             skipped.append(Skipped(task.benchmark, task.protocol, str(error)))
     places = {place.resolve(): place for roles in found.values() for place in roles.values()}
+    sources = source_hashes(chosen)
+    own = {"own_tasks": sources} if sources else {}
     stage = Stage(
         out,
         kind=KIND,
-        config={"tasks": [task.protocol for task in chosen], "limit": limit, **config.to_dict()},
+        config={"tasks": [task.protocol for task in chosen], "limit": limit, **own, **config.to_dict()},
         inputs={"model": model} | _roles(places.values()) | ({} if overlap is None else {"overlap": overlap}),
     )
     if stage.is_complete():
