@@ -63,7 +63,7 @@ def test_a_hugging_face_folder_becomes_one_of_half_the_size(tmp_path: Path) -> N
         ({"config.json": "{}"}, ["--precision", "int3"], 2, "is not written in int3; expected f32, bf16, f16"),
         ({"config.json": "{}"}, ["--faithful", "both"], 2, "'both'; expected code or paper"),
         ({"hparams.json": "{}"}, [], 1, "lacks 'n_vocab'"),
-        ({"config.json": '{"model_type": "bert"}'}, [], 1, "'bert'"),
+        ({"config.json": '{"model_type": "llama"}'}, [], 1, "'llama'"),
     ],
 )
 def test_wrong_use_is_one_readable_paragraph(
