@@ -17,7 +17,10 @@ _SHAPES_KEPT = "256"
 # Objects that are made before garbage is looked for: looking while torch is imported takes a sixth of that time.
 _GARBAGE_THRESHOLD = 10_000
 # Parameters of the GNU C library's mallopt (malloc.h).
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -3, -4, -8
+# For a server: blocks from this size on are mapped by themselves and go back when they are freed; a heap with so
+# much free at its end gives it back; and so many heaps for all threads.
+_MAPPED_BYTES, _MOST_MAPPED, _TRIMMED_BYTES, _HEAPS = 1 << 20, 65_536, 16 << 20, 2
 
 
 def prepare() -> None:
@@ -46,9 +49,28 @@ def _keep_memory() -> None:
     By default large blocks go back to the system each time and are cleared again, page by page: an eighth of an
     update. Without effect where the C library is not the GNU one.
     """
+    _set_allocator({_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: -1})
+
+
+def return_memory() -> None:
+    """Let the C library give freed memory back: a server's largest requests are rare, and many threads make them.
+
+    Undoes what `prepare` sets for training.
+    """
+    _set_allocator(
+        {
+            _M_MMAP_MAX: _MOST_MAPPED,
+            _M_MMAP_THRESHOLD: _MAPPED_BYTES,
+            _M_TRIM_THRESHOLD: _TRIMMED_BYTES,
+            _M_ARENA_MAX: _HEAPS,
+        }
+    )
+
+
+def _set_allocator(parameters: dict[int, int]) -> None:
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):
         return
-    mallopt(_M_MMAP_MAX, 0)
-    mallopt(_M_TRIM_THRESHOLD, -1)
+    for parameter, value in parameters.items():
+        mallopt(parameter, value)

@@ -51,10 +51,12 @@ def serve(
     tokens, queue, requests, seconds, body_seconds.
     Ctrl-C stops when what runs is finished; a second one at once.
     """
+    from headwater.cli.process import return_memory
     from headwater.config import parse_settings
     from headwater.serve.limits import Limits
     from headwater.serve.run import serve as run
 
+    return_memory()
     models = model or [DEFAULT]
     for named in models:
         tell_apart(named)
