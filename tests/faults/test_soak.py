@@ -289,23 +289,24 @@ def test_a_crowd_of_which_a_tenth_misbehaves(
     command += ["--model", f"old={make_model(tmp_path / 'old', 'gpt1', 'gpt1-nano')}"]
     command += ["--api-key-file", str(tmp_path / "keys"), "--set", "seconds=60", "--set", "body_seconds=5"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-    assert process.stderr is not None
+    # A file: a pipe that nobody empties would stop a server that has much to say.
+    log = tmp_path / "log"
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(command, stderr=stderr, env=environment)
     try:
         found = None
         while found is None:
-            line = process.stderr.readline()
-            assert line, "the server did not start"
-            found = re.search(r"at http://([\d.]+):(\d+)", line)
+            assert process.poll() is None, log.read_text(encoding="utf-8")
+            time.sleep(0.1)
+            found = re.search(r"at http://([\d.]+):(\d+) ", log.read_text(encoding="utf-8"))
         crowd = Crowd(found[1], int(found[2]), "good", process.pid, chosen)
         result = asyncio.run(crowd.run(SECONDS, CLIENTS))
         process.send_signal(signal.SIGTERM)
         status = process.wait(90)
-        said = process.stderr.read()
+        said = log.read_text(encoding="utf-8")
     finally:
         process.kill()
         process.wait()
-        process.stderr.close()
     print(result)
     counted("answers under a crowd", result["answered"])
     assert result["wrong"] == 0, f"{result}\n{said[said.find('Traceback') :][:4_000]}"
