@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headwater.cli.main import main
-from headwater.errors import DataError, UsageError
+from headwater.errors import ContextError, UsageError
 from headwater.inference.fill import MOST_MASKS, fill, pseudo_log_likelihood
 from headwater.language_model import LanguageModel, load
 from headwater.model import build_model, preset
@@ -65,7 +65,7 @@ def test_what_cannot_be_filled_is_named(bert: Path) -> None:
         lm.fill("the sky")
     with pytest.raises(UsageError, match=f"has {MOST_MASKS + 1} "):
         fill(build_model(preset("bert-nano"), seed=1), lm.tokenizer, "[MASK]" * (MOST_MASKS + 1))
-    with pytest.raises(DataError, match="more than the model's context"):
+    with pytest.raises(ContextError, match="more than the model's context"):
         lm.fill("[MASK]" + " the" * 60)
     with pytest.raises(UsageError, match="top = 0"):
         lm.fill("[MASK]", top=0)

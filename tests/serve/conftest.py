@@ -85,6 +85,16 @@ def lstm_folder(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="session")
+def masked_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "sky", "river", "is", "blue", "##s", ".", "a"]
+    folder = tmp_path_factory.mktemp("masked")
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    shape = {"vocabulary": len(words), "context": 40, "layers": 2, "width": 32, "heads": 2, "init_deviation": 0.3}
+    save_model(build_model(preset("bert-base", **shape), seed=1), folder, tokenizer=hw.Tokenizer.load(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
 def task_folders(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A fine-tuned folder of each kind, its weights random, by task."""
     tokenizer = hw.Tokenizer.load(base_folder).with_task_tokens()
@@ -108,9 +118,15 @@ def task_folders(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="session")
-def server(base_folder: Path, lstm_folder: Path, task_folders: dict[str, Path]) -> Iterator[Running]:
-    """The base model as `base`, an LSTM as `lstm`, the classifier as `classes`, the others by their task."""
+def server(
+    base_folder: Path, lstm_folder: Path, masked_folder: Path, task_folders: dict[str, Path]
+) -> Iterator[Running]:
+    """The base model as `base`, an LSTM as `lstm`, the classifier as `classes`, the others by their task.
+
+    A masked model is `blanks`.
+    """
     named = {"base": base_folder, "lstm": lstm_folder, "classes": task_folders["classify"], **task_folders}
+    named["blanks"] = masked_folder
     del named["classify"]
     running = start(*(part for name, folder in named.items() for part in ("--model", f"{name}={folder}")))
     yield running

@@ -138,6 +138,7 @@ def test_models_are_found_by_name(client: openai.OpenAI) -> None:
         "entail",
         "similarity",
         "choice",
+        "blanks",
     ]
     assert client.models.retrieve("classes").model_extra["task"] == "classify"  # type: ignore[index]
     with pytest.raises(openai.NotFoundError, match="base, lstm, classes, entail"):

@@ -31,6 +31,7 @@ CHECKS = [
         ("POST", "/score"),
         ("POST", "/classify"),
         ("POST", "/inspect"),
+        ("POST", "/v1/fill"),
         ("POST", "/v1/chat/completions"),
         ("POST", "/tokenize"),
         ("POST", "/detokenize"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from headwater.errors import DataError, UsageError
+from headwater.errors import ContextError, UsageError
 from headwater.model.attention import padding_mask
 from headwater.model.config import ModelConfig
 from headwater.tokenizer.vocabulary import MASK
@@ -69,7 +69,7 @@ def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[li
     """Return the `top` most probable tokens of each `[MASK]` in `text`, most probable first.
 
     Raises UsageError for a model that is not masked, a text without `[MASK]` or with more than MOST_MASKS, and a
-    `top` that is not positive; DataError for a text longer than the context.
+    `top` that is not positive; ContextError for a text longer than the context.
     """
     require_masked(model.config)
     if not 1 <= top <= tokenizer.vocabulary_size:
@@ -97,7 +97,7 @@ def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[li
 def pseudo_log_likelihood(model: Model, tokenizer: Tokenizer, texts: Sequence[str]) -> list[float]:
     """Return Σ log P(token | all others) over the tokens of each text, each hidden in turn.
 
-    Raises UsageError for a model that is not masked, DataError for a text longer than the context.
+    Raises UsageError for a model that is not masked, ContextError for a text longer than the context.
     """
     require_masked(model.config)
     assert tokenizer.mask is not None
@@ -129,7 +129,7 @@ def framed(model: Model, tokenizer: Tokenizer, text: str, allow_special: bool = 
     before, after = tokenizer.frame
     ids = [*before, *tokenizer.encode(text, allow_special), *after]
     if len(ids) > model.config.context:
-        raise DataError(
+        raise ContextError(
             f"the text has {len(ids):,} tokens, more than the model's context",
             expected=f"at most {model.config.context:,}",
             repair="Shorten the text",

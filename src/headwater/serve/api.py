@@ -5,6 +5,7 @@
 | /v1/completions, /v1/models, /v1/embeddings | as OpenAI's API has them |
 | /tokenize, /detokenize, /tokenizer_info | as vLLM has them |
 | /score, /classify | pairs of texts; fine-tuned models |
+| /v1/fill | blanks of a text, by a masked model |
 | /inspect | attention and predictions inside the model, for the page |
 | /health, /metrics, /openapi.json | for those who run the server |
 | / | the page |
@@ -268,6 +269,12 @@ def _add_own(app: FastAPI, server: Server) -> None:
         served = server.find(body.model)
         return Work(server, served, lambda: tasks.classify(served, body))
 
+    @app.post("/v1/fill", response_model=schema.Blanks, tags=["Headwater"])
+    async def fill(body: schema.FillRequest) -> Any:
+        """Fill each `[MASK]` of a text with a masked model."""
+        served = server.find(body.model)
+        return Work(server, served, lambda: tasks.fill(served, body))
+
     @app.post("/inspect", response_model=schema.Inspection, tags=["Headwater"])
     async def inspect(body: schema.InspectRequest) -> Any:
         """What the model computes at one position: attention, states, every layer's prediction."""
@@ -297,7 +304,7 @@ def _add_own(app: FastAPI, server: Server) -> None:
     )
     async def health() -> Any:
         """Whether every model can answer; 503 if one cannot."""
-        failed = [name for name, served in server.models.items() if not served.worker.alive]
+        failed = [name for name, served in server.models.items() if not served.alive]
         status = "failed" if failed else "ok"
         content = {"status": status, "models": list(server.models), "failed": failed}
         return Json(content, status_code=503 if failed else 200)

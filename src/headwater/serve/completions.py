@@ -39,6 +39,7 @@ DONE = b"data: [DONE]\n\n"
 
 def plan_completion(served: Served, body: CompletionRequest, limits: Limits) -> Plan:
     """Check the parameters against the model. Raises Problem naming the one that is wrong."""
+    served.require_causal()
     _check_fields(body)
     n = body.n or 1
     best_of = body.best_of or n

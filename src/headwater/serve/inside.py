@@ -22,6 +22,7 @@ from headwater.serve.tasks import count_tokens
 
 async def inspect(served: Served, body: InspectRequest, limits: Limits) -> dict[str, Any]:
     """Answer one request. Only the tokens up to the position must fit the context."""
+    served.require_causal()
     if served.lm.config.architecture == "lstm":
         raise Problem(400, f"The model {served.name!r} is an LSTM: it has no attention.", param="model")
     prompts = await asyncio.to_thread(read_prompts, served, body.prompt, "prompt")

@@ -56,6 +56,7 @@ class Metrics:
     def text(self, models: Iterable[Served]) -> str:
         """Everything, one line a value."""
         models = list(models)
+        engines = [m for m in models if not m.is_masked]
         lines: list[str] = []
 
         def family(name: str, kind: str, help_text: str, values: Iterable[str]) -> None:
@@ -77,12 +78,13 @@ class Metrics:
         by_model("headwater_prompt_tokens_total", "counter", "Tokens of prompts.", tokens)
         tokens = {m.name: self.generated_tokens[m.name] for m in models}
         by_model("headwater_generated_tokens_total", "counter", "Tokens generated.", tokens)
-        running = {m.name: m.worker.held - m.worker.waiting for m in models}
+        running = {m.name: m.worker.held - m.worker.waiting for m in engines}
         by_model("headwater_running", "gauge", "Continuations in a slot.", running)
-        by_model("headwater_waiting", "gauge", "Continuations queued.", {m.name: m.worker.waiting for m in models})
-        rejected = {m.name: m.worker.rejected for m in models}
+        waiting = {m.name: m.worker.waiting for m in engines}
+        by_model("headwater_waiting", "gauge", "Continuations queued.", waiting)
+        rejected = {m.name: m.worker.rejected for m in engines}
         by_model("headwater_rejected_total", "counter", "Requests that found the queue full.", rejected)
-        alive = {m.name: int(m.worker.alive) for m in models}
+        alive = {m.name: int(m.worker.alive) for m in engines}
         by_model("headwater_engine_alive", "gauge", "Whether the engine's thread runs.", alive)
         histograms = {
             "headwater_request_seconds": ("Time to the end of an answer.", self._seconds),

@@ -129,6 +129,13 @@ class ClassifyRequest(Body):
     explain: bool | None = Field(default=None, description="Also say which words moved the decision.")
 
 
+class FillRequest(Body):
+    """A text with `[MASK]` in place of some words, for a masked model."""
+
+    input: str
+    top: Annotated[int, Field(ge=1, le=200)] = Field(default=5, description="Tokens of each blank.")
+
+
 HeadNumber = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
 
 
@@ -261,11 +268,26 @@ class Labels(BaseModel):
 
 
 class Candidate(BaseModel):
-    """A token that might come next."""
+    """A token that may come next, or fill a blank."""
 
     token: int
     text: str
     probability: float
+
+
+class Blank(BaseModel):
+    """The most probable tokens of one `[MASK]`; position counts the text's tokens, with those that frame it."""
+
+    position: int
+    tokens: list[Candidate]
+
+
+class Blanks(BaseModel):
+    """The answer of /v1/fill."""
+
+    object: Literal["list"]
+    model: str
+    data: list[Blank]
 
 
 class Followed(BaseModel):
@@ -337,6 +359,7 @@ class ModelCard(BaseModel):
     heads: int
     task: str | None
     labels: list[str] | None
+    masked: bool
 
 
 class ModelList(BaseModel):

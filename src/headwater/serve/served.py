@@ -27,6 +27,7 @@ from headwater.inference.engine import Engine
 from headwater.inference.scorer import Scorer
 from headwater.language_model import LanguageModel, load
 from headwater.model.config import ModelConfig
+from headwater.model.folder import CONFIG, load_config
 from headwater.serve.problems import Problem, too_busy
 from headwater.serve.worker import Worker
 from headwater.train.machine import available_memory
@@ -47,8 +48,9 @@ class Served:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def start(self, queue: int) -> None:
-        """Begin its threads, in a running event loop."""
-        self.worker = Worker(self.engine, queue, self.name)
+        """Begin its threads, in a running event loop. A masked model has no engine and no thread for one."""
+        if not self.is_masked:
+            self.worker = Worker(self.engine, queue, self.name)
         self._queue, self._jobs = max(1, queue), 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"beside {self.name}", initializer=_be_nice)
 
@@ -65,9 +67,31 @@ class Served:
         self._jobs -= 1
 
     def stop(self) -> None:
-        """End both threads."""
-        self.worker.stop()
+        """End the threads."""
+        if not self.is_masked:
+            self.worker.stop()
         self._thread.shutdown(cancel_futures=True)
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether it fills blanks and does not continue a text."""
+        return self.lm.config.is_masked
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can answer."""
+        return self.is_masked or self.worker.alive
+
+    def require_causal(self) -> None:
+        """Raise Problem for a masked model."""
+        if self.is_masked:
+            raise Problem(
+                400,
+                f"The model {self.name!r} is masked: it does not read a text from left to right. "
+                "It fills blanks: see /v1/fill.",
+                param="model",
+                code="masked_model",
+            )
 
     # Read once: a model does not change while it is served.
     @cached_property
@@ -117,6 +141,8 @@ def open_models(
     served = [_open(name, place, tokenizer, precision, device, slots or 1) for name, place in named.items()]
     memory = available_memory(choose_device(device, training=False)) // len(served)
     for one in served:
+        if one.is_masked:
+            continue
         if slots is None:
             one.lm.slots = automatic_slots(one.lm.config, memory)
         _ = one.engine, one.scorer  # its caches are made now, not at the first request
@@ -141,6 +167,8 @@ def _usual_name(model: str) -> str:
 def _open(name: str, place: str, tokenizer: str | None, precision: str, device: str, slots: int) -> Served:
     folder = shipped.resolve(place)
     if not (folder / TASK_FILE).is_file():
+        if precision == "auto" and (folder / CONFIG).is_file() and load_config(folder).is_masked:
+            precision = "fp32"  # its module computes the answers, whose probabilities are exact
         served = Served(name, load(place, tokenizer=tokenizer, precision=precision, device=device, slots=slots))
     else:
         fine_tuned = FineTuned.load(folder, device=choose_device(device, training=False))

@@ -14,6 +14,7 @@ from headwater.errors import HeadwaterError
 from headwater.finetune.examples import Raw
 from headwater.finetune.explain import explain
 from headwater.finetune.fine_tuned import FineTuned, Prediction
+from headwater.inference import fill as masked
 from headwater.serve.answers import Prompt, token_name
 from headwater.serve.completions import check_length, read_prompts
 from headwater.serve.limits import Limits
@@ -22,6 +23,7 @@ from headwater.serve.schema import (
     ClassifyRequest,
     DetokenizeRequest,
     EmbeddingRequest,
+    FillRequest,
     ScoreRequest,
     TokenizeRequest,
 )
@@ -38,6 +40,7 @@ _JOB_TOKENS = 1_024
 _NUMBER_BYTES, _BASE64_BYTES = 20, 6
 _LEAST = 1e-12  # instead of dividing by zero
 Request = tuple[list[int], list[int]]  # context and continuation
+_CLASSES = {"gpt2": "GPT2Tokenizer", "gpt1": "OpenAIGPTTokenizer", "wordpiece": "BertTokenizer"}
 _PARTS = {"entail": "[premise, hypothesis]", "similarity": "[first, second]"}
 
 
@@ -51,16 +54,18 @@ def card(served: Served) -> dict[str, Any]:
         "owned_by": "headwater",
         "max_model_len": config.context,
         "context": config.context,
-        "vocabulary": served.engine.vocabulary,
+        "vocabulary": served.lm.tokenizer.vocabulary_size,
         "layers": config.layers,
         "heads": config.heads,
         "task": head.task if head else None,
         "labels": (head.labels.names or None) if head else None,
+        "masked": served.is_masked,
     }
 
 
 async def embed(served: Served, body: EmbeddingRequest, limits: Limits) -> dict[str, Any]:
     """/v1/embeddings: the mean of each text's final states, of length 1 unless `normalize` is false."""
+    served.require_causal()
     width = served.lm.config.width
     if body.dimensions is not None and body.dimensions != width:
         raise Problem(400, f"dimensions is not supported; this model's vectors have {width}.", param="dimensions")
@@ -102,6 +107,32 @@ def _require_tokens(total: int, param: str, limits: Limits) -> None:
         raise Problem(400, f"{total:,} tokens in one request; the most is {limits.tokens:,}.", param=param)
 
 
+async def fill(served: Served, body: FillRequest) -> dict[str, Any]:
+    """/v1/fill: the most probable tokens of each `[MASK]`."""
+    if not served.is_masked:
+        raise Problem(400, f"The model {served.name!r} is not masked: it does not fill blanks.", param="model")
+    vocabulary = served.lm.tokenizer.vocabulary_size
+    if body.top > vocabulary:
+        raise Problem(400, f"top is {body.top}; expected 1 to {vocabulary}.", param="top")
+    try:
+        data = await served.beside(partial(_filled, served, body))
+    except HeadwaterError as error:
+        raise refused(error, "input") from None
+    return {"object": "list", "model": served.name, "data": data}
+
+
+def _filled(served: Served, body: FillRequest) -> list[dict[str, Any]]:
+    tokenizer = served.lm.tokenizer
+    with masked.evaluated(served.lm.model) as model:
+        found = masked.fill(model, tokenizer, body.input, body.top)
+        ids = masked.framed(model, tokenizer, body.input, allow_special=True)
+    places = [place for place, token in enumerate(ids) if token == tokenizer.mask]
+    return [
+        {"position": place, "tokens": [candidate._asdict() for candidate in candidates]}
+        for place, candidates in zip(places, found, strict=True)
+    ]
+
+
 def tokenize(served: Served, body: TokenizeRequest) -> dict[str, Any]:
     """/tokenize, as vLLM has it. An empty text has no tokens."""
     tokenizer = served.lm.tokenizer
@@ -127,7 +158,7 @@ def tokenizer_info(served: Served) -> dict[str, Any]:
     tokenizer = served.lm.tokenizer
     end = None if tokenizer.end_of_text is None else END_OF_TEXT
     return {
-        "tokenizer_class": "GPT2Tokenizer" if tokenizer.kind == "gpt2" else "OpenAIGPTTokenizer",
+        "tokenizer_class": _CLASSES[tokenizer.kind],
         "vocab_size": tokenizer.vocabulary_size,
         "model_max_length": served.lm.config.context,
         "bos_token": end,
@@ -153,6 +184,7 @@ async def score(served: Served, body: ScoreRequest, limits: Limits) -> dict[str,
     pairs = list(zip(first, second, strict=True))
     head = served.fine_tuned
     if head is None:
+        served.require_causal()
         found = await _log_probabilities(served, pairs, limits)
         data = [{"index": i, "score": value, "is_greedy": greedy} for i, (value, greedy) in enumerate(found)]
         return {"object": "list", "model": served.name, "meaning": "log_probability", "data": data}

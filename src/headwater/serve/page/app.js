@@ -57,7 +57,7 @@ function look(model, entries, index, how) {
 function fillModels(models) {
   const pair = (model) => [model.id, model.id];
   const plain = models.filter((model) => !model.task && !model.masked);
-  const tuned = models.filter((model) => model.task);
+  const tuned = models.filter((model) => model.task && !model.masked);
   const names = [...plain.map(pair), ...(tuned.length ? [{ group: t("models.tuned"), names: tuned.map(pair) }] : [])];
   for (const id of ["write-model", "compare-model-a", "compare-model-b"]) fillSelect(byId(id), names);
   return [...plain, ...tuned];
@@ -101,7 +101,7 @@ async function start() {
   const tuned = models.filter((model) => model.task);
   byId("tab-classify").hidden = !tuned.length;
   if (tuned.length) setUpClassify(tuned);
-  const masked = models.filter((model) => model.masked);
+  const masked = models.filter((model) => model.masked && !model.task);
   if (masked.length && (await hasFill())) {
     byId("tab-fill").hidden = false;
     setUpFill(masked);
