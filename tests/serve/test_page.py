@@ -365,7 +365,7 @@ def test_two_models_write_and_score_the_same_text(open_page: Open, http: httpx.C
         page.click(f"#take-{side}")
         assert page.locator("#score-text").input_value() == expected["choices"][0]["text"]
     page.click("#take-a")
-    page.wait_for_selector("#score-pieces .piece")
+    page.wait_for_selector("#score-pieces[aria-busy=false] .piece")
     text = page.locator("#score-text").input_value()
     assert page.locator("#score-pieces").text_content() == text
     asked = {"prompt": text, "max_tokens": 0, "echo": True, "logprobs": 0}
@@ -407,51 +407,35 @@ def test_a_fine_tuned_model_classifies_and_says_which_words_mattered(open_page: 
         assert page.locator("#classify-fields textarea").count() == fields
 
 
-RIVER, SEA, RUNS = (
-    {"token": n, "text": text, "probability": 0.9 / n} for n, text in enumerate(["river", "sea", "runs"], 1)
-)
-FILLED = {"data": [{"position": 1, "tokens": [RIVER, SEA]}, {"position": 4, "tokens": [RUNS]}]}
-
-
-def with_masked_model(page: Page, server: Any) -> list[Any]:
-    """Let the server seem to have a masked model."""
-    asked: list[Any] = []
-
-    def models(route: Route) -> None:
-        answer = route.fetch().json()
-        answer["data"].append({**answer["data"][0], "id": "blanks", "masked": True})
-        route.fulfill(json=answer)
-
-    def described(route: Route) -> None:
-        answer = route.fetch().json()
-        route.fulfill(json={**answer, "paths": {**answer["paths"], "/v1/fill": {}}})
-
-    def fill(route: Route) -> None:
-        asked.append(route.request.post_data_json)
-        route.fulfill(json=FILLED)
-
-    page.route("**/v1/models", models)
-    page.route("**/openapi.json", described)
-    page.route("**/v1/fill", fill)
-    page.reload()
-    page.wait_for_selector(WRITTEN)
-    return asked
-
-
-def test_a_masked_model_fills_blanks(open_page: Open, server: Any) -> None:
+def test_a_masked_model_fills_blanks(open_page: Open, http: httpx.Client) -> None:
     page = open_page()
-    assert page.locator("#tab-fill").is_hidden()
-    asked = with_masked_model(page, server)
-    assert "blanks" not in page.locator("#write-model option").all_text_contents()
+    for menu in ("write-model", "compare-model-a", "compare-model-b"):
+        assert "blanks" not in page.locator(f"#{menu} option").all_text_contents()
     page.click("#tab-fill")
-    page.fill("#fill-text", "the [MASK] always [MASK]")
+    page.fill("#fill-text", "the [MASK] is [MASK] .")
     page.click("#fill-form .main")
     page.wait_for_selector("#filled mark")
-    assert asked == [{"model": "blanks", "input": "the [MASK] always [MASK]", "top": 8}]
-    assert page.locator("#filled-text").text_content() == "the river always runs"
-    page.locator("#filled-masks button", has_text="sea").click()
-    assert page.locator("#filled-text").text_content() == "the sea always runs"
-    assert page.evaluate("document.activeElement.textContent").startswith("sea")
+    asked = {"model": "blanks", "input": "the [MASK] is [MASK] .", "top": 8}
+    blanks = http.post("/v1/fill", json=asked).json()["data"]
+    (first, second, *_), (other, *_) = ([one["text"].strip() for one in blank["tokens"]] for blank in blanks)
+    assert page.locator("#filled-text").text_content() == f"the {first} is {other} ."
+    page.locator("#filled-masks button").nth(1).click()
+    assert page.locator("#filled-text").text_content() == f"the {second} is {other} ."
+    assert second in page.evaluate("document.activeElement.textContent")
+
+
+def test_a_server_of_a_masked_model_alone_shows_the_blanks(
+    open_page: Open, masked_folder: Path, start_server: Any
+) -> None:
+    running = start_server("--model", str(masked_folder))
+    try:
+        page = open_page(url=running.url, ready="body[data-ready=true][data-view=fill]")
+        assert page.locator("#tab-write").is_hidden()
+        page.fill("#fill-text", "no blank")
+        page.click("#fill-form .main")
+        expect(page.locator("#problem")).to_contain_text("[MASK]")
+    finally:
+        assert running.stop() == 0
 
 
 def test_problems_are_said_and_lose_no_text(open_page: Open, base_folder: Path, start_server: Any) -> None:
@@ -600,7 +584,7 @@ def show(page: Page, view: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("look", ["light", "dark", "forced", "phone", "korean"])
-def test_every_view_is_accessible_and_fits_the_screen(open_page: Open, server: Any, look: str) -> None:
+def test_every_view_is_accessible_and_fits_the_screen(open_page: Open, look: str) -> None:
     options: dict[str, Any] = {
         "dark": {"color_scheme": "dark"},
         "forced": {"forced_colors": "active"},
@@ -608,7 +592,6 @@ def test_every_view_is_accessible_and_fits_the_screen(open_page: Open, server: A
         "korean": {"viewport": {"width": 768, "height": 900}},
     }.get(look, {})
     page = open_page(**options)
-    with_masked_model(page, server)
     axe = Axe()
     for view in VIEWS:
         show(page, view)

@@ -11,6 +11,7 @@ import { ALTERNATIVES, Passage, bytesOf, readable, textOf, tint } from "./tokens
 let models = [];
 let openStory = null;
 let running = null;
+let scoring = null; // what aborts the requests under way
 let scored = null; // [entries of a, entries of b]
 const sides = {};
 
@@ -118,9 +119,17 @@ export async function writeBoth() {
 async function score() {
   const text = byId("score-text").value;
   const [a, b] = [sides.a.model, sides.b.model];
-  const found = await Promise.all([read(a, text), read(b, text)]);
-  scored = { entries: found, models: [a, b], text };
-  showScores();
+  scoring?.abort();
+  const mine = (scoring = new AbortController());
+  byId("score-pieces").setAttribute("aria-busy", "true");
+  try {
+    const found = await Promise.all([read(a, text, mine.signal), read(b, text, mine.signal)]);
+    if (scoring !== mine) return; // an older text never replaces a newer one
+    scored = { entries: found, models: [a, b], text };
+    showScores();
+  } finally {
+    if (scoring === mine) byId("score-pieces").setAttribute("aria-busy", "false");
+  }
 }
 
 // Bits a byte, which do not depend on how a model cuts the text.
