@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from headwater.serve.api import create_app
 from headwater.serve.guard import Guard
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.metrics import Metrics
-from headwater.serve.problems import encode
+from headwater.serve.problems import encode, is_small
 from headwater.serve.schema import ClassifyRequest, CompletionRequest, EmbeddingRequest, ScoreRequest
 from headwater.serve.served import Served, automatic_slots, open_models
 
@@ -316,3 +317,34 @@ def test_retry_after_is_the_time_until_there_is_room(base_folder: Path) -> None:
             await asyncio.to_thread(worker.stop)
 
     asyncio.run(scenario())
+
+
+def test_short_texts_do_not_wait_for_long_ones(base_folder: Path) -> None:
+    long, short = "the river " * 5_000, ["the river"]
+    assert is_small(short)
+    assert is_small({"data": [{"text": "the"}] * 50})
+    assert not is_small(long)
+    assert not is_small([[1.0] * 1_000])
+    assert not is_small([{}] * 1_000)
+
+    async def run() -> None:
+        served = open_models([f"base={base_folder}"], precision="fp32", slots=1)[0]
+        served.start(8)
+        begun, go = threading.Event(), threading.Event()
+
+        def encode_long() -> None:
+            begun.set()
+            assert go.wait(30)
+
+        try:
+            waiting = [asyncio.ensure_future(served.read(long, encode_long)) for _ in range(16)]
+            assert await asyncio.to_thread(begun.wait, 30)
+            assert await served.read(short, lambda: "encoded") == "encoded"
+            assert not any(future.done() for future in waiting)
+            go.set()
+            await asyncio.gather(*waiting)
+        finally:
+            go.set()
+            served.stop()
+
+    asyncio.run(run())

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -33,9 +34,10 @@ from headwater.serve.completions import complete, plan_completion, stream
 from headwater.serve.guard import Guard, unless_gone
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.metrics import Metrics
-from headwater.serve.problems import ERRORS, Json, Problem, encode, invalid, refused
+from headwater.serve.problems import ERRORS, Json, Problem, encode, invalid, is_small, refused
 from headwater.serve.served import Served
 
+_THREADS = 2  # that encode texts and serialise answers
 _LAST_SECONDS = 5.0  # for the last word of a stream
 PAGE = Path(__file__).parent / "page"
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -86,7 +88,10 @@ class Work(Response):
         async def work() -> None:
             try:
                 async with asyncio.timeout(seconds):
-                    found.append(await asyncio.to_thread(encode, await self._compute()))
+                    content = await self._compute()
+                    # A thread has to wait for the interpreter, and the loop again after it.
+                    few = is_small(content)
+                    found.append(encode(content) if few else await asyncio.to_thread(encode, content))
             except TimeoutError:
                 raise Problem(504, f"The request took longer than {seconds:g} s.", code="timeout") from None
             except HeadwaterError as error:
@@ -153,6 +158,8 @@ def create_app(models: list[Served], limits: Limits, keys: Keys | None = None, *
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        # They take turns with the loop and the engines at one interpreter: more of them would only delay those.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="text"))
         for served in models:
             served.start(limits.queue)
         yield
@@ -216,7 +223,7 @@ def _add_openai(app: FastAPI, server: Server) -> None:
         served = server.find(body.model)
 
         async def plan() -> Plan:
-            return await asyncio.to_thread(plan_completion, served, body, server.limits)
+            return await served.read(body.prompt, lambda: plan_completion(served, body, server.limits))
 
         async def whole() -> dict[str, Any]:
             return await complete(served, await plan(), server.metrics)
@@ -285,13 +292,13 @@ def _add_own(app: FastAPI, server: Server) -> None:
     async def tokenize(body: schema.TokenizeRequest) -> Any:
         """Split a text into tokens."""
         served = server.find(body.model)
-        return Work(server, served, lambda: asyncio.to_thread(tasks.tokenize, served, body))
+        return Work(server, served, lambda: served.read(body.prompt, lambda: tasks.tokenize(served, body)))
 
     @app.post("/detokenize", response_model=schema.Detokenized, tags=["vLLM"])
     async def detokenize(body: schema.DetokenizeRequest) -> Any:
         """Join tokens to a text."""
         served = server.find(body.model)
-        return Work(server, served, lambda: asyncio.to_thread(tasks.detokenize, served, body))
+        return Work(server, served, lambda: served.read(body.tokens, lambda: tasks.detokenize(served, body)))
 
     @app.get("/tokenizer_info", response_model=schema.TokenizerInfo, tags=["vLLM"])
     async def tokenizer_info(model: str | None = None) -> Any:

@@ -32,7 +32,7 @@ _NEVER = -1e9  # as a bias: the token cannot be drawn
 DEFAULT_TOKENS = 16  # OpenAI's
 # What one log-probability takes in an answer, about.
 _VALUE_BYTES = 48
-# From this many tokens on, a chunk is serialised in a thread.
+# An answer or a chunk of more tokens is put together in a thread.
 _MANY = 64
 DONE = b"data: [DONE]\n\n"
 
@@ -193,15 +193,20 @@ async def complete(served: Served, plan: Plan, metrics: Metrics) -> dict[str, An
     async for answer, _ in chunks(served, plan, metrics):
         answers[answer.index] = answer
     groups = [answers[number] for number in sorted(answers)]
-    choices: list[dict[str, Any]] = []
+    chosen: list[Answer] = []
     for start in range(0, len(groups), plan.best_of):
         group = groups[start : start + plan.best_of]
         if plan.best_of > plan.n:
             group = sorted(group, key=lambda answer: -answer.total / max(1, answer.scored))[: plan.n]
-        choices += [
-            await asyncio.to_thread(answer.whole, len(choices) + place) for place, answer in enumerate(group)
-        ]
-    return {**_head(served, plan), "choices": choices, "usage": usage(plan, groups)}
+        chosen += group
+    counts = usage(plan, groups)
+    few = counts["total_tokens"] <= _MANY
+    choices = _choices(chosen) if few else await asyncio.to_thread(_choices, chosen)
+    return {**_head(served, plan), "choices": choices, "usage": counts}
+
+
+def _choices(answers: list[Answer]) -> list[dict[str, Any]]:
+    return [answer.whole(index) for index, answer in enumerate(answers)]
 
 
 async def stream(served: Served, plan: Plan, metrics: Metrics) -> AsyncIterator[bytes]:

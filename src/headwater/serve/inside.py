@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from typing import Any
 
@@ -25,7 +24,7 @@ async def inspect(served: Served, body: InspectRequest, limits: Limits) -> dict[
     served.require_causal()
     if served.lm.config.architecture == "lstm":
         raise Problem(400, f"The model {served.name!r} is an LSTM: it has no attention.", param="model")
-    prompts = await asyncio.to_thread(read_prompts, served, body.prompt, "prompt")
+    prompts = await served.read(body.prompt, lambda: read_prompts(served, body.prompt, "prompt"))
     ids = prompts[0].ids
     position = len(ids) - 1 if body.position is None else body.position
     if position >= len(ids):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -91,7 +92,27 @@ class Json(Response):
 
 def encode(content: Any) -> bytes:
     """Return JSON. Long lists are serialised in parts, so that in a thread it never stops the others for long."""
-    return "".join(_parts(content)).encode()
+    written = io.BytesIO()
+    for part in _parts(content):
+        written.write(part.encode())
+    return written.getvalue()
+
+
+def is_small(content: Any) -> bool:
+    """Return whether JSON has few values and little text, so that work on it takes no time to speak of."""
+    left = _TOGETHER
+    rest = [content]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, str):
+            left -= len(value) // 16
+        elif isinstance(value, dict | list | tuple):
+            left -= len(value)
+            if left >= 0:
+                rest.extend(value.values() if isinstance(value, dict) else value)
+        if left < 0:
+            return False
+    return True
 
 
 def _parts(content: Any) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -81,6 +82,9 @@ def serve(
         address = f"http://{shown}:{listening.getsockname()[1]}"
         progress.finish(f"{', '.join(served.name for served in opened)} at {address}")
         sys.setswitchinterval(_SWITCH_SECONDS)
+        # A full collection would visit every object of the imported packages, while every request waits.
+        gc.collect()
+        gc.freeze()
         server = uvicorn.Server(config)
 
         # A signal before uvicorn listens for them stops it too. The one that stopped it is raised once more when

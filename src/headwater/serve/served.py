@@ -28,7 +28,7 @@ from headwater.inference.scorer import Scorer
 from headwater.language_model import LanguageModel, load
 from headwater.model.config import ModelConfig
 from headwater.model.folder import CONFIG, load_config
-from headwater.serve.problems import Problem, too_busy
+from headwater.serve.problems import Problem, is_small, too_busy
 from headwater.serve.worker import Worker
 from headwater.train.machine import available_memory
 from headwater.train.parallel import choose_device
@@ -53,6 +53,7 @@ class Served:
             self.worker = Worker(self.engine, queue, self.name)
         self._queue, self._jobs = max(1, queue), 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"beside {self.name}", initializer=_be_nice)
+        self._long_texts = ThreadPoolExecutor(1, thread_name_prefix=f"texts {self.name}", initializer=_be_nice)
 
     async def beside(self, job: Callable[[], T]) -> T:
         """Return a job's result, computed in the second thread; raises Problem 429 where too many wait."""
@@ -63,6 +64,14 @@ class Served:
         future.add_done_callback(self._done)
         return await future
 
+    async def read(self, given: object, job: Callable[[], T]) -> T:
+        """Return the result of a job that encodes what a client sent.
+
+        Long texts have a thread of their own, one text at a time, so that short ones never wait for them.
+        """
+        pool = None if is_small(given) else self._long_texts
+        return await asyncio.get_running_loop().run_in_executor(pool, job)
+
     def _done(self, _: object) -> None:
         self._jobs -= 1
 
@@ -71,6 +80,7 @@ class Served:
         if not self.is_masked:
             self.worker.stop()
         self._thread.shutdown(cancel_futures=True)
+        self._long_texts.shutdown(cancel_futures=True)
 
     @property
     def is_masked(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -69,14 +68,18 @@ async def embed(served: Served, body: EmbeddingRequest, limits: Limits) -> dict[
     width = served.lm.config.width
     if body.dimensions is not None and body.dimensions != width:
         raise Problem(400, f"dimensions is not supported; this model's vectors have {width}.", param="dimensions")
-    prompts = await asyncio.to_thread(read_prompts, served, body.input, "input")
+    prompts = await served.read(body.input, lambda: read_prompts(served, body.input, "input"))
     total = count_tokens(served, prompts, "input", limits)
     numbers = _BASE64_BYTES if body.encoding_format == "base64" else _NUMBER_BYTES
     require_small(len(prompts) * width * numbers, limits, "input")
     data = []
-    for index, prompt in enumerate(prompts):
-        embedding = await served.beside(partial(_embedding, served, prompt.ids, body))
-        data.append({"object": "embedding", "index": index, "embedding": embedding})
+    for jobs in _short_jobs([(index, (prompt.ids, [])) for index, prompt in enumerate(prompts)]):
+        texts = [ids for _, (ids, _) in jobs]
+        embeddings = await served.beside(lambda texts=texts: [_embedding(served, ids, body) for ids in texts])  # type: ignore[misc]
+        data += [
+            {"object": "embedding", "index": index, "embedding": embedding}
+            for (index, _), embedding in zip(jobs, embeddings, strict=True)
+        ]
     usage = {"prompt_tokens": total, "completion_tokens": 0, "total_tokens": total}
     return {"object": "list", "data": data, "model": served.name, "usage": usage}
 
@@ -204,7 +207,7 @@ async def _log_probabilities(
     total = 0
     for number, pair in enumerate(pairs):
         try:
-            context, rest = await asyncio.to_thread(scorer.encode_pair, *pair)
+            context, rest = await served.read(pair, partial(scorer.encode_pair, *pair))
         except HeadwaterError as error:
             raise refused(error, "text_2") from None
         total += len(context) + len(rest)
