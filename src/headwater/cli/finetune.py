@@ -70,6 +70,14 @@ def finetune(
     no_auxiliary: Annotated[
         bool, typer.Option("--no-auxiliary", help="Leave the language-model loss out.", rich_help_panel=_TRAINING)
     ] = False,
+    freeze: Annotated[
+        bool,
+        typer.Option(
+            "--freeze",
+            help="Keep the model as it is; learn a head over a mixture of its layers.",
+            rich_help_panel=_TRAINING,
+        ),
+    ] = False,
     from_scratch: Annotated[
         bool,
         typer.Option(
@@ -131,6 +139,7 @@ def finetune(
         "epochs": epochs,
         "learning_rate": learning_rate,
         "lambda_lm": 0.0 if no_auxiliary else None,
+        "freeze": freeze or None,
         "from_scratch": from_scratch or None,
         "transfer_layers": transfer_layers,
         "patience": patience,

@@ -38,7 +38,8 @@ class Batch:
     token is; owner: (sequences,) int64, the example that a sequence belongs to; slot: (sequences,) int64, which of
     its example's sequences it is; examples: their number; targets: (examples, outputs) float32, the share that
     the label gives each output; weights: (examples,) float32; next_ids: (sequences, time) int64, the token that
-    follows each position, IGNORE where none does; token_weights: (sequences, time) float32.
+    follows each position, IGNORE where none does; token_weights: (sequences, time) float32; outputs: (sequences,
+    time, layers + 1, width) float16, what a frozen base gave (`features`), None where it is not kept.
     """
 
     ids: Tensor
@@ -50,6 +51,7 @@ class Batch:
     weights: Tensor
     next_ids: Tensor
     token_weights: Tensor
+    outputs: Tensor | None = None
 
     def to(self, device: torch.device | str) -> Batch:
         """The same on another device."""
@@ -78,7 +80,9 @@ def collate(
     time = int(lengths.max())
     real = np.arange(time) < lengths[:, None]  # (sequences, time)
     places = encoded.starts[sequences][:, None] + np.arange(time)
-    ids = np.where(real, encoded.ids[np.minimum(places, len(encoded.ids) - 1)], 0).astype(np.int64)
+    places = np.minimum(places, len(encoded.ids) - 1)
+    ids = np.where(real, encoded.ids[places], 0).astype(np.int64)
+    outputs = None if encoded.outputs is None else torch.from_numpy(encoded.outputs[places])
     next_ids = np.full_like(ids, IGNORE)
     next_ids[:, :-1] = np.where(real[:, 1:], ids[:, 1:], IGNORE)
     token_weights = np.where(next_ids != IGNORE, 1 / (update_sequences * (lengths - 1))[:, None], 0.0)
@@ -92,6 +96,7 @@ def collate(
         weights=torch.full((len(chosen),), 1 / update_examples, dtype=torch.float32),
         next_ids=torch.from_numpy(next_ids),
         token_weights=torch.from_numpy(token_weights.astype(np.float32)),
+        outputs=outputs,
     )
 
 

@@ -46,8 +46,9 @@ class Estimator:
 
     base: a model folder, a model that ships, or what `hw.load` returned. The other parameters are those of
     `headwater finetune`, with the paper's defaults; without a learning rate it goes by the model's width, as
-    `learning_rate_` then says. `validation_share` of the rows choose the best epoch. class_weight: "balanced", or
-    weights by the class's name. verbose: print the progress on stderr.
+    `learning_rate_` then says. freeze: keep the base as it is, and learn a head over a mixture of its layers.
+    `validation_share` of the rows choose the best epoch. class_weight: "balanced", or weights by the class's name.
+    verbose: print the progress on stderr.
     """
 
     task: ClassVar[Task]
@@ -63,6 +64,7 @@ class Estimator:
         dropout: float = 0.1,
         validation_share: float = 0.1,
         patience: int | None = None,
+        freeze: bool = False,
         from_scratch: bool = False,
         class_weight: ClassWeight = None,
         precision: Precision = "auto",
@@ -78,6 +80,7 @@ class Estimator:
         self.dropout = dropout
         self.validation_share = validation_share
         self.patience = patience
+        self.freeze = freeze
         self.from_scratch = from_scratch
         self.class_weight = class_weight
         self.precision = precision
@@ -393,6 +396,7 @@ class Similarity(Estimator):
         dropout: float = 0.1,
         validation_share: float = 0.1,
         patience: int | None = None,
+        freeze: bool = False,
         from_scratch: bool = False,
         class_weight: ClassWeight = None,
         precision: Precision = "auto",
@@ -409,6 +413,7 @@ class Similarity(Estimator):
             dropout=dropout,
             validation_share=validation_share,
             patience=patience,
+            freeze=freeze,
             from_scratch=from_scratch,
             class_weight=class_weight,
             precision=precision,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +20,17 @@ from headwater import shipped
 from headwater.errors import FolderError, UsageError
 from headwater.finetune.batches import inference_batches
 from headwater.finetune.examples import Columns, Labels, Raw
+from headwater.finetune.features import FrozenTaskModel
 from headwater.finetune.head import TaskModel
-from headwater.finetune.inputs import TASKS, Encoded, Example, Task, encode
+from headwater.finetune.inputs import TASKS, Encoded, Example, Task, TaskTokens, encode
 from headwater.model.folder import load_model, save_model
 from headwater.model.weights import check_finite
 from headwater.provenance import MANIFEST, open_folder
 from headwater.storage import read_json, write_json
 from headwater.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from headwater.model import Model
 
 Meaning = TypeVar("Meaning", Labels, Columns)
 TASK_FILE, HEAD_FILE = "task.json", "head.safetensors"
@@ -115,6 +119,7 @@ class FineTuned:
             "labels": self.labels.to_dict(),
             "columns": self.columns.to_dict(),
             "classifier_dropout": self.model.dropout,
+            "frozen": isinstance(self.model, FrozenTaskModel),
         }
 
     @classmethod
@@ -146,8 +151,14 @@ class FineTuned:
         columns = _build(Columns, described["columns"], folder)
         if not labels.outputs:
             raise FolderError(f"{folder / TASK_FILE} names no {labels.target}", expected="what the outputs mean")
-        model = TaskModel(
-            language_model, described["task"], labels.outputs, dropout=float(described["classifier_dropout"])
+        tokenizer = Tokenizer.load(folder)
+        model = build_task_model(
+            language_model,
+            tokenizer,
+            described["task"],
+            labels.outputs,
+            dropout=float(described["classifier_dropout"]),
+            frozen=described.get("frozen") is True,
         )
         try:
             model.head.load_state_dict(load_file(folder / HEAD_FILE))
@@ -156,7 +167,24 @@ class FineTuned:
         for name, parameter in model.head.named_parameters():
             check_finite(name, folder / HEAD_FILE, parameter.detach())
         model.head.to(device)
-        return cls(model.eval(), Tokenizer.load(folder), described["task"], labels, columns)
+        return cls(model.eval(), tokenizer, described["task"], labels, columns)
+
+
+def build_task_model(
+    base: Model,
+    tokenizer: Tokenizer,
+    task: Task,
+    outputs: int,
+    *,
+    dropout: float,
+    frozen: bool = False,
+    seed: int = 0,
+) -> TaskModel:
+    """Return the base with an untrained head; `frozen`: a head over the layers of a base that stays as it is."""
+    if not frozen:
+        return TaskModel(base, task, outputs, dropout=dropout, seed=seed)
+    delimiter = TaskTokens.of(tokenizer).delimiter
+    return FrozenTaskModel(base, task, outputs, delimiter=delimiter, dropout=dropout, seed=seed)
 
 
 def _build(kind: type[Meaning], described: Any, folder: Path) -> Meaning:

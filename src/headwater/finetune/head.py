@@ -36,10 +36,20 @@ class TaskOutput(NamedTuple):
 class TaskModel(nn.Module):
     """A language model and its head for one task."""
 
-    def __init__(self, model: Model, task: Task, outputs: int, *, dropout: float = 0.1, seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: Model,
+        task: Task,
+        outputs: int,
+        *,
+        dropout: float = 0.1,
+        seed: int = 0,
+        head: nn.Linear | None = None,
+    ) -> None:
         super().__init__()
         self.model, self.task, self.dropout = model, task, dropout
-        self.head = nn.utils.skip_init(nn.Linear, model.config.width, outputs)  # leaves torch's generator alone
+        # `skip_init` leaves torch's generator alone.
+        self.head = head or nn.utils.skip_init(nn.Linear, model.config.width, outputs)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             nn.init.normal_(self.head.weight, std=model.config.init_deviation, generator=generator)

@@ -189,7 +189,8 @@ class Encoded:
 
     ids: int32, all sequences one after another; starts: (sequences + 1,) int64, where each begins; first:
     (examples + 1,) int64, the first sequence of each example; targets: (examples,) float64, NaN where unknown;
-    cut: (examples,) int32, the tokens that each lost to fit the context.
+    cut: (examples,) int32, the tokens that each lost to fit the context; outputs: (tokens, layers + 1, width)
+    float16, what a frozen base gives for each token (`features`).
     """
 
     ids: npt.NDArray[np.int32]
@@ -198,6 +199,7 @@ class Encoded:
     targets: npt.NDArray[np.float64]
     truncation: Truncation = field(default_factory=Truncation)
     cut: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    outputs: npt.NDArray[np.float16] | None = None
 
     def __len__(self) -> int:
         return len(self.first) - 1

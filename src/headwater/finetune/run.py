@@ -29,6 +29,7 @@ from headwater.finetune.inputs import Encoded, encode
 from headwater.finetune.metrics import by_class, confusion_matrix
 from headwater.finetune.page import page
 from headwater.finetune.training import (
+    OUTPUTS,
     FinetuneConfig,
     Outcome,
     choose_metric,
@@ -108,7 +109,8 @@ def run_stage(
     model = shipped.resolve(model)
     rate = peak_rate(config, load_config(model).width)
     if config.learning_rate is None:
-        progress.note(f"learning rate {rate:g}, by the width of the model (--learning-rate for another)")
+        reason = "for a frozen base" if config.freeze else "by the width of the model"
+        progress.note(f"learning rate {rate:g}, {reason} (--learning-rate for another)")
         config = config.model_copy(update={"learning_rate": rate})
     folders = {"model": model} | ({"tokenizer": tokenizer} if tokenizer is not None else {})
     stage = Stage(
@@ -121,7 +123,7 @@ def run_stage(
         grows=True,
     )
     if stage.is_complete():
-        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # left by a kill between the end and their removal
+        _remove_what_training_kept(out)  # left by a kill between the end and its removal
         progress.note(f"{out} is complete already")
         return dict(read_json(out / METRICS_FILE))
     device = choose_device(config.device)
@@ -162,8 +164,13 @@ def run_stage(
             write_json(work / METRICS_FILE, metrics)
             made = {path.name for path in work.iterdir()}
         stage.finish(record_files(out, only={CONFIG_FILE, *made}))
-        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
+        _remove_what_training_kept(out)
     return metrics
+
+
+def _remove_what_training_kept(out: Path) -> None:
+    for name in (CHECKPOINTS, OUTPUTS):
+        shutil.rmtree(out / name, ignore_errors=True)
 
 
 def _begun(stage: Stage) -> FinetuneConfig | None:

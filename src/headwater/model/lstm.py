@@ -70,24 +70,27 @@ class LSTM(nn.Module):
         cache: RecurrentState | None = None,
         mask: Tensor | None = None,
         embeddings: Embeddings | None = None,
+        layers: list[Tensor] | None = None,
     ) -> Tensor:
         """What heads read: (batch, time) int64 -> (batch, time, width) float32.
 
-        With a cache, ids go on where it stands, and it is moved on. Raises UsageError for a mask: a recurrence
-        has none.
+        With a cache, the recurrence resumes from its state and updates it. layers: a list that the token rows and
+        the result are appended to. Raises UsageError for a mask: a recurrence has none.
         """
         if mask is not None:
             raise UsageError("an LSTM was given an attention mask", expected="none: it reads from left to right")
         tokens, _ = embeddings or self.embeddings()
-        x = functional.embedding(ids, tokens)  # (batch, time, width)
+        rows = x = functional.embedding(ids, tokens)  # (batch, time, width)
         if self.config.embedding_dropout == "sum":
             x = self.embedding_dropout(x)
         state = cache.state if cache is not None else None
         x, state = self._recur(x.to(self.projection.weight.dtype), state)  # (batch, time, units)
         if cache is not None:
             cache.store(state, ids.shape[1])
-        projected: Tensor = self.projection(self.hidden_dropout(x))
-        return projected.float()
+        projected: Tensor = self.projection(self.hidden_dropout(x)).float()
+        if layers is not None:
+            layers += [rows.float(), projected]
+        return projected
 
     def _recur(self, x: Tensor, state: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Run the recurrence. Devices want its biases, which training keeps in float32, in the matrices' dtype."""

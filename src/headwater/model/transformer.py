@@ -187,12 +187,14 @@ class Transformer(nn.Module):
         mask: Tensor | None = None,
         embeddings: Embeddings | None = None,
         segments: Tensor | None = None,
+        layers: list[Tensor] | None = None,
     ) -> Tensor:
         """Return the last block's output (after the final norm, where there is one): what heads read.
 
         ids: (batch, time) int64. mask: see `attend`; a padded batch of a model with full attention needs
-        `padding_mask`. segments: (batch, time) int64, the sentence of each position, None for the first. Returns
-        (batch, time, width) float32. Raises DataError when the text is longer than the context.
+        `padding_mask`. segments: (batch, time) int64, the sentence of each position, None for the first. layers:
+        a list that h_0 … h_n are appended to. Returns (batch, time, width) float32. Raises DataError when the text
+        is longer than the context.
         """
         tokens, positions = embeddings or self.embeddings()
         time = ids.shape[1]
@@ -208,8 +210,12 @@ class Transformer(nn.Module):
         if self.config.embedding_dropout == "sum":
             x = self.embedding_dropout(x)
         for block in self.blocks:
+            if layers is not None:
+                layers.append(x)
             x = block(x, mask)
         final: Tensor = self.final_norm(x)
+        if layers is not None:
+            layers.append(final)
         return final
 
     def output_matrix(self, embeddings: Embeddings | None = None) -> Tensor:

@@ -1,0 +1,164 @@
+"""Features of a frozen base: the base stays as it is, a mixture of its layers and one linear layer learn.
+
+ELMo (Peters et al. 2018), equation 1: γ · Σ softmax(s)_j · h_j over the layers' outputs h_0 … h_n, with learned
+s and γ. Each h_j is normalised to mean 0 and variance 1 first, without a gain: the paper's optional LayerNorm. The
+mixture is pooled over the text's positions by mean and by maximum. For one text the linear layer reads both and
+the extract position; for two texts u and v it reads [u, v, |u − v|, u · v] and the extract position.
+
+The base never changes, so each sequence passes through it once: `with_outputs` keeps the layers' outputs, and
+every epoch reads them from there.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from headwater.errors import StorageError
+from headwater.finetune.batches import Batch, inference_batches
+from headwater.finetune.head import TaskModel, TaskOutput, pool
+from headwater.finetune.inputs import Encoded, Task
+from headwater.storage import storage_errors
+
+if TYPE_CHECKING:
+    from headwater.model import Model
+
+# Vectors of the model's width that the linear layer reads, for one text and for two.
+_ONE_TEXT, _TWO_TEXTS = 3, 9
+
+
+class FeatureHead(nn.Linear):
+    """The linear layer over pooled features, and the mixture's s (layers + 1,) and γ (1,)."""
+
+    def __init__(self, layers: int, features: int, outputs: int) -> None:
+        super().__init__(features, outputs)
+        self.mixture = nn.Parameter(torch.zeros(layers + 1))
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def reset_parameters(self) -> None:
+        """Leave the weights alone: `TaskModel` draws them from its seed."""
+
+    def mix(self, outputs: Tensor) -> Tensor:
+        """Equation 1: (sequences, time, layers + 1, width) -> (sequences, time, width) float32."""
+        weights = self.scale.float() * self.mixture.float().softmax(dim=0)
+        return torch.einsum("stlw,l->stw", outputs.float(), weights)
+
+
+class FrozenTaskModel(TaskModel):
+    """A language model that stays as it is, and a head over a mixture of its layers.
+
+    delimiter: the id of the token between two texts.
+    """
+
+    head: FeatureHead
+
+    def __init__(
+        self, model: Model, task: Task, outputs: int, *, delimiter: int, dropout: float = 0.1, seed: int = 0
+    ) -> None:
+        features = (_ONE_TEXT if task == "classify" else _TWO_TEXTS) * model.config.width
+        # An LSTM gives its token rows and its mapped output, whatever its depth.
+        layers = model.config.layers if model.config.architecture == "transformer" else 1
+        head = FeatureHead(layers, features, outputs)
+        super().__init__(model, task, outputs, dropout=dropout, seed=seed, head=head)
+        self.delimiter = delimiter
+        self.model.requires_grad_(False).eval()
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch the head alone: the base has no dropout here."""
+        super().train(mode)
+        self.model.eval()
+        return self
+
+    def forward(self, batch: Batch) -> TaskOutput:
+        """Logits, and as hidden states the mixture of the layers."""
+        mixed = self.head.mix(self.base_outputs(batch) if batch.outputs is None else batch.outputs)
+        logits = self.classify(self._pooled(mixed, batch), batch)
+        return TaskOutput(logits, mixed, self.model.output_matrix())
+
+    def predict(self, batch: Batch) -> Tensor:
+        """Logits alone."""
+        return self(batch).logits
+
+    @torch.no_grad()
+    def base_outputs(self, batch: Batch) -> Tensor:
+        """Return every layer's normalised output: (sequences, time, layers + 1, width) float16."""
+        layers: list[Tensor] = []
+        self.model.hidden(batch.ids, mask=self._mask(batch), layers=layers)
+        stacked = torch.stack([layer.float() for layer in layers], dim=2)
+        return functional.layer_norm(stacked, stacked.shape[-1:]).half()
+
+    def _pooled(self, mixed: Tensor, batch: Batch) -> Tensor:
+        """(sequences, time, width) -> (sequences, features)."""
+        places = torch.arange(mixed.shape[1], device=mixed.device)
+        text = (places > 0) & (places < batch.extract[:, None])  # (sequences, time), without start and extract
+        extract = pool(mixed, batch.extract)
+        if self.task == "classify":
+            return torch.cat([_mean_and_maximum(mixed, text), extract], dim=1)
+        between = (batch.ids == self.delimiter).int().argmax(dim=1)[:, None]
+        u = _mean_and_maximum(mixed, text & (places < between))
+        v = _mean_and_maximum(mixed, text & (places > between))
+        return torch.cat([u, v, (u - v).abs(), u * v, extract], dim=1)
+
+
+def _mean_and_maximum(x: Tensor, inside: Tensor) -> Tensor:
+    """Pool over positions `inside`, 0 where there is none: (sequences, time, width) -> (sequences, 2 · width)."""
+    chosen = inside[:, :, None]
+    mean = (x * chosen).sum(dim=1) / chosen.sum(dim=1).clamp(min=1)
+    maximum = x.masked_fill(~chosen, float("-inf")).amax(dim=1)
+    return torch.cat([mean, maximum.masked_fill(~chosen.any(dim=1), 0.0)], dim=1)
+
+
+def with_outputs(model: FrozenTaskModel, encoded: Encoded, path: Path | None = None) -> Encoded:
+    """Return `encoded` with every layer's output at every token, from one pass over the base.
+
+    They are kept in memory, or memory-mapped in the file `path`, which is read where it is complete already.
+    Raises StorageError where the disk has no room for them.
+    """
+    shape = (len(encoded.ids), len(model.head.mixture), model.model.config.width)
+    if path is None:
+        store: npt.NDArray[np.float16] = np.empty(shape, dtype=np.float16)
+        _fill(model, encoded, store)
+        return replace(encoded, outputs=store)
+    with storage_errors(path):
+        if (kept := _kept(path, shape)) is None:
+            path.parent.mkdir(exist_ok=True)
+            needed, free = 2 * int(np.prod(shape)), shutil.disk_usage(path.parent).free
+            if needed > free:
+                raise StorageError(
+                    f"the frozen base's outputs need {needed:,} bytes and {path.parent} has {free:,} free",
+                    repair="Free some space, take fewer rows (--limit), or fine-tune without --freeze",
+                )
+            partial = path.with_name(path.name + ".partial")
+            mapped = np.lib.format.open_memmap(partial, mode="w+", dtype=np.float16, shape=shape)
+            _fill(model, encoded, mapped)
+            mapped.flush()
+            partial.replace(path)
+            kept = _kept(path, shape)
+    return replace(encoded, outputs=kept)
+
+
+def _fill(model: FrozenTaskModel, encoded: Encoded, store: npt.NDArray[np.float16]) -> None:
+    device = model.head.weight.device
+    for chosen, batch in inference_batches(encoded, np.zeros((len(encoded), 1), dtype=np.float32)):
+        outputs = model.base_outputs(batch.to(device)).cpu().numpy()
+        sequences = encoded.first[chosen][batch.owner.numpy()] + batch.slot.numpy()
+        for sequence, values in zip(sequences, outputs, strict=True):
+            start, end = encoded.starts[sequence : sequence + 2]
+            store[start:end] = values[: end - start]
+
+
+def _kept(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float16] | None:
+    """Return the outputs in a file, or None where it is missing, cut short or of another shape."""
+    try:
+        found: npt.NDArray[np.float16] = np.load(path, mmap_mode="r")
+    except (FileNotFoundError, ValueError, EOFError):
+        return None
+    return found if found.shape == shape and found.dtype == np.float16 else None
