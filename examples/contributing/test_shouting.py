@@ -2,12 +2,14 @@
 
 import pytest
 
-from headwater.corpus import folder, shouting
+from headwater.corpus.folder import Document
 
 
 @pytest.mark.parametrize(
     ("text", "expected"), [("ALL OF IT IS LOUD.", "capitals"), ("NASA is not.", ""), ("1, 2", "")]
 )
 def test_a_text_in_capitals_is_removed(text: str, expected: str) -> None:
-    outcome = shouting.Shouting().apply(folder.Document(id="a", text=text))
+    from headwater.corpus.shouting import Shouting
+
+    outcome = Shouting().apply(Document(id="a", text=text))
     assert (outcome if isinstance(outcome, str) else "") == expected
