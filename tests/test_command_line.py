@@ -41,6 +41,14 @@ def test_every_command_has_a_manual_and_imports_no_torch_for_it(name: str) -> No
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "Usage: " in result.stdout
+    assert "<bool>" not in result.stdout  # a flag takes no value
+
+
+def test_the_help_of_an_inner_command_shows_no_type_of_a_flag(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["corpus", "build", "--help"]) == 0
+    shown = capfd.readouterr().out
+    assert "--json" in shown
+    assert "<bool>" not in shown
 
 
 def test_wrong_use_is_status_2_and_one_paragraph(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

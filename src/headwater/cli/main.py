@@ -64,6 +64,8 @@ class LazyGroup(TyperGroup):
         app: typer.Typer = importlib.import_module(f"headwater.cli.{module}").app
         command = get_command(app)
         command.name = cmd_name
+        if ctx is not None:
+            _hide_flag_types(command, ctx)
         return command
 
     def invoke(self, ctx: Any) -> Any:
@@ -78,6 +80,15 @@ class LazyGroup(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The overview, without importing any command."""
         print(overview())
+
+
+def _hide_flag_types(command: Any, context: Any) -> None:
+    """Leave the type out of the help of options that take no value: Typer shows `<bool>` next to each."""
+    for parameter in [*command.params, command.get_help_option(context)]:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    for inner in getattr(command, "commands", {}).values():
+        _hide_flag_types(inner, context)
 
 
 def overview() -> str:
