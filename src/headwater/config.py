@@ -98,6 +98,32 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is not valid TOML: {error}", repair="Correct that line") from None
 
 
+def recipes_folder() -> Path:
+    """Return the folder of the recipes of pre-training: in the package, or in the repository that it runs from."""
+    package = Path(__file__).parent
+    installed = package / "recipes"
+    return installed if installed.is_dir() else package.parents[1] / "recipes"
+
+
+def read_recipe(name_or_file: str | Path) -> dict[str, Any]:
+    """Read a recipe of pre-training: a TOML file, or one that comes with Headwater by its name, as `gpt2-nano`.
+
+    Raises UsageError where it is neither.
+    """
+    path = Path(name_or_file)
+    if path.is_file():
+        return read_toml(path)
+    shipped = {recipe.stem: recipe for recipe in sorted(recipes_folder().glob("*.toml"))}
+    if str(name_or_file) not in shipped:
+        hint = nearest(path.stem, shipped)
+        raise UsageError(
+            f"there is no recipe {str(name_or_file)!r}",
+            expected="a TOML file, or the name of a recipe that comes with Headwater",
+            repair=hint[0].upper() + hint[1:],
+        )
+    return read_toml(shipped[str(name_or_file)])
+
+
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
     """`["steps=100", "model.layers=4"]` as nested tables; a value that is not TOML is a plain string."""
     parsed: dict[str, Any] = {}

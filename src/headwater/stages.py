@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.config import read_toml
+from headwater.config import read_recipe
 from headwater.corpus.pipeline import build
 from headwater.corpus.recipes import load_recipe
 from headwater.evaluate.results import Results
@@ -86,9 +86,10 @@ def pretrain(
 ) -> Path:
     """Train a language model on a tokens folder and write the run folder `out`; return its model folder.
 
-    recipe: a TOML file, over which the other options win. preset: the model, gpt2-mini where nothing says it.
-    init_from: a trained model to continue from, in place of a preset. on_update: called after every update with
-    its step, loss, learning rate and other figures, as a dictionary. Called again, an interrupted run resumes.
+    recipe: a TOML file or a name, as "gpt2-nano", over which the other options win. preset: the model, gpt2-mini
+    where nothing says it. init_from: a trained model to continue from, in place of a preset. on_update: called
+    after every update with its step, loss, learning rate and other figures, as a dictionary. Called again, an
+    interrupted run resumes.
     Raises UsageError for options that do not fit, MismatchError for tokens of another tokenizer, TrainingError
     when the loss is not finite.
     """
@@ -102,7 +103,7 @@ def pretrain(
         "seed": seed,
         "device": device,
     }
-    layers = [{} if recipe is None else read_toml(Path(recipe))]
+    layers = [{} if recipe is None else read_recipe(recipe)]
     layers.append({key: value for key, value in given.items() if value is not None})
     config = PretrainConfig.build(*layers, settings or {}, source=str(recipe or "pretrain()"))
     return run_pretraining(config, Path(tokens), Path(out), on_update=on_update, progress=_progress(verbose))

@@ -134,6 +134,8 @@ def test_the_wheel_holds_the_package_and_works_where_it_is_installed(tmp_path: P
     program = (
         "import headwater, headwater.native as native\n"
         "tokenizer = headwater.Tokenizer.train(['a b a b'], vocab_size=258)\n"
+        "from headwater.config import read_recipe\n"
+        "assert read_recipe('gpt2-nano')['preset'] == 'gpt2-nano'\n"
         "print(headwater.__file__, tokenizer.decode(tokenizer.encode('a_b')), native.available() != ())\n"
     )
     environment["PYTHONPATH"] = str(site)

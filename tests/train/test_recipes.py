@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.config import read_recipe
+from headwater.errors import UsageError
 from headwater.model import PRESETS, build_model
 from headwater.pretrain import PretrainConfig
 
@@ -21,6 +23,18 @@ def test_a_recipe_loads_and_trains_the_model_of_its_name(path: Path) -> None:
     config = PretrainConfig.load(path)
     assert config.preset == path.stem
     assert config.window <= config.architecture.context
+
+
+def test_a_recipe_is_found_by_its_name_and_a_file_of_that_name_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_recipe("gpt2-nano") == read_recipe(RECIPES / "gpt2-nano.toml")
+    (tmp_path / "gpt2-nano").write_text("steps = 3\n")
+    assert read_recipe("gpt2-nano") == {"steps": 3}
+    for unknown in ("gpt2-nan", "recipes/gpt2-nan.toml"):
+        with pytest.raises(UsageError, match=r"there is no recipe .*Did you mean 'gpt2-nano'\?"):
+            read_recipe(unknown)
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,14 @@ app = typer.Typer(add_completion=False)
 _FIND_LR = "Train briefly with a rising rate, suggest one, draw the curve into --out, and stop."
 _FOLLOW = "Zero-shot tasks to follow while training, as lambada.openai.last-token,sst-2.very."
 _FROM = "Continue from this trained model: a folder or one that ships. Pack with its tokenizer."
+_RECIPE = "A recipe: a TOML file, or a name as gpt2-nano."
 _RESUME = "Go on with the run in --out as it was started; nothing else is needed."
 
 
 @app.command()
 def pretrain(
     out: Out,
-    recipe: Annotated[Path | None, typer.Argument(help="A recipe (TOML).", show_default=False)] = None,
+    recipe: Annotated[Path | None, typer.Argument(help=_RECIPE, show_default=False)] = None,
     preset: Annotated[
         str | None, typer.Option("--preset", help="Which model: gpt1, gpt2-small, gpt2-mini, …")
     ] = None,
@@ -51,7 +52,7 @@ def pretrain(
     """
     if profile:
         os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # before torch comes in: its profiler chats on stderr
-    from headwater.config import parse_settings, read_toml
+    from headwater.config import parse_settings, read_recipe
     from headwater.errors import UsageError
     from headwater.pretrain import PretrainConfig
     from headwater.pretrain import pretrain as run_pretraining
@@ -61,7 +62,7 @@ def pretrain(
         tokens, begun = _begun(out, tokens)
         layers.append(begun)
     if recipe is not None:
-        layers.append(read_toml(recipe))
+        layers.append(read_recipe(recipe))
     if init_from is not None and preset is not None:
         raise UsageError("--from and --preset both say which model to train", repair="Leave --preset out")
     given = {"preset": preset, "init_from": init_from, "seed": seed, "device": device}
