@@ -8,6 +8,7 @@ from headwater.evaluate.tasks import (
     cbt,
     choice,
     held_out,
+    hellaswag,
     lambada,
     pronouns,
     sentences,
@@ -16,6 +17,6 @@ from headwater.evaluate.tasks import (
     written,
 )
 
-_MODULES = (held_out, choice, streams, lambada, cbt, pronouns, sentences, answers, written, summaries)
+_MODULES = (held_out, choice, streams, lambada, cbt, pronouns, sentences, answers, hellaswag, written, summaries)
 
 TASKS: dict[str, Task] = {task.protocol: task for module in _MODULES for task in module.TASKS}

@@ -1,0 +1,118 @@
+"""HellaSwag (Zellers et al. 2019): choose the right one of four endings, on the official `hellaswag_val.jsonl`.
+
+Two readings of the file are in use, and they score different text:
+
+- `lm-eval`, as lm-evaluation-harness: the context is `activity_label: ctx_a ctx_b`, with ctx_b capitalized; the
+  bracketed marks of the WikiHow part are removed; context and ending are encoded as one text.
+- `llm-c`, as llm.c and build-nanogpt: the context is `ctx` and nothing is removed; context and ending are encoded
+  separately.
+
+Each reading has two ways to choose. `.total` takes the ending with the highest log-probability. The other divides
+that by the ending's length: in characters in lm-evaluation-harness (`acc_norm`), in tokens in llm.c (`.mean`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from headwater.evaluate.lines import json_lines
+from headwater.evaluate.places import Place, Source
+from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
+from headwater.evaluate.reader import Continuation, Reader
+
+Reading = Literal["lm-eval", "llm-c"]
+ENDINGS = 4
+_BRACKETS = re.compile(r"\[.*?\]")
+_LENGTHS = {"lm-eval": "per-character", "llm-c": "mean"}
+_CONTEXTS = {
+    "lm-eval": "`activity_label: ctx_a ctx_b` without bracketed marks",
+    "llm-c": "`ctx` as it stands, encoded separately",
+}
+
+
+class HellaSwag(Task):
+    """The right one of four endings."""
+
+    benchmark = "hellaswag"
+    metrics = (Metric("accuracy", chance=1 / ENDINGS),)
+    sources = (
+        Source(
+            "validation", names=("hellaswag_val.jsonl",), where="hellaswag_val.jsonl, github.com/rowanz/hellaswag"
+        ),
+    )
+
+    def __init__(self, reading: Reading, *, normalized: bool) -> None:
+        self.reading, self.normalized = reading, normalized
+        how = _LENGTHS[reading] if normalized else "total"
+        self.protocol = f"hellaswag.{reading}.{how}"
+        divided = {
+            "total": "the log-probability of each ending",
+            "mean": "the mean log-probability of each ending's tokens",
+            "per-character": "the log-probability of each ending, divided by its characters",
+        }[how]
+        project = "lm-evaluation-harness" if reading == "lm-eval" else "llm.c and build-nanogpt"
+        self.summary = f"the right one of four endings, as in {project}, by {divided}"
+        self.scored = f"{divided}, after {_CONTEXTS[reading]}; the largest is chosen"
+        self.inferred = f"the whole protocol: neither paper has this set; it is the protocol of {project}"
+
+    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+        """Return one example a line."""
+        take = _lm_eval if self.reading == "lm-eval" else _llm_c
+        rows = json_lines(
+            places["validation"], take, f"activity_label, ctx_a, ctx_b, ctx, {ENDINGS} endings and label"
+        )
+        return [Example(str(n), row, text=row["context"]) for n, row in enumerate(rows, start=1)]
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
+        """Return each ending after the context, with a space between them."""
+        context, endings = example.content["context"], example.content["endings"]
+        if self.reading == "lm-eval":
+            return [reader.pair(context, f" {ending}") for ending in endings]
+        head = reader.encode(context)
+        return [reader.cut((*head, *reader.encode(f" {ending}")), len(head)) for ending in endings]
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Return whether the chosen ending is the right one."""
+        scored = [answer for answer in answers if isinstance(answer, Scored)]
+        if not self.normalized:
+            values = [answer.total for answer in scored]
+        elif self.reading == "llm-c":
+            values = [answer.mean for answer in scored]
+        else:
+            lengths = [len(ending) for ending in example.content["endings"]]
+            values = [answer.total / length for answer, length in zip(scored, lengths, strict=True)]
+        return choose_largest(values, example.content["label"])
+
+
+def _lm_eval(row: Mapping[str, Any]) -> dict[str, Any]:
+    context = f"{row['activity_label']}: {row['ctx_a']} {row['ctx_b'].capitalize()}"
+    return _content(_without_marks(context), [_without_marks(ending) for ending in row["endings"]], row)
+
+
+def _llm_c(row: Mapping[str, Any]) -> dict[str, Any]:
+    return _content(row["ctx"], list(row["endings"]), row)
+
+
+def _content(context: str, endings: list[str], row: Mapping[str, Any]) -> dict[str, Any]:
+    label = int(row["label"])
+    if len(endings) != ENDINGS or not 0 <= label < ENDINGS:
+        raise ValueError(f"{len(endings)} endings and label {label}")
+    for text in (context, *endings):
+        if not isinstance(text, str) or not text:
+            raise ValueError(f"the context or an ending is {text!r}")
+    return {"context": context, "endings": endings, "label": label}
+
+
+def _without_marks(text: str) -> str:
+    """Remove the WikiHow part's marks, such as `[header]`; `[title]` ends a sentence."""
+    return _BRACKETS.sub("", text.strip().replace(" [title]", ". ")).replace("  ", " ")
+
+
+TASKS = [
+    HellaSwag("lm-eval", normalized=False),
+    HellaSwag("lm-eval", normalized=True),
+    HellaSwag("llm-c", normalized=False),
+    HellaSwag("llm-c", normalized=True),
+]
