@@ -2,7 +2,7 @@
 
 The stream of every shard is cut into windows of `context` tokens and the token that follows; one epoch visits
 each window once in an order drawn from (seed, epoch) by a keyed permutation, so that nothing is stored, nothing
-is shuffled, and starting on ten billion tokens costs what starting on ten thousand does. The last window of a
+is shuffled, and no order of windows is computed before training starts. The last window of a
 shard reaches back over the one before it, and what it would predict a second time carries no loss: every token
 is predicted exactly once an epoch.
 
@@ -22,6 +22,7 @@ from torch import Tensor
 from headwater.errors import DataError, FolderError
 from headwater.model.loss import IGNORE
 from headwater.provenance import Manifest, open_folder
+from headwater.tokens.ids import check_ids
 
 _ROUNDS = 6
 
@@ -47,12 +48,20 @@ class TokenBatch:
 
 
 class TokenStream:
-    """One part ("train" or "validation") of a tokens folder, memory-mapped and cut into windows."""
+    """One part ("train" or "validation") of a tokens folder, memory-mapped and cut into windows.
+
+    Opening it reads every shard once, to find ids beyond the vocabulary; raises DataError for the first one.
+    """
 
     def __init__(self, folder: Path, part: str, context: int) -> None:
         self.manifest: Manifest = open_folder(folder, "tokens")
         self.folder, self.part, self.context = folder, part, context
-        self.shards = [_map(path) for path in sorted(folder.glob(f"{part}-*.npy"))]
+        paths = sorted(folder.glob(f"{part}-*.npy"))
+        self.shards = [_map(path) for path in paths]
+        vocabulary = self.manifest.config.get("vocabulary_size")
+        if vocabulary is not None:
+            for path, shard in zip(paths, self.shards, strict=True):
+                check_ids(shard, int(vocabulary), path)
         self.shards = [shard for shard in self.shards if len(shard) > context]
         self.tokens = sum(len(shard) for shard in self.shards)
         if not self.shards:
