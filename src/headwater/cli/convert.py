@@ -1,4 +1,4 @@
-"""`headwater convert`: OpenAI's releases and Hugging Face's folders, into a model folder or a GGUF file."""
+"""`headwater convert`: other projects' models and token files into Headwater's folders, and back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from headwater.cli.console import AsJson, emit, tell_apart, terminal_progress
+from headwater.errors import UsageError
 
 app = typer.Typer(add_completion=False)
 
@@ -17,7 +18,9 @@ def convert(
     source: Annotated[
         Path,
         typer.Argument(
-            help="OpenAI's GPT-1 or GPT-2 release, a model folder, or a model that ships.", show_default=False
+            help="OpenAI's GPT-1 or GPT-2 release, a model folder, a model that ships, a tokens folder, or a "
+            "folder with token files of nanoGPT, llm.c or build-nanogpt.",
+            show_default=False,
         ),
     ],
     destination: Annotated[
@@ -40,10 +43,27 @@ def convert(
             "--faithful", help="How a GPT-1 release trains further: as its code (code) or paper (paper)."
         ),
     ] = "code",
+    layout: Annotated[
+        str | None,
+        typer.Option("--format", help="For a tokens folder: nanogpt, llm.c or build-nanogpt.", show_default=False),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Convert a model; what the source is, its files say."""
+    """Convert a model or tokens; what the source is, its files say."""
     tell_apart(source)
+    from headwater.tokens.files import convert_tokens, holds_tokens
+
+    if holds_tokens(source):
+        if precision is not None or heads is not None:
+            raise UsageError(
+                f"{source} has tokens", expected="no --precision and no --heads, which are for models"
+            )
+        result = convert_tokens(source, destination, tokenizer, layout, progress=terminal_progress())
+        tokens = sum(count["tokens"] for count in result["counts"].values())
+        emit(result, as_json=as_json, text=f"{destination}: {tokens:,} tokens from {result['source']}")
+        return
+    if layout is not None:
+        raise UsageError(f"{source} is not a tokens folder", expected="no --format", param="format")
     from headwater.convert import convert as convert_model
 
     result = convert_model(

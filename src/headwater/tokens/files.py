@@ -1,0 +1,277 @@
+"""Token files of other projects: nanoGPT's, llm.c's and build-nanogpt's, to and from tokens folders.
+
+| format | files | layout |
+|---|---|---|
+| `nanogpt` | `train.bin`, `val.bin` | uint16 ids, without a header |
+| `llm.c` | `*train*.bin`, `*val*.bin` | 256 int32 (20240520, version 1, number of ids, zeros), then uint16 ids |
+| `build-nanogpt` | `*train*.npy`, `*val*.npy` | one row of uint16 |
+
+llm.c's layout is modded-nanogpt's too. All numbers are little-endian. Only llm.c's header names a vocabulary, that
+of GPT-2; the other two projects write the same one. None of them says where documents begin: in a tokens folder a
+document begins at the stream's start and after every `<|endoftext|>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from headwater import shipped
+from headwater.errors import DataError, FolderError, MismatchError, UsageError
+from headwater.progress import SILENT, Progress
+from headwater.provenance import MANIFEST, Stage, open_folder, read_manifest
+from headwater.tokenizer import Tokenizer
+from headwater.tokens.ids import check_ids
+from headwater.tokens.pack import (
+    LAST_SHARD_TOKENS,
+    MINIMUM_TOKENS,
+    ORIGINALS,
+    PARTS,
+    SHARD_TOKENS,
+    ShardWriter,
+    token_dtype,
+)
+
+Format = Literal["nanogpt", "llm.c", "build-nanogpt"]
+MAGIC, VERSION = 20240520, 1
+_HEADER = 256  # int32
+_KIND = "token-files"
+_NAMES = {"train": "train", "validation": "val"}  # a part's name in the other projects' files
+_BLOCK = 1 << 22  # ids at a time
+_OTHER_MAGIC = {20240801: "ids of Llama 3's vocabulary", 20240522: "a multiple-choice evaluation"}
+
+
+def holds_tokens(source: Path) -> bool:
+    """Return whether `source` is a tokens folder, or has another project's token files, or is one."""
+    if source.is_file():
+        return source.suffix in (".bin", ".npy")
+    if not source.is_dir() or (source / "config.json").is_file():  # a model's weights may end in .bin
+        return False
+    if (source / MANIFEST).is_file():
+        kind = read_manifest(source).kind
+        return kind in ("tokens", _KIND)
+    return any(_part_files(source, part) for part in PARTS)
+
+
+def convert_tokens(
+    source: Path,
+    destination: Path,
+    tokenizer: str | None = None,
+    layout: str | None = None,
+    *,
+    progress: Progress = SILENT,
+) -> dict[str, Any]:
+    """Write a tokens folder in the format `layout`, or other projects' token files as a tokens folder."""
+    if (source / MANIFEST).is_file() and read_manifest(source).kind == "tokens":
+        if tokenizer is not None:
+            raise UsageError(f"{source} has its own tokenizer", expected="no --tokenizer")
+        return export_tokens(source, destination, layout)
+    if layout is not None:
+        raise UsageError(f"{source} becomes a tokens folder", expected="no --format", param="format")
+    return import_tokens(source, destination, tokenizer=tokenizer, progress=progress)
+
+
+def import_tokens(
+    source: Path, out: Path, *, tokenizer: str | None = None, progress: Progress = SILENT
+) -> dict[str, Any]:
+    """Write the token files in the folder `source` as the tokens folder `out`.
+
+    `tokenizer` None means GPT-2's original, which the three projects use, and a note says so.
+    Returns the format and, for each part, {"tokens", "documents", "bytes"}. Raises DataError for a damaged file,
+    a file that is too short or an id beyond the vocabulary, FolderError where a part has no files.
+    """
+    if source.is_file():
+        raise FolderError(
+            f"{source} is one token file", expected="the folder with the train and the val files", repair="Give it"
+        )
+    files = {part: _part_files(source, part) for part in PARTS}
+    for part in PARTS:
+        if not files[part]:
+            raise FolderError(
+                f"{source} has no {part} part",
+                expected=f"files that end in .bin or .npy and have {_NAMES[part]} in their names",
+            )
+    if tokenizer is None:
+        if (source / "meta.pkl").is_file():
+            raise MismatchError(
+                f"{source} has a vocabulary of its own, in meta.pkl",
+                expected="GPT-2's original vocabulary",
+                repair="Give the tokenizer of these ids: --tokenizer T",
+            )
+        progress.note(f"The ids in {source} are taken to be of GPT-2's original tokenizer (gpt2)")
+    named = tokenizer or "gpt2"
+    loaded = Tokenizer.load(named)
+    found = {part: [_open(path) for path in files[part]] for part in PARTS}
+    formats = {kind for shards in found.values() for kind, _ in shards}
+    if len(formats) > 1:
+        raise FolderError(f"{source} mixes {' and '.join(sorted(formats))} files", expected="one format")
+    (kind,) = formats
+    inputs = {"source": source}
+    if named not in ORIGINALS:
+        inputs["tokenizer"] = shipped.resolve(named)
+    stage = Stage(
+        out,
+        kind="tokens",
+        config={
+            "format": kind,
+            "tokenizer_kind": loaded.kind,
+            "vocabulary_size": loaded.vocabulary_size,
+            "tokenizer_identity": loaded.identity,
+        },
+        inputs=inputs,
+        measured=["counts"],
+    )
+    if not stage.is_complete():
+        with stage.write() as work:
+            counts = {}
+            for part in PARTS:
+                shards = [(path, ids) for path, (_, ids) in zip(files[part], found[part], strict=True)]
+                counts[part] = _import_part(work, part, shards, loaded)
+                if counts[part]["tokens"] < MINIMUM_TOKENS:
+                    raise DataError(
+                        f"the {part} part of {source} has {counts[part]['tokens']:,} tokens",
+                        expected=f"at least {MINIMUM_TOKENS}",
+                    )
+            (work / "tokenizer").mkdir()
+            loaded.save(work / "tokenizer")
+            stage.config["counts"] = counts
+    else:
+        complete = stage.find()
+        counts = complete.config["counts"] if complete else {}
+    return {"source": kind, "destination": str(out), "tokenizer": loaded.kind, "counts": counts}
+
+
+def export_tokens(tokens: Path, out: Path, layout: str | None) -> dict[str, Any]:
+    """Write a tokens folder as another project's files in the folder `out`; returns the format and the counts.
+
+    Raises UsageError for an unknown format, MismatchError for a vocabulary that the format cannot hold.
+    """
+    if layout is None or layout not in get_args(Format):
+        seen = "no format is given" if layout is None else f"the format is {layout!r}"
+        raise UsageError(seen, expected=f"--format {', '.join(get_args(Format))}", param="format")
+    config = open_folder(tokens, "tokens").config
+    size = int(config["vocabulary_size"])
+    if token_dtype(size) is not np.uint16:
+        raise MismatchError(f"{tokens} has a vocabulary of {size:,}", expected=f"at most {1 << 16:,} for {layout}")
+    if layout == "llm.c" and config["tokenizer_identity"] != Tokenizer.load("gpt2").identity:
+        raise MismatchError(
+            f"{tokens} was not packed with GPT-2's original tokenizer",
+            expected="its ids, which the header of llm.c's files states",
+            repair="Write --format nanogpt or build-nanogpt, which state no vocabulary",
+        )
+    stage = Stage(out, kind=_KIND, config={"format": layout}, inputs={"tokens": tokens})
+    if not stage.is_complete():
+        with stage.write() as work:
+            for part in PARTS:
+                _export_part(work, part, sorted(tokens.glob(f"{part}-*.npy")), layout, size)
+    return {
+        "source": "tokens",
+        "destination": str(out),
+        "format": layout,
+        "counts": {part: {"tokens": config["counts"][part]["tokens"]} for part in PARTS},
+    }
+
+
+def _part_files(folder: Path, part: str) -> list[Path]:
+    word = _NAMES[part]
+    names = (path for path in folder.iterdir() if path.suffix in (".bin", ".npy") and path.is_file())
+    return sorted(path for path in names if word in path.stem and not path.name.startswith("documents-"))
+
+
+def _open(path: Path) -> tuple[Format, np.ndarray]:
+    """Map one file; returns its format and its ids, (tokens,) uint16."""
+    if path.suffix == ".npy":
+        try:
+            array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError, OSError) as error:
+            raise DataError(f"{path} is damaged: {error}", expected="a .npy file of uint16") from None
+        if array.ndim != 1 or array.dtype != np.uint16:
+            raise DataError(f"{path} has {array.dtype} {array.shape}", expected="one row of uint16")
+        return "build-nanogpt", array
+    size = path.stat().st_size
+    with path.open("rb") as handle:
+        header = np.frombuffer(handle.read(4 * _HEADER), dtype="<i4") if size >= 4 * _HEADER else None
+    if header is not None and (header[0] == MAGIC or not header[3:].any()):
+        return "llm.c", _after_header(path, header, size)
+    if path.name not in ("train.bin", "val.bin"):
+        start = "too short for a header" if header is None else f"begins with {header[0]}"
+        raise DataError(
+            f"{path} {start}",
+            expected=f"the magic number {MAGIC} of llm.c's files, or the names train.bin and val.bin of nanoGPT's",
+        )
+    if size % 2 or not size:
+        raise DataError(f"{path} has {size:,} bytes", expected="an even number: uint16 ids")
+    return "nanogpt", np.memmap(path, dtype="<u2", mode="r")
+
+
+def _after_header(path: Path, header: np.ndarray, size: int) -> np.ndarray:
+    magic, version, count = (int(value) for value in header[:3])
+    if magic != MAGIC:
+        kind = f": {_OTHER_MAGIC[magic]}" if magic in _OTHER_MAGIC else ""
+        raise DataError(
+            f"{path} has the magic number {magic}{kind}", expected=f"{MAGIC}: ids of GPT-2's vocabulary"
+        )
+    if version != VERSION:
+        raise DataError(f"{path} has version {version}", expected=str(VERSION))
+    expected = 4 * _HEADER + 2 * count
+    if size != expected or count < 1:
+        state = "is cut short" if size < expected else "does not fit its header"
+        raise DataError(
+            f"{path} {state}: {size:,} bytes", expected=f"{expected:,}, for the {count:,} ids of its header"
+        )
+    return np.memmap(path, dtype="<u2", mode="r", offset=4 * _HEADER)
+
+
+def _import_part(
+    work: Path, part: str, shards: list[tuple[Path, np.ndarray]], tokenizer: Tokenizer
+) -> dict[str, int]:
+    lengths = np.array([len(tokenizer.token_bytes(token)) for token in range(tokenizer.vocabulary_size)])
+    end = tokenizer.end_of_text
+    if end is not None:
+        lengths[end] = 0
+    writer = ShardWriter(work, part, token_dtype(tokenizer.vocabulary_size), SHARD_TOKENS, LAST_SHARD_TOKENS)
+    counts = {"tokens": 0, "documents": 0, "bytes": 0}
+    begins = True  # the next id begins a document
+    try:
+        for path, ids in shards:
+            check_ids(ids, tokenizer.vocabulary_size, path)
+            for block in _blocks(ids):
+                ends = np.flatnonzero(block == end) if end is not None else np.empty(0, np.int64)
+                starts = np.concatenate([[0] if begins else [], ends + 1]).astype(np.int64)
+                begins = bool(len(starts)) and int(starts[-1]) == len(block)
+                starts = starts[: len(starts) - begins]
+                writer.write(block, starts)
+                counts["tokens"] += len(block)
+                counts["documents"] += len(starts)
+                counts["bytes"] += int(lengths[block].sum())
+        writer.close()
+    finally:
+        writer.abandon()
+    return counts
+
+
+def _export_part(work: Path, part: str, shards: list[Path], layout: str, vocabulary: int) -> None:
+    """Write one part; nanoGPT's is one file, the others' are one file a shard."""
+    word = _NAMES[part]
+    for number, path in enumerate(shards):
+        ids = np.load(path, mmap_mode="r", allow_pickle=False)
+        check_ids(ids, vocabulary, path)
+        if layout == "build-nanogpt":
+            with (work / f"tokens_{word}_{number:06d}.npy").open("wb") as handle:
+                np.lib.format.write_array_header_1_0(handle, np.lib.format.header_data_from_array_1_0(ids))
+                handle.writelines(block.tobytes() for block in _blocks(ids))
+            continue
+        name = f"{word}.bin" if layout == "nanogpt" else f"tokens_{word}_{number:06d}.bin"
+        with (work / name).open("ab") as handle:
+            if layout == "llm.c":
+                header = np.zeros(_HEADER, dtype="<i4")
+                header[:3] = MAGIC, VERSION, len(ids)
+                handle.write(header.tobytes())
+            handle.writelines(block.astype("<u2").tobytes() for block in _blocks(ids))
+
+
+def _blocks(ids: np.ndarray) -> Iterator[np.ndarray]:
+    return (np.asarray(ids[start : start + _BLOCK]) for start in range(0, len(ids), _BLOCK))

@@ -1,0 +1,124 @@
+"""Token files of nanoGPT, llm.c and build-nanogpt become tokens folders and come back byte for byte."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headwater.cli.main import main
+from headwater.errors import DataError
+from headwater.provenance import Stage, open_folder
+from headwater.tokenizer import Tokenizer
+from headwater.tokens.sampler import TokenStream
+
+END = 50_256
+NAMES = {
+    "nanogpt": ("train.bin", "val.bin"),
+    "llm.c": ("tokens_train_000000.bin", "tokens_val_000000.bin"),
+    "build-nanogpt": ("tokens_train_000000.npy", "tokens_val_000000.npy"),
+}
+
+
+def ids_of(part: int) -> np.ndarray:
+    """Three documents; only the first and the second have an end of text."""
+    texts = ["The river flows. " * 80, "Snow – melts. " * 40, "A lake is deep."]
+    tokenizer = Tokenizer.load("gpt2")
+    one, two, three = (tokenizer.encode(text * (2 - part)) for text in texts)
+    return np.array([*one, END, *two, END, *three], dtype="<u2")
+
+
+def write(folder: Path, layout: str) -> Path:
+    folder.mkdir()
+    for part, name in enumerate(NAMES[layout]):
+        write_file(folder / name, layout, ids_of(part))
+    return folder
+
+
+def write_file(path: Path, layout: str, ids: np.ndarray) -> None:
+    if layout == "build-nanogpt":
+        np.save(path, ids)
+        return
+    header = np.zeros(256, dtype="<i4")
+    header[:3] = 20240520, 1, len(ids)
+    path.write_bytes((header.tobytes() if layout == "llm.c" else b"") + ids.tobytes())
+
+
+@pytest.mark.parametrize("layout", list(NAMES))
+def test_files_become_a_tokens_folder_and_come_back_byte_for_byte(
+    tmp_path: Path, layout: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write(tmp_path / "source", layout)
+    assert main(["convert", str(source), str(tmp_path / "tokens"), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert "GPT-2's original tokenizer" in printed.err
+    found = json.loads(printed.out)
+    assert found["source"] == layout
+    text = "The river flows. " * 160 + "Snow – melts. " * 80 + "A lake is deep." * 2
+    expected = {"tokens": len(ids_of(0)), "documents": 3, "bytes": len(text.encode())}
+    assert found["counts"]["train"] == expected
+    stream = TokenStream(tmp_path / "tokens", "validation", 64)
+    assert (stream.shards[0] == ids_of(1)).all()
+    starts = np.load(tmp_path / "tokens/documents-train-00000.npy")
+    assert starts.tolist() == [0, *(np.flatnonzero(ids_of(0) == END) + 1)]
+    assert main(["convert", str(tmp_path / "tokens"), str(tmp_path / "back"), "--format", layout]) == 0
+    for name in NAMES[layout]:
+        assert (tmp_path / "back" / name).read_bytes() == (source / name).read_bytes()
+    assert open_folder(tmp_path / "back").inputs[0].kind == "tokens"
+
+
+def altered(path: Path, number: int, value: int) -> bytes:
+    values = np.frombuffer(path.read_bytes()[:1024], dtype="<i4").copy()
+    values[number] = value
+    return values.tobytes() + path.read_bytes()[1024:]
+
+
+@pytest.mark.parametrize(
+    ("layout", "damage", "message"),
+    [
+        ("llm.c", lambda path: altered(path, 0, 20240801), "magic number 20240801: ids of Llama 3's vocabulary"),
+        ("llm.c", lambda path: altered(path, 0, 7), "has the magic number 7; expected 20240520"),
+        ("llm.c", lambda path: altered(path, 1, 2), "has version 2; expected 1"),
+        ("llm.c", lambda path: path.read_bytes()[:-100], "is cut short"),
+        ("llm.c", lambda path: path.read_bytes()[:1000], "too short for a header"),
+        ("llm.c", lambda path: path.read_bytes()[1024:], "expected the magic number 20240520"),
+        ("nanogpt", lambda path: path.read_bytes()[:-1], "expected an even number"),
+        ("nanogpt", lambda path: b"", "has 0 bytes"),
+        ("build-nanogpt", lambda path: path.read_bytes()[:-100], "is damaged"),
+        ("build-nanogpt", lambda path: b"", "is damaged"),
+        ("nanogpt", lambda path: path.read_bytes()[:20] + b"\x51\xc4" + path.read_bytes()[22:],
+         "has id 50,257 at position 10; expected ids below its vocabulary size, 50,257"),
+    ],
+)  # fmt: skip
+def test_a_damaged_file_is_one_message_and_leaves_nothing(
+    tmp_path: Path, layout: str, damage: object, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write(tmp_path / "source", layout)
+    path = source / NAMES[layout][0]
+    path.write_bytes(damage(path))  # type: ignore[operator]
+    assert main(["convert", str(source), str(tmp_path / "tokens")]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert path.name in said
+    assert message in said
+    assert not (tmp_path / "tokens").exists()
+
+
+def test_a_vocabulary_of_their_own_is_not_taken_for_gpt2s(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write(tmp_path / "source", "nanogpt")
+    (source / "meta.pkl").write_bytes(b"never read")
+    assert main(["convert", str(source), str(tmp_path / "tokens")]) == 1
+    assert "has a vocabulary of its own, in meta.pkl" in " ".join(capsys.readouterr().err.split())
+
+
+def test_training_refuses_an_id_beyond_the_vocabulary(tmp_path: Path) -> None:
+    ids = np.zeros(100, dtype=np.uint16)
+    ids[[41, 50]] = 10
+    stage = Stage(tmp_path / "tokens", kind="tokens", config={"vocabulary_size": 10}, inputs={})
+    with stage.write() as work:
+        np.save(work / "train-00000.npy", ids)
+    with pytest.raises(DataError, match=r"train-00000.npy has id 10 at position 41; expected ids below .* 10"):
+        TokenStream(tmp_path / "tokens", "train", 8)
