@@ -137,3 +137,19 @@ def test_no_space_is_said_and_leaves_nothing(
     assert main(["corpus", "build", str(first), "--out", str(tmp_path / "corpus")]) == 1
     assert "no space is left" in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_files_that_are_left_out_of_a_folder_are_named(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts/river.txt").write_text("The river flows to the sea.")
+    for number in range(10):
+        (tmp_path / f"texts/picture{number}.png").write_bytes(b"")
+    notes: list[str] = []
+
+    class Notes(pipeline.Progress):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    pipeline.build([tmp_path / "texts"], tmp_path / "corpus", progress=Notes())
+    first = ", ".join(f"picture{number}.png" for number in range(8))
+    assert f"{tmp_path / 'texts'}: 10 files of other kinds left out: {first}, …" in notes

@@ -65,6 +65,7 @@ Engine = Literal["local", "ray"]
 FUNNEL = "funnel.json"
 PACKAGES = "packages.json"
 ASIDE = "set-aside.jsonl"
+NAMED = 8  # files that are left out, in a note; all are in FUNNEL
 
 
 @resumable()
@@ -96,7 +97,8 @@ def build(
     for source in sources:
         others = _others(source)
         if others:
-            progress.note(f"{source}: left out of it: {counted(len(others), 'file')} of other kinds")
+            names = ", ".join(others[:NAMED]) + (", …" if len(others) > NAMED else "")
+            progress.note(f"{source}: {counted(len(others), 'file')} of other kinds left out: {names}")
     plan = _plan(sources, stage, config, tasks)
     with folder_lock(plan.folder):
         if damaged := plan.drop_damaged():
