@@ -19,6 +19,7 @@ import headwater as hw
 from headwater.inference.sampling import Sampling, choose
 from headwater.model import build_model, preset
 from headwater.model.folder import save_model
+from headwater.serve import problems
 from headwater.serve.api import create_app
 from headwater.serve.guard import Guard
 from headwater.serve.limits import Keys, Limits
@@ -222,17 +223,27 @@ def test_json_is_serialised_in_short_calls(monkeypatch: pytest.MonkeyPatch) -> N
         "empty": {},
         "none": [],
         "text": "\ud800é",
+        "separator": "\u2028",
+        "word": "NaN",
     }
-    real, longest = json.dumps, 0
+    longest: list[int] = []
 
-    def counted(value: Any, **options: Any) -> str:
-        nonlocal longest
-        longest = max(longest, len(value) if isinstance(value, list) else 1)
-        return real(value, **options)
+    def counting(real: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(value: Any, **options: Any) -> Any:
+            longest.append(len(value) if isinstance(value, list) else 1)
+            return real(value, **options)
 
-    monkeypatch.setattr("headwater.serve.problems.json.dumps", counted)
-    assert json.loads(encode(content)) == content
-    assert longest <= 256
+        return counted
+
+    monkeypatch.setattr("headwater.serve.problems.json.dumps", counting(json.dumps))
+    monkeypatch.setattr(problems._ANY, "dump_json", counting(problems._ANY.dump_json))
+    written = encode(content)
+    assert written.isascii()  # also a line separator within an event of a stream
+    assert json.loads(written) == content
+    assert max(longest) == 256
+    for number in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="not JSON"):
+            encode({"data": [number]})
 
 
 def test_health_turns_red_when_the_engines_thread_ends(

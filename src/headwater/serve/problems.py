@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 from starlette.responses import Response
 
 from headwater.errors import ContextError, HeadwaterError
@@ -16,6 +16,7 @@ from headwater.serve.limits import Limits
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 # Elements of a list that are serialised in one call, which holds the interpreter.
 _TOGETHER = 256
+_ANY: TypeAdapter[Any] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 
 
 class ErrorDetail(BaseModel):
@@ -148,7 +149,15 @@ def _is_flat(value: Any) -> bool:
 
 
 def _plain(content: Any) -> str:
-    return json.dumps(content, allow_nan=False, separators=(",", ":"))
+    """Return JSON in ASCII. Pydantic's writer is faster, but it refuses lone surrogates and does not escape."""
+    try:
+        written = _ANY.dump_json(content).decode()
+    except ValueError:
+        written = ""
+    # NaN is perhaps only in a text; a number that is NaN is refused.
+    if not written or not written.isascii() or "NaN" in written or "Infinity" in written:
+        return json.dumps(content, allow_nan=False, separators=(",", ":"))
+    return written
 
 
 def refused(error: HeadwaterError, param: str | None = None) -> Problem:
