@@ -30,7 +30,13 @@ NAVIGATION = {
     "Tutorials": tuple(
         f"tutorials/{name}" for name in ("own-text", "own-labels", "papers", "serve", "cluster", "korean")
     ),
-    "The papers in code": ("reading/gpt1", "reading/gpt2", "published"),
+    "The papers in code": (
+        "reading/gpt1",
+        "reading/gpt2",
+        "reading/relatives",
+        "reading/relatives.ko",
+        "published",
+    ),
     "Guides": (
         *("corpus", "tokenizers", "pretraining", "evaluation", "serving", "scaling", "troubleshooting"),
         "results/index",
