@@ -25,6 +25,13 @@ def reproduce(
     out: Annotated[Path, typer.Option("--out", help="Folder for everything.")] = Path("reproduction"),
     device: Device = "auto",
     list_: Annotated[bool, typer.Option("--list", help="Name the experiments, and stop.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print what decides each claim and what it costs, and stop.")
+    ] = False,
+    pilot: Annotated[
+        Path | None,
+        typer.Option("--pilot", help="Earlier --out, the noise of which --plan uses.", show_default=False),
+    ] = None,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
@@ -50,6 +57,14 @@ def reproduce(
         return
     if not experiments:
         raise UsageError("no experiment is named", expected="some, or all", repair="headwater reproduce --list")
+    if plan:
+        from headwater.reproduce.plan import plan_of
+
+        found, lines = plan_of(experiments, load_scale(scale, parse_settings(settings or [])), pilot)
+        emit({"plans": found}, as_json=as_json, text="\n".join(lines))
+        return
+    if pilot is not None:
+        raise UsageError("--pilot is for --plan", repair=f"Add --plan, or leave --pilot {pilot} out")
     folder = data or data_folder()
     if folder is None or not folder.is_dir():
         raise UsageError("reproduce needs the folder of texts and sets", repair="Give it with --data DIR")

@@ -6,8 +6,9 @@ writes nothing itself: the laboratory keeps what was made, the page says what ca
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,9 @@ from headwater.reproduce.statistics import (
     Verdict,
     decide,
     differences,
+    holm,
     over_seeds,
+    p_value,
 )
 
 if TYPE_CHECKING:
@@ -73,9 +76,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Finding:
-    """One claim of the paper, its number there, the number here, and what the rule makes of it.
+    """One claim of the paper, its number there, the number here, and its verdict by the rule.
 
-    sentence: what a reader should take away, in one honest sentence.
+    sentence: what a reader should take away, in one honest sentence. p: two-sided p of "there is no difference",
+    None where the claim was not tested by an interval; `noise` is what a plan needs; `undecided` is the sentence
+    for the verdict that the correction over the family of claims may give.
     """
 
     claim: str
@@ -84,10 +89,14 @@ class Finding:
     verdict: Verdict
     sentence: str
     difference: Estimate
+    p: float | None = None
+    noise: Mapping[str, float] | None = None
+    undecided: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As in results.json."""
         plain = asdict(self)
+        del plain["undecided"]
         plain["difference"] = dict(zip(("value", "low", "high"), self.difference, strict=True))
         return plain
 
@@ -110,7 +119,62 @@ def judge(
     """
     verdict, estimate = decide(above_zero)
     difference = f"{estimate.text(digits, scale)}{unit}"
-    return Finding(claim, paper, here or difference, verdict, sentences[verdict].format(here=difference), estimate)
+    return Finding(
+        claim,
+        paper,
+        here or difference,
+        verdict,
+        sentences[verdict].format(here=difference),
+        estimate,
+        p=p_value(above_zero),
+        noise=noise_of(above_zero),
+        undecided=sentences[OPEN].format(here=difference),
+    )
+
+
+def noise_of(values: Sequence[float]) -> dict[str, float]:
+    """Return the noise of a difference: the deviation over seeds, the error over items, how many of both."""
+    measured = values if isinstance(values, Measured) else Measured(values)
+    sets = (measured.items or {}).values()
+    return {
+        "seed_deviation": statistics.stdev(values) if len(values) > 1 else 0.0,
+        "seeds": len(values),
+        "item_error": measured.item_error,
+        "items": sum(len(one.ids) for one in sets),
+    }
+
+
+def correct_family(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings of one family, those that Holm's method does not keep as not decided.
+
+    A claim that was not tested by an interval has no p. It keeps its verdict.
+    """
+    kept = holm([finding.p for finding in findings])
+    return [
+        finding
+        if keep or finding.p is None or finding.verdict == OPEN
+        else replace(finding, verdict=OPEN, sentence=f"{finding.undecided} {_CORRECTED}".strip())
+        for finding, keep in zip(findings, kept, strict=True)
+    ]
+
+
+_CORRECTED = (
+    "The interval of this claim alone excludes zero; corrected over the claims of the experiment, it does not."
+)
+
+
+def p_of_all(verdict: Verdict, parts: Sequence[Sequence[float]]) -> float | None:
+    """Return p of a claim that holds where every part holds and does not hold where any part does not.
+
+    That all hold has the largest p of the parts (an intersection-union test). That any fails has the smallest p
+    among the parts below zero times the number of parts (Bonferroni).
+    """
+    each = [(sum(values), p_value(values)) for values in parts]
+    if verdict == FAILS:
+        below = [p for total, p in each if total < 0 and p is not None]
+        return min(1.0, min(below) * len(parts)) if below else None
+    known = [p for _, p in each if p is not None]
+    return max(known) if known and len(known) == len(parts) else None
 
 
 def judge_steps(
@@ -129,7 +193,8 @@ def judge_steps(
     It holds where every step by itself does, does not hold where any step by itself does not, and is not decided
     where there is no step. The difference, and {here} in the sentences, is the step that is least sure.
     """
-    steps = [decide(differences(after, before)) for before, after in pairwise(levels)]
+    changes = [differences(after, before) for before, after in pairwise(levels)]
+    steps = [decide(change) for change in changes]
     verdicts = {verdict for verdict, _ in steps} or {OPEN}
     verdict = FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
     lowest = min(
@@ -139,7 +204,16 @@ def judge_steps(
     )
     difference = f"{lowest.text(digits, scale)}{unit}"
     told = "; ".join(filter(None, (here, f"least sure step {difference}")))
-    return Finding(claim, paper, told, verdict, sentences[verdict].format(here=difference), lowest)
+    return Finding(
+        claim,
+        paper,
+        told,
+        verdict,
+        sentences[verdict].format(here=difference),
+        lowest,
+        p=p_of_all(verdict, changes),
+        undecided=sentences[OPEN].format(here=difference),
+    )
 
 
 @dataclass(frozen=True)

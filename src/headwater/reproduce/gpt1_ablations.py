@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from headwater.config import Config
 from headwater.published import TABLES
-from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
+from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge, p_of_all
 from headwater.reproduce.figures import grouped_bars
 from headwater.reproduce.gpt1_tables import PERCENT, mean_row
 from headwater.reproduce.labelled import (
@@ -237,6 +237,8 @@ def _small_sets(table: Table, small: Sequence[str]) -> list[Finding]:
             verdict=verdict,
             sentence=_sets_sentence(held, failed, small),
             difference=over_seeds(smallest),
+            p=p_of_all(verdict, list(each.values())),
+            undecided=_sets_sentence(held, failed, small),
         )
     ]
 

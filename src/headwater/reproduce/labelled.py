@@ -15,15 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headwater.config import nearest
 from headwater.errors import DataError, UsageError
 from headwater.finetune.examples import Raw
+from headwater.finetune.metrics import OF_CONFUSION, OF_SCORES, confusion_matrix
 from headwater.finetune.run import Parts, arrange_parts, run_stage
 from headwater.finetune.tasks.benchmarks import Benchmark
 from headwater.finetune.tasks.run import table_rows
 from headwater.finetune.tasks.sets import BY_NAME, Found, find, is_there
 from headwater.finetune.training import FinetuneConfig
 from headwater.provenance import Stage, open_folder
+from headwater.reproduce.items import Items, ItemValues, average, pseudo_values
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Rows, Scale
 from headwater.reproduce.statistics import NORMAL, Measured
@@ -56,7 +60,8 @@ VARIANTS = (FULL, NO_PRETRAINING, NO_AUXILIARY, LSTM)
 class Score:
     """One figure of one fine-tuned model on one test part; `baseline` is what blind answers get.
 
-    error: standard error of the value over the test examples.
+    error: standard error of the value over the test examples. items: one value for each test example, of which
+    `value` is the mean (for a metric that is not a mean over examples, jackknife pseudo-values).
     """
 
     task: str
@@ -68,6 +73,7 @@ class Score:
     baseline: float
     remarks: Sequence[str]
     error: float = 0.0
+    items: Items | None = None
 
 
 def sets_there(scale: Scale, wanted: Sequence[str], data: Path) -> tuple[list[str], list[str]]:
@@ -149,6 +155,7 @@ def fine_tune(
             baseline=_baseline(rows, row["task"], row["metric"], metrics.get("majority")),
             remarks=row["remarks"],
             error=(row["interval"][1] - row["interval"][0]) / (2 * NORMAL),
+            items=_items(f"{benchmark} {row['task']}", out, row["task"], row["metric"]),
         )
         for row in table_rows(Found(task, [], None, {}, {}, list(remarks)), metrics)
         if row["metric"] == task.metric
@@ -157,10 +164,52 @@ def fine_tune(
 
 def over_parts(seeds: Sequence[Sequence[Score]]) -> Measured:
     """Return the mean over the test parts of a set, one value a seed; the parts share no examples."""
-    return Measured(
-        (math.fsum(score.value for score in scores) / len(scores) for scores in seeds),
-        (math.hypot(*(score.error for score in scores)) / len(scores) for scores in seeds),
+    measured = Measured()
+    for scores in seeds:
+        known = [score.items for score in scores if score.items is not None]
+        measured.add(
+            math.fsum(score.value for score in scores) / len(scores),
+            math.hypot(*(score.error for score in scores)) / len(scores),
+            average(known) if len(known) == len(scores) else None,
+        )
+    return measured
+
+
+def _items(name: str, folder: Path, task: str, metric: str) -> Items | None:
+    values = _item_values(folder, task, metric)
+    return None if values is None else {name: values}
+
+
+def _item_values(folder: Path, task: str, metric: str) -> ItemValues | None:
+    """Return the values by item of a fine-tuned model's predictions; None where it has no labelled predictions."""
+    path = folder / f"predictions-{task}.jsonl"
+    path = path if path.exists() else folder / "predictions-validation.jsonl"
+    if not path.exists():
+        return None
+    rows = [json.loads(line) for line in read_text(path).split("\n") if line]
+    if any(row["label"] is None for row in rows):
+        return None
+    ids = tuple(str(row["row"]) for row in rows)
+    if metric == "accuracy":
+        right = [float(str(row["label"]) == str(row["prediction"])) for row in rows]
+        return ItemValues(ids, np.array([right]))
+    if metric in OF_SCORES:
+        score = OF_SCORES[metric]
+        truth, predicted = (np.array([float(row[key]) for row in rows]) for key in ("label", "prediction"))
+        return ItemValues(ids, pseudo_values(truth, predicted, lambda a, b: float(score(a, b)))[None])
+    names = sorted({str(row[key]) for row in rows for key in ("label", "prediction")})
+    if metric not in OF_CONFUSION or len(names) != 2:  # F1 is that of the second of two classes
+        return None
+    of_confusion = OF_CONFUSION[metric]
+    first, second = (
+        np.array([float(names.index(str(row[key]))) for row in rows]) for key in ("label", "prediction")
     )
+    values = pseudo_values(
+        first,
+        second,
+        lambda a, b: float(of_confusion(confusion_matrix(a.astype(np.int64), b.astype(np.int64), 2))),
+    )
+    return ItemValues(ids, values[None])
 
 
 def sample_set(laboratory: Laboratory, benchmark: str) -> Path:
@@ -179,13 +228,24 @@ def _sample_set(laboratory: Laboratory, benchmark: str) -> Path:
     out = laboratory.place(f"rows-{benchmark}", config, found.paths)
     stage = Stage(out, kind="labelled rows", config=config, inputs=found.paths)
     if not stage.is_complete():
+        for part, rows in (("train", evenly(found.train, taken.train)), *_tests(found, taken.test)):
+            if len({str(row.label) for row in rows}) < 2:
+                raise DataError(
+                    f"the {len(rows):,} rows of {benchmark}'s part {part} have one label",
+                    expected="two classes at least",
+                    repair=f"Take more rows in labelled.sets.{benchmark}, or leave the set out",
+                )
         with stage.write() as work:
             _write(work / "train.jsonl", evenly(found.train, taken.train))
             if found.validation is not None:
                 _write(work / "validation.jsonl", evenly(found.validation, taken.validation))
-            for name, rows in found.tests.items():
-                _write(work / f"test-{name}.jsonl", evenly(rows, taken.test))
+            for name, rows in _tests(found, taken.test):
+                _write(work / f"test-{name}.jsonl", rows)
     return out
+
+
+def _tests(found: Found, count: int | None) -> list[tuple[str, Sequence[Raw]]]:
+    return [(name, evenly(rows, count)) for name, rows in found.tests.items()]
 
 
 def evenly(rows: Sequence[Raw], count: int | None) -> Sequence[Raw]:

@@ -19,7 +19,7 @@ from headwater.provenance import MANIFEST, Stage, package_versions, read_manifes
 from headwater.published import TABLES
 from headwater.report import report
 from headwater.report.claims import KIND
-from headwater.reproduce.experiment import Experiment, Findings
+from headwater.reproduce.experiment import Experiment, Findings, correct_family
 from headwater.reproduce.figures import save_figures
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.statistics import RULE
@@ -65,7 +65,7 @@ def write_experiment(
         "scale": scale.name,
         "seeds": list(scale.seeds),
         "rule": RULE,
-        "findings": [finding.to_dict() for finding in findings.findings],
+        "findings": [finding.to_dict() for finding in correct_family(findings.findings)],
         "rows": [row.to_dict() for row in findings.rows],
         "setup": [list(line) for line in findings.setup],
         "notes": list(findings.notes),
@@ -95,6 +95,7 @@ def page(results: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     """The page of one experiment as Markdown."""
     lines = [f"# {results['paper']}, section {results['section']}: {results['title']}", "", results["claim"], ""]
     lines += outdated(results)
+    lines += fewer_seeds(results)
     lines += claims_table([results], linked=False)
     for finding in results["findings"]:
         lines += ["", f"**{finding['verdict'].capitalize()}.** {finding['claim']} {finding['sentence']}".rstrip()]
@@ -124,6 +125,17 @@ def outdated(results: Mapping[str, Any]) -> list[str]:
     if not reasons:
         return []
     return [f"**These numbers were made before a change and have not been made again:** {'; '.join(reasons)}.", ""]
+
+
+def fewer_seeds(results: Mapping[str, Any]) -> list[str]:
+    """Return a sentence on the claims that have fewer seeds than planned, as lines of Markdown."""
+    planned = len(results["seeds"])
+    short = [
+        f"“{finding['claim']}” has {finding['noise']['seeds']} of {planned}"
+        for finding in results["findings"]
+        if finding.get("noise") and finding["noise"]["seeds"] < planned
+    ]
+    return [f"**Fewer seeds than planned:** {'; '.join(short)}.", ""] if short else []
 
 
 def claims_table(results: Sequence[Mapping[str, Any]], *, linked: bool) -> list[str]:

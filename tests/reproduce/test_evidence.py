@@ -1,0 +1,147 @@
+"""The rule that decides claims: its level and power in a simulation, pairing by item, families, plans."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headwater.cli.main import main
+from headwater.errors import FolderError
+from headwater.finetune.metrics import confusion_matrix, matthews
+from headwater.reproduce.experiment import correct_family, judge
+from headwater.reproduce.items import ItemValues, pseudo_values
+from headwater.reproduce.page import fewer_seeds
+from headwater.reproduce.plan import Noise, Plan, from_pilot, load_plans, split_seeds
+from headwater.reproduce.statistics import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    Measured,
+    decide,
+    differences,
+    holm,
+    mean_of_sets,
+    p_value,
+)
+
+RUNS = 2_000
+SENTENCES = {HOLDS: "It holds.", FAILS: "It fails.", OPEN: "It is open."}
+
+
+def simulate(random: np.random.Generator, effect: float, seeds: float, items: float, residual: float) -> Measured:
+    """A difference on two sets of 60 items with three seeds: seed, item and residual effects as deviations."""
+    shared = random.normal(0, seeds, (3, 1))  # one seed is the same model on both sets
+    sets = []
+    for name in ("a", "b"):
+        values = effect + shared + random.normal(0, items, (1, 60)) + random.normal(0, residual, (3, 60))
+        errors = values.std(axis=1, ddof=1) / math.sqrt(60)
+        found = {name: ItemValues(tuple(map(str, range(60))), values)}
+        sets.append(Measured(values.mean(axis=1).tolist(), errors.tolist(), found))
+    return mean_of_sets(sets)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "items", "residual"), [(0.1, 0.0, 1.0), (0.0, 1.0, 0.3), (0.1, 0.5, 0.5), (0.0, 0.0, 1.0)]
+)
+def test_a_true_null_is_decided_in_at_most_one_of_twenty_cases(
+    seeds: float, items: float, residual: float
+) -> None:
+    random = np.random.default_rng(7)
+    verdicts = [decide(simulate(random, 0.0, seeds, items, residual))[0] for _ in range(RUNS)]
+    bound = 0.05 + 3 * math.sqrt(0.05 * 0.95 / RUNS)  # three standard errors of the simulation
+    assert verdicts.count(HOLDS) / RUNS <= bound
+    assert (RUNS - verdicts.count(OPEN)) / RUNS <= bound
+
+
+def test_the_power_is_as_planned() -> None:
+    """For the paper's gain of pre-training, with the noise of a pilot of that kind."""
+    effect = next(plan.effect for plan in load_plans() if plan.claim.startswith("Pre-training raises"))
+    random = np.random.default_rng(8)
+    held = [decide(simulate(random, effect, 0.04, 0.3, 0.0))[0] == HOLDS for _ in range(RUNS)]
+    plan = Plan("x", "claim", effect, Noise(0.04, 0.0, 0.3, 120, 3))
+    assert plan.power(3, 120) == pytest.approx(0.80, abs=0.01)
+    assert np.mean(held) == pytest.approx(plan.power(3, 120), abs=4 * 0.5 / math.sqrt(RUNS))
+    needed = plan.seeds_needed(120)
+    assert needed is not None
+    assert plan.power(needed, 120) >= 0.8 > plan.power(needed - 1, 120)
+    assert plan.seeds_needed(4) is None  # the error over four items stays, however many seeds there are
+
+
+def test_a_difference_is_paired_only_on_the_same_items() -> None:
+    hard = np.linspace(0, 1, 50)
+    ids = tuple(map(str, range(50)))
+    first, second, other = (
+        Measured(
+            [float(np.mean(hard + gain))] * 3, [0.04] * 3, {"set": ItemValues(names, np.tile(hard + gain, (3, 1)))}
+        )
+        for gain, names in ((0.1, ids), (0.0, ids), (0.0, ids[::-1]))
+    )
+    assert differences(first, second).item_error == pytest.approx(0, abs=1e-9)
+    assert differences(first, other).item_error == pytest.approx(0.04 * math.sqrt(2))
+    seeds = Measured()
+    seeds.add(0.5, 0.1, {"set": ItemValues(("1", "2"), np.ones((1, 2)))})
+    seeds.add(0.5, 0.1, {"set": ItemValues(("1", "3"), np.ones((1, 2)))})
+    assert seeds.items is None  # seeds that scored other rows are not taken for the same
+
+
+def test_pseudo_values_have_the_metric_as_their_mean() -> None:
+    random = np.random.default_rng(1)
+    truth = random.integers(0, 2, 300).astype(float)
+    guess = np.where(random.random(300) < 0.8, truth, 1 - truth)
+
+    def metric(a: np.ndarray, b: np.ndarray) -> float:
+        return float(matthews(confusion_matrix(a.astype(np.int64), b.astype(np.int64), 2)))
+
+    assert pseudo_values(truth, guess, metric).mean() == pytest.approx(metric(truth, guess), abs=0.01)
+    right = (truth == guess).astype(float)
+    values = pseudo_values(truth, guess, lambda a, b: float(np.mean(a == b)))
+    assert values == pytest.approx(right)
+
+
+def test_holm_corrects_the_claims_of_an_experiment() -> None:
+    assert holm([0.01, 0.04, 0.03, None]) == [True, False, False, False]
+    assert holm([0.01, 0.02, 0.04]) == [True, True, True]
+    near = [0.9, 1.0, 1.4]  # decided by itself
+    p = p_value(near)
+    assert p is not None
+    assert 0.05 / 3 < p < 0.05
+    findings = [
+        judge("a", "", values, sentences=SENTENCES) for values in (near, [1.0, -1.0, 0.5], [1.0, 0.4, -2.0])
+    ]
+    assert findings[0].verdict == HOLDS
+    corrected = correct_family(findings)[0]
+    assert corrected.verdict == OPEN
+    assert corrected.sentence.startswith("It is open.")
+    assert correct_family(findings[:1])[0].verdict == HOLDS
+
+
+def test_fewer_seeds_than_planned_are_told() -> None:
+    finding = judge("A claim.", "", [1.0, 1.1, 1.2], sentences=SENTENCES).to_dict()
+    assert "3 of 5" in fewer_seeds({"seeds": [1, 2, 3, 4, 5], "findings": [finding]})[0]
+    assert fewer_seeds({"seeds": [1, 2, 3], "findings": [finding]}) == []
+
+
+def test_a_plan_takes_its_noise_from_a_pilot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plans = load_plans()
+    claim = plans[0].claim
+    finding = judge(claim, "", Measured([0.1, 0.12, 0.2], [0.01] * 3), sentences=SENTENCES).to_dict()
+    results = {"experiment": plans[0].experiment, "scale": "other", "seeds": [1, 2, 3], "findings": [finding]}
+    noise = from_pilot(plans, results)[0].noise
+    assert noise is not None
+    assert noise.pretraining == pytest.approx(np.std([0.1, 0.12, 0.2], ddof=1))
+    with pytest.raises(FolderError):
+        from_pilot(plans, {})
+    folder = tmp_path / plans[0].experiment
+    folder.mkdir()
+    (folder / "results.json").write_text(json.dumps(results))
+    assert main(["reproduce", "gpt1_ablations", "--plan", "--pilot", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "seeds decide at a power of 80%" in told
+    assert "scale other" in told
+    assert "floating-point operations" in told
+    assert main(["reproduce", "gpt1_layers", "--plan", "--pilot", str(tmp_path)]) != 0
+    assert split_seeds([[1.0, 1.0], [3.0, 3.0]]) == pytest.approx((math.sqrt(2), 0.0))
