@@ -47,6 +47,8 @@ def test_ablations_stand_beside_the_paper_and_are_fine_tuned_once(found: dict[st
     tuned = [path.name for path in (found["out"] / "shared").glob("tuned-sst2-*")]
     # Four variants and, for figure 2, no and one layer of two; the full model is shared by three experiments.
     assert len(tuned) == 3 * (4 + 2)
+    noise = found["gpt1_ablations"]["findings"][0]["noise"]
+    assert noise["items"] > 0  # both sides of the difference are paired by item
 
 
 @pytest.mark.slow

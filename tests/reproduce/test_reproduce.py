@@ -151,11 +151,11 @@ def test_the_rule_decides_by_the_interval(values: list[float], verdict: str) -> 
 
 
 def test_the_interval_is_students() -> None:
-    # Mean 2, standard deviation 1, t(2) = 4.303 at 97.5 %.
+    # Mean 2, standard deviation 1, t(2) = 4.302653 at 97.5 %.
     value, low, high = over_seeds([1.0, 2.0, 3.0])
     assert value == 2.0
-    assert low == pytest.approx(2 - 4.303 / 3**0.5)
-    assert high == pytest.approx(2 + 4.303 / 3**0.5)
+    assert low == pytest.approx(2 - 4.302653 / 3**0.5)
+    assert high == pytest.approx(2 + 4.302653 / 3**0.5)
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 15, 16, 30, 200])
