@@ -67,6 +67,9 @@ def test_what_cannot_be_filled_is_named(bert: Path) -> None:
         fill(build_model(preset("bert-nano"), seed=1), lm.tokenizer, "[MASK]" * (MOST_MASKS + 1))
     with pytest.raises(ContextError, match="more than the model's context"):
         lm.fill("[MASK]" + " the" * 60)
+    with pytest.raises(UsageError, match="int8 was asked of a masked model"):
+        load(bert, precision="int8")
+    assert load(bert, precision="auto").precision == "fp32"
     with pytest.raises(UsageError, match="top = 0"):
         lm.fill("[MASK]", top=0)
 

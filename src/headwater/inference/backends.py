@@ -62,7 +62,10 @@ def automatic_precision(config: ModelConfig, device: torch.device) -> Precision:
 def choose_precision(name: str, config: ModelConfig, device: torch.device) -> Precision:
     """Return the precision called `name`; raises UsageError for one that the model does not have."""
     if name == "auto":
-        return automatic_precision(config, device)
+        # A masked model is computed by its module, and the probabilities of its tokens are what users read.
+        return "fp32" if config.is_masked else automatic_precision(config, device)
+    if name in ("int8", "int4") and config.is_masked:
+        raise UsageError(f"{name} was asked of a masked model", expected="fp32 or bf16")
     if name in ("int8", "int4") and config.architecture == "lstm":
         raise UsageError(f"{name} was asked of an LSTM", expected="fp32 or bf16")
     if name in get_args(Precision):

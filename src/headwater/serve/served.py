@@ -27,7 +27,6 @@ from headwater.inference.engine import Engine
 from headwater.inference.scorer import Scorer
 from headwater.language_model import LanguageModel, load
 from headwater.model.config import ModelConfig
-from headwater.model.folder import CONFIG, load_config
 from headwater.serve.problems import Problem, is_small, too_busy
 from headwater.serve.worker import Worker
 from headwater.train.machine import available_memory
@@ -177,8 +176,6 @@ def _usual_name(model: str) -> str:
 def _open(name: str, place: str, tokenizer: str | None, precision: str, device: str, slots: int) -> Served:
     folder = shipped.resolve(place)
     if not (folder / TASK_FILE).is_file():
-        if precision == "auto" and (folder / CONFIG).is_file() and load_config(folder).is_masked:
-            precision = "fp32"  # its module computes the answers, whose probabilities are exact
         served = Served(name, load(place, tokenizer=tokenizer, precision=precision, device=device, slots=slots))
     else:
         fine_tuned = FineTuned.load(folder, device=choose_device(device, training=False))
