@@ -120,5 +120,7 @@ def test_training_refuses_an_id_beyond_the_vocabulary(tmp_path: Path) -> None:
     stage = Stage(tmp_path / "tokens", kind="tokens", config={"vocabulary_size": 10}, inputs={})
     with stage.write() as work:
         np.save(work / "train-00000.npy", ids)
+    stream = TokenStream(tmp_path / "tokens", "train", 8)
+    stream.window(4)
     with pytest.raises(DataError, match=r"train-00000.npy has id 10 at position 41; expected ids below .* 10"):
-        TokenStream(tmp_path / "tokens", "train", 8)
+        stream.window(5)

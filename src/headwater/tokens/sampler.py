@@ -2,7 +2,7 @@
 
 The stream of every shard is cut into windows of `context` tokens and the token that follows; one epoch visits
 each window once in an order drawn from (seed, epoch) by a keyed permutation, so that nothing is stored, nothing
-is shuffled, and no order of windows is computed before training starts. The last window of a
+is shuffled, and starting on ten billion tokens costs what starting on ten thousand does. The last window of a
 shard reaches back over the one before it, and what it would predict a second time carries no loss: every token
 is predicted exactly once an epoch.
 
@@ -50,19 +50,16 @@ class TokenBatch:
 class TokenStream:
     """One part ("train" or "validation") of a tokens folder, memory-mapped and cut into windows.
 
-    Opening it reads every shard once, to find ids beyond the vocabulary; raises DataError for the first one.
+    Windows are checked as they are read: an id beyond the vocabulary raises DataError.
     """
 
     def __init__(self, folder: Path, part: str, context: int) -> None:
         self.manifest: Manifest = open_folder(folder, "tokens")
         self.folder, self.part, self.context = folder, part, context
         paths = sorted(folder.glob(f"{part}-*.npy"))
-        self.shards = [_map(path) for path in paths]
-        vocabulary = self.manifest.config.get("vocabulary_size")
-        if vocabulary is not None:
-            for path, shard in zip(paths, self.shards, strict=True):
-                check_ids(shard, int(vocabulary), path)
-        self.shards = [shard for shard in self.shards if len(shard) > context]
+        shards = [(path, shard) for path, shard in ((path, _map(path)) for path in paths) if len(shard) > context]
+        self._paths, self.shards = [path for path, _ in shards], [shard for _, shard in shards]
+        self._vocabulary = int(self.manifest.config.get("vocabulary_size", 1 << 32))
         self.tokens = sum(len(shard) for shard in self.shards)
         if not self.shards:
             raise too_short(folder, self.manifest, part, context)
@@ -78,7 +75,10 @@ class TokenStream:
         shard = self.shards[shard_index]
         start = local * self.context
         overlap = max(0, start + self.context + 1 - len(shard))
-        chunk = shard[start - overlap : start - overlap + self.context + 1].astype(np.int64)
+        start -= overlap
+        chunk = shard[start : start + self.context + 1]
+        check_ids(chunk, self._vocabulary, self._paths[shard_index], start)
+        chunk = chunk.astype(np.int64)
         ids, targets = chunk[:-1], chunk[1:].copy()
         targets[:overlap] = IGNORE
         return ids, targets
