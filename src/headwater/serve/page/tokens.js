@@ -107,12 +107,14 @@ export class Passage {
     this.prefix = `passage-${passages++}`;
     this.element = make("div", { class: "text", role: "listbox", tabindex: "0", "aria-label": label, "aria-orientation": "horizontal" });
     this.element.addEventListener("focus", () => this.byPointer || this.activate(this.active?.dataset.index ?? 0, "focus"));
-    this.element.addEventListener("pointerdown", () => {
-      this.byPointer = true; // the focus that follows is not a choice; the click is
-      setTimeout(() => (this.byPointer = false));
-    });
+    // The focus that a pointer brings is not a choice; the click is. A finger's focus comes after it was lifted.
+    this.element.addEventListener("pointerdown", () => (this.byPointer = true));
+    for (const end of ["pointercancel", "keydown", "blur"]) this.element.addEventListener(end, () => (this.byPointer = false));
     this.element.addEventListener("pointerover", (event) => event.pointerType === "mouse" && !event.buttons && this.point(event, "hover"));
-    this.element.addEventListener("click", (event) => this.point(event, "click"));
+    this.element.addEventListener("click", (event) => {
+      this.byPointer = false;
+      this.point(event, "click");
+    });
     this.element.addEventListener("keydown", (event) => this.move(event));
     this.begin();
   }
