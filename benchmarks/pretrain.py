@@ -217,7 +217,7 @@ def grow(arguments: argparse.Namespace) -> dict[str, Any]:
 
     from headwater.model import build_model, preset
     from headwater.pretrain import l1
-    from headwater.provenance import Stage
+    from headwater.storage.provenance import Stage
     from headwater.tokens.sampler import Sampler, TokenStream
     from headwater.train.loop import TrainConfig, Trainer
 

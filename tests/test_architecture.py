@@ -9,20 +9,19 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "headwater"
 LAYERS = [
-    {"errors", "wording", "published"},
-    {"storage", "config", "progress", "lock"},
-    {"provenance", "resources", "shipped"},
+    {"errors", "published"},
+    {"config", "storage", "shipped"},
     {"native"},
     {"model", "tokenizer", "corpus", "report"},
     {"train", "tokens", "inference", "convert"},
     {"language_model", "pretrain", "finetune"},
-    {"forecast", "samples"},
+    {"forecast"},
     {"evaluate", "serve"},
     {"reproduce", "quickstart", "stages"},
     {"cli"},
 ]
 # Pairs in one layer of which the first imports the second: a tokenizer is trained on a corpus folder.
-SAME_LAYER = {("config", "storage"), ("lock", "storage"), ("tokenizer", "corpus")}
+SAME_LAYER = {("config", "storage"), ("tokenizer", "corpus")}
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:

@@ -16,8 +16,6 @@ from headwater.corpus.recipes import BuildConfig
 from headwater.errors import DataError, FolderError
 from headwater.language_model import LanguageModel
 from headwater.model import build_model, preset
-from headwater.progress import SILENT, Progress
-from headwater.provenance import lineage, open_folder
 from headwater.quickstart import (
     GATHERED_BYTES,
     SCORED,
@@ -29,6 +27,8 @@ from headwater.quickstart import (
     knows,
     quickstart,
 )
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import lineage, open_folder
 from headwater.tokenizer import Tokenizer
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 def test_a_run_becomes_a_model_with_its_card(tmp_path: Path, tokens: Path, data: Path) -> None:
     from headwater.language_model import LanguageModel
     from headwater.pretrain import PretrainConfig, pretrain
-    from headwater.provenance import open_folder
+    from headwater.storage.provenance import open_folder
 
     recipe = {"preset": "gpt2-pico", "steps": 4, "batch_size": 4, "validate_every": 2, "checkpoint_every": 4}
     config = PretrainConfig.build(recipe, {"model": {"layers": 1, "width": 16, "heads": 2}, "context": 128})

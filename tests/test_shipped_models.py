@@ -9,7 +9,7 @@ import ship
 
 import headwater
 from headwater import shipped
-from headwater.provenance import open_folder
+from headwater.storage.provenance import open_folder
 
 NAMES = ("gpt1-mini", "gpt2-mini")
 MOST_BYTES = 16_000_000

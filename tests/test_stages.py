@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.provenance import open_folder
+from headwater.storage.provenance import open_folder
 
 
 def test_the_whole_flow_in_calls(tmp_path: Path, sample_text: str) -> None:

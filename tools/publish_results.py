@@ -44,8 +44,8 @@ def write_pages(folder: Path) -> int:
 
     The manifest gets the new page's size and hash; its identity stays that of the results as they were made.
     """
-    from headwater.provenance import MANIFEST, Manifest, record_files
     from headwater.reproduce.page import PAGE, page, write_index
+    from headwater.storage.provenance import MANIFEST, Manifest, record_files
 
     for path in sorted(folder.glob("*/results.json")):
         place = path.parent

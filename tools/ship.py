@@ -76,7 +76,7 @@ def ship(
     from headwater.evaluate import evaluate
     from headwater.evaluate.results import read_results
     from headwater.language_model import load
-    from headwater.provenance import Stage, open_folder
+    from headwater.storage.provenance import Stage, open_folder
 
     progress = PlainProgress()
     manifest = open_folder(run, "run")
@@ -131,7 +131,7 @@ def describe(name: str, manifest: Any, run: Path, tokens: Path, corpus: Path) ->
     from headwater.corpus.folder import read_documents
     from headwater.model import count_parameters
     from headwater.model.folder import load_config
-    from headwater.provenance import open_folder
+    from headwater.storage.provenance import open_folder
 
     config = load_config(run / "model")
     packed, gathered = open_folder(tokens, "tokens"), open_folder(corpus, "corpus")
@@ -335,7 +335,7 @@ def thinned(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def source_of(folder: Path, role: str) -> Path:
     """The folder that a folder was made from in this role; SystemExit where it is gone or another one by now."""
-    from headwater.provenance import identity_of, read_manifest
+    from headwater.storage.provenance import identity_of, read_manifest
 
     entry = next(entry for entry in read_manifest(folder).inputs if entry.role == role)
     path = (folder / entry.path).resolve()

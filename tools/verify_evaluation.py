@@ -77,7 +77,7 @@ def _stories(sentences: Sequence[str], folder: Path, limit: int) -> None:
 def _own_folders(passages: Sequence[str], folder: Path, tokenizer: Any, limit: int) -> None:
     """A tokens folder with `limit` held-out documents, and labels folders of as many questions."""
     from headwater.corpus.folder import Document, write_documents
-    from headwater.provenance import Stage
+    from headwater.storage.provenance import Stage
     from headwater.tokens.pack import pack
 
     documents = [Document(id=f"{number:032x}", text=text) for number, text in enumerate(passages[: 4 * limit])]

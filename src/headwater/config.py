@@ -6,7 +6,6 @@ unknown key is an error that names the nearest known one.
 
 from __future__ import annotations
 
-import difflib
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -16,8 +15,8 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from headwater.errors import UsageError
-from headwater.storage import read_text, write_text
+from headwater.errors import UsageError, nearest
+from headwater.storage.files import read_text, write_text
 
 # Wrong syntax, numbers of thousands of digits (both ValueErrors), tables nested thousands deep.
 _NOT_TOML = (ValueError, RecursionError)
@@ -144,13 +143,6 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
         leaf[last] = value
         parsed = merge(parsed, table)
     return parsed
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A clause that helps with a misspelt name: the nearest known one, or all of them."""
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
 
 
 def _known_keys(cls: type[BaseModel], parents: tuple[str, ...]) -> list[str]:

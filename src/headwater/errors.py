@@ -16,8 +16,10 @@ command line. Anything else that escapes is a fault of Headwater and shows its t
 
 from __future__ import annotations
 
+import difflib
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 # Control characters, and those that reorder or hide text on a terminal. Tab and newline are among them.
@@ -30,6 +32,33 @@ def printable(text: str, keep: str = "") -> str:
     Characters of `keep` stay as they are.
     """
     return _CONTROLS.sub(lambda m: m[0] if m[0] in keep else ascii(m[0])[1:-1], text)
+
+
+def counted(number: int, what: str) -> str:
+    """`1 token`, `12,000 tokens`: a number and what is counted."""
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `38 s`, `3 min 05 s`, `2 h 10 min`; a dash where it is no number."""
+    if not math.isfinite(seconds):
+        return "–"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A clause that helps with a misspelt name: the nearest known one, or all of them."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
 
 
 class HeadwaterError(Exception):

@@ -19,9 +19,9 @@ import torch
 from headwater.errors import ResourceError
 from headwater.model import count_parameters
 from headwater.pretrain import PretrainConfig, build_run, resolve
-from headwater.progress import SILENT, Progress
-from headwater.provenance import Stage
-from headwater.storage import read_text, write_text
+from headwater.storage.files import read_text, write_text
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import Stage
 from headwater.train.compile import compile_checked
 from headwater.train.machine import arithmetic, available_memory
 from headwater.train.optimizer import bytes_a_parameter

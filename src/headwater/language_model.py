@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from headwater import shipped
-from headwater.config import nearest
-from headwater.errors import FolderError, UsageError
+from headwater.errors import FolderError, UsageError, nearest
 from headwater.inference import fill as masked
 from headwater.inference.backends import choose_precision, open_network
 from headwater.inference.engine import Engine, Generation
@@ -26,7 +25,7 @@ from headwater.inference.scorer import Scorer, logits_of
 from headwater.model.fingerprint import fingerprint
 from headwater.model.folder import load_config, load_model, save_model
 from headwater.model.hub import from_hub
-from headwater.provenance import Stage
+from headwater.storage.provenance import Stage
 from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.files import missing_tokenizer
 

@@ -22,14 +22,14 @@ from torch import Tensor
 from headwater import shipped
 from headwater.config import merge
 from headwater.errors import MismatchError, UsageError, resumable
-from headwater.lock import folder_lock
 from headwater.model import build_model, preset
 from headwater.model.attention import document_mask
 from headwater.model.config import Faithful, ModelConfig
 from headwater.model.folder import load_config, load_model, save_model
 from headwater.model.loss import IGNORE, cross_entropy
-from headwater.progress import SILENT, Progress
-from headwater.provenance import MANIFEST, Stage, check_files, open_folder, read_manifest, record_files
+from headwater.storage.lock import folder_lock
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import MANIFEST, Stage, check_files, open_folder, read_manifest, record_files
 from headwater.tokenizer import Tokenizer
 from headwater.tokens.masking import MaskedSampler, MaskedStream, Masking
 from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream, too_short

@@ -25,14 +25,14 @@ from headwater.errors import DataError, FolderError, UsageError, resumable
 from headwater.evaluate import evaluate
 from headwater.evaluate.results import Result
 from headwater.evaluate.run import EvaluateConfig
+from headwater.evaluate.samples import write_samples
 from headwater.finetune.run import finetune
 from headwater.finetune.training import FinetuneConfig
 from headwater.pretrain import PretrainConfig, build_run, pretrain, resolve
-from headwater.progress import SILENT, Progress
-from headwater.provenance import open_folder
 from headwater.report.html import report
-from headwater.samples import write_samples
-from headwater.storage import read_json, write_json
+from headwater.storage.files import read_json, write_json
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import open_folder
 from headwater.tokenizer import Tokenizer, train_tokenizer
 from headwater.tokens.pack import pack
 from headwater.train.parallel import Ranks, choose_device

@@ -18,7 +18,7 @@ from headwater.evaluate.run import EvaluateConfig
 from headwater.evaluate.run import evaluate as run_evaluation
 from headwater.pretrain import PretrainConfig
 from headwater.pretrain import pretrain as run_pretraining
-from headwater.progress import SILENT, PlainProgress, Progress
+from headwater.storage.progress import SILENT, PlainProgress, Progress
 from headwater.tokenizer import Kind, Tokenizer
 from headwater.tokenizer import train_tokenizer as run_tokenizer
 from headwater.train.run import OnUpdate

@@ -10,7 +10,7 @@ import pytest
 from headwater.cli.main import main
 from headwater.model import build_model, preset
 from headwater.model.folder import save_model
-from headwater.provenance import Stage
+from headwater.storage.provenance import Stage
 
 
 def test_the_machine(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from headwater import provenance
 from headwater.cli.main import main
 from headwater.model import build_model, preset
 from headwater.model.folder import load_model, save_model
+from headwater.storage import provenance
 from headwater.tokenizer import Tokenizer
 
 

@@ -17,7 +17,7 @@ from headwater.corpus.engine import Plan
 from headwater.corpus.pipeline import build
 from headwater.corpus.recipes import BuildConfig
 from headwater.errors import DataError, StorageError
-from headwater.provenance import open_folder
+from headwater.storage.provenance import open_folder
 
 
 def write_files(folder: Path, count: int) -> Path:

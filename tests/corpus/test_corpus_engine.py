@@ -22,7 +22,7 @@ from headwater.corpus.pipeline import build, read_funnel
 from headwater.corpus.recipes import BuildConfig, load_recipe
 from headwater.corpus.sources import plan_tasks
 from headwater.errors import DataError, StorageError, UsageError
-from headwater.provenance import open_folder
+from headwater.storage.provenance import open_folder
 
 WORDS = ["river", "stone", "water", "light", "over", "the", "and", "of", "ran", "to", "have", "that", "hills"]
 

@@ -13,8 +13,8 @@ from headwater.corpus import pipeline
 from headwater.corpus.folder import Document, read_documents, write_documents
 from headwater.corpus.pipeline import PACKAGES, build, read_funnel
 from headwater.errors import DataError, FolderError
-from headwater.progress import Progress
-from headwater.provenance import Stage
+from headwater.storage.progress import Progress
+from headwater.storage.provenance import Stage
 
 
 def write_sources(folder: Path) -> tuple[Path, Path]:

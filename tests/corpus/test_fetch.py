@@ -35,7 +35,7 @@ from headwater.corpus.pages import Page, read_pages
 from headwater.corpus.pipeline import read_funnel
 from headwater.corpus.visit import retry_after
 from headwater.errors import FolderError, UsageError
-from headwater.provenance import open_folder
+from headwater.storage.provenance import open_folder
 
 QUICK = {
     "delay": 0.0,

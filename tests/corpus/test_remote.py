@@ -25,7 +25,7 @@ from headwater.corpus.folder import read_documents
 from headwater.corpus.pipeline import build
 from headwater.corpus.recipes import BuildConfig
 from headwater.errors import DataError, FolderError, ResourceError, StorageError
-from headwater.provenance import open_folder
+from headwater.storage.provenance import open_folder
 
 STORY = "The river ran over the stones, and nobody could say how long it had done so."
 

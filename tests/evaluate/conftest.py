@@ -13,7 +13,7 @@ from headwater.corpus.folder import Document, write_documents
 from headwater.model import build_model
 from headwater.model.config import ModelConfig
 from headwater.model.folder import save_model
-from headwater.provenance import Stage
+from headwater.storage.provenance import Stage
 from headwater.tokenizer import Tokenizer
 from headwater.tokens.pack import pack
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headwater import storage
 from headwater.corpus.arrays import save_array
 from headwater.errors import FolderError
-from headwater.provenance import Stage, open_folder
-from headwater.storage import atomic_write, read_sealed, write_sealed, write_text
+from headwater.storage import files as storage
+from headwater.storage.files import atomic_write, read_sealed, write_sealed, write_text
+from headwater.storage.provenance import Stage, open_folder
 
 
 def stage(out: Path, value: int = 1) -> Stage:
@@ -29,8 +29,8 @@ posix = pytest.mark.skipif(os.name != "posix", reason="a part is locked on POSIX
 def leave_parts(folder: Path) -> None:
     """Be killed while writing the folder `out` and the file `page.html` in `folder`."""
     code = (
-        "import os, signal; from pathlib import Path; from headwater.provenance import Stage\n"
-        "from headwater.storage import atomic_write\n"
+        "import os, signal; from pathlib import Path; from headwater.storage.provenance import Stage\n"
+        "from headwater.storage.files import atomic_write\n"
         "with Stage(Path('out'), kind='made', config={}, inputs={}).write() as work:\n"
         "    (work / 'half').write_text('x')\n"
         "    with atomic_write(Path('page.html')) as page:\n"

@@ -87,7 +87,7 @@ def _corpus(folder: Path) -> Any:
 
 def _labels(folder: Path) -> Any:
     from headwater.finetune.examples import Columns, read_rows
-    from headwater.provenance import describe_input
+    from headwater.storage.provenance import describe_input
 
     rows = []
     for part in ("train", "validation"):
@@ -168,7 +168,7 @@ WRITTEN: dict[str, Use] = {
 
 @pytest.fixture(scope="module")
 def world(campaign: Any) -> Path:
-    from headwater.samples import write_samples
+    from headwater.evaluate.samples import write_samples
 
     world: Path = campaign.root / "world"
     write_samples(world / "model", ["The river", "A stone"], world / "samples", max_tokens=6)

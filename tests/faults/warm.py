@@ -32,7 +32,7 @@ _WARM = (
     "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg",
     "headwater.quickstart",
-    "headwater.samples",
+    "headwater.evaluate.samples",
     "headwater.convert.gguf",
     "headwater.corpus.fetch",
     "headwater.finetune.predict",

@@ -20,8 +20,8 @@ from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.run import finetune
 from headwater.finetune.training import FinetuneConfig
 from headwater.model.folder import load_model
-from headwater.progress import SILENT, Progress
-from headwater.provenance import Stage, open_folder
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import Stage, open_folder
 from headwater.train.journal import read_journal
 
 MEASURED = {"seconds", "tokens_per_second"}

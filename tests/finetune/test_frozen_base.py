@@ -20,7 +20,7 @@ from headwater.finetune.run import finetune
 from headwater.finetune.training import FinetuneConfig
 from headwater.model import build_model, preset
 from headwater.model.folder import load_model, save_model
-from headwater.progress import Progress
+from headwater.storage.progress import Progress
 from headwater.tokenizer import Tokenizer
 
 Sentences = Callable[..., tuple[list[str], list[str]]]

@@ -286,7 +286,7 @@ def settings(data: bytes) -> None:
     """A recipe in TOML, `--set`, and `headwater.json`."""
     from headwater.config import parse_settings
     from headwater.pretrain import PretrainConfig
-    from headwater.provenance import read_manifest
+    from headwater.storage.provenance import read_manifest
 
     with folder() as place:
         (place / "recipe.toml").write_bytes(data)

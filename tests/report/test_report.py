@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import FolderError
-from headwater.provenance import Stage
 from headwater.report import report
 from headwater.report.content import Content, Score, Token, read_content
 from headwater.report.html import headlines
 from headwater.report.plots import Series, line_chart, thin, ticks
-from headwater.storage import write_text
+from headwater.storage.files import write_text
+from headwater.storage.provenance import Stage
 
 HOSTILE = '<script>alert("x")</script> & "quoted" <img src=x>'
 

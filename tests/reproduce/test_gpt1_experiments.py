@@ -10,12 +10,12 @@ import pytest
 
 from headwater.errors import DataError
 from headwater.finetune.examples import Raw
-from headwater.provenance import open_folder
 from headwater.reproduce import reproduce
 from headwater.reproduce.gpt1_ablations import AVERAGES, PUBLISHED, judge_table
 from headwater.reproduce.labelled import FULL, LSTM, NO_AUXILIARY, NO_PRETRAINING, Score, evenly
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.statistics import HOLDS
+from headwater.storage.provenance import open_folder
 
 NAMES = ("gpt1_tables", "gpt1_ablations", "gpt1_layers", "gpt1_updates")
 

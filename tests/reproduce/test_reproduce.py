@@ -13,8 +13,6 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, ResourceError, UsageError
-from headwater.lock import folder_lock
-from headwater.provenance import lineage
 from headwater.published import TABLES
 from headwater.reproduce import page as page_module
 from headwater.reproduce import reproduce
@@ -35,6 +33,8 @@ from headwater.reproduce.statistics import (
     over_seeds,
     student_quantile,
 )
+from headwater.storage.lock import folder_lock
+from headwater.storage.provenance import lineage
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater import resources
 from headwater.errors import DataError, FolderError, ResourceError, UsageError
-from headwater.resources import Resource
+from headwater.storage import resources
+from headwater.storage.resources import Resource
 from headwater.tokenizer import PATTERN, Tokenizer, train_tokenizer
 
 TEXT = "It's the theme of the thesis: 안녕 세계, naïve café!  Two  spaces\n\n and 12 lines. 😀"

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.errors import DataError
-from headwater.provenance import Stage, open_folder
+from headwater.storage.provenance import Stage, open_folder
 from headwater.tokenizer import Tokenizer
 from headwater.tokens.sampler import TokenStream
 

@@ -20,7 +20,7 @@ from headwater.cli.main import main
 from headwater.corpus.folder import Document, write_documents
 from headwater.corpus.split import split
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
-from headwater.provenance import Stage, lineage, open_folder
+from headwater.storage.provenance import Stage, lineage, open_folder
 from headwater.tokenizer import Tokenizer, train_tokenizer
 from headwater.tokens import pack as pack_module
 from headwater.tokens.pack import ShardWriter, pack, token_dtype

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import DataError
 from headwater.model.loss import IGNORE
-from headwater.provenance import Stage
+from headwater.storage.provenance import Stage
 from headwater.tokens.sampler import Sampler, TokenStream, permute
 
 

@@ -14,7 +14,7 @@ from headwater.errors import ResourceError
 from headwater.forecast import find_rate, forecast, profile
 from headwater.model import build_model, preset
 from headwater.pretrain import PretrainConfig, build_run, pretrain, resolve
-from headwater.progress import SILENT
+from headwater.storage.progress import SILENT
 from headwater.train import machine, plan
 from headwater.train.journal import read_journal
 from headwater.train.optimizer import bytes_a_parameter

@@ -23,11 +23,11 @@ import torch
 from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, MismatchError, TrainingError, UsageError
 from headwater.language_model import load
-from headwater.lock import folder_lock
 from headwater.model.folder import load_config, load_model
 from headwater.pretrain import PretrainConfig, held_out_loss, pretrain
-from headwater.progress import Progress
-from headwater.provenance import Stage, open_folder
+from headwater.storage.lock import folder_lock
+from headwater.storage.progress import Progress
+from headwater.storage.provenance import Stage, open_folder
 from headwater.tokenizer import train_tokenizer
 from headwater.tokens.pack import pack
 from headwater.train.checkpoint import Checkpoints
@@ -187,7 +187,7 @@ def test_a_damaged_checkpoint_takes_no_place_of_a_good_one(tmp_path: Path) -> No
 def test_a_checkpoint_of_any_size_is_checked_by_its_hashes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.provenance.HASH_WHEN_BELOW", 0)  # as if these were many gigabytes
+    monkeypatch.setattr("headwater.storage.provenance.HASH_WHEN_BELOW", 0)  # as if these were many gigabytes
     notes: list[str] = []
     checkpoints = Checkpoints(tmp_path, keep=2, ranks=Ranks(), note=notes.append)
     for step in (10, 20):

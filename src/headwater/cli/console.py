@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.errors import printable
-from headwater.progress import PlainProgress, Progress, figure_texts
-from headwater.wording import duration
+from headwater.errors import duration, printable
+from headwater.storage.progress import PlainProgress, Progress, figure_texts
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress

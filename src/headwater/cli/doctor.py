@@ -59,7 +59,8 @@ def describe_machine() -> dict[str, Any]:
     """Cores, memory and disk that this process may use, torch, measured rates, extras, files at hand."""
     import torch
 
-    from headwater import native, resources, shipped
+    from headwater import native, shipped
+    from headwater.storage import resources
     from headwater.train.loop import choose_precision
     from headwater.train.machine import (
         available_cores,
@@ -114,7 +115,7 @@ def describe_model(folder: Path) -> dict[str, Any]:
     from headwater.model import build_model
     from headwater.model.folder import load_config
     from headwater.model.weights import find_tensors
-    from headwater.provenance import MANIFEST, lineage
+    from headwater.storage.provenance import MANIFEST, lineage
 
     named, folder = str(folder), shipped.resolve(folder)
     config = load_config(folder)
@@ -173,8 +174,8 @@ def _installed(name: str) -> bool:
 
 
 def _at_hand(name: str) -> bool:
-    from headwater import resources
     from headwater.errors import ResourceError
+    from headwater.storage import resources
 
     try:
         resources.find(name)

@@ -10,8 +10,7 @@ import typer
 
 from headwater.cli.console import AsJson, Device, Limit, Settings, emit, tell_apart, terminal_progress
 from headwater.cli.process import import_from_here
-from headwater.errors import UsageError
-from headwater.wording import counted
+from headwater.errors import UsageError, counted
 
 app = typer.Typer(add_completion=False)
 

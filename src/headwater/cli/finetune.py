@@ -237,7 +237,7 @@ def _run_sets(
     as_json: bool,
 ) -> None:
     from headwater.finetune.tasks.run import run_sets, table_text
-    from headwater.resources import data_folder
+    from headwater.storage.resources import data_folder
 
     at_hand = data_folder()
     folder = data or (at_hand / "finetune" if at_hand else None)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.console import AsJson, Device, ModelTokenizer, emit, say, tell_apart
+from headwater.errors import counted
 from headwater.shipped import DEFAULT
-from headwater.wording import counted
 
 if TYPE_CHECKING:
     from headwater.inference.engine import Generation
@@ -150,7 +150,7 @@ def _prompt(given: str | None, interactive: bool) -> str:
 
 def _standard_input() -> str:
     """Return all of stdin, without the newline that ends its last line."""
-    from headwater.storage import decode_text
+    from headwater.storage.files import decode_text
 
     text = decode_text(sys.stdin.buffer.read(), Path("stdin"))
     return text.removesuffix("\n").removesuffix("\r")

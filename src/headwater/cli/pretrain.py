@@ -119,7 +119,7 @@ def _begun(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str, Any]]
     from headwater.config import read_toml
     from headwater.errors import FolderError
     from headwater.pretrain import PretrainConfig
-    from headwater.provenance import read_manifest
+    from headwater.storage.provenance import read_manifest
 
     manifest = read_manifest(out)
     if manifest.kind != "run":

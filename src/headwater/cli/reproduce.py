@@ -44,7 +44,7 @@ def reproduce(
     from headwater.errors import UsageError
     from headwater.reproduce.experiments import EXPERIMENTS
     from headwater.reproduce.scale import load_scale
-    from headwater.resources import data_folder
+    from headwater.storage.resources import data_folder
 
     if list_:
         found = [

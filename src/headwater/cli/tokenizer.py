@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from headwater.cli.console import AsJson, Out, emit, say, terminal_progress
-from headwater.wording import counted
+from headwater.errors import counted
 
 if TYPE_CHECKING:
     from headwater.tokenizer import Comparison, Tokenizer
@@ -118,7 +118,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare two tokenizers on a text: bytes a token, split words, unused tokens, by script."""
-    from headwater.storage import read_text
+    from headwater.storage.files import read_text
     from headwater.tokenizer import Tokenizer
     from headwater.tokenizer import compare as measure
 
@@ -130,7 +130,7 @@ def compare(
 
 
 def _read_stdin() -> str:
-    from headwater.storage import decode_text
+    from headwater.storage.files import decode_text
 
     return decode_text(sys.stdin.buffer.read(), Path("stdin"))
 

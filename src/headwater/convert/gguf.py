@@ -17,7 +17,7 @@ import numpy as np
 
 from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
 from headwater.model.huggingface import model_type
-from headwater.storage import flush_file, flush_folder, new_part, storage_errors
+from headwater.storage.files import flush_file, flush_folder, new_part, storage_errors
 from headwater.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from headwater.errors import DataError, FolderError, UsageError
 from headwater.model import ModelConfig, build_model, preset
 from headwater.model.config import Faithful
 from headwater.model.weights import check_finite
-from headwater.storage import read_json
+from headwater.storage.files import read_json
 
 if TYPE_CHECKING:
     from headwater.model import Model

@@ -29,10 +29,9 @@ import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from headwater.config import nearest
 from headwater.corpus.folder import Document
 from headwater.corpus.steps import Step
-from headwater.errors import UsageError
+from headwater.errors import UsageError, nearest
 
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 PHRASES = ((2, 0.20), (3, 0.18), (4, 0.16))

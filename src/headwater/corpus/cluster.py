@@ -19,7 +19,7 @@ from headwater.corpus.engine import Plan, raise_error, run_task, save_error
 from headwater.corpus.folder import Document
 from headwater.corpus.steps import Step
 from headwater.errors import HeadwaterError, ResourceError
-from headwater.storage import write_text
+from headwater.storage.files import write_text
 
 try:
     from datatrove.pipeline.base import PipelineStep

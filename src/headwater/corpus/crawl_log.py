@@ -25,7 +25,7 @@ import numpy as np
 
 from headwater.corpus.visit import Fetched
 from headwater.errors import FolderError
-from headwater.storage import flush_folder, parse_json
+from headwater.storage.files import flush_folder, parse_json
 
 JOURNAL = ".journal.jsonl"
 EXAMPLES = 10

@@ -16,10 +16,10 @@ from typing import Any
 
 from headwater.corpus.remote import is_remote, list_source, open_store, place, store_errors
 from headwater.errors import FolderError
-from headwater.progress import Progress
-from headwater.provenance import MANIFEST, Input, Stage, read_manifest
-from headwater.resources import cache_folder
-from headwater.storage import read_json
+from headwater.storage.files import read_json
+from headwater.storage.progress import Progress
+from headwater.storage.provenance import MANIFEST, Input, Stage, read_manifest
+from headwater.storage.resources import cache_folder
 
 UPLOADING = ".headwater-uploading"
 # Stores that have no folders; asked for one they would make a bucket of whatever name was mistyped.

@@ -30,7 +30,7 @@ from headwater.corpus.recipes import BuildConfig, make_steps
 from headwater.corpus.sources import Account, Task, read_task
 from headwater.corpus.steps import Funnel, run_steps
 from headwater.errors import HeadwaterError, StorageError
-from headwater.storage import (
+from headwater.storage.files import (
     new_part,
     read_json,
     read_sealed,

@@ -31,10 +31,10 @@ from headwater.corpus.pages import PAGE_BYTES
 from headwater.corpus.urls import canonical_url, host_of
 from headwater.corpus.visit import Refused, Visitor, require_packages
 from headwater.errors import DataError, FolderError, resumable
-from headwater.lock import folder_lock
-from headwater.progress import SILENT, Progress
-from headwater.provenance import check_files, record_files
-from headwater.storage import storage_errors, write_json
+from headwater.storage.files import storage_errors, write_json
+from headwater.storage.lock import folder_lock
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import check_files, record_files
 
 FUNNEL = "funnel.json"
 _AHEAD = 20_000  # links held in memory, waiting for their hosts

@@ -15,8 +15,8 @@ from typing import Any
 
 from headwater.corpus.remote import is_remote, open_listing
 from headwater.errors import FolderError
-from headwater.provenance import open_folder
-from headwater.storage import storage_errors
+from headwater.storage.files import storage_errors
+from headwater.storage.provenance import open_folder
 
 COLUMNS = ("id", "text", "source", "url", "date", "language")
 SHARD_BYTES = 256 * 1024**2  # UTF-8 bytes of text in one Parquet file

@@ -19,15 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from headwater.config import nearest
 from headwater.corpus.docstring_tasks import CHOICES, Rows, package_rows, signature_rows
 from headwater.corpus.folder import Document, shard_paths
 from headwater.corpus.passage_tasks import continuation_rows, source_rows
 from headwater.corpus.split import Part, check_fraction, split
-from headwater.errors import DataError, UsageError
-from headwater.progress import SILENT, Progress
-from headwater.provenance import Stage
-from headwater.storage import write_json_lines
+from headwater.errors import DataError, UsageError, nearest
+from headwater.storage.files import write_json_lines
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import Stage
 
 Format = Literal["classification", "choice"]
 Maker = Callable[[Iterable[tuple[Part, Document]], int], Rows]

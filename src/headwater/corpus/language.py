@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from headwater.config import nearest
 from headwater.corpus.folder import Document
 from headwater.corpus.steps import Step
-from headwater.errors import ResourceError, UsageError
+from headwater.errors import ResourceError, UsageError, nearest
 
 LANGUAGES = ("en",)
 MINIMUM_SCORE = 0.65

@@ -29,9 +29,9 @@ from headwater.corpus.remote import is_remote, list_source, open_listing
 from headwater.corpus.text import without_surrogates
 from headwater.corpus.urls import canonical_url, host_of, page_key
 from headwater.errors import DataError
-from headwater.progress import SILENT, Progress
-from headwater.provenance import open_folder
-from headwater.storage import parse_json, write_json
+from headwater.storage.files import parse_json, write_json
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import open_folder
 
 COLUMNS = ("url", "score", "total_score", "submissions", "date", "subreddit")
 FUNNEL = "funnel.json"

@@ -27,7 +27,7 @@ from headwater.corpus.bloom import BloomFilter, Hashes
 from headwater.corpus.folder import read_documents
 from headwater.corpus.text import read_text_file
 from headwater.errors import DataError, UsageError
-from headwater.progress import SILENT, Progress
+from headwater.storage.progress import SILENT, Progress
 
 WORDS = 8
 BOUND = 1e-8

@@ -21,8 +21,7 @@ from urllib.parse import unquote
 
 from headwater.corpus.compressed import CompressedFile
 from headwater.corpus.xml_reader import Element, XmlError, read_elements
-from headwater.errors import DataError, ResourceError
-from headwater.wording import counted
+from headwater.errors import DataError, ResourceError, counted
 
 PAGE_BYTES = 8 * 1024**2  # of a web page
 WIKI_BYTES = 64 * 1024**2  # of one article with its history, as XML

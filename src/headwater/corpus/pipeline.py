@@ -46,13 +46,13 @@ from headwater.errors import (
     ResourceError,
     StorageError,
     UsageError,
+    counted,
     resumable,
 )
-from headwater.lock import folder_lock
-from headwater.progress import SILENT, Progress
-from headwater.provenance import Stage
-from headwater.storage import read_json, read_sealed, storage_errors, write_json, write_json_lines
-from headwater.wording import counted
+from headwater.storage.files import read_json, read_sealed, storage_errors, write_json, write_json_lines
+from headwater.storage.lock import folder_lock
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import Stage
 
 if TYPE_CHECKING:
     import numpy as np

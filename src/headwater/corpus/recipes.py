@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headwater.config import Config, nearest, read_toml
+from headwater.config import Config, read_toml
 from headwater.corpus.extract import ExtractorName
 from headwater.corpus.folder import Document
 from headwater.corpus.steps import Step
-from headwater.errors import UsageError
+from headwater.errors import UsageError, nearest
 
 RecipeName = Literal["plain", "webtext", "books"]
 

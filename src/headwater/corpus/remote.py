@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import IO, Any, cast
 
 from headwater.errors import DataError, FolderError, HeadwaterError, ResourceError, StorageError
-from headwater.provenance import MANIFEST, Input, Manifest, check_manifest
+from headwater.storage.provenance import MANIFEST, Input, Manifest, check_manifest
 
 _BLOCK_BYTES = 8 * 1024**2  # asked of a store at a time
 

@@ -20,8 +20,8 @@ from headwater.corpus.remote import Listing, is_remote, list_source, place
 from headwater.corpus.text import SEPARATOR, TEXT_SUFFIXES, read_text_file, without_surrogates
 from headwater.corpus.text import SUFFIXES as ROW_SUFFIXES
 from headwater.errors import DataError
-from headwater.provenance import MANIFEST, open_folder, read_manifest
-from headwater.storage import read_bytes
+from headwater.storage.files import read_bytes
+from headwater.storage.provenance import MANIFEST, open_folder, read_manifest
 
 BUILT_IN = (python_docs.SOURCE,)
 SUFFIXES = (*ROW_SUFFIXES, *PAGE_SUFFIXES)

@@ -9,7 +9,7 @@ from typing import Any
 from headwater.corpus.folder import COLUMNS, shard_paths
 from headwater.corpus.urls import domain_name
 from headwater.errors import ResourceError
-from headwater.resources import find
+from headwater.storage.resources import find
 
 PERCENTILES = (1, 10, 50, 90, 99)
 TOP = 10

@@ -20,7 +20,7 @@ from typing import Any
 
 from headwater.corpus.folder import Document, make_id
 from headwater.errors import DataError
-from headwater.storage import decode_text, parse_json
+from headwater.storage.files import decode_text, parse_json
 
 SEPARATOR = "<|endoftext|>"
 TEXT_SUFFIXES = (".txt", ".md")

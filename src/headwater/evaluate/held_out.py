@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwater.evaluate.yardsticks import END_OF_TEXT
-from headwater.provenance import open_folder
+from headwater.storage.provenance import open_folder
 from headwater.tokenizer import Tokenizer
 
 Part = Literal["train", "validation"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headwater.errors import DataError
-from headwater.storage import MALFORMED, parse_json, read_text
+from headwater.storage.files import MALFORMED, parse_json, read_text
 
 Taken = TypeVar("Taken")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headwater.errors import UsageError
 from headwater.evaluate.protocols import Task
-from headwater.storage import sha256_of
+from headwater.storage.files import sha256_of
 
 EXPECTED = "MODULE:NAME of a Task, a class of one, or a list of them, in a module that Python can import"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headwater.errors import ResourceError
-from headwater.provenance import MANIFEST, read_manifest
+from headwater.storage.provenance import MANIFEST, read_manifest
 
 Place = Path
 _DEEPEST = 6  # folders below `--data` that are searched

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from headwater.evaluate.places import Place, Source
 from headwater.evaluate.reader import Continuation, Reader
-from headwater.progress import SILENT, Progress
+from headwater.storage.progress import SILENT, Progress
 
 
 class Generation(NamedTuple):

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import FolderError
-from headwater.provenance import open_folder
-from headwater.storage import parse_json, read_json, write_json, write_json_lines
+from headwater.storage.files import parse_json, read_json, write_json, write_json_lines
+from headwater.storage.provenance import open_folder
 
 KIND = "results"
 FILE = "results.json"

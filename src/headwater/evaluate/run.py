@@ -15,9 +15,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from headwater import shipped
-from headwater.config import Config, nearest
+from headwater.config import Config
 from headwater.corpus.overlap import TrainingGrams, training_grams
-from headwater.errors import DataError, HeadwaterError, ResourceError, UsageError, resumable
+from headwater.errors import DataError, HeadwaterError, ResourceError, UsageError, nearest, resumable
 from headwater.evaluate.cache import AnswerCache
 from headwater.evaluate.own_tasks import is_own, load_tasks, source_hashes
 from headwater.evaluate.places import Listing, Place
@@ -35,9 +35,9 @@ from headwater.evaluate.reader import Continuation, Reader
 from headwater.evaluate.results import KIND, Result, Results, Skipped, read_results, write_examples, write_results
 from headwater.evaluate.tasks import TASKS
 from headwater.language_model import LanguageModel
-from headwater.progress import SILENT, Progress
-from headwater.provenance import Stage, identity_of
-from headwater.storage import MALFORMED
+from headwater.storage.files import MALFORMED
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import Stage, identity_of
 
 # Requests asked together: enough for the scorer to pack and to share beginnings, few enough to lose little when
 # an evaluation is interrupted.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from headwater.errors import DataError
 from headwater.evaluate.ngram import LONGEST, ByteNgram
-from headwater.progress import SILENT, Progress
+from headwater.storage.progress import SILENT, Progress
 
 END_OF_TEXT = b"\xff"
 # How much of the training text each learns from: all of a small corpus, a bounded share of a large one. Counting

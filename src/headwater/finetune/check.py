@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from headwater.errors import DataError
+from headwater.errors import DataError, counted
 from headwater.finetune.examples import Labels, Raw, class_name
 from headwater.finetune.inputs import Task
-from headwater.wording import counted
 
 
 @dataclass(frozen=True)

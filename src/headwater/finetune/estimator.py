@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater import shipped
-from headwater.config import nearest
-from headwater.errors import DataError, MismatchError, UsageError
+from headwater.errors import DataError, MismatchError, UsageError, nearest
 from headwater.finetune import baseline, check
 from headwater.finetune.baseline import ClassWeight
 from headwater.finetune.examples import Labels, Raw, class_name, learn_labels, number_of, to_examples
@@ -31,9 +30,9 @@ from headwater.finetune.metrics import pearson
 from headwater.finetune.run import load_tokenizer
 from headwater.finetune.training import FinetuneConfig, peak_rate, prepare_base, train_task
 from headwater.model.folder import load_model
-from headwater.progress import SILENT, PlainProgress
-from headwater.provenance import Stage
-from headwater.storage import read_json, write_json
+from headwater.storage.files import read_json, write_json
+from headwater.storage.progress import SILENT, PlainProgress
+from headwater.storage.provenance import Stage
 from headwater.train.loop import Precision
 from headwater.train.parallel import choose_device
 from headwater.train.run import OnUpdate

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from headwater.config import Config, nearest
-from headwater.errors import DataError
+from headwater.config import Config
+from headwater.errors import DataError, nearest
 from headwater.finetune.inputs import Encoded, Example, Task
 from headwater.finetune.table import Row, Table, open_table
-from headwater.storage import parse_json
+from headwater.storage.files import parse_json
 
 Target = Literal["class", "score", "answer"]
 

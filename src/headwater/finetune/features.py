@@ -26,7 +26,7 @@ from headwater.errors import StorageError
 from headwater.finetune.batches import Batch, inference_batches
 from headwater.finetune.head import TaskModel, TaskOutput, pool
 from headwater.finetune.inputs import Encoded, Task
-from headwater.storage import storage_errors
+from headwater.storage.files import storage_errors
 
 if TYPE_CHECKING:
     from headwater.model import Model

@@ -25,8 +25,8 @@ from headwater.finetune.head import TaskModel
 from headwater.finetune.inputs import TASKS, Encoded, Example, Task, TaskTokens, encode
 from headwater.model.folder import load_model, save_model
 from headwater.model.weights import check_finite
-from headwater.provenance import MANIFEST, open_folder
-from headwater.storage import read_json, write_json
+from headwater.storage.files import read_json, write_json
+from headwater.storage.provenance import MANIFEST, open_folder
 from headwater.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

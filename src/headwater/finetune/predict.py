@@ -11,16 +11,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import UsageError
+from headwater.errors import UsageError, counted
 from headwater.finetune.check import is_empty
 from headwater.finetune.examples import Columns, Raw, read_rows, says
 from headwater.finetune.fine_tuned import FineTuned, Prediction
 from headwater.finetune.inputs import Task
-from headwater.progress import SILENT, Progress
-from headwater.storage import atomic_write
+from headwater.storage.files import atomic_write
+from headwater.storage.progress import SILENT, Progress
 from headwater.train.loop import Precision, choose_precision
 from headwater.train.parallel import choose_device
-from headwater.wording import counted
 
 _FORMATS = {".jsonl": None, ".csv": ",", ".tsv": "\t"}
 

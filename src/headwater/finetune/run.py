@@ -39,11 +39,11 @@ from headwater.finetune.training import (
     resolve,
     train_task,
 )
-from headwater.lock import folder_lock
 from headwater.model.folder import load_config, load_model
-from headwater.progress import SILENT, Progress
-from headwater.provenance import Stage, record_files
-from headwater.storage import read_json, storage_errors, write_json, write_json_lines, write_text
+from headwater.storage.files import read_json, storage_errors, write_json, write_json_lines, write_text
+from headwater.storage.lock import folder_lock
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import Stage, record_files
 from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.files import missing_tokenizer
 from headwater.train.loop import RETIRED, as_begun, choose_arithmetic

@@ -12,9 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headwater.errors import DataError
-from headwater.storage import parse_json
-from headwater.wording import counted
+from headwater.errors import DataError, counted
+from headwater.storage.files import parse_json
 
 Row = Mapping[str, Any]
 FORMATS = ".csv, .tsv, .jsonl (or .ndjson) or .parquet"

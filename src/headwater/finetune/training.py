@@ -34,7 +34,7 @@ from headwater.finetune.objective import l3
 from headwater.model import build_model
 from headwater.model.config import Faithful
 from headwater.model.rows import add_rows
-from headwater.progress import SILENT, Progress
+from headwater.storage.progress import SILENT, Progress
 from headwater.tokenizer import Tokenizer
 from headwater.train.loop import TrainConfig, Trainer
 from headwater.train.optimizer import AdamForm

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from headwater import native
+from headwater.errors import counted
 from headwater.inference.matrices import owned
 from headwater.inference.network import Block, Precision, Step
 from headwater.inference.packing import Pack
@@ -23,7 +24,6 @@ from headwater.inference.torch_network import Layer, Norm, TorchNetwork, final_n
 from headwater.model.transformer import Block as TransformerBlock
 from headwater.model.transformer import Embeddings, Transformer
 from headwater.native.transformer import PAGE, Affine, Forward, LayerTensors, Shape, TransformerWeights
-from headwater.wording import counted
 
 # Positions of a prompt computed in one call when nobody waits for a token.
 _LONE_BLOCK = 256

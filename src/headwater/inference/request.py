@@ -7,10 +7,9 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.errors import ContextError, UsageError
+from headwater.errors import ContextError, UsageError, counted
 from headwater.inference.network import require_ids
 from headwater.inference.sampling import Alternatives, Sampling
-from headwater.wording import counted
 
 DEFAULT_TOKENS = 128
 

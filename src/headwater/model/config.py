@@ -16,8 +16,8 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, model_validator
 
-from headwater.config import Config, nearest
-from headwater.errors import UsageError
+from headwater.config import Config
+from headwater.errors import UsageError, nearest
 
 Faithful = Literal["code", "paper"]
 FAITHFUL: tuple[Faithful, ...] = get_args(Faithful)

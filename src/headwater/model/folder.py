@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from headwater import provenance, shipped
+from headwater import shipped
 from headwater.errors import DataError, FolderError, MismatchError
 from headwater.model import build_model, huggingface
 from headwater.model.config import ModelConfig
 from headwater.model.weights import WEIGHTS, Place, TensorReader, find_tensors, write_tensors
-from headwater.storage import read_json, write_json
+from headwater.storage import provenance
+from headwater.storage.files import read_json, write_json
 
 if TYPE_CHECKING:
     from headwater.model import Model

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import FolderError
-from headwater.storage import read_json
+from headwater.storage.files import read_json
 
 KIND = "reproduction"
 

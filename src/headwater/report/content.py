@@ -15,12 +15,11 @@ from typing import Any
 
 from headwater import shipped
 from headwater.config import read_toml
-from headwater.errors import FolderError
-from headwater.provenance import MANIFEST, Manifest, lineage, open_folder, read_manifest
+from headwater.errors import FolderError, duration
 from headwater.report.claims import KIND, Reproduction, read_reproduction
 from headwater.report.plots import Point
-from headwater.storage import parse_json, read_json
-from headwater.wording import duration
+from headwater.storage.files import parse_json, read_json
+from headwater.storage.provenance import MANIFEST, Manifest, lineage, open_folder, read_manifest
 
 SHOWN = ("run", "results", "samples", "model", KIND)  # kinds that have something to show
 _NORMAL_95 = 1.96

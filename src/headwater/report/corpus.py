@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headwater.provenance import MANIFEST, read_manifest
 from headwater.report.plots import Series, line_chart
-from headwater.storage import read_json
+from headwater.storage.files import read_json
+from headwater.storage.provenance import MANIFEST, read_manifest
 
 _FUNNEL = "funnel.json"
 Measure = Callable[[Path], dict[str, Any]]

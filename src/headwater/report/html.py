@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import ResourceError
-from headwater.progress import SILENT, Progress
 from headwater.report.claims import anchor
 from headwater.report.content import Bar, Content, Run, Score, read_content
 from headwater.report.corpus import Corpus, Measure, read_corpora
 from headwater.report.plots import Series, interval_mark, line_chart
-from headwater.storage import write_text
+from headwater.storage.files import write_text
+from headwater.storage.progress import SILENT, Progress
 
 _TEMPLATE = "report.html.j2"
 _SHARES = ("accuracy", "f1")  # metrics that are said in per cent; a correlation is none

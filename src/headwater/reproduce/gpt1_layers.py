@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headwater.config import Config
+from headwater.errors import counted
 from headwater.model.folder import load_config
 from headwater.pretrain import PretrainConfig
 from headwater.reproduce.experiment import Experiment, Findings, judge, judge_steps
@@ -28,7 +29,6 @@ from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences, mean_of_sets
-from headwater.wording import counted
 
 
 class Settings(Config):

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.provenance import open_folder
 from headwater.published import GPT1, TABLES
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
 from headwater.reproduce.figures import bands
@@ -21,6 +20,7 @@ from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe, parameters, tokens_read
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences, over_seeds
+from headwater.storage.provenance import open_folder
 
 PUBLISHED = TABLES["gpt1-pretraining"].value(GPT1, "perplexity a token")
 # The released model, and a million updates of 64 sequences of 512 tokens (figure 2 ends there).

@@ -21,13 +21,13 @@ from headwater.config import Config
 from headwater.evaluate.published import SIZES
 from headwater.language_model import LanguageModel
 from headwater.pretrain import PretrainConfig
-from headwater.provenance import Stage
 from headwater.reproduce.figures import Curve, bands
 from headwater.reproduce.laboratory import Laboratory, evenly_placed
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import parameters
 from headwater.reproduce.statistics import Measured
-from headwater.storage import read_text, write_json_lines
+from headwater.storage.files import read_text, write_json_lines
+from headwater.storage.provenance import Stage
 from headwater.tokens.sampler import Sampler, TokenStream
 
 PREFIX = "gpt2-"

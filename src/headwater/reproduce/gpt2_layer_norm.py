@@ -15,14 +15,14 @@ import numpy as np
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.provenance import Stage
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge
 from headwater.reproduce.gpt2_ladder import PREFIX, text_of
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe_text
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
-from headwater.storage import read_json, write_json
+from headwater.storage.files import read_json, write_json
+from headwater.storage.provenance import Stage
 from headwater.tokens.sampler import TokenStream
 
 VARIANTS: Mapping[str, dict[str, Any]] = {

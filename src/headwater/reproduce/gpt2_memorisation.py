@@ -14,7 +14,6 @@ import numpy as np
 
 from headwater.corpus.overlap import WORDS, TrainingGrams, training_grams
 from headwater.evaluate.protocols import mean_figure
-from headwater.provenance import Stage
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge
 from headwater.reproduce.figures import COLOURS
 from headwater.reproduce.gpt2_ladder import (
@@ -31,7 +30,8 @@ from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences, over_seeds
-from headwater.storage import read_json, write_json
+from headwater.storage.files import read_json, write_json
+from headwater.storage.provenance import Stage
 
 # Beside the paper's 8 words also half of it: a small model's samples hold next to no 8 words of anything.
 LENGTHS = (WORDS, WORDS // 2)

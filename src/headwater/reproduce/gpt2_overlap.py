@@ -16,7 +16,6 @@ from headwater.corpus.overlap import TrainingGrams, texts_of, training_grams
 from headwater.evaluate.protocols import Figure
 from headwater.evaluate.results import read_examples
 from headwater.evaluate.tasks.lambada import perplexity_figure
-from headwater.provenance import Stage
 from headwater.published import TABLES
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, files_missing, judge
 from headwater.reproduce.figures import grouped_bars
@@ -26,7 +25,8 @@ from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Estimate, Measured, Verdict, differences
-from headwater.storage import read_json, write_json
+from headwater.storage.files import read_json, write_json
+from headwater.storage.provenance import Stage
 
 # Test file, and the set's own training file.
 SETS: dict[str, tuple[str, str | None]] = {

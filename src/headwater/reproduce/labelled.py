@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from headwater.config import nearest
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError, UsageError, nearest
 from headwater.finetune.examples import Raw
 from headwater.finetune.metrics import OF_CONFUSION, OF_SCORES, confusion_matrix
 from headwater.finetune.run import Parts, arrange_parts, run_stage
@@ -26,12 +25,12 @@ from headwater.finetune.tasks.benchmarks import Benchmark
 from headwater.finetune.tasks.run import table_rows
 from headwater.finetune.tasks.sets import BY_NAME, Found, find, is_there
 from headwater.finetune.training import FinetuneConfig
-from headwater.provenance import Stage, open_folder
 from headwater.reproduce.items import Items, ItemValues, average, pseudo_values
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Rows, Scale
 from headwater.reproduce.statistics import NORMAL, Measured
-from headwater.storage import read_text, write_json_lines
+from headwater.storage.files import read_text, write_json_lines
+from headwater.storage.provenance import Stage, open_folder
 
 FOLDER = "finetune"  # below the data folder
 # How far a class's share may be off among n rows that were taken, times 1/√n: six deviations of a random draw.

@@ -25,21 +25,20 @@ from headwater.corpus.folder import Document, read_documents, write_documents
 from headwater.corpus.overlap import training_grams
 from headwater.corpus.pipeline import build
 from headwater.corpus.recipes import load_recipe
-from headwater.errors import DataError
+from headwater.errors import DataError, counted, duration
 from headwater.evaluate import evaluate
 from headwater.evaluate.protocols import ratio_error
 from headwater.evaluate.results import Results
 from headwater.language_model import LanguageModel
 from headwater.model.folder import save_model
 from headwater.pretrain import PretrainConfig, pretrain
-from headwater.progress import SILENT, Progress
-from headwater.provenance import MANIFEST, Stage, identity_of
 from headwater.reproduce.scale import ModelPlan, Scale, TextPlan
-from headwater.storage import read_json, write_json
+from headwater.storage.files import read_json, write_json
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import MANIFEST, Stage, identity_of
 from headwater.tokenizer import Tokenizer, train_tokenizer
 from headwater.tokens.pack import pack
 from headwater.tokens.sampler import TokenStream
-from headwater.wording import counted, duration
 
 Made = TypeVar("Made")
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import FolderError
-from headwater.provenance import MANIFEST, Stage, package_versions, read_manifest
 from headwater.published import TABLES
 from headwater.report import report
 from headwater.report.claims import KIND
@@ -23,7 +22,8 @@ from headwater.reproduce.experiment import Experiment, Findings, correct_family
 from headwater.reproduce.figures import save_figures
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.statistics import RULE
-from headwater.storage import read_json, write_json, write_text
+from headwater.storage.files import read_json, write_json, write_text
+from headwater.storage.provenance import MANIFEST, Stage, package_versions, read_manifest
 from headwater.train.machine import processor_name
 
 RESULTS = "results.json"

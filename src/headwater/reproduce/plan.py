@@ -22,7 +22,7 @@ from headwater.reproduce.page import RESULTS
 from headwater.reproduce.run import choose
 from headwater.reproduce.scale import Scale, cost_of
 from headwater.reproduce.statistics import FEWEST_SEEDS, NORMAL, student_quantile
-from headwater.storage import read_json
+from headwater.storage.files import read_json
 
 FILE = Path(__file__).parent / "plans.toml"
 POWER = 0.8

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headwater.config import nearest
-from headwater.errors import DataError, UsageError, resumable
-from headwater.lock import folder_lock
-from headwater.progress import SILENT, Progress
+from headwater.errors import DataError, UsageError, nearest, resumable
 from headwater.reproduce.experiment import Experiment
 from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.page import write_experiment, write_index
 from headwater.reproduce.scale import Scale, check_machine
-from headwater.storage import storage_errors
+from headwater.storage.files import storage_errors
+from headwater.storage.lock import folder_lock
+from headwater.storage.progress import SILENT, Progress
 from headwater.train.parallel import choose_device
 
 SHARED = "shared"

@@ -17,8 +17,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from headwater.config import Config, merge, nearest, read_toml
-from headwater.errors import ResourceError, UsageError
+from headwater.config import Config, merge, read_toml
+from headwater.errors import ResourceError, UsageError, nearest
 
 Settings = TypeVar("Settings", bound=Config)
 

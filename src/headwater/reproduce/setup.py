@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headwater.corpus.folder import measure
+from headwater.errors import counted
 from headwater.model import count_parameters
 from headwater.model.folder import load_config
 from headwater.pretrain import PretrainConfig
-from headwater.provenance import open_folder
 from headwater.reproduce.labelled import describe_rows
 from headwater.reproduce.laboratory import Laboratory
-from headwater.wording import counted
+from headwater.storage.provenance import open_folder
 
 Lines = list[tuple[str, str]]
 _NAMED = 3  # sources that are named

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, counted
 from headwater.inference.network import require_ids
 from headwater.inference.request import Request, too_long
 from headwater.inference.text import TextStream
@@ -26,7 +26,6 @@ from headwater.serve.problems import Problem, encode, refused, require_small
 from headwater.serve.schema import CompletionRequest
 from headwater.serve.served import Served
 from headwater.tokenizer import TASK_TOKENS
-from headwater.wording import counted
 
 _NEVER = -1e9  # as a bias: the token cannot be drawn
 DEFAULT_TOKENS = 16  # OpenAI's

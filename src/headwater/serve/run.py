@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from headwater.errors import ResourceError, UsageError
-from headwater.progress import SILENT, Progress
 from headwater.serve.limits import Keys, Limits, is_loopback
+from headwater.storage.progress import SILENT, Progress
 
 # How long the event loop may keep the interpreter while the engine's thread waits for it: a step is not to begin
 # late because sixteen answers are being written.

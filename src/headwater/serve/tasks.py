@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, counted
 from headwater.finetune.examples import Raw
 from headwater.finetune.explain import explain
 from headwater.finetune.fine_tuned import FineTuned, Prediction
@@ -28,7 +28,6 @@ from headwater.serve.schema import (
 )
 from headwater.serve.served import Served
 from headwater.tokenizer import END_OF_TEXT
-from headwater.wording import counted
 
 # Rows of /score and /classify in one request, and of those that are to be explained.
 _MOST_ROWS, _MOST_EXPLAINED = 1_024, 16

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError
-from headwater.progress import SILENT, Progress
-from headwater.provenance import MANIFEST
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import MANIFEST
 from headwater.tokenizer import compiled
 from headwater.tokenizer.gpt1 import WordSplitter
 from headwater.tokenizer.gpt2 import to_bytes

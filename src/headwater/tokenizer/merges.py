@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from headwater.progress import SILENT, Progress
+from headwater.storage.progress import SILENT, Progress
 from headwater.tokenizer import compiled
 
 _STEP = 256

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from headwater.progress import SILENT, Progress
-from headwater.provenance import Stage
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import Stage
 from headwater.tokenizer.counting import as_source
 from headwater.tokenizer.files import write_files
 from headwater.tokenizer.tokenizer import Tokenizer

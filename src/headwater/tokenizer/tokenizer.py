@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from headwater import provenance, resources, shipped
+from headwater import shipped
 from headwater.errors import MismatchError, UsageError
-from headwater.progress import SILENT, Progress
+from headwater.storage import provenance, resources
+from headwater.storage.progress import SILENT, Progress
 from headwater.tokenizer.files import holds_tokenizer, read_folder, read_pair, write_files
 from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec

@@ -21,8 +21,8 @@ import numpy as np
 
 from headwater import shipped
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
-from headwater.progress import SILENT, Progress
-from headwater.provenance import MANIFEST, Stage, open_folder, read_manifest
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import MANIFEST, Stage, open_folder, read_manifest
 from headwater.tokenizer import Tokenizer
 from headwater.tokens.ids import check_ids
 from headwater.tokens.pack import (

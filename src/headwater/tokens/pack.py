@@ -23,8 +23,8 @@ from headwater.corpus.arrays import save_array
 from headwater.corpus.folder import measure
 from headwater.corpus.split import Part, check_fraction, split
 from headwater.errors import DataError, MismatchError
-from headwater.progress import SILENT, Progress
-from headwater.provenance import Stage
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import Stage
 from headwater.tokenizer import Tokenizer
 
 PARTS: tuple[Part, Part] = ("train", "validation")

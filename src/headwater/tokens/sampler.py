@@ -21,7 +21,7 @@ from torch import Tensor
 
 from headwater.errors import DataError, FolderError
 from headwater.model.loss import IGNORE
-from headwater.provenance import Manifest, open_folder
+from headwater.storage.provenance import Manifest, open_folder
 from headwater.tokens.ids import check_ids
 
 _ROUNDS = 6

@@ -24,8 +24,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from headwater.errors import FolderError, HeadwaterError, MismatchError
-from headwater.provenance import Stage, open_folder
-from headwater.storage import read_json, storage_errors, write_json
+from headwater.storage.files import read_json, storage_errors, write_json
+from headwater.storage.provenance import Stage, open_folder
 from headwater.train.parallel import Ranks
 
 _RECORD = "state.json"

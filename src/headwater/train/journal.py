@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import IO, Any
 
-from headwater.storage import parse_json, storage_error, write_text
+from headwater.storage.files import parse_json, storage_error, write_text
 
 
 class Journal:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from headwater.errors import TrainingError
-from headwater.progress import SILENT, Progress
+from headwater.storage.progress import SILENT, Progress
 from headwater.train.loop import Trainer
 
 LOWEST, HIGHEST = 1e-6, 1.0

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from headwater.errors import StorageError, TrainingError
-from headwater.progress import SILENT, Progress
+from headwater.storage.progress import SILENT, Progress
 from headwater.train.ahead import Ahead
 from headwater.train.checkpoint import Checkpoints
 from headwater.train.compile import compile_checked

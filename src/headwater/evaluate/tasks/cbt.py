@@ -17,8 +17,8 @@ from headwater.evaluate.detokenize import CBT, UNDONE, Detokenizer
 from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
 from headwater.evaluate.reader import Continuation, Reader
-from headwater.progress import SILENT, Progress
-from headwater.storage import read_text
+from headwater.storage.files import read_text
+from headwater.storage.progress import SILENT, Progress
 
 BLANK = "XXXXX"
 _CANDIDATES = 10

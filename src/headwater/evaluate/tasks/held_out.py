@@ -24,7 +24,7 @@ from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Scored, Task, ratio_error
 from headwater.evaluate.reader import Continuation, Reader
 from headwater.evaluate.yardsticks import NGRAM_BYTES, yardsticks
-from headwater.progress import SILENT, Progress
+from headwater.storage.progress import SILENT, Progress
 
 
 class HeldOut(Task):

@@ -42,8 +42,8 @@ from headwater.evaluate.protocols import (
     mean_figure,
 )
 from headwater.evaluate.reader import Reader
-from headwater.progress import SILENT, Progress
-from headwater.storage import read_text
+from headwater.storage.files import read_text
+from headwater.storage.progress import SILENT, Progress
 
 Text = Literal["openai", "openai.suggested", "original", "original.detokenized"]
 Reading = Literal["last-token", "whole-word", "whole-word.stop-words"]

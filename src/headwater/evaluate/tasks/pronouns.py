@@ -24,7 +24,7 @@ from headwater.errors import DataError
 from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
 from headwater.evaluate.reader import Continuation, Reader
-from headwater.storage import read_text
+from headwater.storage.files import read_text
 
 Reading = Literal["full", "partial", "substitution"]
 _DETERMINERS = {

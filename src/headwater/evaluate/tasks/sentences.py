@@ -29,7 +29,7 @@ from headwater.evaluate.protocols import (
 from headwater.evaluate.reader import Continuation, Reader
 from headwater.finetune.tasks.readers import Reader as FileReader
 from headwater.finetune.tasks.readers import tab_separated
-from headwater.storage import read_text
+from headwater.storage.files import read_text
 
 _LABELS = ("negative", "positive")  # in the order of SST-2's labels
 _TUNED_ON = 2_000  # training sentences are enough to place one threshold

@@ -22,8 +22,8 @@ from headwater.evaluate.detokenize import ONE_BILLION, PTB, UNDONE, WIKITEXT, De
 from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Scored, Task, ratio_error
 from headwater.evaluate.reader import Continuation, Reader
-from headwater.progress import SILENT, Progress
-from headwater.storage import decode_text, read_bytes
+from headwater.storage.files import decode_text, read_bytes
+from headwater.storage.progress import SILENT, Progress
 
 Unit = Literal["word", "byte", "character"]
 _LAST = 5_000_000  # test part of enwik8 and text8: the last five million bytes of a hundred million

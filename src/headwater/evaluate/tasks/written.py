@@ -23,7 +23,7 @@ from headwater.evaluate.lines import json_lines
 from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Figure, Generated, Generation, Metric, Task, mean_figure
 from headwater.evaluate.reader import Reader
-from headwater.storage import parse_json, read_text
+from headwater.storage.files import parse_json, read_text
 
 SHOTS = 5
 _ANSWER_TOKENS = 32

@@ -17,8 +17,8 @@ from typing import Any
 from headwater.errors import DataError, HeadwaterError, ResourceError
 from headwater.finetune.examples import Raw
 from headwater.finetune.tasks.readers import row_of_json
-from headwater.progress import SILENT, Progress
-from headwater.storage import atomic_write, parse_json, storage_errors
+from headwater.storage.files import atomic_write, parse_json, storage_errors
+from headwater.storage.progress import SILENT, Progress
 
 _NLI = {0: "entailment", 1: "neutral", 2: "contradiction"}
 _TWO_WAY = {0: "entailment", 1: "not_entailment"}

@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import DataError
+from headwater.errors import DataError, counted
 from headwater.finetune.examples import Raw
-from headwater.storage import parse_json
-from headwater.wording import counted
+from headwater.storage.files import parse_json
 
 Reader = Callable[[Path], Iterator[Raw]]
 _LETTERS = "ABCDEFGH"

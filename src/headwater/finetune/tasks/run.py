@@ -19,8 +19,8 @@ from headwater.finetune.run import Parts, arrange_parts, run_stage
 from headwater.finetune.tasks.hub import fetch
 from headwater.finetune.tasks.sets import Found, choose, find, is_there
 from headwater.finetune.training import FinetuneConfig
-from headwater.progress import SILENT, Progress
-from headwater.storage import read_text, storage_errors, write_json, write_text
+from headwater.storage.files import read_text, storage_errors, write_json, write_text
+from headwater.storage.progress import SILENT, Progress
 
 # GPT-1, table 4, gives these in per cent, as it gives accuracies.
 _PERCENT = 100

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.config import nearest
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError, UsageError, counted, nearest
 from headwater.finetune.examples import Raw
 from headwater.finetune.tasks import hub
 from headwater.finetune.tasks.benchmarks import SETS, Benchmark, Source
-from headwater.storage import MALFORMED
-from headwater.wording import counted
+from headwater.storage.files import MALFORMED
 
 # A choice is a document, a question and two answers.
 _FEWEST_TEXTS = {"classify": 1, "entail": 2, "similarity": 2, "choice": 4}

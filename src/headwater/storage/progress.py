@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from headwater.errors import printable
-from headwater.wording import duration
+from headwater.errors import duration, printable
 
 
 class Progress:

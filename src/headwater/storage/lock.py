@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headwater.errors import FolderError
-from headwater.storage import storage_errors
+from headwater.storage.files import storage_errors
 
 
 @contextmanager

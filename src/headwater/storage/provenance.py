@@ -20,11 +20,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from headwater.config import Config
 from headwater.errors import FolderError, HeadwaterError
-from headwater.storage import (
+from headwater.storage.files import (
     flush_file,
     flush_files,
     flush_folder,
@@ -43,14 +42,24 @@ _FROM_PYTHON = "headwater (called from Python)"
 _PACKAGES = ("headwater", "numpy", "pyarrow", "safetensors", "tokenizers", "torch")
 
 
-class FileRecord(Config):
+class Record(BaseModel):
+    """Base of what a manifest holds: frozen, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON, without keys that are None."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+class FileRecord(Record):
     """Size in bytes and hexadecimal SHA-256 of one file."""
 
     bytes: int
     sha256: str
 
 
-class Input(Config):
+class Input(Record):
     """One thing that a folder was made from; `path` is relative to the folder, where it can be, or a URL."""
 
     role: str
@@ -59,7 +68,7 @@ class Input(Config):
     identity: str
 
 
-class Manifest(Config):
+class Manifest(Record):
     """The content of `headwater.json`; `checksum` guards the manifest itself."""
 
     kind: str

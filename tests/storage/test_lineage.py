@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from headwater.cli.main import main
-from headwater.provenance import Stage
-from headwater.storage import write_text
+from headwater.storage.files import write_text
+from headwater.storage.provenance import Stage
 
 
 def fill(folder: Path, kind: str, inputs: dict[str, Path]) -> Path:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from headwater.errors import counted
 from headwater.language_model import LanguageModel
-from headwater.progress import SILENT, Progress
-from headwater.provenance import Stage
-from headwater.storage import read_json, write_json
-from headwater.wording import counted
+from headwater.storage.files import read_json, write_json
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import Stage
 
 SAMPLES = "samples.json"
 

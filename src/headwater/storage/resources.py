@@ -14,9 +14,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.config import nearest
-from headwater.errors import ResourceError, StorageError
-from headwater.storage import atomic_write, sha256_of
+from headwater.errors import ResourceError, StorageError, nearest
+from headwater.storage.files import atomic_write, sha256_of
 
 _GPT2_SITE = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
 _GPT1_SITE = "https://raw.githubusercontent.com/openai/finetune-transformer-lm/master/model"
