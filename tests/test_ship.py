@@ -5,22 +5,53 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import gather
 import pytest
 import ship
 
+from headwater.errors import HeadwaterError
+
 ROOT = Path(__file__).parents[1]
+LIST = """
+[[part]]
+name = "stories"
+group = "toys"
+title = "Stories"
+licence = "CC0-1.0"
+origin = "https://example.org"
+folder = "stories"
+pattern = "*.txt"
+"""
 
 
 @pytest.mark.slow
-def test_a_run_becomes_a_model_with_its_card(tmp_path: Path, tokens: Path, data: Path) -> None:
+def test_a_run_becomes_a_model_with_its_card(tmp_path: Path, sample_text: str, data: Path) -> None:
+    from headwater.corpus.pipeline import build
     from headwater.language_model import LanguageModel
     from headwater.pretrain import PretrainConfig, pretrain
     from headwater.storage.provenance import open_folder
+    from headwater.tokenizer import train_tokenizer
+    from headwater.tokens.pack import pack
 
+    place = tmp_path / "toys" / "stories" / "one.txt"
+    place.parent.mkdir(parents=True)
+    place.write_text(sample_text, encoding="utf-8")
+    build([tmp_path / "toys"], tmp_path / "corpus")
+    train_tokenizer([tmp_path / "corpus"], tmp_path / "tokenizer", vocab_size=300)
+    tokens = tmp_path / "tokens"
+    pack(tmp_path / "corpus", tmp_path / "tokenizer", tokens, 0.1)
     recipe = {"preset": "gpt2-pico", "steps": 4, "batch_size": 4, "validate_every": 2, "checkpoint_every": 4}
     config = PretrainConfig.build(recipe, {"model": {"layers": 1, "width": 16, "heads": 2}, "context": 128})
-    pretrain(config, tokens, tmp_path / "run")
-    out = ship.ship(tmp_path / "run", "toy", [data], tmp_path / "work", tmp_path / "shelf", 3, 1)
+    pretrain(config, tokens, tmp_path / "first")
+    again = PretrainConfig.build(recipe, {"context": 128, "init_from": str(tmp_path / "first" / "model")})
+    pretrain(again, tokens, tmp_path / "run")
+    texts = tmp_path / "toy.toml"
+    work, shelf = tmp_path / "work", tmp_path / "shelf"
+    texts.write_text(LIST.replace("stories", "other"))
+    with pytest.raises(SystemExit, match="states no licence for"):
+        ship.ship(tmp_path / "run", "toy", texts, [data], work, shelf, 3, 1)
+    texts.write_text(LIST)
+    out = ship.ship(tmp_path / "run", "toy", texts, [data], work, shelf, 3, 1)
     assert open_folder(out, "model").files.keys() >= {
         "README.md",
         "about.json",
@@ -33,6 +64,7 @@ def test_a_run_becomes_a_model_with_its_card(tmp_path: Path, tokens: Path, data:
     for place in (tmp_path, ROOT, data):
         assert str(place) not in everything
     assert LanguageModel.open(out).generate("one", max_tokens=2, seed=1) is not None
+    assert ship.read(out / "about.json")["run"]["updates"] == 8  # of both runs
     results = json.loads((out / "results.json").read_text())["results"]
     assert {result["protocol"] for result in results} >= {"heldout.bits-per-byte", "lambada.openai.whole-word"}
     assert all(ship.number(result["value"]) in page for result in results)
@@ -63,3 +95,29 @@ def test_a_curve_keeps_its_end() -> None:
     kept = ship.thinned(points)
     assert kept[-1] == points[-1]
     assert len(kept) <= 15
+
+
+def test_a_text_that_is_gone_or_changed_is_refused_by_name(tmp_path: Path) -> None:
+    listed = tmp_path / "list.toml"
+    listed.write_text(LIST)
+    (part,) = gather.read_list(listed)
+    with pytest.raises(HeadwaterError, match=r"stories has no file \"\*.txt\".*example.org"):
+        gather.gather(part, tmp_path, tmp_path, tmp_path / "out")
+    (tmp_path / "stories").mkdir()
+    (tmp_path / "stories" / "one.txt").write_text("One.")
+    found = gather.gather(part, tmp_path, tmp_path, tmp_path / "out")
+    assert (tmp_path / "out" / "toys" / "stories" / "one.txt").read_text() == "One."
+    same = part.model_copy(update={"sha256": found["sha256"]})
+    assert gather.gather(same, tmp_path, tmp_path, tmp_path / "again") == found
+    (tmp_path / "stories" / "one.txt").write_text("Two.")
+    with pytest.raises(HeadwaterError, match="stories is another text"):
+        gather.gather(same, tmp_path, tmp_path, tmp_path / "changed")
+    assert not (tmp_path / "changed").exists()
+    listed.write_text(LIST.replace('licence = "CC0-1.0"', ""))
+    with pytest.raises(HeadwaterError, match="licence"):
+        gather.read_list(listed)
+
+
+def test_every_part_of_the_lists_states_licence_origin_and_hash() -> None:
+    for path in (ROOT / "recipes" / "texts").glob("*.toml"):
+        assert all(part.licence and part.origin and part.sha256 for part in gather.read_list(path))

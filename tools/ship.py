@@ -1,10 +1,12 @@
 """A model that ships, out of a finished run: weights in bf16, scores, and a card that is written from them.
 
-python tools/ship.py RUN NAME --data DIR --work DIR    evaluates, then writes src/headwater/shipped/NAME
-python tools/ship.py --card FOLDER                     prints the card of such a folder, from its own files alone
+python tools/ship.py RUN NAME --texts LIST --data DIR --work DIR    evaluate, then write src/headwater/shipped/NAME
+python tools/ship.py --card FOLDER                                  print the card, from that folder's files alone
 
-Nothing in a card is written by hand: `about.json` (the run, its text, its curve) and `results.json` (the scores of
-the bf16 weights) lie beside it, and the card is a function of the two. An interrupted evaluation goes on.
+Nothing in a card is written by hand: `about.json` (the runs, their text, their curve) and `results.json` (the
+scores of the bf16 weights) lie beside it, and the card is a function of the two. LIST is the list of texts that
+`tools/gather.py` reads: a document whose part it does not name has no licence, and the model is refused. An
+interrupted evaluation goes on.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import gather
 
 ROOT = Path(__file__).resolve().parent.parent
 SHELF = ROOT / "src" / "headwater" / "shipped"
@@ -45,6 +49,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", nargs="?", type=Path)
     parser.add_argument("name", nargs="?")
+    parser.add_argument("--texts", type=Path, help="list of the texts, with their licences")
     parser.add_argument("--data", type=Path, action="append", help="folder of the evaluation sets; repeatable")
     parser.add_argument("--work", type=Path, help="folder for the bf16 model and its scores, kept between calls")
     parser.add_argument("--limit", type=int, help="examples of each set")
@@ -55,15 +60,16 @@ def main() -> int:
     if given.card is not None:
         print(card(read(given.card / "about.json"), read(given.card / "results.json")), end="")
         return 0
-    if given.run is None or given.name is None or not given.data or given.work is None:
-        parser.error("RUN, NAME, --data and --work are needed")
-    ship(given.run, given.name, given.data, given.work, given.out, given.limit, given.books)
+    if given.run is None or given.name is None or not given.data or None in (given.work, given.texts):
+        parser.error("RUN, NAME, --texts, --data and --work are needed")
+    ship(given.run, given.name, given.texts, given.data, given.work, given.out, given.limit, given.books)
     return 0
 
 
 def ship(
     run: Path,
     name: str,
+    texts: Path,
     data: Sequence[Path],
     work: Path,
     shelf: Path,
@@ -80,8 +86,10 @@ def ship(
 
     progress = PlainProgress()
     manifest = open_folder(run, "run")
+    runs = chain(run)
     tokens = source_of(run, "tokens")
     corpus = source_of(tokens, "corpus")
+    about = describe(name, runs, texts, tokens, corpus)
     model = work / name
     convert(run / "model", model, precision="bf16", progress=progress)
     scores = work / f"{name}-scores"
@@ -90,7 +98,6 @@ def ship(
     found = [read_results(folder).to_dict() for folder in (work / f"{name}-held-out", scores)]
     results = {key: [entry for one in found for entry in one[key]] for key in ("results", "skipped")}
     results |= {"model": name, "limit": limit}
-    about = describe(name, manifest, run, tokens, corpus)
     lm = load(model)
     about["samples"] = [
         {
@@ -126,37 +133,49 @@ def ship(
     return out
 
 
-def describe(name: str, manifest: Any, run: Path, tokens: Path, corpus: Path) -> dict[str, Any]:
-    """What the card says of the run and of its text, from the folders alone."""
-    from headwater.corpus.folder import read_documents
+def chain(run: Path) -> list[Path]:
+    """The runs that made a model, first to last: a run made by `--from` follows the run of that model."""
+    from headwater.storage.provenance import read_manifest
+
+    runs = [run]
+    while any(entry.role == "model" for entry in read_manifest(runs[0]).inputs):
+        runs.insert(0, source_of(runs[0], "model").parent)
+    return runs
+
+
+def describe(name: str, runs: Sequence[Path], texts: Path, tokens: Path, corpus: Path) -> dict[str, Any]:
+    """What the card says of the runs and of their text, from the folders alone."""
     from headwater.model import count_parameters
     from headwater.model.folder import load_config
     from headwater.storage.provenance import open_folder
 
-    config = load_config(run / "model")
+    config = load_config(runs[-1] / "model")
     packed, gathered = open_folder(tokens, "tokens"), open_folder(corpus, "corpus")
-    journal = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    journals = [journal(run) for run in runs]
     counts = packed.config["counts"]
-    sources = [Path(document.source).stem for document in read_documents(corpus)]
+    documents = parts(corpus, texts)
+    manifest = open_folder(runs[-1], "run")
     return {
         "name": name,
         "parameters": count_parameters(config),
         "model": config.to_dict(),
         "run": {
             "identity": manifest.identity,
-            "command": plain_command(manifest.command),
+            "commands": [plain_command(open_folder(run, "run").command) for run in runs],
             "recipe": {k: v for k, v in manifest.config.items() if k != "model"},
-            "seconds": round(float(journal[-1]["seconds"])),
-            "tokens": journal[-1]["tokens"],
-            "updates": journal[-1]["step"],
-            "tokens_per_second": round(statistics.median(line["tokens_per_second"] for line in journal)),
+            "seconds": round(sum(float(lines[-1]["seconds"]) for lines in journals)),
+            "tokens": sum(lines[-1]["tokens"] for lines in journals),
+            "updates": sum(lines[-1]["step"] for lines in journals),
+            "tokens_per_second": round(
+                statistics.median(line["tokens_per_second"] for lines in journals for line in lines)
+            ),
             "versions": manifest.versions,
         },
         "text": {
             "identity": gathered.identity,
-            "command": plain_command(gathered.command),
-            "sources": sorted(set(sources)),
-            "documents": len(sources),
+            "list": texts.name,
+            "parts": documents,
+            "documents": sum(part["documents"] for part in documents),
             "train": counts["train"],
             "validation": counts["validation"],
         },
@@ -165,19 +184,46 @@ def describe(name: str, manifest: Any, run: Path, tokens: Path, corpus: Path) ->
             "entries": packed.config["vocabulary_size"],
             "identity": packed.config["tokenizer_identity"],
         },
-        "curve": curve(journal),
+        "curve": curve(journals),
     }
 
 
-def curve(journal: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """Held-out loss where it was measured, with the mean training loss since the point before."""
-    points, losses = [], []
-    for line in journal:
-        losses.append(line["loss"])
-        if "validation_loss" in line:
-            point = {"updates": line["step"], "tokens": line["tokens"], "training": statistics.fmean(losses)}
-            points.append({**point, "held_out": line["validation_loss"]})
-            losses = []
+def journal(run: Path) -> list[dict[str, Any]]:
+    """The lines of a run's `metrics.jsonl`."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def parts(corpus: Path, texts: Path) -> list[dict[str, Any]]:
+    """What a corpus holds of each part of the list; SystemExit names a document whose part is not in the list."""
+    from headwater.corpus.folder import read_documents
+
+    listed = {part.name: part for part in gather.read_list(texts)}
+    found: dict[str, dict[str, Any]] = {}
+    for document in read_documents(corpus):
+        _, part, *_ = *Path(document.source).parts, ""  # GROUP/PART/FILE
+        if part not in listed:
+            raise SystemExit(f"{texts} states no licence for {document.source}. Add its part to the list.")
+        about = listed[part]
+        entry = found.setdefault(
+            part, {"title": about.title, "licence": about.licence, "origin": about.origin, "documents": 0}
+        )
+        entry["documents"] += 1
+    return [found[name] for name in listed if name in found]
+
+
+def curve(journals: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, float]]:
+    """Held-out loss where it was measured, with the mean training loss since the point before, over all runs."""
+    points: list[dict[str, float]] = []
+    updates = tokens = 0
+    for lines in journals:
+        losses = []
+        for line in lines:
+            losses.append(line["loss"])
+            if "validation_loss" in line:
+                place = {"updates": updates + line["step"], "tokens": tokens + line["tokens"]}
+                points.append({**place, "training": statistics.fmean(losses), "held_out": line["validation_loss"]})
+                losses = []
+        updates, tokens = updates + lines[-1]["step"], tokens + lines[-1]["tokens"]
     return points
 
 
@@ -210,18 +256,23 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         "",
         "## Data",
         "",
-        f"{text['documents']:,} public-domain books in English, {text['train']['bytes'] / 1e6:.1f} MB to train on "
-        f"and {text['validation']['bytes'] / 1e6:.1f} MB held out, as {text['train']['tokens']:,} and "
+        f"{text['documents']:,} documents in English, {text['train']['bytes'] / 1e6:.1f} MB to train on and "
+        f"{text['validation']['bytes'] / 1e6:.1f} MB held out: {text['train']['tokens']:,} and "
         f"{text['validation']['tokens']:,} tokens of a tokenizer of kind {tokenizer['kind']} with "
-        f"{tokenizer['entries']:,} entries, learned from the same text. Corpus {text['identity'][:12]}, "
-        f"made by `{text['command']}`:",
+        f"{tokenizer['entries']:,} entries, learned from the same text (corpus {text['identity'][:12]})."
+        + _listed(text["list"]),
         "",
-        f"{', '.join(source.replace('_', ' ') for source in text['sources'])}.",
+        "| part | documents | licence | source |",
+        "|---|---:|---|---|",
+        *(
+            f"| {part['title']} | {part['documents']:,} | {part['licence']} | {part['origin']} |"
+            for part in text["parts"]
+        ),
         "",
         "## Recipe",
         "",
         "```sh",
-        run["command"],
+        *run["commands"],
         "```",
         "",
         f"{run['updates']:,} updates, {run['tokens']:,} tokens, "
@@ -231,7 +282,7 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         + ", ".join(f"{package} {version}" for package, version in run["versions"].items())
         + ".",
         "",
-        "| setting | value |",
+        "| setting of the last run | value |" if len(run["commands"]) > 1 else "| setting | value |",
         "|---|---|",
         *(f"| {key} | {value} |" for key, value in run["recipe"].items()),
         "",
@@ -274,6 +325,12 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+def _listed(texts: str | None) -> str:
+    if texts is None:
+        return ""
+    return f" `recipes/texts/{texts}` is the list of the text; `docs/models.md` has the commands."
+
+
 def _tokenizer_note(about: Mapping[str, Any]) -> list[str]:
     if about["tokenizer"]["kind"] == "gpt2":
         return []
@@ -305,8 +362,8 @@ def limits(about: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
     """What the model cannot do, the last of it read off its scores."""
     found = [
         f"It sees {about['model']['context']} tokens, some {_words(about):,} words, and nothing before them.",
-        "It writes the English of novels from the seventeenth to the early twentieth century, with the views of "
-        "their time on sex, class, race and religion; nothing was filtered out, nothing tuned to people's wishes.",
+        "It has read the texts above and nothing else. Books keep the views of their time on sex, class, race and "
+        "religion; nothing was filtered out, and nothing was tuned to people's wishes.",
         "What it says of the world is invented. It follows no instructions, and it knows no language but English.",
     ]
     guessed = [

@@ -1,0 +1,126 @@
+"""Gather the text that a shipped model learns, from a list that names source and licence of every part.
+
+    python tools/gather.py recipes/texts/english.toml --data DIR --packages DIR --out text
+
+`--data` holds the folders that the list names; `--packages` holds Debian packages (`apt-get download NAME`). Each
+part becomes a folder OUT/GROUP/PART of plain files. A part that is gone, or whose text is not the one that the
+list states (`sha256`), is refused by name. The hash of every part is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import hashlib
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headwater.config import Config
+from headwater.errors import HeadwaterError
+
+SEPARATOR = "<|endoftext|>"  # between the documents of a part that is one file
+
+
+class Part(Config):
+    """One source of text: what it is, where its files lie, under which licence."""
+
+    name: str
+    group: str
+    title: str
+    licence: str
+    origin: str
+    pattern: str
+    folder: str | None = None
+    package: str | None = None
+    names: str | None = None
+    leave_out: tuple[str, ...] = ()
+    sha256: str | None = None
+
+
+def main() -> int:
+    """Gather a list."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("list", type=Path)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--packages", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    try:
+        for part in read_list(given.list):
+            found = gather(part, given.data, given.packages, given.out)
+            size = f"{found['files']:,} files, {found['bytes'] / 1e6:.1f} MB"
+            print(f'{part.name}: {size}, sha256 = "{found["sha256"]}"')
+    except HeadwaterError as error:
+        raise SystemExit(str(error)) from None
+    return 0
+
+
+def read_list(path: Path) -> list[Part]:
+    """The parts of a text list; HeadwaterError for a part without a licence or with an unknown key."""
+    return [Part.build(one) for one in tomllib.loads(path.read_text(encoding="utf-8"))["part"]]
+
+
+def gather(part: Part, data: Path, packages: Path, out: Path) -> dict[str, Any]:
+    """Write the files of a part to OUT/GROUP/NAME; returns their number, bytes and hash.
+
+    Raises HeadwaterError where the part is not at hand or is not the text that the list states.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        root = data / part.folder if part.folder else unpack(part, packages, Path(scratch))
+        kept = {
+            name: text
+            for name, text in documents(part, root)
+            if not any(fnmatch.fnmatch(name, pattern) for pattern in part.leave_out)
+        }
+    if not kept:
+        raise HeadwaterError(
+            f'{part.name} has no file "{part.pattern}" in {root if part.folder else part.package}. '
+            f"Bring {part.origin} there, or take the part out of the list."
+        )
+    digest = hashlib.sha256()
+    for name, text in sorted(kept.items()):
+        digest.update(f"{name}\0{hashlib.sha256(text).hexdigest()}\n".encode())
+    if part.sha256 not in (None, digest.hexdigest()):
+        raise HeadwaterError(
+            f"{part.name} is another text: its hash is {digest.hexdigest()}, the list states {part.sha256}. "
+            f"Bring the text that the list means, or state the new hash."
+        )
+    folder = out / part.group / part.name
+    for name, text in kept.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text)
+    return {"files": len(kept), "bytes": sum(map(len, kept.values())), "sha256": digest.hexdigest()}
+
+
+def documents(part: Part, root: Path) -> Iterator[tuple[str, bytes]]:
+    """The files of a part, or the documents of its one file, by name."""
+    if part.names is None:
+        for path in sorted(root.rglob("*")):
+            name = path.relative_to(root).as_posix()
+            if path.is_file() and not path.is_symlink() and fnmatch.fnmatch(name, part.pattern):
+                yield name, path.read_bytes()
+        return
+    names = [Path(line).name for line in (root / part.names).read_text(encoding="utf-8").split()]
+    texts = (root / part.pattern).read_text(encoding="utf-8").split(SEPARATOR)
+    yield from zip(names, (text.strip("\n").encode() + b"\n" for text in texts if text.strip()), strict=True)
+
+
+def unpack(part: Part, packages: Path, scratch: Path) -> Path:
+    """Unpack a Debian package; returns the folder of its files."""
+    found = sorted(packages.glob(f"{part.package}_*.deb"))
+    if not found:
+        raise HeadwaterError(
+            f"{packages} has no package {part.package} for {part.name}. Run: apt-get download {part.package}"
+        )
+    subprocess.run(["dpkg-deb", "-x", str(found[-1]), str(scratch)], check=True)
+    return scratch
+
+
+if __name__ == "__main__":
+    sys.exit(main())
