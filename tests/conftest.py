@@ -129,8 +129,8 @@ def sample_text() -> str:
 def tokens(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
     """A small tokens folder made by the stages themselves: corpus, tokenizer of 300 tokens, pack."""
     from headwater.corpus.pipeline import build
+    from headwater.pretrain.tokens.pack import pack
     from headwater.tokenizer import train_tokenizer
-    from headwater.tokens.pack import pack
 
     folder = tmp_path_factory.mktemp("flow")
     (folder / "text.txt").write_text(sample_text, encoding="utf-8")

@@ -13,10 +13,9 @@ LAYERS = [
     {"config", "storage", "shipped"},
     {"native"},
     {"model", "tokenizer", "corpus", "report"},
-    {"train", "tokens", "inference", "convert"},
+    {"train", "inference"},
     {"language_model", "pretrain", "finetune"},
-    {"forecast"},
-    {"evaluate", "serve"},
+    {"evaluate", "serve", "convert"},
     {"reproduce", "quickstart", "stages"},
     {"cli"},
 ]

@@ -35,8 +35,8 @@ before = state()
 import headwater as hw
 from headwater.model import build_model, preset
 from headwater.language_model import LanguageModel
-from headwater.pretrain import l1
-from headwater.tokens.sampler import TokenBatch
+from headwater.pretrain.pretraining.objectives import l1
+from headwater.pretrain.tokens.sampler import TokenBatch
 from headwater.train.loop import TrainConfig, Trainer
 
 tokenizer = hw.Tokenizer.train(["the river runs "] * 9, vocab_size=270, special_tokens=["<|endoftext|>"])

@@ -18,7 +18,9 @@ def test_the_whole_flow_in_calls(tmp_path: Path, sample_text: str) -> None:
     (tmp_path / "text.txt").write_text(sample_text, encoding="utf-8")
     corpus = hw.build_corpus(tmp_path / "text.txt", tmp_path / "corpus")
     hw.train_tokenizer(corpus, tmp_path / "tokenizer", vocab_size=300)
-    importlib.import_module("headwater.tokens.pack").pack(corpus, tmp_path / "tokenizer", tmp_path / "tokens", 0.1)
+    importlib.import_module("headwater.pretrain.tokens.pack").pack(
+        corpus, tmp_path / "tokenizer", tmp_path / "tokens", 0.1
+    )
     lines: list[dict[str, Any]] = []
     small = {"context": 32, "precision": "fp32", "model": {"width": 32, "layers": 1}}
     model = hw.pretrain(
@@ -41,7 +43,7 @@ def test_the_whole_flow_in_calls(tmp_path: Path, sample_text: str) -> None:
 @pytest.mark.parametrize("name", ["build_corpus", "evaluate", "pretrain", "train_tokenizer", "load"])
 def test_public_calls_spell_their_options(name: str) -> None:
     importlib.import_module("headwater.evaluate.run")  # a module of the same name does not hide the call
-    importlib.import_module("headwater.pretrain")
+    importlib.import_module("headwater.pretrain.pretraining")
     call = getattr(hw, name)
     parameters = inspect.signature(call).parameters.values()
     assert call.__doc__

@@ -28,15 +28,15 @@ from headwater.evaluate.run import EvaluateConfig
 from headwater.evaluate.samples import write_samples
 from headwater.finetune.run import finetune
 from headwater.finetune.training import FinetuneConfig
-from headwater.pretrain import PretrainConfig, build_run, pretrain, resolve
+from headwater.pretrain.cost import time_updates
+from headwater.pretrain.pretraining import PretrainConfig, build_run, pretrain, resolve
+from headwater.pretrain.tokens.pack import pack
 from headwater.report.html import report
 from headwater.storage.files import read_json, write_json
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import open_folder
 from headwater.tokenizer import Tokenizer, train_tokenizer
-from headwater.tokens.pack import pack
 from headwater.train.parallel import Ranks, choose_device
-from headwater.train.plan import time_updates
 
 BUILT_IN = "python-docs"
 VALIDATION = 0.05

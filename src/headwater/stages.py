@@ -16,8 +16,8 @@ from headwater.corpus.recipes import load_recipe
 from headwater.evaluate.results import Results
 from headwater.evaluate.run import EvaluateConfig
 from headwater.evaluate.run import evaluate as run_evaluation
-from headwater.pretrain import PretrainConfig
-from headwater.pretrain import pretrain as run_pretraining
+from headwater.pretrain.pretraining import PretrainConfig
+from headwater.pretrain.pretraining import pretrain as run_pretraining
 from headwater.storage.progress import SILENT, PlainProgress, Progress
 from headwater.tokenizer import Kind, Tokenizer
 from headwater.tokenizer import train_tokenizer as run_tokenizer

@@ -13,9 +13,9 @@ from headwater.corpus.folder import Document, write_documents
 from headwater.model import build_model
 from headwater.model.config import ModelConfig
 from headwater.model.folder import save_model
+from headwater.pretrain.tokens.pack import pack
 from headwater.storage.provenance import Stage
 from headwater.tokenizer import Tokenizer
-from headwater.tokens.pack import pack
 
 WORDS = ["river", "stream", "lake", "the", "a", "of", "flows", "slowly", "north", "Ärmel", "강물", "very", "to"]
 

@@ -104,8 +104,8 @@ def _tokenizer(folder: Path) -> Any:
 
 
 def _tokens(folder: Path) -> Any:
+    from headwater.pretrain.tokens.sampler import TokenStream
     from headwater.tokenizer import Tokenizer
-    from headwater.tokens.sampler import TokenStream
 
     streams = [TokenStream(folder, part, 16) for part in ("train", "validation")]
     found = [stream.window(index)[0].tobytes() for stream in streams for index in range(stream.windows)]
@@ -299,7 +299,7 @@ def _gpt1(folder: Path) -> Any:
 
 
 def _recipe(path: Path) -> Any:
-    from headwater.pretrain import PretrainConfig
+    from headwater.pretrain.pretraining import PretrainConfig
 
     return PretrainConfig.load(path).architecture
 

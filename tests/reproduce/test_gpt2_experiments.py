@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headwater.pretrain import PretrainConfig
+from headwater.pretrain.pretraining import PretrainConfig
 from headwater.reproduce import reproduce
 from headwater.reproduce.experiment import judge_steps
 from headwater.reproduce.gpt2_ladder import windows_read, windows_unread

@@ -51,7 +51,7 @@ def convert(
 ) -> None:
     """Convert a model or tokens; what the source is, its files say."""
     tell_apart(source)
-    from headwater.tokens.files import convert_tokens, holds_tokens
+    from headwater.convert.token_files import convert_tokens, holds_tokens
 
     if holds_tokens(source):
         if precision is not None or heads is not None:

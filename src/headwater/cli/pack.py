@@ -30,7 +30,7 @@ def pack(
     as_json: AsJson = False,
 ) -> None:
     """Encode a corpus into a training part and a held-out part."""
-    from headwater.tokens.pack import pack as pack_corpus
+    from headwater.pretrain.tokens.pack import pack as pack_corpus
 
     counts = pack_corpus(corpus, tokenizer, out, validation, progress=terminal_progress())
     shown = ", ".join(f"{part} {count['tokens']:,} tokens" for part, count in counts.items())

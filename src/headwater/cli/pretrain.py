@@ -54,8 +54,8 @@ def pretrain(
         os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # before torch comes in: its profiler chats on stderr
     from headwater.config import parse_settings, read_recipe
     from headwater.errors import UsageError
-    from headwater.pretrain import PretrainConfig
-    from headwater.pretrain import pretrain as run_pretraining
+    from headwater.pretrain.pretraining import PretrainConfig
+    from headwater.pretrain.pretraining import pretrain as run_pretraining
 
     layers: list[dict[str, Any]] = []
     if resume:
@@ -72,15 +72,15 @@ def pretrain(
         raise UsageError("--tokens is missing", expected="the folder that `headwater pack` wrote")
     speaks = os.environ.get("RANK", "0") == "0"  # under torchrun one process does
     if dry_run:
-        from headwater.forecast import forecast
+        from headwater.pretrain.forecast import forecast
 
         result = forecast(config, tokens, out)
         if speaks:
             emit(result.to_dict(), as_json=as_json, text=result.as_text())
         return
     if profile:
-        from headwater.forecast import profile as profile_run
-        from headwater.train.profile import as_table
+        from headwater.pretrain.forecast import profile as profile_run
+        from headwater.pretrain.profile import as_table
 
         shares = profile_run(config, tokens, out)
         rows = [{"part": s.part, "seconds": s.seconds, "limit": s.limit} for s in shares]
@@ -88,7 +88,7 @@ def pretrain(
             emit({"parts": rows}, as_json=as_json, text=as_table(shares))
         return
     if find_lr:
-        from headwater.forecast import find_rate
+        from headwater.pretrain.forecast import find_rate
 
         found = find_rate(config, tokens, out, progress=terminal_progress())
         text = f"Suggested: --set learning_rate={found.suggestion:g}\nThe curve: {out / 'curve.svg'}"
@@ -118,7 +118,7 @@ def _begun(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str, Any]]
     """The tokens folder and the configuration of the run in `out`."""
     from headwater.config import read_toml
     from headwater.errors import FolderError
-    from headwater.pretrain import PretrainConfig
+    from headwater.pretrain.pretraining import PretrainConfig
     from headwater.storage.provenance import read_manifest
 
     manifest = read_manifest(out)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from headwater.config import Config
 from headwater.errors import counted
 from headwater.model.folder import load_config
-from headwater.pretrain import PretrainConfig
+from headwater.pretrain.pretraining import PretrainConfig
 from headwater.reproduce.experiment import Experiment, Findings, judge, judge_steps
 from headwater.reproduce.figures import bands
 from headwater.reproduce.gpt1_tables import PERCENT, mean_row

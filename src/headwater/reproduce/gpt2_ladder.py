@@ -20,7 +20,8 @@ from pydantic import Field
 from headwater.config import Config
 from headwater.evaluate.published import SIZES
 from headwater.language_model import LanguageModel
-from headwater.pretrain import PretrainConfig
+from headwater.pretrain.pretraining import PretrainConfig
+from headwater.pretrain.tokens.sampler import Sampler, TokenStream
 from headwater.reproduce.figures import Curve, bands
 from headwater.reproduce.laboratory import Laboratory, evenly_placed
 from headwater.reproduce.scale import Scale
@@ -28,7 +29,6 @@ from headwater.reproduce.setup import parameters
 from headwater.reproduce.statistics import Measured
 from headwater.storage.files import read_text, write_json_lines
 from headwater.storage.provenance import Stage
-from headwater.tokens.sampler import Sampler, TokenStream
 
 PREFIX = "gpt2-"
 TOP_K = 40  # appendix A

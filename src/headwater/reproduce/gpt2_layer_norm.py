@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from headwater.config import Config
+from headwater.pretrain.tokens.sampler import TokenStream
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge
 from headwater.reproduce.gpt2_ladder import PREFIX, text_of
 from headwater.reproduce.laboratory import Laboratory
@@ -23,7 +24,6 @@ from headwater.reproduce.setup import describe_text
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
 from headwater.storage.files import read_json, write_json
 from headwater.storage.provenance import Stage
-from headwater.tokens.sampler import TokenStream
 
 VARIANTS: Mapping[str, dict[str, Any]] = {
     "pre-norm, 1/√N": {"norm": "pre", "final_norm": True, "residual_scaling": True},

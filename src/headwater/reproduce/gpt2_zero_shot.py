@@ -18,7 +18,8 @@ from pydantic import Field
 from headwater.config import Config
 from headwater.evaluate.published import published
 from headwater.evaluate.results import Results
-from headwater.pretrain import PretrainConfig
+from headwater.pretrain.pretraining import PretrainConfig
+from headwater.pretrain.tokens.sampler import TokenStream
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, files_missing, judge, judge_steps
 from headwater.reproduce.figures import bands
 from headwater.reproduce.gpt2_ladder import (
@@ -37,7 +38,6 @@ from headwater.reproduce.scale import Scale
 from headwater.reproduce.scores import Column, ScoreTable
 from headwater.reproduce.setup import describe, parameters
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences, mean_of_sets, over_seeds
-from headwater.tokens.sampler import TokenStream
 
 # Table 3's columns: protocol, metric, short name, and how a score grows, so that more is better.
 _Grow = Callable[[float], float]

@@ -31,14 +31,14 @@ from headwater.evaluate.protocols import ratio_error
 from headwater.evaluate.results import Results
 from headwater.language_model import LanguageModel
 from headwater.model.folder import save_model
-from headwater.pretrain import PretrainConfig, pretrain
+from headwater.pretrain.pretraining import PretrainConfig, pretrain
+from headwater.pretrain.tokens.pack import pack
+from headwater.pretrain.tokens.sampler import TokenStream
 from headwater.reproduce.scale import ModelPlan, Scale, TextPlan
 from headwater.storage.files import read_json, write_json
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import MANIFEST, Stage, identity_of
 from headwater.tokenizer import Tokenizer, train_tokenizer
-from headwater.tokens.pack import pack
-from headwater.tokens.sampler import TokenStream
 
 Made = TypeVar("Made")
 

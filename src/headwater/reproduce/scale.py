@@ -150,8 +150,8 @@ def cost_of(scale: Scale, models: Sequence[str]) -> Cost:
     A recipe in epochs has no known number of tokens before its text is packed: a scale gives `steps`.
     """
     from headwater.model import count_parameters
-    from headwater.pretrain import PretrainConfig
-    from headwater.train.plan import training_flops_a_token
+    from headwater.pretrain.cost import training_flops_a_token
+    from headwater.pretrain.pretraining import PretrainConfig
 
     flops, tokens, largest = 0.0, 0, ("", 0)
     for name in models:

@@ -8,7 +8,7 @@ from headwater.corpus.folder import measure
 from headwater.errors import counted
 from headwater.model import count_parameters
 from headwater.model.folder import load_config
-from headwater.pretrain import PretrainConfig
+from headwater.pretrain.pretraining import PretrainConfig
 from headwater.reproduce.labelled import describe_rows
 from headwater.reproduce.laboratory import Laboratory
 from headwater.storage.provenance import open_folder

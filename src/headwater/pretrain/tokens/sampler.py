@@ -21,8 +21,8 @@ from torch import Tensor
 
 from headwater.errors import DataError, FolderError
 from headwater.model.loss import IGNORE
+from headwater.pretrain.tokens.ids import check_ids
 from headwater.storage.provenance import Manifest, open_folder
-from headwater.tokens.ids import check_ids
 
 _ROUNDS = 6
 

@@ -18,7 +18,10 @@ import torch
 
 from headwater.errors import ResourceError
 from headwater.model import count_parameters
-from headwater.pretrain import PretrainConfig, build_run, resolve
+from headwater.pretrain.cost import Memory, estimate_memory, time_updates
+from headwater.pretrain.pretraining import PretrainConfig, build_run, resolve
+from headwater.pretrain.profile import Share, profile_updates
+from headwater.pretrain.rate_search import Point, RateSearch, read_off, search_rate
 from headwater.storage.files import read_text, write_text
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import Stage
@@ -26,9 +29,6 @@ from headwater.train.compile import compile_checked
 from headwater.train.machine import arithmetic, available_memory
 from headwater.train.optimizer import bytes_a_parameter
 from headwater.train.parallel import Ranks, joined
-from headwater.train.plan import Memory, estimate_memory, time_updates
-from headwater.train.profile import Share, profile_updates
-from headwater.train.rate_search import Point, RateSearch, read_off, search_rate
 
 _POINTS = "points.jsonl"  # of a range test
 

@@ -21,11 +21,8 @@ import numpy as np
 
 from headwater import shipped
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
-from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import MANIFEST, Stage, open_folder, read_manifest
-from headwater.tokenizer import Tokenizer
-from headwater.tokens.ids import check_ids
-from headwater.tokens.pack import (
+from headwater.pretrain.tokens.ids import check_ids
+from headwater.pretrain.tokens.pack import (
     LAST_SHARD_TOKENS,
     MINIMUM_TOKENS,
     ORIGINALS,
@@ -34,6 +31,9 @@ from headwater.tokens.pack import (
     ShardWriter,
     token_dtype,
 )
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import MANIFEST, Stage, open_folder, read_manifest
+from headwater.tokenizer import Tokenizer
 
 Format = Literal["nanogpt", "llm.c", "build-nanogpt"]
 MAGIC, VERSION = 20240520, 1

@@ -11,15 +11,16 @@ import pytest
 import torch
 
 from headwater.errors import ResourceError
-from headwater.forecast import find_rate, forecast, profile
 from headwater.model import build_model, preset
-from headwater.pretrain import PretrainConfig, build_run, pretrain, resolve
+from headwater.pretrain import cost as plan
+from headwater.pretrain.forecast import find_rate, forecast, profile
+from headwater.pretrain.pretraining import PretrainConfig, build_run, pretrain, resolve
+from headwater.pretrain.profile import PARTS, as_table
 from headwater.storage.progress import SILENT
-from headwater.train import machine, plan
+from headwater.train import machine
 from headwater.train.journal import read_journal
 from headwater.train.optimizer import bytes_a_parameter
 from headwater.train.parallel import Ranks
-from headwater.train.profile import PARTS, as_table
 
 TINY = {"preset": "gpt2-pico", "context": 32, "batch_size": 8, "steps": 30, "precision": "fp32"}
 
@@ -53,11 +54,11 @@ def test_what_is_counted_beforehand_is_what_training_holds(precision: str, token
 
 
 def test_what_cannot_fit_is_not_tried(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.forecast.available_memory", lambda device: 8 * 1024**3)
+    monkeypatch.setattr("headwater.pretrain.forecast.available_memory", lambda device: 8 * 1024**3)
     result = forecast(PretrainConfig.build({"preset": "gpt2-xl", "precision": "bf16"}), tokens, tmp_path / "run")
     assert result.seconds is None
     assert "does not fit" in result.advice
-    monkeypatch.setattr("headwater.forecast.available_memory", lambda device: 20_000_000)
+    monkeypatch.setattr("headwater.pretrain.forecast.available_memory", lambda device: 20_000_000)
     result = forecast(
         PretrainConfig.build(TINY, {"batch_size": 256, "micro_batch": 256}), tokens, tmp_path / "run"
     )
@@ -103,7 +104,7 @@ def test_the_range_test_finds_a_rate_that_learns(
     assert found.points[0].learning_rate < found.points[-1].learning_rate
     assert (tmp_path / "rates" / "curve.svg").read_text().lstrip().startswith("<?xml")
     # Again it is read, not made; and without the means to draw it is refused before the time is spent.
-    monkeypatch.setattr("headwater.forecast.search_rate", lambda *_, **__: pytest.fail("searched"))
+    monkeypatch.setattr("headwater.pretrain.forecast.search_rate", lambda *_, **__: pytest.fail("searched"))
     assert find_rate(PretrainConfig.build(TINY), tokens, tmp_path / "rates") == found
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

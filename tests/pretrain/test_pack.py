@@ -20,10 +20,10 @@ from headwater.cli.main import main
 from headwater.corpus.folder import Document, write_documents
 from headwater.corpus.split import split
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
+from headwater.pretrain.tokens import pack as pack_module
+from headwater.pretrain.tokens.pack import ShardWriter, pack, token_dtype
 from headwater.storage.provenance import Stage, lineage, open_folder
 from headwater.tokenizer import Tokenizer, train_tokenizer
-from headwater.tokens import pack as pack_module
-from headwater.tokens.pack import ShardWriter, pack, token_dtype
 
 
 def make_corpus(out: Path, count: int = 300, words: int = 60) -> Path:

@@ -24,12 +24,12 @@ from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, MismatchError, TrainingError, UsageError
 from headwater.language_model import load
 from headwater.model.folder import load_config, load_model
-from headwater.pretrain import PretrainConfig, held_out_loss, pretrain
+from headwater.pretrain.pretraining import PretrainConfig, held_out_loss, pretrain
+from headwater.pretrain.tokens.pack import pack
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import Progress
 from headwater.storage.provenance import Stage, open_folder
 from headwater.tokenizer import train_tokenizer
-from headwater.tokens.pack import pack
 from headwater.train.checkpoint import Checkpoints
 from headwater.train.journal import read_journal
 from headwater.train.parallel import Ranks

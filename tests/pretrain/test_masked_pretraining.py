@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from headwater.pretrain.pretraining.objectives import masked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,9 +16,9 @@ from headwater.language_model import load
 from headwater.model import build_model, preset
 from headwater.model.folder import save_model
 from headwater.model.loss import IGNORE, cross_entropy, cross_entropy_plainly
-from headwater.pretrain import PretrainConfig, masked, pretrain
-from headwater.tokens.masking import MaskedSampler, MaskedStream, Masking
-from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream
+from headwater.pretrain.masking import MaskedSampler, MaskedStream, Masking
+from headwater.pretrain.pretraining import PretrainConfig, pretrain
+from headwater.pretrain.tokens.sampler import Sampler, TokenBatch, TokenStream
 from headwater.train.journal import read_journal
 
 TINY = {

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from headwater.model.config import ModelConfig
+from headwater.pretrain.cost import inner_weights
 from headwater.train.loop import Trainer
 from headwater.train.machine import matmul_rate, memory_rate
-from headwater.train.plan import inner_weights
 
 PARTS = ("matrix products", "attention", "head and loss", "element-wise", "optimizer", "data", "idle")
 _UPDATES = 3

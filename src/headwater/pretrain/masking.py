@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from headwater.model.loss import IGNORE
-from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream
+from headwater.pretrain.tokens.sampler import Sampler, TokenBatch, TokenStream
 
 CHOSEN = 0.15  # of the positions
 READ_AS_MASK, READ_AS_RANDOM = 0.8, 0.1  # of the chosen ones

@@ -10,9 +10,9 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.errors import DataError
+from headwater.pretrain.tokens.sampler import TokenStream
 from headwater.storage.provenance import Stage, open_folder
 from headwater.tokenizer import Tokenizer
-from headwater.tokens.sampler import TokenStream
 
 END = 50_256
 NAMES = {

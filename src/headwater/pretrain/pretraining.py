@@ -17,25 +17,24 @@ from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from headwater import shipped
 from headwater.config import merge
 from headwater.errors import MismatchError, UsageError, resumable
 from headwater.model import build_model, preset
-from headwater.model.attention import document_mask
 from headwater.model.config import Faithful, ModelConfig
 from headwater.model.folder import load_config, load_model, save_model
-from headwater.model.loss import IGNORE, cross_entropy
+from headwater.model.loss import IGNORE
+from headwater.pretrain.cost import fitting_tokens, training_flops_a_token
+from headwater.pretrain.masking import MaskedSampler, MaskedStream, Masking
+from headwater.pretrain.pretraining.objectives import l1, masked
+from headwater.pretrain.tokens.sampler import Sampler, TokenBatch, TokenStream, too_short
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import MANIFEST, Stage, check_files, open_folder, read_manifest, record_files
 from headwater.tokenizer import Tokenizer
-from headwater.tokens.masking import MaskedSampler, MaskedStream, Masking
-from headwater.tokens.sampler import Sampler, TokenBatch, TokenStream, too_short
 from headwater.train.loop import RETIRED, Objective, TrainConfig, Trainer, as_begun, choose_arithmetic
 from headwater.train.parallel import Ranks, joined
-from headwater.train.plan import fitting_tokens, training_flops_a_token
 from headwater.train.run import BatchSource, Measurement, OnUpdate, Run
 from headwater.train.schedule import transfer_rate
 from headwater.train.watch import Watch
@@ -191,34 +190,6 @@ def _from_model(config: PretrainConfig, initial: str, tokens: Path) -> PretrainC
     if "learning_rate" not in config.model_fields_set:
         update["learning_rate"] = transfer_rate(found.width)
     return config.model_copy(update=update)
-
-
-def l1(end_of_text: int | None = None) -> Objective:
-    """The objective L1 on TokenBatch; with `end_of_text` attention does not cross from document to document."""
-
-    def objective(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
-        mask = None if end_of_text is None else document_mask(batch.ids, end_of_text)
-        embeddings = model.embeddings()
-        hidden = model.hidden(batch.ids, mask=mask, embeddings=embeddings)  # (sequences, context, width)
-        matrix = model.output_matrix(embeddings)
-        targets, weights = batch.targets.flatten(), batch.weights.flatten()
-        loss = cross_entropy(hidden.flatten(0, 1), matrix, targets, weights, model.backend)
-        return loss, {}
-
-    return objective
-
-
-def masked(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """Return the masked objective on a TokenBatch whose targets are the hidden tokens, IGNORE elsewhere."""
-    embeddings = model.embeddings()
-    hidden = model.hidden(batch.ids, embeddings=embeddings).flatten(0, 1)  # (sequences · context, width)
-    targets, weights = batch.targets.flatten(), batch.weights.flatten()
-    chosen = (targets != IGNORE).nonzero().squeeze(1)
-    hidden, targets, weights = hidden[chosen], targets[chosen], weights[chosen]
-    matrix, bias = model.output_matrix(embeddings), None
-    if model.output_transform is not None:
-        hidden, bias = model.output_transform(hidden), model.output_transform.bias
-    return cross_entropy(hidden, matrix, targets, weights, model.backend, bias), {}
 
 
 def pretrain(

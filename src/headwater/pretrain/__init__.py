@@ -1,0 +1,1 @@
+"""Pre-training: objectives, packed tokens, the run, and what it will cost before it is spent."""
