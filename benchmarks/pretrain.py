@@ -54,10 +54,9 @@ def batch_of(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def headwater_step(case: Case, precision: str, _: str, backend: Any = None) -> Callable[[], float]:
-    from headwater.pretrain.pretraining.objectives import l1
-
     from headwater.cli.process import prepare
     from headwater.model import ModelConfig, build_model
+    from headwater.pretrain.objectives import l1
     from headwater.pretrain.tokens.sampler import TokenBatch
     from headwater.train.loop import TrainConfig, Trainer
 
@@ -215,9 +214,9 @@ def switch_off(name: str, precision: str, arguments: argparse.Namespace) -> dict
 def grow(arguments: argparse.Namespace) -> dict[str, Any]:
     """A small model on token folders of growing size, in turns: time a token, and memory as updates go by."""
     import numpy as np
-    from headwater.pretrain.pretraining.objectives import l1
 
     from headwater.model import build_model, preset
+    from headwater.pretrain.objectives import l1
     from headwater.pretrain.tokens.sampler import Sampler, TokenStream
     from headwater.storage.provenance import Stage
     from headwater.train.loop import TrainConfig, Trainer

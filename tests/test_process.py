@@ -35,7 +35,7 @@ before = state()
 import headwater as hw
 from headwater.model import build_model, preset
 from headwater.language_model import LanguageModel
-from headwater.pretrain.pretraining.objectives import l1
+from headwater.pretrain.objectives import l1
 from headwater.pretrain.tokens.sampler import TokenBatch
 from headwater.train.loop import TrainConfig, Trainer
 

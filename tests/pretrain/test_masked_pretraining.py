@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from headwater.pretrain.pretraining.objectives import masked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from headwater.model import build_model, preset
 from headwater.model.folder import save_model
 from headwater.model.loss import IGNORE, cross_entropy, cross_entropy_plainly
 from headwater.pretrain.masking import MaskedSampler, MaskedStream, Masking
+from headwater.pretrain.objectives import masked
 from headwater.pretrain.pretraining import PretrainConfig, pretrain
 from headwater.pretrain.tokens.sampler import Sampler, TokenBatch, TokenStream
 from headwater.train.journal import read_journal

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from headwater.pretrain.pretraining.objectives import l1
 
 from headwater.model import build_model, preset
+from headwater.pretrain.objectives import l1
 from headwater.pretrain.tokens.sampler import TokenBatch
 from headwater.train import compile
 from headwater.train.compile import compile_checked

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from headwater.pretrain.pretraining.objectives import l1
 
 from headwater.errors import TrainingError
 from headwater.model import build_model, preset
 from headwater.model.backend import Backend, default_backend
+from headwater.pretrain.objectives import l1
 from headwater.pretrain.tokens.sampler import TokenBatch
 from headwater.train.loop import TrainConfig, Trainer
 from headwater.train.optimizer import Optimizer

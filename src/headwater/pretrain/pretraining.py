@@ -27,7 +27,7 @@ from headwater.model.folder import load_config, load_model, save_model
 from headwater.model.loss import IGNORE
 from headwater.pretrain.cost import fitting_tokens, training_flops_a_token
 from headwater.pretrain.masking import MaskedSampler, MaskedStream, Masking
-from headwater.pretrain.pretraining.objectives import l1, masked
+from headwater.pretrain.objectives import l1, masked
 from headwater.pretrain.tokens.sampler import Sampler, TokenBatch, TokenStream, too_short
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import SILENT, Progress
