@@ -1,0 +1,218 @@
+"""A scaling law of our own: loss over size and tokens, fitted to short runs, and the best shape for a budget.
+
+Neither paper fits one; GPT-2's figure 4 shows the trend. The form is that of Hoffmann et al. 2022 (section 3.3):
+L(N, D) = E + A/N^α + B/D^β, with loss in nats a token and D in tokens. N is floating-point operations a token
+divided by 6, so that a run costs exactly 6 · N · D.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headwater.config import Config
+from headwater.pretrain import PretrainConfig
+from headwater.reproduce.experiment import Experiment, Findings, Row, judge
+from headwater.reproduce.laboratory import Laboratory
+from headwater.reproduce.scale import Scale
+from headwater.reproduce.setup import describe_text
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured
+from headwater.train.plan import training_flops_a_token
+
+PREFIX = "scaling-"
+_CLOSE = 0.02  # relative error of a forecast that the law promises
+_HUBER = 1e-3  # of log loss, as in Hoffmann et al.
+_SAMPLES = 100  # of the bootstrap
+_SEED = 1
+_HOUR = 3_600
+_GPU_RATE = 4e14  # operations a second of one H100 at 40 % of its bf16 peak
+_BUDGETS = {"4 minutes": 240, "1 hour": _HOUR, "1 day": 24 * _HOUR}
+
+
+class Run(NamedTuple):
+    """One run: operations a token / 6, tokens, held-out loss in nats a token, operations a second."""
+
+    name: str
+    size: float
+    tokens: float
+    loss: float
+    rate: float
+
+
+class Law(NamedTuple):
+    """L(N, D) = floor + a / N^alpha + b / D^beta."""
+
+    floor: float
+    a: float
+    alpha: float
+    b: float
+    beta: float
+
+    def loss(self, size: float, tokens: float) -> float:
+        """Nats a token of a model of this size after this many tokens."""
+        return float(self.floor + self.a * size**-self.alpha + self.b * tokens**-self.beta)
+
+    def best(self, operations: float) -> tuple[float, float]:
+        """Size and tokens of the lowest loss for a budget of floating-point operations."""
+        ratio = self.alpha * self.a / (self.beta * self.b)
+        size = (ratio * (operations / 6) ** self.beta) ** (1 / (self.alpha + self.beta))
+        return size, operations / 6 / size
+
+
+def fit(runs: Sequence[Run], near: Law | None = None) -> Law:
+    """Fit the law to the log loss of runs by Huber's loss, from several starts or from one `near` it."""
+    from scipy.optimize import least_squares
+
+    sizes, tokens, losses = (np.array([run[at] for run in runs], float) for at in (1, 2, 3))
+    lowest = float(losses.min())
+
+    def errors(at: NDArray[np.float64]) -> NDArray[np.float64]:
+        floor, a, alpha, b, beta = at
+        return np.log(floor + np.exp(a - alpha * np.log(sizes)) + np.exp(b - beta * np.log(tokens))) - np.log(
+            losses
+        )
+
+    starts = [] if near is None else [near]
+    for exponent in (0.2, 0.4) if near is None else ():
+        for floor in (0.3 * lowest, 0.7 * lowest):
+            rest = max(0.1, (lowest - floor) / 2)
+            middles = float(np.median(sizes)), float(np.median(tokens))
+            a, b = (rest * middle**exponent for middle in middles)
+            starts.append(Law(floor, a, exponent, b, exponent))
+    bounds = ([0.0, -10.0, 0.01, -10.0, 0.01], [lowest, 40.0, 1.5, 40.0, 1.5])
+    found = [
+        least_squares(
+            errors,
+            (min(start.floor, 0.99 * lowest), math.log(start.a), start.alpha, math.log(start.b), start.beta),
+            bounds=bounds,
+            x_scale=(1.0, 1.0, 0.1, 1.0, 0.1),
+            loss="huber",
+            f_scale=_HUBER,
+            max_nfev=200,
+        )
+        for start in starts
+    ]
+    floor, a, alpha, b, beta = min(found, key=lambda one: float(one.cost)).x
+    return Law(floor, math.exp(a), alpha, math.exp(b), beta)
+
+
+def resampled(runs: Sequence[Run]) -> list[Law]:
+    """Laws of bootstrap samples of the runs, with a fixed seed; samples of fewer than six runs are drawn again."""
+    draws = np.random.default_rng(_SEED)
+    laws: list[Law] = []
+    whole = fit(runs)
+    while len(laws) < _SAMPLES:
+        drawn = sorted(set(draws.integers(len(runs), size=len(runs)).tolist()))
+        if len(drawn) >= 6:
+            laws.append(fit([runs[at] for at in drawn], near=whole))
+    return laws
+
+
+def names(scale: Scale) -> list[str]:
+    """The models of the scale that the law is fitted to."""
+    return [name for name in scale.models if name.startswith(PREFIX)]
+
+
+def pieces(scale: Scale) -> set[tuple[str, str]]:
+    """Each of the short runs, once."""
+    return {("pre-training", f"{name}, seed {scale.seeds[0]}") for name in names(scale)}
+
+
+def run(laboratory: Laboratory) -> Findings:
+    """Train each short run, fit the law, forecast budgets."""
+    runs = [_run(laboratory, name) for name in names(laboratory.scale)]
+    law, laws = fit(runs), resampled(runs)
+    forecasts = [
+        fit([other for other in runs if other is not one], near=law).loss(one.size, one.tokens) for one in runs
+    ]
+    missed = Measured(_CLOSE - abs(found / one.loss - 1) for found, one in zip(forecasts, runs, strict=True))
+    error = _CLOSE - statistics.fmean(missed)
+    rate = statistics.median(one.rate for one in runs)
+    rows = [Row(one.name, "held-out loss, nats a token", [one.loss]) for one in runs]
+    rows += [Row("the law", f"{name}", [value]) for name, value in law._asdict().items()]
+    budgets = {name: seconds * rate for name, seconds in _BUDGETS.items()} | {
+        "1 hour of an H100": _HOUR * _GPU_RATE
+    }
+    return Findings(
+        rows=rows,
+        findings=[
+            judge(
+                "The law forecasts the loss of a run that it was not fitted to within 2 %.",
+                "GPT-2, figure 4: a smooth trend over four sizes",
+                missed,
+                here=f"mean error {100 * error:.2f} %, each of {len(runs)} runs left out in turn",
+                sentences={
+                    HOLDS: "Shape and length can be chosen from the table of budgets below.",
+                    FAILS: "The runs are too few or too short for a law; the table of budgets is a guess.",
+                    OPEN: "The runs do not decide whether the law forecasts that well.",
+                },
+            )
+        ],
+        setup=[
+            *describe_text(laboratory, laboratory.scale.models[runs[0].name].text),
+            (
+                "runs",
+                ", ".join(
+                    f"{one.name}: N = {one.size / 1e6:.2f} M, {one.tokens / 1e6:.2f} M tokens" for one in runs
+                ),
+            ),
+            ("rate", f"{rate / 1e9:,.0f} G operations a second (median of the runs)"),
+        ],
+        notes=[
+            f"L(N, D) = {law.floor:.2f} + {law.a:.3g}/N^{law.alpha:.3f} + {law.b:.3g}/D^{law.beta:.3f}. N is "
+            "operations a token / 6, with the output matrix and without the input rows. The interval of a "
+            f"forecast is that of {_SAMPLES} bootstrap samples of the runs.",
+            *(_budget(name, operations, law, laws) for name, operations in budgets.items()),
+        ],
+        figures={"law": lambda figure: _draw(figure, runs, law)},
+    )
+
+
+def _run(laboratory: Laboratory, name: str) -> Run:
+    seed = laboratory.scale.seeds[0]
+    recipe = PretrainConfig.build(laboratory.scale.models[name].recipe)
+    lines = laboratory.curve(name, seed)
+    size = training_flops_a_token(recipe.architecture, recipe.window) / 6
+    speed = statistics.median(line["tokens_per_second"] for line in lines)
+    last = [line["validation_loss"] for line in lines if "validation_loss" in line][-1]
+    return Run(name, size, lines[-1]["tokens"], last, 6 * size * speed)
+
+
+def _budget(name: str, operations: float, law: Law, laws: Sequence[Law]) -> str:
+    size, tokens = law.best(operations)
+    low, high = np.quantile([other.loss(*other.best(operations)) for other in laws], (0.025, 0.975))
+    return (
+        f"{name} ({operations:.2g} operations): N = {size / 1e6:.2g} M, {tokens / 1e6:,.3g} M tokens, "
+        f"{law.loss(size, tokens):.2f} nats a token ({low:.2f} to {high:.2f})."
+    )
+
+
+def _draw(figure: Any, runs: Sequence[Run], law: Law) -> None:
+    axes = figure.subplots()
+    by_size: Mapping[float, list[Run]] = {one.size: [r for r in runs if r.size == one.size] for one in runs}
+    for number, (size, of) in enumerate(sorted(by_size.items())):
+        tokens = np.geomspace(min(r.tokens for r in runs), max(r.tokens for r in runs))
+        axes.plot(tokens, [law.loss(size, each) for each in tokens], color=f"C{number}", linewidth=1)
+        axes.plot(
+            [r.tokens for r in of], [r.loss for r in of], "o", color=f"C{number}", label=f"N = {size / 1e6:.2f} M"
+        )
+    axes.set(xlabel="tokens read", ylabel="held-out loss, nats a token", xscale="log")
+    axes.legend(fontsize="small")
+
+
+SCALING = Experiment(
+    name="scaling",
+    title="A scaling law for this machine",
+    paper="GPT-2",
+    section="4, figure 4",
+    claim="Loss falls smoothly with size and text; the law says which shape is best for a budget.",
+    models=(PREFIX,),
+    settings=Config,
+    pieces=pieces,
+    run=run,
+)

@@ -1,0 +1,73 @@
+"""The scaling law: it finds what made the losses, and a budget's best shape is the best."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headwater.reproduce import reproduce
+from headwater.reproduce.scale import Scale, load_scale
+from headwater.reproduce.scaling import Law, Run, fit, names, resampled
+
+TRUE = Law(1.7, 400.0, 0.35, 1_500.0, 0.38)
+
+
+def runs(noise: float) -> list[Run]:
+    draws = np.random.default_rng(3)
+    return [
+        Run("", size, tokens, TRUE.loss(size, tokens) * float(np.exp(noise * draws.standard_normal())), 1e11)
+        for size in (2e5, 6e5, 2e6, 7e6)
+        for tokens in (5e5, 1e6, 2e6, 4e6)
+    ]
+
+
+def test_a_fit_finds_the_law_that_made_the_losses() -> None:
+    found = fit(runs(0.0))
+    assert found.alpha == pytest.approx(TRUE.alpha, rel=0.02)
+    assert found.beta == pytest.approx(TRUE.beta, rel=0.02)
+    assert found.loss(5e7, 1e8) == pytest.approx(TRUE.loss(5e7, 1e8), rel=0.01)
+
+
+def test_the_interval_of_a_forecast_holds_the_truth_and_is_the_same_every_time() -> None:
+    noisy = runs(0.004)
+    forecasts = [law.loss(7e6, 3e7) for law in resampled(noisy)]
+    low, high = np.quantile(forecasts, (0.025, 0.975))
+    assert low < TRUE.loss(7e6, 3e7) < high
+    assert forecasts == [law.loss(7e6, 3e7) for law in resampled(noisy)]
+
+
+def test_no_other_shape_is_better_for_the_same_budget() -> None:
+    operations = 1e15
+    size, tokens = TRUE.best(operations)
+    assert 6 * size * tokens == pytest.approx(operations)
+    others = [TRUE.loss(size * factor, tokens / factor) for factor in (0.5, 0.9, 1.1, 2.0)]
+    assert TRUE.loss(size, tokens) < min(others)
+
+
+def test_the_mini_scale_has_the_runs_of_a_law() -> None:
+    assert len(names(load_scale("mini"))) >= 12
+
+
+@pytest.mark.slow
+def test_short_runs_become_a_law_with_budgets(tmp_path: Path, sample_text: str) -> None:
+    (tmp_path / "text.txt").write_text(sample_text, encoding="utf-8")
+    recipe = {"preset": "gpt2-pico", "batch_size": 4, "context": 48, "precision": "fp32", "learning_rate": 3e-3}
+    models = {
+        f"scaling-{width}-{steps}": {
+            "text": "web",
+            "recipe": recipe
+            | {"steps": steps, "validate_every": steps, "checkpoint_every": steps}
+            | {"model": {"layers": 1, "width": width, "heads": 1, "context": 48}},
+        }
+        for width in (16, 32, 48)
+        for steps in (10, 20, 40)
+    }
+    text = {"sources": ["text.txt"], "vocabulary": 300, "held_out": 0.3, "validation": 0.1}
+    scale = Scale.build({"name": "tiny", "about": "for tests", "texts": {"web": text}, "models": models})
+    reproduce(["scaling"], scale, tmp_path, tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "scaling" / "results.json").read_text())
+    assert len(found["rows"]) == len(models) + len(Law._fields)
+    assert "1 day" in (tmp_path / "out" / "scaling" / "README.md").read_text()
