@@ -9,10 +9,10 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "headwater"
 LAYERS = [
-    {"errors", "published"},
+    {"errors"},
     {"config", "storage", "shipped"},
     {"native"},
-    {"model", "tokenizer", "corpus", "report"},
+    {"model", "tokenizer", "corpus", "datasets", "report"},
     {"train", "inference"},
     {"language_model", "pretrain", "finetune"},
     {"evaluate", "serve", "convert"},

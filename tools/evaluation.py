@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from headwater.datasets.paper_tables import TABLES, gain, gpt1, gpt1_ahead, gpt2_ahead
 from headwater.evaluate.tasks import TASKS
-from headwater.published import TABLES, gain, gpt1, gpt1_ahead, gpt2_ahead
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/evaluation.md"
@@ -49,8 +49,9 @@ def published() -> Iterator[str]:
     """Yield the page of the papers' numbers."""
     yield "# The papers' numbers"
     yield ""
-    yield "Every number of both papers that this project compares with, from `headwater/published.py`. Each table"
-    yield "says whether its numbers are printed, derived, read off a figure, or not verified."
+    yield "Every number of both papers that this project compares with, from"
+    yield "`headwater/datasets/paper_tables.py`. Each table says whether its numbers are printed,"
+    yield "derived, read off a figure, or not verified."
     for table in TABLES.values():
         yield f"\n## {table.source}: {table.title}\n"
         yield from table.markdown()

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headwater.evaluate.lines import json_lines
-from headwater.evaluate.places import Place, Source
+from headwater.datasets.json_lines import json_lines
+from headwater.datasets.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task
 from headwater.evaluate.reader import Continuation, Reader
 

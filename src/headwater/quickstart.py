@@ -26,7 +26,7 @@ from headwater.evaluate import evaluate
 from headwater.evaluate.results import Result
 from headwater.evaluate.run import EvaluateConfig
 from headwater.evaluate.samples import write_samples
-from headwater.finetune.run import finetune
+from headwater.finetune.finetuning import finetune
 from headwater.finetune.training import FinetuneConfig
 from headwater.pretrain.cost import time_updates
 from headwater.pretrain.pretraining import PretrainConfig, build_run, pretrain, resolve

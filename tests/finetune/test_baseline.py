@@ -13,7 +13,7 @@ from headwater.cli.main import main
 from headwater.errors import UsageError
 from headwater.finetune.baseline import Baseline, compare
 from headwater.finetune.examples import Labels
-from headwater.finetune.run import finetune
+from headwater.finetune.finetuning import finetune
 from headwater.finetune.training import FinetuneConfig
 
 CLASSES = Labels(target="class", names=["bad", "good"])

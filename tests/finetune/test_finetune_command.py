@@ -12,12 +12,12 @@ import torch
 
 from headwater.cli.main import main
 from headwater.errors import DataError, MismatchError, UsageError
-from headwater.finetune import run
+from headwater.finetune import finetuning as run
 from headwater.finetune.examples import Labels, read_rows, to_examples
 from headwater.finetune.fine_tuned import FineTuned, predict_and_measure
+from headwater.finetune.finetuning import finetune, load_tokenizer
 from headwater.finetune.inputs import Example, encode
 from headwater.finetune.predict import predict_file
-from headwater.finetune.run import finetune, load_tokenizer
 from headwater.finetune.training import FinetuneConfig, prepare_base, train_task
 from headwater.model import build_model, preset
 from headwater.model.folder import load_model

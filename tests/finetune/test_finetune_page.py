@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from headwater.finetune.explain import _parts, explain
 from headwater.finetune.fine_tuned import FineTuned
+from headwater.finetune.finetuning import finetune
 from headwater.finetune.inputs import Example
-from headwater.finetune.run import finetune
 from headwater.finetune.training import FinetuneConfig
 
 

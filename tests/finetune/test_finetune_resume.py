@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from headwater.errors import FolderError, Interrupted, TrainingError
-from headwater.finetune import run
+from headwater.finetune import finetuning as run
 from headwater.finetune.fine_tuned import FineTuned
-from headwater.finetune.run import finetune
+from headwater.finetune.finetuning import finetune
 from headwater.finetune.training import FinetuneConfig
 from headwater.model.folder import load_model
 from headwater.storage.progress import SILENT, Progress

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from headwater import Classifier, Entailment
+from headwater.datasets.rows import Task
 from headwater.errors import UsageError
 from headwater.finetune import features
 from headwater.finetune.features import FrozenTaskModel
 from headwater.finetune.fine_tuned import FineTuned
-from headwater.finetune.inputs import Task
-from headwater.finetune.run import finetune
+from headwater.finetune.finetuning import finetune
 from headwater.finetune.training import FinetuneConfig
 from headwater.model import build_model, preset
 from headwater.model.folder import load_model, save_model

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from headwater import Classifier
+from headwater.datasets.rows import Task
 from headwater.finetune.examples import Labels
 from headwater.finetune.head import TaskModel
-from headwater.finetune.inputs import Encoded, Task, TaskTokens
+from headwater.finetune.inputs import Encoded, TaskTokens
 from headwater.model import build_model, preset
 from headwater.model.folder import save_model
 from headwater.tokenizer import Tokenizer

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headwater.datasets.rows import Raw, Task
 from headwater.errors import DataError
 from headwater.finetune import check
-from headwater.finetune.examples import Columns, Labels, Raw, learn_labels, read_rows, says, to_examples
-from headwater.finetune.inputs import Task
+from headwater.finetune.examples import Columns, Labels, learn_labels, read_rows, says, to_examples
 
 ROWS = [('a "quoted", text', "yes"), ("two\twords", "no"), ("자막", "yes")]
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headwater.datasets import hub, readers
+from headwater.datasets.benchmarks import SETS
+from headwater.datasets.rows import Raw
+from headwater.datasets.sets import BY_NAME, choose, find
 from headwater.errors import DataError, ResourceError, UsageError
-from headwater.finetune.examples import Raw
-from headwater.finetune.tasks import hub, readers
-from headwater.finetune.tasks.benchmarks import SETS
-from headwater.finetune.tasks.run import run_sets
-from headwater.finetune.tasks.sets import BY_NAME, choose, find
+from headwater.finetune.task_sets import run_sets
 from headwater.finetune.training import FinetuneConfig
 
 # Set -> parts at hand: training, validation, tests (data/MANIFEST.md).

@@ -231,10 +231,10 @@ def evaluation_sets(data: bytes) -> None:
 
 def task_sets(data: bytes) -> None:
     """A set of GPT-1's table: its name, what stands in every file of its training part, and in all others."""
+    from headwater.datasets.hub import file_name
+    from headwater.datasets.sets import BY_NAME, find
     from headwater.finetune.check import usable
     from headwater.finetune.examples import learn_labels
-    from headwater.finetune.tasks.hub import file_name
-    from headwater.finetune.tasks.sets import BY_NAME, find
 
     name, train, rest = parts(data, 3)
     benchmark = BY_NAME.get(name.decode("utf-8", "replace"))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from headwater.datasets.rows import Raw
 from headwater.errors import DataError
-from headwater.finetune.examples import Raw
 from headwater.reproduce import reproduce
 from headwater.reproduce.gpt1_ablations import AVERAGES, PUBLISHED, judge_table
 from headwater.reproduce.labelled import FULL, LSTM, NO_AUXILIARY, NO_PRETRAINING, Score, evenly

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from headwater.cli.main import main
+from headwater.datasets.paper_tables import TABLES
 from headwater.errors import DataError, FolderError, ResourceError, UsageError
-from headwater.published import TABLES
 from headwater.reproduce import page as page_module
 from headwater.reproduce import reproduce
 from headwater.reproduce import run as run_module

@@ -16,10 +16,10 @@ import pytest
 import torch
 
 import headwater as hw
+from headwater.datasets.rows import Task
 from headwater.finetune.examples import Columns, Labels
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.head import TaskModel
-from headwater.finetune.inputs import Task
 from headwater.model import build_model, preset
 from headwater.model.folder import save_model
 

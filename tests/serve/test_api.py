@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import headwater as hw
-from headwater.finetune.examples import Raw
+from headwater.datasets.rows import Raw
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.inference.sampling import uniform
 from headwater.language_model import LanguageModel

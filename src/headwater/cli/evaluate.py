@@ -141,9 +141,9 @@ def _skipped(examples: int | None) -> str:
 
 
 def _list(names: list[str], data: list[Path], as_json: bool) -> None:
+    from headwater.datasets.places import Listing
     from headwater.errors import HeadwaterError
     from headwater.evaluate import select
-    from headwater.evaluate.places import Listing
     from headwater.evaluate.tasks import TASKS
 
     listed: list[dict[str, Any]] = []

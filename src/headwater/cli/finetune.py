@@ -168,7 +168,7 @@ def _refuse_what_does_not_go_together(
     task_set: str | None, own: Mapping[str, Any], sets: Mapping[str, Any]
 ) -> None:
     """`own`: options of a training on rows of one's own, `sets`: of one on the paper's sets; None if not given."""
-    from headwater.finetune.inputs import TASKS
+    from headwater.datasets.rows import TASKS
 
     given, of_sets = ([f"--{name}" for name, value in some.items() if value is not None] for some in (own, sets))
     if task_set is not None and given:
@@ -209,7 +209,7 @@ def _run(
     files: Mapping[str, Path | None],
     as_json: bool,
 ) -> None:
-    from headwater.finetune.run import finetune as run
+    from headwater.finetune.finetuning import finetune as run
 
     train = files["train"]
     assert train is not None
@@ -236,7 +236,7 @@ def _run_sets(
     download: bool,
     as_json: bool,
 ) -> None:
-    from headwater.finetune.tasks.run import run_sets, table_text
+    from headwater.finetune.task_sets import run_sets, table_text
     from headwater.storage.resources import data_folder
 
     at_hand = data_folder()

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from headwater.datasets.places import Listing
 from headwater.errors import UsageError
-from headwater.evaluate.places import Listing
 from headwater.evaluate.reader import Reader
 from headwater.evaluate.run import Asker, run_task, select
 from headwater.language_model import LanguageModel

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from headwater.evaluate.places import Place, Source
+from headwater.datasets.places import Place, Source
 from headwater.evaluate.reader import Continuation, Reader
 from headwater.storage.progress import SILENT, Progress
 

@@ -1,4 +1,4 @@
-"""The papers' numbers by protocol, metric and model, from `headwater.published`.
+"""The papers' numbers by protocol, metric and model, from `headwater.datasets.paper_tables`.
 
 Only what is printed in a table or in the text; points that were read off a figure are not compared with. A value
 belongs to the protocol that fits the paper's description of how it was measured. GPT-1's zero-shot scores
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headwater.published import SIZES as LABELS
-from headwater.published import TABLES
+from headwater.datasets.paper_tables import SIZES as LABELS
+from headwater.datasets.paper_tables import TABLES
 
 SIZES = ("gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl")
 _TEXT = TABLES["gpt2-text"]

@@ -17,10 +17,10 @@ from pydantic import Field
 from headwater import shipped
 from headwater.config import Config
 from headwater.corpus.overlap import TrainingGrams, training_grams
+from headwater.datasets.places import Listing, Place
 from headwater.errors import DataError, HeadwaterError, ResourceError, UsageError, nearest, resumable
 from headwater.evaluate.cache import AnswerCache
 from headwater.evaluate.own_tasks import is_own, load_tasks, source_hashes
-from headwater.evaluate.places import Listing, Place
 from headwater.evaluate.protocols import (
     Answer,
     Example,

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from headwater.datasets.rows import Metric, Task
 from headwater.finetune.examples import Labels
-from headwater.finetune.inputs import Task
-from headwater.finetune.metrics import Metric, measure_classes, measure_scores
+from headwater.finetune.metrics import measure_classes, measure_scores
 
 NAMES: dict[Task, str] = {
     "classify": "TF-IDF of character n-grams",

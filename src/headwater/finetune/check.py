@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from headwater.datasets.rows import Raw, Task
 from headwater.errors import DataError, counted
-from headwater.finetune.examples import Labels, Raw, class_name
-from headwater.finetune.inputs import Task
+from headwater.finetune.examples import Labels, class_name
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater import shipped
+from headwater.datasets.rows import Raw, Task
 from headwater.errors import DataError, MismatchError, UsageError, nearest
 from headwater.finetune import baseline, check
 from headwater.finetune.baseline import ClassWeight
-from headwater.finetune.examples import Labels, Raw, class_name, learn_labels, number_of, to_examples
+from headwater.finetune.examples import Labels, class_name, learn_labels, number_of, to_examples
 from headwater.finetune.fine_tuned import FineTuned
-from headwater.finetune.inputs import Example, Task, encode
+from headwater.finetune.finetuning import load_tokenizer
+from headwater.finetune.inputs import Example, encode
 from headwater.finetune.metrics import pearson
-from headwater.finetune.run import load_tokenizer
 from headwater.finetune.training import FinetuneConfig, peak_rate, prepare_base, train_task
 from headwater.model.folder import load_model
 from headwater.storage.files import read_json, write_json

@@ -10,21 +10,19 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 from headwater.config import Config
+from headwater.datasets.rows import Raw, Target, Task
 from headwater.errors import DataError, nearest
-from headwater.finetune.inputs import Encoded, Example, Task
+from headwater.finetune.inputs import Encoded, Example
 from headwater.finetune.table import Row, Table, open_table
 from headwater.storage.files import parse_json
-
-Target = Literal["class", "score", "answer"]
 
 # Names that people give to columns, the likeliest first.
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -100,16 +98,6 @@ class Labels(Config):
         result[rows, below] = (1 - share) * known
         result[rows, below + 1] = share * known
         return result
-
-
-@dataclass(frozen=True, slots=True)
-class Raw:
-    """One row before its label is understood; `columns` is the whole row of the table, where it is kept."""
-
-    segments: tuple[str, ...]
-    label: str | int | float | None = None
-    row: int = 0
-    columns: Row | None = field(default=None, compare=False, repr=False)
 
 
 def read_rows(

@@ -22,10 +22,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from headwater.datasets.rows import Task
 from headwater.errors import StorageError
 from headwater.finetune.batches import Batch, inference_batches
 from headwater.finetune.head import TaskModel, TaskOutput, pool
-from headwater.finetune.inputs import Encoded, Task
+from headwater.finetune.inputs import Encoded
 from headwater.storage.files import storage_errors
 
 if TYPE_CHECKING:

@@ -17,12 +17,13 @@ import numpy.typing as npt
 import torch
 
 from headwater import shipped
+from headwater.datasets.rows import TASKS, Raw, Task
 from headwater.errors import FolderError, UsageError
 from headwater.finetune.batches import inference_batches
-from headwater.finetune.examples import Columns, Labels, Raw
+from headwater.finetune.examples import Columns, Labels
 from headwater.finetune.features import FrozenTaskModel
 from headwater.finetune.head import TaskModel
-from headwater.finetune.inputs import TASKS, Encoded, Example, Task, TaskTokens, encode
+from headwater.finetune.inputs import Encoded, Example, TaskTokens, encode
 from headwater.model.folder import load_model, save_model
 from headwater.model.weights import check_finite
 from headwater.storage.files import read_json, write_json

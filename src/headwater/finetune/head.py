@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from headwater.datasets.rows import Task
 from headwater.finetune.batches import Batch
-from headwater.finetune.inputs import Task
 from headwater.model.attention import padding_mask
 
 if TYPE_CHECKING:

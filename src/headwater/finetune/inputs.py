@@ -16,18 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from headwater.datasets.rows import Task
 from headwater.errors import DataError, MismatchError
 
 if TYPE_CHECKING:
     from headwater.tokenizer import Tokenizer
-
-Task = Literal["classify", "entail", "similarity", "choice"]
-TASKS: tuple[Task, ...] = ("classify", "entail", "similarity", "choice")
 
 # How many examples are tokenized at a time: enough for the tokenizer's threads, little enough to stream.
 _CHUNK = 1_024

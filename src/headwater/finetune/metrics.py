@@ -8,13 +8,12 @@ GPT-1 (Radford et al. 2018), table 4: Matthews for CoLA, F1 for MRPC and QQP, Pe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-Metric = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"]
 
 RESAMPLES = 1_000
 CONFIDENCE = 0.95

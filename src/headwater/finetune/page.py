@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headwater.datasets.rows import Raw
 from headwater.finetune.baseline import ADVICE
-from headwater.finetune.examples import Labels, Raw
+from headwater.finetune.examples import Labels
 from headwater.finetune.explain import Piece, explain
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.inputs import Encoded

@@ -11,11 +11,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from headwater.datasets.rows import Raw, Task
 from headwater.errors import UsageError, counted
 from headwater.finetune.check import is_empty
-from headwater.finetune.examples import Columns, Raw, read_rows, says
+from headwater.finetune.examples import Columns, read_rows, says
 from headwater.finetune.fine_tuned import FineTuned, Prediction
-from headwater.finetune.inputs import Task
 from headwater.storage.files import atomic_write
 from headwater.storage.progress import SILENT, Progress
 from headwater.train.loop import Precision, choose_precision

@@ -8,8 +8,8 @@ from typing import Any
 
 from headwater import shipped
 from headwater.finetune.examples import read_rows
+from headwater.finetune.finetuning import load_tokenizer
 from headwater.finetune.inputs import Example, encode
-from headwater.finetune.run import load_tokenizer
 from headwater.finetune.training import FinetuneConfig
 from headwater.model.folder import load_config
 

@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from headwater.datasets.rows import Metric, Target, Task
 from headwater.errors import MismatchError, UsageError
 from headwater.finetune.batches import ExampleSampler
-from headwater.finetune.examples import Columns, Labels, Target
+from headwater.finetune.examples import Columns, Labels
 from headwater.finetune.features import FrozenTaskModel, with_outputs
 from headwater.finetune.fine_tuned import (
     FineTuned,
@@ -28,8 +29,8 @@ from headwater.finetune.fine_tuned import (
     predict_and_measure,
     predict_probabilities,
 )
-from headwater.finetune.inputs import Encoded, Task
-from headwater.finetune.metrics import Metric, measure_classes, measure_scores
+from headwater.finetune.inputs import Encoded
+from headwater.finetune.metrics import measure_classes, measure_scores
 from headwater.finetune.objective import l3
 from headwater.model import build_model
 from headwater.model.config import Faithful

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headwater.config import Config
-from headwater.published import TABLES
+from headwater.datasets.paper_tables import TABLES
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge, p_of_all
 from headwater.reproduce.figures import grouped_bars
 from headwater.reproduce.gpt1_tables import PERCENT, mean_row

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.published import GPT1, TABLES
+from headwater.datasets.paper_tables import GPT1, TABLES
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
 from headwater.reproduce.figures import bands
 from headwater.reproduce.laboratory import Laboratory

@@ -16,11 +16,11 @@ from pathlib import Path
 from pydantic import Field, field_validator
 
 from headwater.config import Config
+from headwater.datasets.paper_tables import TABLES
+from headwater.datasets.places import Listing
 from headwater.errors import DataError, HeadwaterError
-from headwater.evaluate.places import Listing
 from headwater.evaluate.results import Result
 from headwater.evaluate.tasks import TASKS
-from headwater.published import TABLES
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
 from headwater.reproduce.figures import COLOURS, Curve, bands
 from headwater.reproduce.gpt1_perplexity import MODELS

@@ -13,10 +13,10 @@ from typing import Any
 
 from headwater.config import Config
 from headwater.corpus.overlap import TrainingGrams, texts_of, training_grams
+from headwater.datasets.paper_tables import TABLES
 from headwater.evaluate.protocols import Figure
 from headwater.evaluate.results import read_examples
 from headwater.evaluate.tasks.lambada import perplexity_figure
-from headwater.published import TABLES
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, files_missing, judge
 from headwater.reproduce.figures import grouped_bars
 from headwater.reproduce.gpt2_ladder import PREFIX, rungs, text_of, trainings

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from headwater.datasets.benchmarks import Benchmark
+from headwater.datasets.rows import Raw
+from headwater.datasets.sets import BY_NAME, Found, find, is_there
 from headwater.errors import DataError, UsageError, nearest
-from headwater.finetune.examples import Raw
+from headwater.finetune.finetuning import Parts, arrange_parts, run_stage
 from headwater.finetune.metrics import OF_CONFUSION, OF_SCORES, confusion_matrix
-from headwater.finetune.run import Parts, arrange_parts, run_stage
-from headwater.finetune.tasks.benchmarks import Benchmark
-from headwater.finetune.tasks.run import table_rows
-from headwater.finetune.tasks.sets import BY_NAME, Found, find, is_there
+from headwater.finetune.task_sets import table_rows
 from headwater.finetune.training import FinetuneConfig
 from headwater.reproduce.items import Items, ItemValues, average, pseudo_values
 from headwater.reproduce.laboratory import Laboratory

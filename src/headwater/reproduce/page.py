@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headwater.datasets.paper_tables import TABLES
 from headwater.errors import FolderError
-from headwater.published import TABLES
 from headwater.report import report
 from headwater.report.claims import KIND
 from headwater.reproduce.experiment import Experiment, Findings, correct_family

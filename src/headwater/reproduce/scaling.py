@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwater.config import Config
-from headwater.pretrain import PretrainConfig
+from headwater.pretrain.cost import training_flops_a_token
+from headwater.pretrain.pretraining import PretrainConfig
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe_text
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured
-from headwater.train.plan import training_flops_a_token
 
 PREFIX = "scaling-"
 _CLOSE = 0.02  # relative error of a forecast that the law promises

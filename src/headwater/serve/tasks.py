@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from headwater.datasets.rows import Raw
 from headwater.errors import HeadwaterError, counted
-from headwater.finetune.examples import Raw
 from headwater.finetune.explain import explain
 from headwater.finetune.fine_tuned import FineTuned, Prediction
 from headwater.inference import fill as masked

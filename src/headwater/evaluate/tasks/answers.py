@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headwater.datasets import readers
+from headwater.datasets.places import Place, Source
+from headwater.datasets.rows import Raw
 from headwater.errors import DataError
-from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
 from headwater.evaluate.reader import Continuation, Reader
-from headwater.finetune.examples import Raw
-from headwater.finetune.tasks import readers
 
 
 class Answers(Task):

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
 from headwater.evaluate.detokenize import CBT, UNDONE, Detokenizer
-from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
 from headwater.evaluate.reader import Continuation, Reader
 from headwater.storage.files import read_text

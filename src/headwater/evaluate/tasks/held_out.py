@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from headwater.datasets.places import Place, Source
 from headwater.errors import MismatchError
 from headwater.evaluate.held_out import (
     Alphabet,
@@ -20,7 +21,6 @@ from headwater.evaluate.held_out import (
     read_text,
     read_tokenizer,
 )
-from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Scored, Task, ratio_error
 from headwater.evaluate.reader import Continuation, Reader
 from headwater.evaluate.yardsticks import NGRAM_BYTES, yardsticks

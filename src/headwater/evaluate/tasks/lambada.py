@@ -25,10 +25,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from headwater.datasets.json_lines import json_lines
+from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
 from headwater.evaluate.detokenize import LAMBADA, UNDONE
-from headwater.evaluate.lines import json_lines
-from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import (
     Answer,
     Example,

@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
-from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
 from headwater.evaluate.reader import Continuation, Reader
 from headwater.storage.files import read_text

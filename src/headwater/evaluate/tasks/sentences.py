@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from headwater.datasets.places import Place, Source
+from headwater.datasets.readers import Reader as FileReader
+from headwater.datasets.readers import tab_separated
 from headwater.errors import DataError
-from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import (
     Answer,
     Example,
@@ -27,8 +29,6 @@ from headwater.evaluate.protocols import (
     mean_figure,
 )
 from headwater.evaluate.reader import Continuation, Reader
-from headwater.finetune.tasks.readers import Reader as FileReader
-from headwater.finetune.tasks.readers import tab_separated
 from headwater.storage.files import read_text
 
 _LABELS = ("negative", "positive")  # in the order of SST-2's labels

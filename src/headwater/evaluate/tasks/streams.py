@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
 from headwater.evaluate.detokenize import ONE_BILLION, PTB, UNDONE, WIKITEXT, Detokenizer
-from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Scored, Task, ratio_error
 from headwater.evaluate.reader import Continuation, Reader
 from headwater.storage.files import decode_text, read_bytes

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Literal
 
+from headwater.datasets.json_lines import json_lines
+from headwater.datasets.places import Place, Source
 from headwater.evaluate.agreement import rouge
-from headwater.evaluate.lines import json_lines
-from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Generated, Generation, Metric, Task
 from headwater.evaluate.reader import Reader
 from headwater.evaluate.tasks.written import fitted

@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from headwater.datasets.json_lines import json_lines
+from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
 from headwater.evaluate.agreement import Bleu, exact_match, f1_against_people, normalise
-from headwater.evaluate.lines import json_lines
-from headwater.evaluate.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Figure, Generated, Generation, Metric, Task, mean_figure
 from headwater.evaluate.reader import Reader
 from headwater.storage.files import parse_json, read_text

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headwater.finetune.examples import Target
-from headwater.finetune.inputs import Task
-from headwater.finetune.metrics import Metric
-from headwater.finetune.tasks import readers
-from headwater.finetune.tasks.readers import Reader, json_lines, tab_separated
-from headwater.published import gpt1
+from headwater.datasets import readers
+from headwater.datasets.paper_tables import gpt1
+from headwater.datasets.readers import Reader, json_lines, tab_separated
+from headwater.datasets.rows import Metric, Target, Task
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from headwater.datasets.hub import fetch
+from headwater.datasets.rows import Raw
+from headwater.datasets.sets import Found, choose, find, is_there
 from headwater.errors import DataError
-from headwater.finetune.examples import Raw
-from headwater.finetune.run import Parts, arrange_parts, run_stage
-from headwater.finetune.tasks.hub import fetch
-from headwater.finetune.tasks.sets import Found, choose, find, is_there
+from headwater.finetune.finetuning import Parts, arrange_parts, run_stage
 from headwater.finetune.training import FinetuneConfig
 from headwater.storage.files import read_text, storage_errors, write_json, write_text
 from headwater.storage.progress import SILENT, Progress

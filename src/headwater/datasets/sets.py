@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from headwater.datasets import hub
+from headwater.datasets.benchmarks import SETS, Benchmark, Source
+from headwater.datasets.rows import Raw
 from headwater.errors import DataError, UsageError, counted, nearest
-from headwater.finetune.examples import Raw
-from headwater.finetune.tasks import hub
-from headwater.finetune.tasks.benchmarks import SETS, Benchmark, Source
 from headwater.storage.files import MALFORMED
 
 # A choice is a document, a question and two answers.

@@ -20,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater import shipped
+from headwater.datasets.rows import Raw
 from headwater.errors import DataError, resumable
 from headwater.finetune import check
 from headwater.finetune.baseline import compare
-from headwater.finetune.examples import Labels, Raw, learn_labels, read_rows, to_examples
+from headwater.finetune.examples import Labels, learn_labels, read_rows, to_examples
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.inputs import Encoded, encode
 from headwater.finetune.metrics import by_class, confusion_matrix

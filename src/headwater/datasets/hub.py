@@ -14,9 +14,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from headwater.datasets.readers import row_of_json
+from headwater.datasets.rows import Raw
 from headwater.errors import DataError, HeadwaterError, ResourceError
-from headwater.finetune.examples import Raw
-from headwater.finetune.tasks.readers import row_of_json
 from headwater.storage.files import atomic_write, parse_json, storage_errors
 from headwater.storage.progress import SILENT, Progress
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headwater.datasets.rows import Raw
 from headwater.errors import DataError, counted
-from headwater.finetune.examples import Raw
 from headwater.storage.files import parse_json
 
 Reader = Callable[[Path], Iterator[Raw]]

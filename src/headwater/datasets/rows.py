@@ -1,0 +1,22 @@
+"""What a labelled set consists of: its task, what its labels are, its metric, and its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Task = Literal["classify", "entail", "similarity", "choice"]
+TASKS: tuple[Task, ...] = ("classify", "entail", "similarity", "choice")
+Target = Literal["class", "score", "answer"]
+Metric = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"]
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """One row before its label is understood; `columns` is the whole row of the table, where it is kept."""
+
+    segments: tuple[str, ...]
+    label: str | int | float | None = None
+    row: int = 0
+    columns: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)

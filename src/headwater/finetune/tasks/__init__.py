@@ -1,1 +1,0 @@
-"""The twelve sets that GPT-1 was fine-tuned on: their files, their numbers, and one table of all."""
