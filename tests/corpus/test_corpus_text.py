@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,8 +22,9 @@ from headwater.corpus.sources import Account, other_files, plan_tasks, read_task
 from headwater.errors import DataError
 
 
-def read_source(source: Path) -> list[Document]:
-    documents = [d for task in plan_tasks([source]) for d in read_task(task, BuildConfig(), Account())]
+def read_source(source: Path, field: str = "text") -> list[Document]:
+    config = BuildConfig(text_field=field)
+    documents = [d for task in plan_tasks([source]) for d in read_task(task, config, Account())]
     if not documents:
         raise DataError(f"{source.name} is empty")
     return documents
@@ -73,6 +78,60 @@ def test_rows_of_json_lines_and_parquet(tmp_path: Path) -> None:
         assert (second.text, second.url, second.date) == ("둘\u2028째", "", "2017-12-01")
 
 
+ROWS = [{"body": 'one,\n"two"', "url": "http://a", "n": 1}, {"body": "둘", "url": "", "n": 2}]
+FORMS = {
+    ".jsonl": "\n".join(map(json.dumps, ROWS)),
+    ".json": json.dumps(ROWS, indent=1),
+    "-lines.json": "\n".join(map(json.dumps, ROWS)),
+    ".csv": '\ufeffn,body,url\r\n1,"one,\n""two""",http://a\r\n\r\n2,둘,\r\n',
+}
+PACKERS = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("packed", PACKERS)
+def test_every_format_gives_the_same_rows(tmp_path: Path, form: str, packed: str) -> None:
+    path = tmp_path / f"a{form}{packed}"
+    path.write_bytes(PACKERS[packed](FORMS[form].encode()))
+    assert [(d.text, d.url) for d in read_source(path, "body")] == [('one,\n"two"', "http://a"), ("둘", "")]
+    assert other_files(tmp_path) == []
+
+
+def test_a_list_of_texts_and_a_packed_text(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('["one", "two"]')
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"three<|endoftext|>four"))
+    assert texts_of(tmp_path) == ["one", "two", "three", "four"]
+
+
+def test_a_file_of_a_folder_that_cannot_be_read_is_set_aside_whole(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("A text.")
+    unusable = {
+        "b.csv": (b"id,review\n1,good\n", '"text", only id, review. Name the field'),
+        "c.json": (b'{"name": "a package"}', 'no field "text" in item 1'),
+        "d.jsonl": (b'{"text": "usable"}\n{"text": "caf\xe9"}\n', "not UTF-8: byte 0xe9 in line 2"),
+        "e.txt": (b"caf\xe9", "not UTF-8: byte 0xe9 in line 1"),
+        "f.md": (b"\x00\x01", "is a binary file"),
+        "g.json": (b"{", "is not JSON"),
+    }
+    for name, (content, _) in unusable.items():
+        (tmp_path / name).write_bytes(content)
+    account = Account()
+    documents = [d for task in plan_tasks([tmp_path]) for d in read_task(task, BuildConfig(), account)]
+    assert [document.text for document in documents] == ["A text."]
+    for (name, (_, reason)), aside, note in zip(unusable.items(), account.aside, account.notes, strict=True):
+        assert aside["source"] == f"{tmp_path.name}/{name}"
+        assert name in note
+        assert reason in note
+        with pytest.raises(DataError, match=name):  # a file that is named itself is an error
+            texts_of(tmp_path / name)
+
+
 def test_half_a_surrogate_pair_in_json_becomes_a_replacement(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a\\ud83d b \\ud83d\\ude00 강", "url": "http://a/\\udc00"}\n', encoding="utf-8")
@@ -81,12 +140,12 @@ def test_half_a_surrogate_pair_in_json_becomes_a_replacement(tmp_path: Path) -> 
 
 
 def test_a_folder_gives_its_text_files_by_name(tmp_path: Path) -> None:
-    for name in ("b.txt", "a.md", "sub/c.txt", ".hidden/d.txt", "e.csv"):
+    for name in ("b.txt", "a.md", "sub/c.txt", ".hidden/d.txt", "e.docx"):
         path = tmp_path / "books" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
     assert texts_of(tmp_path / "books") == ["a.md", "b.txt", "sub/c.txt"]
-    assert other_files(tmp_path / "books") == ["e.csv"]
+    assert other_files(tmp_path / "books") == ["e.docx"]
 
 
 @pytest.mark.parametrize(
@@ -102,6 +161,11 @@ def test_a_folder_gives_its_text_files_by_name(tmp_path: Path) -> None:
         ("a.jsonl", b"[" * 100_000, "line 1"),
         ("a.jsonl", b"[1]\n", '"text" in line 1'),
         ("a.jsonl", b"", "empty"),
+        ("a.csv", b"text,id\none,1\ntwo\n", "1 fields in the row that ends in line 3"),
+        ("a.csv", b"id,body\n1,one\n", 'no column "text", only id, body'),
+        ("a.json", b'[{"text": "a"}, {}]', '"text" in item 2'),
+        ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n')[:-9], "ends early"),
+        ("a.txt.gz", b"not gzip", "cannot be read"),
         ("a.parquet", b"PAR1 not really", "Parquet"),
         ("missing/a.txt", None, "does not exist"),
     ],

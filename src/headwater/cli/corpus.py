@@ -10,11 +10,17 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli.console import AsJson, Out, Seed, Settings, emit, terminal_progress
+from headwater.cli.keys import keys_option
 from headwater.cli.overlap import overlap
 from headwater.errors import UsageError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Gather text into a corpus; look at one.")
 RULES_SHOWN = 8  # of each step
+
+
+BuildKeys = keys_option("headwater.corpus.recipes:BuildConfig")
+LinksKeys = keys_option("headwater.corpus.links:LinksConfig")
+FetchKeys = keys_option("headwater.corpus.fetch:FetchConfig")
 
 
 class Engine(StrEnum):
@@ -39,14 +45,17 @@ def build(
             metavar="SOURCE…",
             show_default=False,
             help="python-docs (the documentation in the installed Python packages), or files and folders of "
-            ".txt, .md, .jsonl, .parquet, .html, .warc.gz, .wet.gz, .epub, Wikipedia's .xml.bz2, or a corpus; "
-            "also behind a URL such as s3://bucket/folder.",
+            ".txt, .md, .jsonl, .json, .csv (also .gz, .zst), .parquet, .html, .warc.gz, .wet.gz, .epub, "
+            "Wikipedia's .xml.bz2, or a corpus; also behind a URL such as s3://bucket/folder.",
         ),
     ],
     out: OutOrUrl,
     recipe: Annotated[
         str, typer.Option("--recipe", help="plain, webtext (GPT-2), books (GPT-1), or a TOML file.")
     ] = "plain",
+    text_field: Annotated[
+        str | None, typer.Option("--text-field", help="Field or column with the text.  [default: text]")
+    ] = None,
     workers: Annotated[int, typer.Option("--workers", help="Processes at work.", min=1)] = 1,
     engine: Annotated[
         Engine, typer.Option("--engine", help="Where: this machine, a Ray cluster, or job scripts for Slurm.")
@@ -55,6 +64,7 @@ def build(
         str, typer.Option("--address", help="Of the Ray cluster; without it one is started here.")
     ] = "",
     settings: Settings = None,
+    keys: BuildKeys = False,
     as_json: AsJson = False,
 ) -> None:
     """Gather sources into a corpus, one Parquet row a document, by the rules of a recipe."""
@@ -64,12 +74,14 @@ def build(
     from headwater.corpus.recipes import load_recipe
     from headwater.corpus.remote import is_remote
 
-    config = load_recipe(recipe, parse_settings(settings or []))
+    options = {} if text_field is None else {"text_field": text_field}
+    config = load_recipe(recipe, parse_settings(settings or []) | options)
     if engine == Engine.slurm and is_remote(out):
         raise UsageError("--engine slurm writes its scripts beside --out", expected="a folder on the shared disk")
     if engine == Engine.slurm:
         finish = [sys.executable, "-m", "headwater", "corpus", "build", *sources, "--recipe", recipe, "--out", out]
         finish += [f"--set={setting}" for setting in settings or []]
+        finish += [] if text_field is None else [f"--text-field={text_field}"]
         script = prepare_slurm(sources, Path(out), config, workers, finish)
         emit({"submit": str(script)}, as_json=as_json, text=f"Job scripts are written. Submit them: sh {script}")
         return
@@ -91,6 +103,7 @@ def links(
     ],
     out: OutOrUrl,
     settings: Settings = None,
+    keys: LinksKeys = False,
     as_json: AsJson = False,
 ) -> None:
     """Gather the outbound links that readers of Reddit gave three points or more, as WebText did."""
@@ -109,6 +122,7 @@ def fetch(
     links: Annotated[str, typer.Argument(help="A links folder, or its URL.", show_default=False)],
     out: OutOrUrl,
     settings: Settings = None,
+    keys: FetchKeys = False,
     as_json: AsJson = False,
 ) -> None:
     """Visit links politely and keep the pages as WARC. Uses the network; run again, it goes on."""
@@ -178,7 +192,7 @@ def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
         lines.append(f"  {f'- duplicates: {kind}':32}{count:>12,} documents")
     lines.append(f"  {'kept':32}{size(funnel['kept'])}")
     if funnel["set_aside"]:
-        lines.append(f"  {funnel['set_aside']:,} pages without a text: see set-aside.jsonl")
+        lines.append(f"  {funnel['set_aside']:,} pages or files without a text: see set-aside.jsonl")
     return "\n".join(lines)
 
 

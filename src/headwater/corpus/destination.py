@@ -43,6 +43,7 @@ class Destination:
         config: Mapping[str, Any],
         inputs: Mapping[str, str | Path | Input],
         grows: bool = False,
+        defaults: Mapping[str, Any] | None = None,
     ) -> Stage:
         """The stage that writes here; inputs may be URLs, listed here unless they come described."""
         described = {
@@ -53,7 +54,15 @@ class Destination:
             else Path(source)
             for role, source in inputs.items()
         }
-        return Stage(self.folder, kind=kind, config=config, inputs=described, moves=bool(self.url), grows=grows)
+        return Stage(
+            self.folder,
+            kind=kind,
+            config=config,
+            inputs=described,
+            moves=bool(self.url),
+            grows=grows,
+            defaults=defaults,
+        )
 
     def is_complete(self, stage: Stage, progress: Progress) -> bool:
         """Whether what the stage would write is there, which is noted; what an earlier run made is uploaded.

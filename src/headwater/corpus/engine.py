@@ -372,8 +372,9 @@ def raise_error(plan: Plan) -> None:
 
 
 def _described(error: HeadwaterError) -> dict[str, str]:
+    kinds = (kind.__name__ for kind in type(error).__mro__)
     return {
-        "class": type(error).__name__,
+        "class": next(kind for kind in kinds if hasattr(errors, kind)),
         "seen": error.seen,
         "expected": error.expected,
         "repair": error.repair,

@@ -6,7 +6,7 @@ corpus. Its order is the order of the sources, and within each the source's own;
 Nothing of that depends on the number of workers.
 
 Beside the documents lie `funnel.json` (what each source gave and each rule removed, with examples),
-`set-aside.jsonl` (pages of which no text could be had, with the reason) and, for python-docs, `packages.json`.
+`set-aside.jsonl` (pages and files without usable text, with the reason) and, for python-docs, `packages.json`.
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ def _stage(
     remote = {f"source-{index}": listings[str(s)].input for index, s in enumerate(sources) if is_remote(s)}
     sets = {f"evaluation-set-{index}": Path(name) for index, name in enumerate(config.evaluation_sets)}
     settings = {**config.to_dict(), "evaluation_sets": [path.name for path in sets.values()], "sources": names}
-    return destination.stage(kind="corpus", config=settings, inputs={**paths, **remote, **sets}), tasks
+    inputs = {**paths, **remote, **sets}
+    return destination.stage(kind="corpus", config=settings, inputs=inputs, defaults=BuildConfig.defaults()), tasks
 
 
 def _plan(sources: Sequence[str | Path], stage: Stage, config: BuildConfig, tasks: list[Task]) -> Plan:

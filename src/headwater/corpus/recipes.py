@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headwater.config import Config, read_toml
+from headwater.config import Config, Layer, read_toml
 from headwater.corpus.extract import ExtractorName
 from headwater.corpus.folder import Document
 from headwater.corpus.steps import Step
@@ -29,31 +29,42 @@ RecipeName = Literal["plain", "webtext", "books"]
 
 
 class BuildConfig(Config):
-    """Every choice of a build.
-
-    `any_encoding`: text files may be in any encoding, which is detected. `minimum_characters`: shorter documents
-    go. `languages` and `minimum_score` belong to `language`, `clean_without` (rules left out) to `clean`,
-    `similarity` to `near_duplicates`. `evaluation_sets` are files or corpora: documents that share
-    `evaluation_words` words in a row with one go. `python_docs_bytes` limits the source python-docs to a sample
-    of about that many bytes.
-    """
+    """Every choice of a build."""
 
     recipe: RecipeName = "plain"
+    """The rules to start from."""
+    text_field: str = Field(default="text", min_length=1)
+    """Field or column of JSON, CSV and Parquet that has the text."""
     extractor: ExtractorName = "resiliparse"
+    """What takes the main text out of a web page."""
     any_encoding: bool = False
+    """Text files may be in any encoding, which is detected."""
     gutenberg: bool = False
+    """Take Project Gutenberg's header and licence off."""
     minimum_characters: int = Field(default=0, ge=0)
+    """Remove shorter documents."""
     wikipedia: bool = False
+    """Remove pages of Wikipedia and copies of them."""
     language: bool = False
+    """Remove documents of other languages."""
     languages: tuple[str, ...] = ("en",)
+    """The languages that stay."""
     minimum_score: float = Field(default=0.65, ge=0, le=1)
+    """Least score of a language, from 0 to 1."""
     clean: bool = False
+    """Remove what is not prose: lists, menus, repeated lines."""
     clean_without: tuple[str, ...] = ()
+    """Rules of clean to leave out."""
     evaluation_sets: tuple[str, ...] = ()
+    """Files or corpora: documents that share words with them are removed."""
     evaluation_words: int = Field(default=13, ge=1)
+    """How many words in a row a document may not share with them."""
     near_duplicates: bool = False
+    """Remove near duplicates (MinHash)."""
     similarity: float = Field(default=0.8, gt=0, le=1)
+    """Jaccard similarity from which on two documents are near duplicates."""
     python_docs_bytes: int | None = Field(default=None, ge=1)
+    """Limit the source python-docs to a sample of about that many bytes."""
 
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -74,7 +85,6 @@ RECIPES: dict[str, dict[str, Any]] = {
 def load_recipe(name_or_file: str, overrides: Mapping[str, Any] | None = None) -> BuildConfig:
     """The configuration of a recipe by name, or of a TOML file, which may name its starting point as `recipe`."""
     given: Mapping[str, Any] = {"recipe": name_or_file}
-    source = "--set"
     if name_or_file not in RECIPES:
         path = Path(name_or_file)
         if not path.is_file():
@@ -83,9 +93,9 @@ def load_recipe(name_or_file: str, overrides: Mapping[str, Any] | None = None) -
                 expected=f"{', '.join(RECIPES)}, or a TOML file",
                 repair=nearest(name_or_file, RECIPES).capitalize(),
             )
-        given, source = read_toml(path), name_or_file
+        given = Layer(read_toml(path), name_or_file)
     base = RECIPES.get(str(given.get("recipe", "plain")), {})
-    return BuildConfig.build(base, given, overrides or {}, source=source)
+    return BuildConfig.build(base, given, overrides or {}, source="--set")
 
 
 def make_steps(config: BuildConfig) -> list[Step]:

@@ -17,7 +17,14 @@ from headwater.corpus.pages import SUFFIXES as PAGE_SUFFIXES
 from headwater.corpus.pages import Page, holds_pages, read_pages
 from headwater.corpus.recipes import BuildConfig
 from headwater.corpus.remote import Listing, is_remote, list_source, place
-from headwater.corpus.text import SEPARATOR, TEXT_SUFFIXES, read_text_file, without_surrogates
+from headwater.corpus.text import (
+    SEPARATOR,
+    TEXT_SUFFIXES,
+    Unusable,
+    check_encoding,
+    read_text_file,
+    without_surrogates,
+)
 from headwater.corpus.text import SUFFIXES as ROW_SUFFIXES
 from headwater.errors import DataError
 from headwater.storage.files import read_bytes
@@ -25,6 +32,8 @@ from headwater.storage.provenance import MANIFEST, open_folder, read_manifest
 
 BUILT_IN = (python_docs.SOURCE,)
 SUFFIXES = (*ROW_SUFFIXES, *PAGE_SUFFIXES)
+_ENDINGS = f"{', '.join(s for s in ROW_SUFFIXES if s.count('.') == 1)} (also .gz, .zst, .xz, .bz2 of these)"
+_EXPECTED = f"files that end in {_ENDINGS}, {', '.join(PAGE_SUFFIXES)}"
 # Files are put together in one task up to these figures; a larger file is a task of its own.
 TASK_BYTES = 16 * 1024**2
 TASK_FILES = 1000
@@ -33,12 +42,13 @@ TEXT_BYTES = 1024**3  # of one file of text in any encoding, which is in memory 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Work for one worker; `files` are named from `root` on."""
+    """Work for one worker; `files` are named from `root` on. One of a folder that cannot be read is set aside."""
 
     source: int
     kind: Literal["python-docs", "corpus", "files"]
     root: str
     files: tuple[str, ...] = ()
+    of_folder: bool = False
 
 
 @dataclass
@@ -79,7 +89,8 @@ def plan_tasks(sources: Sequence[str | Path], listings: Mapping[str, Listing] | 
             for file in files:
                 _check_name(file)
             sizes = [(file.relative_to(root).as_posix(), file.stat().st_size) for file in files]
-            tasks += [Task(number, "files", str(root), names) for names in _groups(sizes)]
+            of_folder = path.is_dir()
+            tasks += [Task(number, "files", str(root), names, of_folder) for names in _groups(sizes)]
     return tasks
 
 
@@ -93,8 +104,8 @@ def _remote_tasks(number: int, listing: Listing) -> list[Task]:
     alone = kind == "file"
     files = [entry for entry in listing.files if alone or entry[0].lower().endswith(SUFFIXES)]
     if not files:
-        raise DataError(f"{url} holds no text file", expected=f"files that end in {', '.join(SUFFIXES)}")
-    return [Task(number, "files", listing.root, names) for names in _groups(files)]
+        raise DataError(f"{url} holds no text file", expected=_EXPECTED)
+    return [Task(number, "files", listing.root, names, not alone) for names in _groups(files)]
 
 
 def source_files(source: Path) -> list[Path]:
@@ -107,7 +118,7 @@ def source_files(source: Path) -> list[Path]:
     if not files:
         raise DataError(
             f"{source} holds no text file",
-            expected=f"files that end in {', '.join(SUFFIXES)}",
+            expected=_EXPECTED,
             repair="Name the files themselves if their names end otherwise",
         )
     return files
@@ -151,7 +162,22 @@ def read_task(task: Task, config: BuildConfig, account: Account) -> Iterator[Doc
                 yield from _extracted(group, config, account)
             else:
                 for name, path in group:
-                    yield from read_text_file(path, name)
+                    yield from _read_or_set_aside(path, name, task, config, account)
+
+
+def _read_or_set_aside(
+    path: Path, name: str, task: Task, config: BuildConfig, account: Account
+) -> Iterator[Document]:
+    """Stream the documents of a text file; set one of a folder aside, whole, where it cannot be read."""
+    try:
+        if task.of_folder:
+            check_encoding(path)
+        yield from read_text_file(path, name, config.text_field)
+    except Unusable as error:
+        if not task.of_folder:
+            raise
+        account.aside.append({"source": name, "page": "", "reason": error.seen})
+        account.notes.append(f"Left out: {error}")
 
 
 def _runs(paths: list[tuple[str, Path]], config: BuildConfig) -> Iterator[tuple[bool, list[tuple[str, Path]]]]:
