@@ -40,6 +40,20 @@ def test_a_forecast_counts_what_the_run_is_made_of(tokens: Path, tmp_path: Path)
     assert "It fits" in result.as_text()
 
 
+@pytest.mark.parametrize(("load", "used"), [(0.1, 0.0), (63.5, 1.5), (90.0, 2.0)])
+def test_a_busy_machine_is_warned_of(
+    load: float, used: float, tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "available_cores", lambda: 2)
+    monkeypatch.setattr("headwater.forecast.available_cores", lambda: 2)
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0), raising=False)
+    monkeypatch.setattr("headwater.forecast.time_updates", lambda *_: 1.0)
+    result = forecast(PretrainConfig.build(TINY), tokens, tmp_path / "run")
+    assert result.cores_in_use == used
+    assert (f"other programs use {used} of 2 cores" in result.as_text()) == (used > 0)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_what_is_counted_beforehand_is_what_training_holds(precision: str, tokens: Path, tmp_path: Path) -> None:
     config = PretrainConfig.build(TINY, {"precision": precision})

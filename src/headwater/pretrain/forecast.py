@@ -26,10 +26,11 @@ from headwater.storage.files import read_text, write_text
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import Stage
 from headwater.train.compile import compile_checked
-from headwater.train.machine import arithmetic, available_memory
+from headwater.train.machine import arithmetic, available_cores, available_memory, cores_in_use
 from headwater.train.optimizer import bytes_a_parameter
 from headwater.train.parallel import Ranks, joined
 
+_BUSY = 0.3  # cores that other programs use, from which on a measured speed misleads
 _POINTS = "points.jsonl"  # of a range test
 
 
@@ -51,6 +52,7 @@ class Forecast:
     peak: int | None = None  # of this process, measured
     tokens_per_second: float | None = None
     seconds: float | None = None
+    cores_in_use: float = 0.0  # by other programs, before anything was measured
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -84,6 +86,9 @@ class Forecast:
             hours = self.seconds / 3600
             duration = f"{self.seconds / 60:.1f} minutes" if hours < 2 else f"{hours:.1f} hours"
             rows += [("speed", f"{self.tokens_per_second:,.0f} tokens/s, measured"), ("time", duration)]
+        if self.cores_in_use >= _BUSY and self.tokens_per_second is not None:
+            others = f"other programs use {self.cores_in_use:.1f} of {available_cores()} cores"
+            rows.append(("warning", f"the machine is busy: {others}. It is faster when they end"))
         rows.append(("advice", self.advice))
         return "\n".join(f"{name:14}{value}" for name, value in rows)
 
@@ -98,6 +103,7 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
     assert config.micro_batch is not None
     # The first rank's: ranks see different figures, and what one of them leaves out the others would wait for.
     available = int(ranks.share(available_memory(ranks.device)))
+    busy = cores_in_use() if ranks.device.type == "cpu" else 0.0
     parameters = count_parameters(config.architecture)
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
     common: dict[str, Any] = {
@@ -109,6 +115,7 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
         "tokens": config.steps * config.batch_size * config.window,
         "micro_batch": config.micro_batch,
         "available": available,
+        "cores_in_use": busy,
     }
     state = parameters * bytes_a_parameter(dtype) // (ranks.count if config.shard else 1)
     if state > available:

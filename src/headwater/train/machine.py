@@ -27,6 +27,14 @@ def available_cores() -> int:
     return max(1, min(cores, math.floor(quota + 0.5)) if quota else cores)
 
 
+def cores_in_use() -> float:
+    """Return how many of the cores that this process may use other programs kept busy in the last minute."""
+    if not hasattr(os, "getloadavg"):  # Windows
+        return 0.0
+    free = (os.cpu_count() or 1) - os.getloadavg()[0]
+    return min(float(available_cores()), max(0.0, available_cores() - free))
+
+
 def processor_name() -> str:
     """What the processor is called."""
     try:
