@@ -23,10 +23,18 @@ _NOT_TOML = (ValueError, RecursionError)
 _SHOWN = 200  # characters of a wrong value
 
 
-class Config(BaseModel):
-    """Base of every configuration: frozen, typed, no unknown keys."""
+class Layer(dict[str, Any]):
+    """Configuration keys from one place, which the message of an error in them names: `--set`, a file."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    def __init__(self, keys: Mapping[str, Any], source: str) -> None:
+        super().__init__(keys)
+        self.source = source
+
+
+class Config(BaseModel):
+    """Base of every configuration: frozen, typed, no unknown keys. The string below a key describes it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True)
     # Keys that former versions had: they are refused by name, and left out of a folder's own configuration.
     retired: ClassVar[tuple[str, ...]] = ()
 
@@ -46,7 +54,8 @@ class Config(BaseModel):
     def build(cls, *layers: Mapping[str, Any], source: str = "configuration") -> Self:
         """Merge the layers, later ones winning, and check them.
 
-        Raises UsageError naming `source`, the key, the value and, for an unknown key, the nearest one.
+        Raises UsageError naming where the key is from (a Layer's source, else `source`), the key, the value and,
+        for an unknown key, the nearest one.
         """
         merged: dict[str, Any] = {}
         for layer in layers:
@@ -54,7 +63,9 @@ class Config(BaseModel):
         try:
             return cls.model_validate(merged)
         except ValidationError as error:
-            raise _usage_error(cls, error, source) from None
+            place = error.errors()[0]["loc"]
+            sources = [layer.source for layer in layers if isinstance(layer, Layer) and _has(layer, place)]
+            raise _usage_error(cls, error, [source, *sources][-1]) from None
 
     @classmethod
     def load(cls, path: Path, *overrides: Mapping[str, Any]) -> Self:
@@ -67,6 +78,15 @@ class Config(BaseModel):
         content = {key: value for key, value in read_toml(path).items() if key not in cls.retired}
         return cls.build(content, source=str(path))
 
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Return the plain defaults: what a folder means by keys that did not exist when it was written."""
+        fields = {key: field for key, field in cls.model_fields.items() if not field.is_required()}
+        empty = cls.model_construct(
+            **{key: field.get_default(call_default_factory=True) for key, field in fields.items()}
+        )
+        return empty.model_dump(mode="json", exclude_none=True)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, nested as in TOML; keys that are None are left out, as TOML has no null."""
         return self.model_dump(mode="json", exclude_none=True)
@@ -76,6 +96,18 @@ class Config(BaseModel):
         import tomli_w
 
         write_text(path, tomli_w.dumps(self.to_dict()))
+
+
+def _has(layer: Mapping[str, Any], place: tuple[int | str, ...]) -> bool:
+    """Return whether a layer sets the key at a place of the configuration."""
+    value: Any = layer
+    for depth, part in enumerate(place):
+        if not isinstance(value, Mapping):
+            return depth > 0
+        if part not in value:
+            return False
+        value = value[part]
+    return bool(place)
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,14 +136,14 @@ def recipes_folder() -> Path:
     return installed if installed.is_dir() else package.parents[1] / "recipes"
 
 
-def read_recipe(name_or_file: str | Path) -> dict[str, Any]:
+def read_recipe(name_or_file: str | Path) -> Layer:
     """Read a recipe of pre-training: a TOML file, or one that comes with Headwater by its name, as `gpt2-nano`.
 
     Raises UsageError where it is neither.
     """
     path = Path(name_or_file)
     if path.is_file():
-        return read_toml(path)
+        return Layer(read_toml(path), str(path))
     shipped = {recipe.stem: recipe for recipe in sorted(recipes_folder().glob("*.toml"))}
     if str(name_or_file) not in shipped:
         hint = nearest(path.stem, shipped)
@@ -120,10 +152,10 @@ def read_recipe(name_or_file: str | Path) -> dict[str, Any]:
             expected="a TOML file, or the name of a recipe that comes with Headwater",
             repair=hint[0].upper() + hint[1:],
         )
-    return read_toml(shipped[str(name_or_file)])
+    return Layer(read_toml(shipped[str(name_or_file)]), f"the recipe {name_or_file}")
 
 
-def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
+def parse_settings(settings: Iterable[str]) -> Layer:
     """`["steps=100", "model.layers=4"]` as nested tables; a value that is not TOML is a plain string."""
     parsed: dict[str, Any] = {}
     for setting in settings:
@@ -142,10 +174,20 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
             leaf = leaf[parent]
         leaf[last] = value
         parsed = merge(parsed, table)
-    return parsed
+    return Layer(parsed, "--set")
 
 
-def _known_keys(cls: type[BaseModel], parents: tuple[str, ...]) -> list[str]:
+def option_name(key: str) -> str:
+    """Return the spelling of a configuration key as an option of the command line."""
+    return f"--{key.replace('_', '-')}"
+
+
+def option_layers(options: Mapping[str, Any]) -> list[Layer]:
+    """Return the options that were given, None for the others, each as a Layer under its own name."""
+    return [Layer({key: value}, option_name(key)) for key, value in options.items() if value is not None]
+
+
+def _keys_of(cls: type[BaseModel], parents: tuple[str, ...]) -> list[str]:
     """The keys of the table at `parents` inside `cls`."""
     for parent in parents:
         field = cls.model_fields.get(parent)
@@ -165,7 +207,7 @@ def _usage_error(cls: type[Config], error: ValidationError, source: str) -> Usag
     if first["type"] == "extra_forbidden":
         if len(location) == 1 and key in cls.retired:
             return UsageError(f"{source} has the key {key!r}, which no longer exists", repair=f"Leave {key} out")
-        hint = nearest(location[-1], _known_keys(cls, location[:-1]))
+        hint = nearest(location[-1], _keys_of(cls, location[:-1]))
         return UsageError(f"{source} has the unknown key {key!r}", repair=hint[0].upper() + hint[1:])
     if first["type"] == "missing":
         return UsageError(f"{source} lacks the key {key!r}", repair=f"Give it, as --set {key}=VALUE")
@@ -179,4 +221,6 @@ def _usage_error(cls: type[Config], error: ValidationError, source: str) -> Usag
     reason = ", or: ".join(dict.fromkeys(e["msg"].removeprefix("Value error, ") for e in tried))
     value = repr(first["input"])
     shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
+    if source == option_name(key):
+        return UsageError(f"{source} is {shown}: {reason}", repair=f"Correct {source}")
     return UsageError(f"{source} has {key} = {shown}: {reason}", repair=f"Correct {key}")

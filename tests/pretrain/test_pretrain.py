@@ -421,3 +421,21 @@ def test_a_run_of_a_former_version_resumes_without_its_retired_keys(
     assert_same_weights(undisturbed, run)
     with pytest.raises(UsageError, match="'matmul', which no longer exists"):
         PretrainConfig.build(TINY, {"matmul": "torch"})
+
+
+def test_a_run_begun_before_a_key_existed_resumes_with_its_default(
+    undisturbed: Path, tokens: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(undisturbed, run)
+    manifest = json.loads((run / "headwater.json").read_text())
+    config = manifest["config"] | {"model": dict(manifest["config"]["model"])}
+    for keys, key in ((config, "adam"), (config["model"], "activation"), (config["model"], "segments")):
+        del keys[key]
+    half_done(run, manifest | {"config": config}, tokens)
+    pretrain(PretrainConfig.build(TINY), tokens, run)
+    assert_same_weights(undisturbed, run)
+    config["model"]["segments"] = 2
+    half_done(run, manifest | {"config": config}, tokens)
+    with pytest.raises(FolderError, match=r"model\.segments = 2, where now it is 0\. Choose another"):
+        pretrain(PretrainConfig.build(TINY), tokens, run)

@@ -37,7 +37,7 @@ Device = Annotated[str, DEVICE]
 Seed = Annotated[int, typer.Option("--seed", help="Every random choice comes from it.", min=0)]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Set any configuration key, as --set key=value. Repeatable.", metavar="KEY=VALUE"),
+    typer.Option("--set", help="Set any configuration key (--keys lists them). Repeatable.", metavar="KEY=VALUE"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on stdout.")]
 Limit = Annotated[int | None, typer.Option("--limit", help="Use only the first N items.", min=1)]

@@ -18,9 +18,9 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Gather text 
 RULES_SHOWN = 8  # of each step
 
 
-BuildKeys = keys_option("headwater.corpus.recipes:BuildConfig")
-LinksKeys = keys_option("headwater.corpus.links:LinksConfig")
-FetchKeys = keys_option("headwater.corpus.fetch:FetchConfig")
+BUILD_KEYS = keys_option("headwater.corpus.recipes:BuildConfig")
+LINKS_KEYS = keys_option("headwater.corpus.links:LinksConfig")
+FETCH_KEYS = keys_option("headwater.corpus.fetch:FetchConfig")
 
 
 class Engine(StrEnum):
@@ -64,7 +64,7 @@ def build(
         str, typer.Option("--address", help="Of the Ray cluster; without it one is started here.")
     ] = "",
     settings: Settings = None,
-    keys: BuildKeys = False,
+    keys: Annotated[bool, BUILD_KEYS] = False,
     as_json: AsJson = False,
 ) -> None:
     """Gather sources into a corpus, one Parquet row a document, by the rules of a recipe."""
@@ -103,7 +103,7 @@ def links(
     ],
     out: OutOrUrl,
     settings: Settings = None,
-    keys: LinksKeys = False,
+    keys: Annotated[bool, LINKS_KEYS] = False,
     as_json: AsJson = False,
 ) -> None:
     """Gather the outbound links that readers of Reddit gave three points or more, as WebText did."""
@@ -122,7 +122,7 @@ def fetch(
     links: Annotated[str, typer.Argument(help="A links folder, or its URL.", show_default=False)],
     out: OutOrUrl,
     settings: Settings = None,
-    keys: FetchKeys = False,
+    keys: Annotated[bool, FETCH_KEYS] = False,
     as_json: AsJson = False,
 ) -> None:
     """Visit links politely and keep the pages as WARC. Uses the network; run again, it goes on."""

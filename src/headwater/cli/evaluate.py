@@ -9,10 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli.console import AsJson, Device, Limit, Settings, emit, tell_apart, terminal_progress
+from headwater.cli.keys import keys_option
 from headwater.cli.process import import_from_here
 from headwater.errors import UsageError, counted
 
 app = typer.Typer(add_completion=False)
+
+KEYS = keys_option("headwater.evaluate.run:EvaluateConfig")
 
 
 @app.command()
@@ -36,6 +39,7 @@ def evaluate(
     limit: Limit = None,
     device: Device = "auto",
     settings: Settings = None,
+    keys: Annotated[bool, KEYS] = False,
     overlap: Annotated[
         Path | None,
         typer.Option(

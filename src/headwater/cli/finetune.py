@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.console import AsJson, Device, Limit, Seed, Settings, emit, tell_apart, terminal_progress
+from headwater.cli.keys import keys_option
 from headwater.errors import UsageError
 
 if TYPE_CHECKING:
     from headwater.finetune.training import FinetuneConfig
 
 app = typer.Typer(add_completion=False)
+
+KEYS = keys_option("headwater.finetune.training:FinetuneConfig")
 
 _REGRESS = "regress"  # one text to a score: the input of classify
 _COLUMNS = "Columns (found by name where not given)"
@@ -120,6 +123,7 @@ def finetune(
     ] = None,
     limit: Limit = None,
     settings: Settings = None,
+    list_keys: Annotated[bool, KEYS] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fine-tune a model on labelled rows, as GPT-1 does.
@@ -187,7 +191,7 @@ def _configuration(
     task: str, seed: int, columns: Mapping[str, Any], keys: Mapping[str, Any], settings: list[str] | None
 ) -> FinetuneConfig:
     """The defaults, what options gave, and --set over both."""
-    from headwater.config import parse_settings
+    from headwater.config import option_layers, parse_settings
     from headwater.finetune.training import FinetuneConfig
 
     target = {}
@@ -195,7 +199,7 @@ def _configuration(
         task, target = "classify", {"target": "score"}
     return FinetuneConfig.build(
         target | {"task": task, "seed": seed, "columns": {k: v for k, v in columns.items() if v is not None}},
-        {key: value for key, value in keys.items() if value is not None},
+        *option_layers(keys),
         parse_settings(settings or []),
         source="the command line",
     )

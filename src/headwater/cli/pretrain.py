@@ -9,9 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli.console import DEVICE, AsJson, Out, Settings, emit, say, terminal_progress
+from headwater.cli.keys import keys_option
 from headwater.cli.process import import_from_here
 
 app = typer.Typer(add_completion=False)
+
+KEYS = keys_option("headwater.pretrain.pretraining:PretrainConfig", model="headwater.model.config:ModelConfig")
 
 _FIND_LR = "Train briefly with a rising rate, suggest one, draw the curve into --out, and stop."
 _FOLLOW = "Zero-shot tasks to follow while training, as lambada.openai.last-token,sst-2.very."
@@ -43,6 +46,7 @@ def pretrain(
         list[Path] | None, typer.Option("--data", help="Folder with these tasks' files. Repeatable.")
     ] = None,
     settings: Settings = None,
+    keys: Annotated[bool, KEYS] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a language model on packed tokens, or go on training.
@@ -52,7 +56,7 @@ def pretrain(
     """
     if profile:
         os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # before torch comes in: its profiler chats on stderr
-    from headwater.config import parse_settings, read_recipe
+    from headwater.config import option_layers, parse_settings, read_recipe
     from headwater.errors import UsageError
     from headwater.pretrain.pretraining import PretrainConfig
     from headwater.pretrain.pretraining import pretrain as run_pretraining
@@ -66,7 +70,7 @@ def pretrain(
     if init_from is not None and preset is not None:
         raise UsageError("--from and --preset both say which model to train", repair="Leave --preset out")
     given = {"preset": preset, "init_from": init_from, "seed": seed, "device": device}
-    layers.append({key: value for key, value in given.items() if value is not None})
+    layers += option_layers(given)
     config = PretrainConfig.build(*layers, parse_settings(settings or []), source=str(recipe or "--set"))
     if tokens is None:
         raise UsageError("--tokens is missing", expected="the folder that `headwater pack` wrote")

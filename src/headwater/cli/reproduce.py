@@ -8,8 +8,11 @@ from typing import Annotated
 import typer
 
 from headwater.cli.console import AsJson, Device, Settings, emit, terminal_progress
+from headwater.cli.keys import keys_option
 
 app = typer.Typer(add_completion=False)
+
+KEYS = keys_option("headwater.reproduce.scale:Scale")
 
 
 @app.command()
@@ -33,6 +36,7 @@ def reproduce(
         typer.Option("--pilot", help="Earlier --out, the noise of which --plan uses.", show_default=False),
     ] = None,
     settings: Settings = None,
+    keys: Annotated[bool, KEYS] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run experiments of the two papers and say which claims hold at this scale.

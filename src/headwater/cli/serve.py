@@ -8,9 +8,12 @@ from typing import Annotated
 import typer
 
 from headwater.cli.console import Device, ModelTokenizer, Settings, tell_apart, terminal_progress
+from headwater.cli.keys import keys_option
 from headwater.shipped import DEFAULT
 
 app = typer.Typer(add_completion=False)
+
+KEYS = keys_option("headwater.serve.limits:Limits")
 
 
 @app.command()
@@ -44,11 +47,11 @@ def serve(
     ] = "auto",
     device: Device = "auto",
     settings: Settings = None,
+    keys: Annotated[bool, KEYS] = False,
 ) -> None:
     """Serve models: an OpenAI-compatible API, and a page at / to write with them and look inside.
 
-    Limits of a request are set with --set: body_bytes, header_bytes, answer_bytes,
-    tokens, queue, requests, seconds, body_seconds.
+    --set changes the limits of a request.
     Ctrl-C stops when what runs is finished; a second one at once.
     """
     from headwater.cli.process import return_memory

@@ -41,36 +41,32 @@ _AHEAD = 20_000  # links held in memory, waiting for their hosts
 
 
 class FetchConfig(Config):
-    """How to visit.
-
-    | key | default | |
-    |---|---|---|
-    | hosts | 256 | visited at once |
-    | delay | 1.0 | seconds between two visits to a host; a longer Crawl-delay is kept up to longest_delay |
-    | longest_delay | 30.0 | a host that asks for more is left alone |
-    | seconds | 30.0 | for one answer; a redirect is asked anew |
-    | page_bytes | 8 MiB | unpacked; more than that is not read again, and so not asked for |
-    | redirects | 5 | |
-    | retries | 2 | after a failure that may pass: no connection, a cut answer, 429, 5xx |
-    | back_off | 5.0 | seconds before the first retry, four times as long before each further one |
-    | longest_wait | 120.0 | Retry-After is kept up to so many seconds; for a longer one the link is given up |
-    | failures | 3 | links in a row without any answer, after which a host is given up |
-    | contact | none | an address or page for those who run the hosts, part of the user agent |
-    | allow_private | false | visit addresses that are not public: for a web of your own |
-    """
+    """How to visit."""
 
     hosts: int = Field(default=256, ge=1)
+    """Hosts visited at once."""
     delay: float = Field(default=1.0, ge=0)
+    """Seconds between two visits to a host; a longer Crawl-delay is kept up to longest_delay."""
     longest_delay: float = Field(default=30.0, ge=0)
+    """A host that asks for a longer delay is left alone."""
     seconds: float = Field(default=30.0, gt=0)
+    """Seconds for one answer; each redirect has as many."""
     page_bytes: int = Field(default=PAGE_BYTES, ge=1, le=PAGE_BYTES)
+    """Bytes of a page, unpacked; the rest is not requested."""
     redirects: int = Field(default=5, ge=0)
+    """Redirects that are followed."""
     retries: int = Field(default=2, ge=0)
+    """Tries after a failure that may pass: no connection, a cut answer, 429, 5xx."""
     back_off: float = Field(default=5.0, ge=0)
+    """Seconds before the first retry, four times as long before each further one."""
     longest_wait: float = Field(default=120.0, ge=0)
+    """Longest Retry-After that is kept; for a longer one the link is given up."""
     failures: int = Field(default=3, ge=1)
+    """Links in a row without any answer, after which a host is given up."""
     contact: str = Field(default="", pattern=r"^[\x20-\x7e]*$")
+    """Address or page for those who run the hosts, part of the user agent."""
     allow_private: bool = False
+    """Visit addresses that are not public, for a web of your own."""
 
 
 @resumable()

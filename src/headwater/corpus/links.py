@@ -45,26 +45,22 @@ NO_TEXT_SUFFIXES = (
 
 
 class LinksConfig(Config):
-    """What makes a link worth visiting.
-
-    | key | default | source |
-    |---|---|---|
-    | minimum_score | 3 | GPT-2 section 2.1: "at least 3 karma" |
-    | until | 2017-12-31 | GPT-2 section 2.1: no links after December 2017 |
-    | over_18 | false | model card: sexual and offensive subreddits left out |
-    | blocked_subreddits | none | model card mentions a list that was not published |
-    | blocked_hosts | Reddit itself | outbound links only |
-    | blocked_suffixes | pictures, sound, film, archives | they hold no text |
-    | partitions | 64 | files that links are merged in: each must fit in memory |
-    """
+    """What makes a link worth visiting."""
 
     minimum_score: int = 3
+    """Least score of a submission (GPT-2 section 2.1: "at least 3 karma")."""
     until: date = date(2017, 12, 31)
+    """Last day of a submission (GPT-2 section 2.1: no links after December 2017)."""
     over_18: bool = False
+    """Keep submissions marked for adults (the model card: sexual subreddits were left out)."""
     blocked_subreddits: tuple[str, ...] = ()
+    """Subreddits to leave out; the list of the model card was not published."""
     blocked_hosts: tuple[str, ...] = ("reddit.com", "redd.it", "redditmedia.com", "reddituploads.com")
+    """Hosts to leave out: outbound links only."""
     blocked_suffixes: tuple[str, ...] = NO_TEXT_SUFFIXES
-    partitions: int = Field(default=64, ge=1, le=512)  # files that are open together
+    """Endings of addresses without text: pictures, sound, film, archives."""
+    partitions: int = Field(default=64, ge=1, le=512)
+    """Files that links are merged in; each must fit in memory."""
 
 
 def gather_links(

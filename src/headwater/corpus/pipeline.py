@@ -52,7 +52,7 @@ from headwater.errors import (
 from headwater.storage.files import read_json, read_sealed, storage_errors, write_json, write_json_lines
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import Stage
+from headwater.storage.provenance import Input, Stage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -174,7 +174,7 @@ def _stage(
     remote = {f"source-{index}": listings[str(s)].input for index, s in enumerate(sources) if is_remote(s)}
     sets = {f"evaluation-set-{index}": Path(name) for index, name in enumerate(config.evaluation_sets)}
     settings = {**config.to_dict(), "evaluation_sets": [path.name for path in sets.values()], "sources": names}
-    inputs = {**paths, **remote, **sets}
+    inputs: dict[str, str | Path | Input] = {**paths, **remote, **sets}
     return destination.stage(kind="corpus", config=settings, inputs=inputs, defaults=BuildConfig.defaults()), tasks
 
 

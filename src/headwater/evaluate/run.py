@@ -47,15 +47,16 @@ _NEVER = -1e9  # added to a logit
 
 
 class EvaluateConfig(Config):
-    """How a model is asked; `window` and `stride` in tokens, by default its context and half of it.
-
-    `yardstick_bytes`: how much of the training text xz and the n-gram model learn from at most; 0 leaves them out.
-    """
+    """How a model is asked."""
 
     window: int | None = Field(default=None, ge=1)
+    """Tokens that the model sees at a time; by default its context."""
     stride: int | None = Field(default=None, ge=1)
+    """Tokens between two windows; by default half of a window."""
     precision: Literal["fp32", "bf16", "int8", "int4"] = "fp32"
+    """What the model computes in."""
     yardstick_bytes: int | None = Field(default=None, ge=0)
+    """Training text that xz and the n-gram model learn from at most; 0 leaves them out."""
 
 
 @dataclass
@@ -189,6 +190,7 @@ def evaluate(
         out,
         kind=KIND,
         config={"tasks": [task.protocol for task in chosen], "limit": limit, **own, **config.to_dict()},
+        defaults=EvaluateConfig.defaults(),
         inputs={"model": model} | _roles(places.values()) | ({} if overlap is None else {"overlap": overlap}),
     )
     if stage.is_complete():

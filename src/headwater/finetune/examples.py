@@ -54,12 +54,19 @@ class Columns(Config):
     """Names of the columns to read; None where they are to be found."""
 
     text: str | None = None
+    """Column of the text to classify."""
     premise: str | None = None
+    """Column of the first text."""
     hypothesis: str | None = None
+    """Column of the second text."""
     context: str | None = None
+    """Column of what the question is about."""
     question: str | None = None
+    """Column of the question."""
     answers: list[str] | None = None
+    """Columns of the answers, or one with a list."""
     label: str | None = None
+    """Column of the label."""
 
 
 class Labels(Config):

@@ -122,6 +122,7 @@ def run_stage(
         seed=config.seed,
         measured=RETIRED,
         grows=True,
+        defaults=FinetuneConfig.defaults(),
     )
     if stage.is_complete():
         _remove_what_training_kept(out)  # left by a kill between the end and its removal

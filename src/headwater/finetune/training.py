@@ -69,29 +69,44 @@ class FinetuneConfig(TrainConfig):
     """
 
     task: Task = "classify"
+    """Which of the four inputs."""
     target: Target | None = None
+    """What the labels are; by default found in the rows."""
     metric: Metric | None = None
+    """What the best state is chosen by; by default accuracy, or Pearson's correlation for scores."""
     columns: Columns = Columns()
-    # Of a base with GPT-1's norm: whether dropout and the softmax of L1 are those of the authors' code.
     faithful: Faithful = "code"
-    # Weights of the classes in L2: "balanced" gives each class the same weight in all, a table names them.
+    """Of a base with GPT-1's norm: whether dropout and the softmax of L1 follow the authors' code."""
     class_weight: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0)]] | None = None
+    """Weights of the classes in L2: balanced gives each the same in all, a table names them."""
     lambda_lm: float = Field(default=0.5, ge=0)
+    """λ, the weight of the auxiliary language-model loss L1."""
     classifier_dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Dropout before the head."""
     epochs: float = Field(default=3, gt=0)
-    warmup: float = Field(default=0.002, ge=0, le=1)  # share of all updates, where warmup_steps is 0
-    freeze: bool = False  # the base stays as it is, a head over a mixture of its layers learns
+    """Passes over the training rows."""
+    warmup: float = Field(default=0.002, ge=0, le=1)
+    """Share of all updates over which the learning rate rises, where warmup_steps is 0."""
+    freeze: bool = False
+    """Keep the base as it is; learn a head over a mixture of its layers."""
     from_scratch: bool = False
+    """Use only the base's shape and tokenizer."""
     transfer_layers: int | None = Field(default=None, ge=0)
+    """Keep embeddings and the first N blocks of the base."""
     validation_share: float = Field(default=0.1, gt=0, lt=1)
-    patience: int | None = Field(default=None, ge=1)  # measurements without a better one
-    limit: int | None = Field(default=None, ge=1)  # rows of each file
+    """Share of the training rows to measure on, where no validation file is given."""
+    patience: int | None = Field(default=None, ge=1)
+    """Stop after N measurements without a better one."""
+    limit: int | None = Field(default=None, ge=1)
+    """Use only the first N rows of each file."""
 
     # In place of the loop's own defaults:
-    steps: int | None = Field(default=None, ge=1, le=1 << 40)  # type: ignore[assignment]  # None: by `epochs`
-    learning_rate: float | None = Field(default=None, gt=0)  # type: ignore[assignment]  # None: `peak_rate`
-    # None: at each epoch's end, or three times in a shorter training.
+    steps: int | None = Field(default=None, ge=1, le=1 << 40)  # type: ignore[assignment]
+    """Updates; by default as many as the epochs have."""
+    learning_rate: float | None = Field(default=None, gt=0)  # type: ignore[assignment]
+    """Its peak; by default 6.25e-5 for a model as wide as GPT-1, more for narrower ones."""
     validate_every: int | None = Field(default=None, ge=1)  # type: ignore[assignment]
+    """Updates between measurements; by default each epoch's end, or three times in a shorter training."""
     schedule: Schedule = "gpt1-linear"
     weight_decay: float = Field(default=0.01, ge=0)
     beta2: float = Field(default=0.999, ge=0, lt=1)

@@ -40,37 +40,48 @@ class ModelConfig(Config):
     model_config = ConfigDict(allow_inf_nan=False)
 
     architecture: Literal["transformer", "lstm"] = "transformer"
+    """Kind of model."""
     # The upper bounds are far beyond any model, and keep a stranger's file from asking for endless work.
     vocabulary: int = Field(default=50_257, ge=2, le=1 << 31)
+    """Rows of the embedding; by default the tokenizer's."""
     context: int = Field(default=1_024, ge=1, le=1 << 31)
+    """Positions."""
     layers: int = Field(default=12, ge=1, le=4_096)
+    """Blocks."""
     width: int = Field(default=768, ge=1, le=1 << 24)
+    """Dimensions."""
     heads: int = Field(default=12, ge=1)
-    # The LSTM's hidden units a layer (GPT-1 section 5: one layer of 2,048); the Transformer has none.
+    """Heads of attention."""
     units: int | None = Field(default=None, ge=1, le=1 << 24)
-    # Where LayerNorm stands: on a sub-block's input (GPT-2) or on its sum with the residual (GPT-1).
+    """The LSTM's hidden units a layer (GPT-1 section 5: one layer of 2,048)."""
     norm: Literal["pre", "post"] = "pre"
+    """Where LayerNorm is: before a sub-block (GPT-2) or after its sum with the residual (GPT-1)."""
     final_norm: bool = True
+    """LayerNorm after the last block."""
     norm_epsilon: float = Field(default=1e-5, gt=0)
-    # What a position sees: itself and what came before (GPT), or every position (BERT, Devlin et al. 2019).
+    """Epsilon of LayerNorm."""
     attention: Literal["causal", "full"] = "causal"
-    # GELU in its tanh form (GPT) or exactly (BERT).
+    """What a position sees: itself and what came before (GPT), or every position (BERT)."""
     activation: Literal["gelu-tanh", "gelu"] = "gelu-tanh"
-    # BERT's further parts: rows for sentence A and B, a LayerNorm over the summed embeddings, and, before the tied
-    # projection, a linear map with GELU and LayerNorm, with a bias for each word after it.
+    """GELU in its tanh form (GPT) or exact (BERT)."""
     segments: int = Field(default=0, ge=0, le=1 << 16)
+    """Rows for sentence A and B (BERT)."""
     embedding_norm: bool = False
+    """LayerNorm over the summed embeddings (BERT)."""
     output_transform: bool = False
+    """Linear map with GELU and LayerNorm before the tied projection, and a bias after it (BERT)."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    # Initialisation: N(0, deviation²); residual projections divided by √(2 · layers) where scaled.
+    """Dropout while training."""
     init_deviation: float = Field(default=0.02, gt=0)
+    """Deviation of the initial weights."""
     position_deviation: float = Field(default=0.02, gt=0)
+    """Deviation of the initial position rows."""
     residual_scaling: bool = True
-    # GPT-1's own code drops entries of the embedding matrix itself, once a step, and uses the dropped
-    # matrix in the softmax too ("matrix"); every port drops entries of the summed embeddings ("sum").
+    """Divide the initial residual projections by √(2 · layers)."""
     embedding_dropout: Literal["sum", "matrix"] = "sum"
-    # GPT-1's own code lets the softmax of the training loss run over the position rows as well ("all").
+    """matrix: drop entries of the embedding matrix, as GPT-1's code does; sum: of the sum, as ports do."""
     softmax_rows: Literal["vocabulary", "all"] = "vocabulary"
+    """all: the softmax of the loss runs over the position rows too, as in GPT-1's code."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

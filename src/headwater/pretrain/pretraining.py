@@ -19,7 +19,7 @@ import torch
 from pydantic import Field, model_validator
 
 from headwater import shipped
-from headwater.config import merge
+from headwater.config import Layer
 from headwater.errors import MismatchError, UsageError, resumable
 from headwater.model import build_model, preset
 from headwater.model.config import Faithful, ModelConfig
@@ -44,34 +44,39 @@ Follow = Callable[[Any, int], dict[str, float]]
 
 
 class PretrainConfig(TrainConfig):
-    """A pre-training recipe. `model` changes keys of the preset; `context` None is the preset's.
-
-    init_from: a trained model to continue from, a folder or one that ships, in place of the preset; the tokens
-    must be packed with its tokenizer. Its learning rate, where none is given, goes by its width.
-    faithful: follow the authors' code where it does what the papers do not say ("code"), or the papers alone.
-    """
+    """A pre-training recipe. With `init_from` and no learning rate, the rate goes by the model's width."""
 
     preset: str = "gpt2-mini"
+    """Which model."""
     init_from: str | None = None
+    """Trained model to continue from, a folder or one that ships; the tokens are packed with its tokenizer."""
     model: dict[str, Any] = Field(default_factory=dict)
+    """Keys of the model, which change the preset's."""
     faithful: Faithful = "code"
+    """code: follow the authors' code where it does what the papers do not say; paper: the papers alone."""
     context: int | None = Field(default=None, ge=1)
-    epochs: float | None = Field(default=None, gt=0, le=1e9)  # instead of steps
+    """Tokens of a training window; by default the preset's context."""
+    epochs: float | None = Field(default=None, gt=0, le=1e9)
+    """Passes over the training tokens, instead of steps."""
     cross_documents: bool = True
+    """Whether attention reaches over the border between two documents."""
     shard: bool = False
-    recompute: Literal["auto", "none", "selective", "full"] = "auto"  # "auto": full for a sharded model
+    """Share weights and optimizer among the ranks (FSDP)."""
+    recompute: Literal["auto", "none", "selective", "full"] = "auto"
+    """Activations computed again in the backward pass; auto: full for a sharded model."""
     validation_windows: int = Field(default=256, ge=1)
+    """Most windows that a held-out loss is measured on."""
 
     @classmethod
     def build(cls, *layers: Mapping[str, Any], source: str = "configuration") -> Self:
         """As every configuration; of `steps` and `epochs`, which are one choice, the last layer's holds."""
-        merged: dict[str, Any] = {}
-        for layer in layers:
-            for given, other in (("steps", "epochs"), ("epochs", "steps")):
-                if given in layer:
-                    merged.pop(other, None)
-            merged = merge(merged, layer)
-        return super().build(merged, source=source)
+        other = {"steps": "epochs", "epochs": "steps"}
+        kept: list[Mapping[str, Any]] = []
+        for place, layer in enumerate(layers, 1):
+            later = {key for after in layers[place:] for key in after}
+            keys = {key: value for key, value in layer.items() if other.get(key) not in later}
+            kept.append(Layer(keys, layer.source if isinstance(layer, Layer) else source))
+        return super().build(*kept, source=source)
 
     @model_validator(mode="after")
     def _says_its_length_once(self) -> Self:
@@ -241,6 +246,7 @@ def _pretrain(
         inputs=_inputs(config, tokens),
         seed=config.seed,
         measured=RETIRED,
+        defaults=PretrainConfig.defaults() | {"model": ModelConfig.defaults()},
     )
     model_folder = out / "model"
     if not ranks.is_first:
@@ -365,6 +371,7 @@ def _export(run: Run, config: PretrainConfig, tokens: Path, folder: Path) -> Non
         config=config.architecture.to_dict() | {"step": run.best["step"] if run.best else config.steps},
         inputs=_inputs(config, tokens),
         seed=config.seed,
+        defaults=ModelConfig.defaults(),
     )
     if not stage.is_complete():
         with stage.write() as work:

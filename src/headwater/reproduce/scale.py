@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from headwater.config import Config, merge, read_toml
+from headwater.config import Config, read_toml
 from headwater.errors import ResourceError, UsageError, nearest
 
 Settings = TypeVar("Settings", bound=Config)
@@ -70,21 +70,31 @@ class LabelledPlan(Config):
     """Fine-tuning: the recipe as `headwater finetune --set` takes it, and how many rows of which sets."""
 
     recipe: dict[str, Any] = Field(default_factory=dict)
+    """Keys of fine-tuning."""
     sets: dict[str, Rows] = Field(default_factory=dict)
+    """How many rows of which labelled sets."""
 
 
 class Scale(Config):
-    """A whole scale. run: False where it is described and not run; most_hours: more than this is refused."""
+    """A whole scale."""
 
     name: str
+    """What the scale is called."""
     about: str
+    """What it is for."""
     run: bool = True
+    """False where the scale is described and not run."""
     most_hours: float = Field(default=24.0, gt=0)
+    """A scale that takes longer is refused."""
     seeds: tuple[int, ...] = (1, 2, 3)
+    """Seeds of every training."""
     texts: dict[str, TextPlan]
+    """Training texts, each a table."""
     models: dict[str, ModelPlan]
+    """Models to pre-train, each a table."""
     labelled: LabelledPlan = LabelledPlan()
     experiments: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Keys of single experiments."""
 
     def settings(self, experiment: str, cls: type[Settings]) -> Settings:
         """An experiment's own table."""
@@ -135,7 +145,7 @@ def load_scale(name_or_file: str, overrides: Mapping[str, Any] | None = None) ->
             expected=f"{', '.join(scale_names())}, or a TOML file",
             repair=nearest(name_or_file, scale_names()).capitalize(),
         )
-    return Scale.build({"name": path.stem}, merge(read_toml(path), overrides or {}), source=str(path.name))
+    return Scale.build({"name": path.stem}, read_toml(path), overrides or {}, source=str(path.name))
 
 
 def scale_names() -> list[str]:

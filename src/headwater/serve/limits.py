@@ -15,22 +15,24 @@ from headwater.storage.files import read_text
 
 
 class Limits(Config):
-    """Bounds of one server.
-
-    body_bytes: of one request's body; header_bytes: of its headers; answer_bytes: of one answer, as estimated
-    before it is computed; tokens: prompts and what may follow them, in one request; queue: choices that wait for a
-    slot, by model; requests: open at once; seconds: for one request; body_seconds: for its body, and its headers,
-    to arrive.
-    """
+    """Bounds of one server."""
 
     body_bytes: int = Field(default=1024 * 1024, ge=1)
+    """Bytes of one request's body."""
     header_bytes: int = Field(default=64 * 1024, ge=1024)
+    """Bytes of one request's headers."""
     answer_bytes: int = Field(default=32 * 1024 * 1024, ge=1)
+    """Bytes of one answer, as estimated before it is computed."""
     tokens: int = Field(default=131_072, ge=1)
+    """Tokens of the prompts and of what may follow them, in one request."""
     queue: int = Field(default=128, ge=0)
+    """Choices that wait for a slot, by model."""
     requests: int = Field(default=1_024, ge=1)
+    """Requests that are open at once."""
     seconds: float = Field(default=300.0, gt=0)
+    """Seconds for one request."""
     body_seconds: float = Field(default=30.0, gt=0)
+    """Seconds for the headers and the body to arrive."""
 
 
 class Keys:

@@ -106,6 +106,7 @@ class Stage:
     stage puts them into `config` before its block ends, and they take no part in the comparison with what is
     there. An input that lies behind a URL comes described. `moves`: the folder will not stay where it is made,
     so that its inputs are named by absolute paths. `grows`: it is begun where it stays, not written aside.
+    `defaults`: values of configuration keys, which count where the folder was written before a key existed.
     """
 
     def __init__(
@@ -119,7 +120,9 @@ class Stage:
         measured: Sequence[str] = (),
         moves: bool = False,
         grows: bool = False,
+        defaults: Mapping[str, Any] | None = None,
     ) -> None:
+        self.defaults = defaults or {}
         self.out, self.kind, self.seed, self.measured, self.grows = out, kind, seed, measured, grows
         # Through JSON, so that what is compared with a file later is what a file would give back.
         self.config: dict[str, Any] = json.loads(json.dumps(dict(config)))
@@ -253,15 +256,31 @@ class Stage:
         for role in here | there:
             if here.get(role) != there.get(role):
                 return f"a {self.kind} folder made from another {role}"
-        for key in self.config | found.config:
-            if key not in self.measured and self.config.get(key) != found.config.get(key):
-                return (
-                    f"a {self.kind} folder made with {key} = {found.config.get(key)!r}, "
-                    f"where now it is {self.config.get(key)!r}"
-                )
+        unlike = _first_difference(found.config, self.config, self.defaults, self.measured)
+        if unlike:
+            key, before, now = unlike
+            return f"a {self.kind} folder made with {key} = {before!r}, where now it is {now!r}"
         if self.seed != found.seed:
             return f"a {self.kind} folder made with seed {found.seed}, where now it is {self.seed}"
         return ""
+
+
+def _first_difference(
+    before: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any], measured: Collection[str] = ()
+) -> tuple[str, Any, Any] | None:
+    """Return the first key whose value differs, and both values; a key missing in `before` has its default."""
+    for key in [*now, *(key for key in before if key not in now)]:
+        if key in measured:
+            continue
+        default = defaults.get(key)
+        old, new = before.get(key, default), now.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            inner = _first_difference(old, new, default if isinstance(default, Mapping) else {})
+            if inner is not None:
+                return f"{key}.{inner[0]}", *inner[1:]
+        elif old != new:
+            return key, old, new
+    return None
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -48,28 +48,51 @@ class TrainConfig(Config):
 
     # The upper bounds are far beyond any run, and keep the places in the text within 63 bits.
     steps: int = Field(default=1_000, ge=1, le=1 << 40)
+    """Updates."""
     batch_size: int = Field(default=32, ge=1, le=1 << 20)
+    """Sequences an update, over all ranks."""
     micro_batch: int | None = Field(default=None, ge=1)
+    """Sequences that go through the model at a time; by default what fits the device."""
     learning_rate: float = Field(default=1e-3, gt=0)
+    """Its peak."""
     warmup_steps: float = Field(default=0, ge=0)
+    """Updates over which the learning rate rises to its peak."""
     schedule: Schedule = "cosine"
+    """How the learning rate falls after the warm-up."""
     final_rate: float = Field(default=0.0, ge=0, le=1)
+    """The learning rate at the end, as a share of the peak."""
     weight_decay: float = Field(default=0.1, ge=0)
+    """Decoupled weight decay of matrices."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
+    """Decay of Adam's mean of the gradients."""
     beta2: float = Field(default=0.95, ge=0, lt=1)
+    """Decay of Adam's mean of their squares."""
     epsilon: float = Field(default=1e-8, gt=0)
+    """Adam's epsilon."""
     adam: AdamForm = "standard"
+    """standard: as in torch; original: as in GPT-1's code."""
     clip: float = Field(default=1.0, ge=0)
+    """Largest norm of the gradients; 0 does not clip."""
     dropout: float | None = Field(default=None, ge=0, lt=1)
+    """Dropout while training; by default the preset's."""
     precision: Precision = "auto"
+    """bf16 or fp32; auto takes bf16 where the machine is faster with it."""
     seed: int = Field(default=1, ge=0, lt=1 << 63)
+    """Every random choice comes from it."""
     validate_every: int = Field(default=250, ge=1)
+    """Updates between measurements of the held-out loss."""
     checkpoint_every: int = Field(default=250, ge=1)
+    """Updates between checkpoints."""
     keep: int = Field(default=3, ge=1)
+    """Checkpoints that are kept."""
     compile: Literal["auto", "on", "off"] = "auto"
+    """Whether torch.compile is used; auto tries it where it pays."""
     device: str = "auto"
-    deterministic: bool = False  # on CUDA: a resumed run is exact, and slower
+    """auto, cpu, cuda, cuda:1 or mps."""
+    deterministic: bool = False
+    """On CUDA a resumed run is exact, and slower."""
     track: tuple[Tracker, ...] = ()
+    """Further journals: tensorboard, trackio, wandb."""
 
     def deciding(self) -> dict[str, Any]:
         """The keys that decide the result, as plain values: a resumed run must have the same ones."""
