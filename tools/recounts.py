@@ -337,6 +337,22 @@ def story_cloze(protocol: str, files: Files, peer: Peer, count: int) -> Iterator
         yield [peer.score(" ".join(row[1:5]), f" {ending}") for ending in row[5:7]]
 
 
+@recounts(*(f"hellaswag.{how}" for how in ("lm-eval.total", "lm-eval.per-character", "llm-c.total", "llm-c.mean")))
+def hellaswag(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Each ending after the context: one text in lm-eval's reading, two in llm.c's."""
+    for line in files.lines("hellaswag_val.jsonl"):
+        row = json.loads(line)
+        if ".llm-c." in protocol:
+            yield [peer.after(peer.ids(row["ctx"]), peer.ids(f" {ending}")) for ending in row["endings"]]
+            continue
+        ctx_b = row["ctx_b"][:1].upper() + row["ctx_b"][1:].lower()
+        context, *endings = (
+            re.sub(r"\[[^]]*\]", "", text.strip().replace(" [title]", ". ")).replace("  ", " ")
+            for text in (f"{row['activity_label']}: {row['ctx_a']} {ctx_b}", *row["endings"])
+        )
+        yield [peer.score(context, f" {ending}") for ending in endings]
+
+
 @recounts("coqa.greedy")
 def coqa(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
     """Answers behind the conversation so far."""

@@ -17,7 +17,7 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ TOLERANCE = 1e-4
 def stand_ins(files: Files, folder: Path, tokenizer: Any, limit: int) -> None:
     """Write `limit` examples of each set that is not passed on, in its official format, from texts that are there.
 
-    CBT, CoQA, RACE-high, 1BW, text8, WikiText-103, a tokens folder, and labels folders.
+    CBT, CoQA, RACE-high, HellaSwag, 1BW, text8, WikiText-103, a tokens folder, and labels folders.
     """
     passages = files.lines("lambada_development_plain_text.txt")
     _stories([part.strip() for line in passages for part in line.split(" . ")], folder, limit)
@@ -46,6 +46,7 @@ def stand_ins(files: Files, folder: Path, tokenizer: Any, limit: int) -> None:
     article |= {"options": [options_of(row) for row in high], "answers": [row["answer"] for row in high]}
     (folder / "RACE/test/high").mkdir(parents=True)
     (folder / "RACE/test/high/1.txt").write_text(json.dumps(article), encoding="utf-8")
+    (folder / "hellaswag_val.jsonl").write_text("".join(_endings(passages, limit)), encoding="utf-8")
     text = "\n".join(files.lines("ptb.test.txt")) + "\n"
     (folder / "news.en.heldout-00000-of-00050").write_text(text, encoding="utf-8")
     letters = " ".join(re.findall("[a-z]+", files("wikitext2/wiki.test.raw").read_text(encoding="utf-8").lower()))
@@ -60,8 +61,8 @@ def _stories(sentences: Sequence[str], folder: Path, limit: int) -> None:
     """Twenty numbered sentences and a question in which a word of four or more letters is left out."""
     sentences = [sentence for sentence in sentences if len(re.findall("[a-z]{4,}", sentence)) > 2]
     stories = []
-    for number in range(2 * limit):
-        *story, asked = sentences[21 * number : 21 * number + 21]
+    for start in range(0, len(sentences) - 21, 21):
+        *story, asked = sentences[start : start + 21]
         words = list(dict.fromkeys(re.findall("[a-z]{4,}", " ".join(story))))
         answer = re.findall("[a-z]{4,}", asked)[1]
         candidates = sorted({answer, *[word for word in words if word != answer][:9]})
@@ -72,6 +73,18 @@ def _stories(sentences: Sequence[str], folder: Path, limit: int) -> None:
             stories.append("\n".join([*numbered, last]) + "\n\n")
     for kind in ("CN", "NE"):
         (folder / f"cbtest_{kind}_valid_2000ex.txt").write_text("".join(stories), encoding="utf-8")
+
+
+def _endings(passages: Sequence[str], limit: int) -> Iterator[str]:
+    """Rows of HellaSwag's official file, every second one with the marks of its WikiHow part."""
+    for number in range(limit):
+        first, second, *others = (text.split(" . ")[0] for text in passages[5 * number : 5 * number + 5])
+        endings = [f"{second} .", *(f"{text} ." for text in others)]
+        context = f"{first} ."
+        if number % 2:
+            context, endings = f"[header] {context} [title] {second} .", [f"[step] {text}" for text in endings]
+        row = {"activity_label": "Reading a book", "ctx_a": context, "ctx_b": "then he", "ctx": f"{context} Then he"}
+        yield json.dumps(row | {"endings": endings, "label": 0}) + "\n"
 
 
 def _own_folders(passages: Sequence[str], folder: Path, tokenizer: Any, limit: int) -> None:
@@ -135,28 +148,45 @@ def main() -> int:
         "--tasks", default="", help="protocols, or beginnings of them; all that are there by default"
     )
     parser.add_argument("--limit", type=int, default=100, help="examples of each protocol")
-    parser.add_argument("--json", type=Path, help="file that the rows are added to")
+    parser.add_argument("--json", type=Path, help="file to add each row to; protocols that it has are left out")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model = arguments.model or random_model(arguments.random or "gpt2-small", Path(folder) / "model")
         named = str(arguments.model or f"random {arguments.random or 'gpt2-small'}")
-        rows = compare(model, arguments.data, arguments.tasks, arguments.limit, Path(folder))
-    if arguments.json:
-        known = json.loads(arguments.json.read_text(encoding="utf-8")) if arguments.json.exists() else {}
-        known[named] = known.get(named, {}) | {row.protocol: [row.examples, row.worst] for row in rows}
-        arguments.json.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    return 0 if all(row.agrees for row in rows) else 1
+        known = read_rows(arguments.json)
+        done = known.get(named, {}).keys()
+        agree = True
+        for row in compare(model, arguments.data, arguments.tasks, arguments.limit, Path(folder), done):
+            agree = agree and row.agrees
+            if arguments.json:
+                from headwater.storage import write_json
+
+                known = read_rows(arguments.json)  # another process may have added rows
+                known.setdefault(named, {})[row.protocol] = [row.examples, row.worst]
+                write_json(arguments.json, known)
+    return 0 if agree else 1
+
+
+def read_rows(path: Path | None) -> dict[str, dict[str, list[float]]]:
+    """Return the rows of each model that a file has."""
+    if path is None or not path.exists():
+        return {}
+    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def random_model(preset_name: str, folder: Path) -> Path:
-    """A model of random weights with GPT-2's own vocabulary."""
+    """Return a folder with random weights, GPT-2's own vocabulary and its context.
+
+    The weights are five times as large as at the start of training: otherwise, all tokens are about equally likely.
+    """
     from headwater.model import build_model, preset
     from headwater.model.folder import save_model
     from headwater.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load("gpt2")
     folder.mkdir()
-    model = build_model(preset(preset_name, vocabulary=tokenizer.vocabulary_size), seed=1)
+    config = preset(preset_name, vocabulary=tokenizer.vocabulary_size, context=1_024, init_deviation=0.1)
+    model = build_model(config, seed=1)
     save_model(model, folder, tokenizer=tokenizer)
     return folder
 
@@ -170,8 +200,10 @@ class Row(NamedTuple):
     agrees: bool
 
 
-def compare(model: Path, data: Sequence[Path], tasks: str, limit: int, work: Path) -> list[Row]:
-    """Compare each protocol and print a row for it."""
+def compare(
+    model: Path, data: Sequence[Path], tasks: str, limit: int, work: Path, done: Collection[str] = ()
+) -> Iterator[Row]:
+    """Compare each protocol that is not `done`; print and yield a row for it."""
     from headwater.evaluate import evaluate
     from headwater.evaluate.results import read_examples
     from headwater.evaluate.run import select
@@ -185,8 +217,7 @@ def compare(model: Path, data: Sequence[Path], tasks: str, limit: int, work: Pat
     chosen = [task.protocol for task in select(tasks.split(","))] if tasks else list(TASKS)
     peer, files = Peer(model), Files([*data, own])
     print("| protocol | examples | largest difference | here | chance |\n|---|---|---|---|---|", flush=True)
-    found: list[Row] = []
-    for protocol in chosen:
+    for protocol in (protocol for protocol in chosen if protocol not in done):
         out = work / f"out-{protocol}"
         results = evaluate(model, [protocol], [*data, own], out, limit=limit)
         whole = next((entry for entry in results.skipped if entry.examples is None), None)
@@ -204,11 +235,10 @@ def compare(model: Path, data: Sequence[Path], tasks: str, limit: int, work: Pat
             worst = max([worst, *(difference(mine, theirs, peer) for mine, theirs in pairs)])
             count += 1
         agrees = worst < TOLERANCE and count + left_out >= min(limit, len(records))
-        found.append(Row(protocol, count, worst, agrees))
         first = results.results[0]
         chance = "" if first.chance is None else f"{first.chance:.3g}"
         print(f"| {protocol} | {count} | {worst:.0e} | {first.metric} {first.value:.4g} | {chance} |", flush=True)
-    return found
+        yield Row(protocol, count, worst, agrees)
 
 
 if __name__ == "__main__":
