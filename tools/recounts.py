@@ -37,11 +37,15 @@ Answer = list[float] | Written | Drawn
 
 
 class Peer:
-    """transformers' GPT-2 and fast tokenizer of a folder."""
+    """transformers' GPT-2 and fast tokenizer of a folder.
+
+    What a text shares with the one before it is taken from transformers' cache of keys and values.
+    """
 
     def __init__(self, folder: Path) -> None:
-        from transformers import AutoTokenizer, GPT2LMHeadModel
+        from transformers import AutoTokenizer, DynamicCache, GPT2LMHeadModel
 
+        self._cache, self._cached = DynamicCache(), list[int]()
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.model = GPT2LMHeadModel.from_pretrained(folder).float().eval()
         self.context: int = self.model.config.n_positions
@@ -53,10 +57,23 @@ class Peer:
 
     def after(self, before: Sequence[int], scored: Sequence[int]) -> list[float]:
         """Log-probability of each token of `scored`, the start of `before` lost where it does not fit."""
-        whole = torch.tensor([[*before, *scored][-self.context - 1 :]])
+        whole = [*before, *scored][-self.context - 1 :]
+        rows = self._rows(whole[:-1], len(scored))
+        return [float(x) for x in rows.gather(1, torch.tensor(whole[-len(scored) :])[:, None])[:, 0]]
+
+    def _rows(self, ids: list[int], count: int) -> torch.Tensor:
+        """Log-probabilities behind each of the last `count` tokens."""
+        pairs = zip(ids[: len(ids) - count], self._cached, strict=False)
+        shared = next(
+            (place for place, (a, b) in enumerate(pairs) if a != b), min(len(ids) - count, len(self._cached))
+        )
+        if shared < len(self._cached):
+            self._cache.crop(shared - len(self._cached))
         with torch.no_grad():
-            rows = self.model(whole[:, :-1], logits_to_keep=len(scored)).logits[0].log_softmax(-1)
-        return [float(x) for x in rows.gather(1, whole[0, -len(scored) :, None])[:, 0]]
+            new = torch.tensor([ids[shared:]])
+            logits = self.model(new, past_key_values=self._cache, use_cache=True, logits_to_keep=count).logits
+        self._cached = list(ids)
+        return torch.Tensor(logits[0].log_softmax(-1))
 
     def alone(self, text: str) -> list[float]:
         """Every token of a text behind the end of another."""
@@ -87,12 +104,9 @@ class Peer:
 
     def likely(self, prompt: Sequence[int]) -> Generator[torch.Tensor, int, None]:
         """Log-probabilities of the token behind `prompt`, then of the one behind each token sent in."""
-        ids, cache = torch.tensor([list(prompt)]), None
+        ids = list(prompt)
         while True:
-            with torch.no_grad():
-                found = self.model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-            cache = found.past_key_values
-            ids = torch.tensor([[(yield found.logits[0, -1].log_softmax(-1))]])
+            ids.append((yield self._rows(ids, 1)[0]))
 
     def write(self, prompt: Sequence[int], most: int, stops: Sequence[str] = ("\n",)) -> Written:
         """Write greedily, up to a stop text, the end of text or `most` tokens."""

@@ -83,7 +83,12 @@ def _endings(passages: Sequence[str], limit: int) -> Iterator[str]:
         context = f"{first} ."
         if number % 2:
             context, endings = f"[header] {context} [title] {second} .", [f"[step] {text}" for text in endings]
-        row = {"activity_label": "Reading a book", "ctx_a": context, "ctx_b": "then he", "ctx": f"{context} Then he"}
+        row = {
+            "activity_label": "Reading a book",
+            "ctx_a": context,
+            "ctx_b": "then he",
+            "ctx": f"{context} Then he",
+        }
         yield json.dumps(row | {"endings": endings, "label": 0}) + "\n"
 
 
@@ -177,7 +182,7 @@ def read_rows(path: Path | None) -> dict[str, dict[str, list[float]]]:
 def random_model(preset_name: str, folder: Path) -> Path:
     """Return a folder with random weights, GPT-2's own vocabulary and its context.
 
-    The weights are five times as large as at the start of training: otherwise, all tokens are about equally likely.
+    The weights are five times as large as at the start of training, where all tokens are about equally likely.
     """
     from headwater.model import build_model, preset
     from headwater.model.folder import save_model

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from headwater.errors import DataError
 from headwater.pretrain.pretraining import PretrainConfig
 from headwater.reproduce import reproduce
 from headwater.reproduce.experiment import judge_steps
 from headwater.reproduce.gpt2_ladder import windows_read, windows_unread
+from headwater.reproduce.gpt2_shuffled import ORDERS, Settings, choose_passages, measure
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN
 
-NAMES = ("gpt2_layer_norm", "gpt2_zero_shot", "gpt2_tasks", "gpt2_overlap", "gpt2_memorisation", "gpt2_samples")
+NAMES = (
+    "gpt2_layer_norm",
+    "gpt2_zero_shot",
+    "gpt2_shuffled",
+    "gpt2_tasks",
+    "gpt2_overlap",
+    "gpt2_memorisation",
+    "gpt2_samples",
+)
 _RECIPE = {
     "preset": "gpt2-pico",
     "batch_size": 4,
@@ -46,6 +59,7 @@ def ladder_scale() -> Scale:
             "experiments": {
                 "gpt2_zero_shot": {"limit": 4, "windows": 6},
                 "gpt2_tasks": {"written": 2, "questions": 3},
+                "gpt2_shuffled": {"passages": 4, "sentences": 3},
                 "gpt2_memorisation": shown,
                 "gpt2_layer_norm": {"layers": 3, "width": 16, "context": 16, "updates": 3},
                 "gpt2_samples": shown | {"shown": 2},
@@ -121,6 +135,43 @@ def test_a_ladder_rises_only_where_every_step_does() -> None:
     ]
     assert found == [HOLDS, OPEN, FAILS]
     assert judge_steps("it rises", "", rising, here="one rung", sentences=sentences).verdict == OPEN
+
+
+def test_shuffling_costs_what_a_model_takes_from_the_sentence_before() -> None:
+    settings = Settings(passages=3, sentences=4)
+    texts = [". ".join(f"word {place} {name}" for place in range(9)) + "." for name in "ab"]
+    passages = choose_passages(texts, settings)
+    assert [len(passage) for passage in passages] == [4, 4, 4]
+    assert passages[0] == ["word 0 a.", "word 1 a.", "word 2 a.", "word 3 a."]
+    with pytest.raises(DataError, match="has 4 passages"):
+        choose_passages(texts, Settings(passages=5, sentences=4))
+
+    found = measure(_InOrder(), passages)
+    assert found["bytes"] == [4 * len(" word 0 a.")] * 3
+    assert set(found["nats"]["in order"]) == {16, 32}
+    in_order, shuffled = (np.array(found["nats"][order][32]) for order in ORDERS)
+    assert in_order.tolist() == [0.0, 10.0, 0.0]  # the second passage begins another document
+    assert shuffled.sum() > in_order.sum()
+
+
+class _InOrder:
+    """Knows every byte of a sentence that follows the one before it in the text, and none of another."""
+
+    config = SimpleNamespace(context=32)
+    tokenizer = SimpleNamespace(encode=lambda text: list(text.encode()))
+
+    @property
+    def scorer(self) -> Any:
+        return self
+
+    def rolling(self, ids: list[int], context: int, stride: int) -> Any:
+        assert stride == context // 2
+        lines = bytes(ids).decode().split(" word ")[1:]
+        costs = [0.0]
+        for before, after in itertools.pairwise(lines):
+            follows = int(after[0]) == int(before[0]) + 1 and before[2] == after[2]
+            costs.append(0.0 if follows else -1.0)
+        return np.repeat(np.array(costs, dtype=np.float32), [len(" word ") + len(line) for line in lines])
 
 
 @pytest.mark.slow

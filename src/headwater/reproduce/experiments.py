@@ -12,10 +12,11 @@ from headwater.reproduce.gpt2_layer_norm import LAYER_NORM
 from headwater.reproduce.gpt2_memorisation import MEMORISATION
 from headwater.reproduce.gpt2_overlap import OVERLAP
 from headwater.reproduce.gpt2_samples import SAMPLES
+from headwater.reproduce.gpt2_shuffled import SHUFFLED
 from headwater.reproduce.gpt2_tasks import TASKS
 from headwater.reproduce.gpt2_zero_shot import ZERO_SHOT
 from headwater.reproduce.scaling import SCALING
 
 _GPT1 = (PERPLEXITY, TABLES_2_TO_4, ABLATIONS, LAYERS, UPDATES)
-_GPT2 = (LAYER_NORM, ZERO_SHOT, TASKS, OVERLAP, MEMORISATION, SAMPLES, SCALING)
+_GPT2 = (LAYER_NORM, ZERO_SHOT, SHUFFLED, TASKS, OVERLAP, MEMORISATION, SAMPLES, SCALING)
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _GPT1 + _GPT2}
