@@ -164,7 +164,7 @@ def main() -> int:
         for row in compare(model, arguments.data, arguments.tasks, arguments.limit, Path(folder), done):
             agree = agree and row.agrees
             if arguments.json:
-                from headwater.storage import write_json
+                from headwater.storage.files import write_json
 
                 known = read_rows(arguments.json)  # another process may have added rows
                 known.setdefault(named, {})[row.protocol] = [row.examples, row.worst]

@@ -1,20 +1,22 @@
 """GPT-1, figure 2 on the left: how much each transferred layer adds.
 
 Embeddings and the first n blocks come from pre-training, the rest is drawn anew, as `n_transfer` in the
-authors' code. The paper draws the development accuracy of MultiNLI and RACE over n; here it is the test part of
-each set.
+authors' code. The paper draws the accuracy on MultiNLI and RACE over n, of the development part and, dashed, of
+the training part. Here it is the test part of each set, and rows that the model learned from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pydantic import Field
+
 from headwater.config import Config
 from headwater.errors import counted
 from headwater.model.folder import load_config
 from headwater.pretrain.pretraining import PretrainConfig
-from headwater.reproduce.experiment import Experiment, Findings, judge, judge_steps
-from headwater.reproduce.figures import bands
+from headwater.reproduce.experiment import Experiment, Findings, Row, judge, judge_steps
+from headwater.reproduce.figures import COLOURS, bands
 from headwater.reproduce.gpt1_tables import PERCENT, mean_row
 from headwater.reproduce.labelled import (
     FULL,
@@ -24,6 +26,7 @@ from headwater.reproduce.labelled import (
     piece_names,
     sets_missing,
     sets_there,
+    training_score,
 )
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
@@ -32,10 +35,14 @@ from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differe
 
 
 class Settings(Config):
-    """On which sets, and with how many transferred layers; the whole model is always among them."""
+    """On which sets, and with how many transferred layers; the whole model is always among them.
+
+    training: the most rows that the training curve is measured on.
+    """
 
     sets: tuple[str, ...] = ("mnli", "race")
     layers: tuple[int, ...] = ()
+    training: int = Field(default=500, ge=1)
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
@@ -58,13 +65,19 @@ def run(laboratory: Laboratory) -> Findings:
     depth = load_config(laboratory.model("gpt1", seeds[0])).layers
     layers = _layers(settings, depth)
     scores: dict[str, dict[int, Measured]] = {name: {} for name in sets}
+    learned: dict[str, dict[int, Measured]] = {name: {} for name in sets}
     rows = []
     for name in sets:
         for count in layers:
             given = None if count == depth else count
             measured = [fine_tune(laboratory, name, FULL, seed, layers=given) for seed in seeds]
             scores[name][count] = over_parts(measured)
-            rows.append(mean_row(f"{name}, {counted(count, 'layer')}", measured))
+            setting = f"{name}, {counted(count, 'layer')}"
+            rows.append(mean_row(setting, measured))
+            seen = [training_score(laboratory, name, seed, given, settings.training) for seed in seeds]
+            learned[name][count] = Measured((one["value"] for one in seen), (one["error"] for one in seen))
+            measure = f"{rows[-1].measure}, rows learned from"
+            rows.append(Row(setting, measure, learned[name][count], examples=int(seen[0]["examples"])))
 
     def mean(count: int) -> Measured:
         return mean_of_sets([scores[name][count] for name in sets])
@@ -97,13 +110,16 @@ def run(laboratory: Laboratory) -> Findings:
             },
         ),
     ]
+    drawn = {name: (scores[name], number) for number, name in enumerate(sets)}
+    drawn |= {f"{name}, training": (learned[name], number) for number, name in enumerate(sets)}
     curves = {
-        name: [[(count, PERCENT * scores[name][count][seed]) for count in layers] for seed in range(len(seeds))]
-        for name in sets
+        name: [[(count, PERCENT * of[count][seed]) for count in layers] for seed in range(len(seeds))]
+        for name, (of, _) in drawn.items()
     }
-    errors = {name: [PERCENT * scores[name][count].item_error for count in layers] for name in sets}
+    errors = {name: [PERCENT * of[count].item_error for count in layers] for name, (of, _) in drawn.items()}
+    colours = {name: COLOURS[number % len(COLOURS)] for name, (_, number) in drawn.items()}
     notes = [
-        "The paper also draws training accuracy, dashed; here only rows that were not trained on are scored.",
+        "As in the paper, the dashed curves are on rows that the model learned from.",
         "The paper's figure is read off, not printed: MultiNLI about 72 to 82, RACE about 40 to 60.",
     ]
     return Findings(
@@ -113,7 +129,13 @@ def run(laboratory: Laboratory) -> Findings:
         notes=notes + left_out_note(left_out),
         figures={
             "figure-2-left": lambda figure: bands(
-                figure, curves, "# of layers transferred", "score, per cent", item_errors=errors
+                figure,
+                curves,
+                "# of layers transferred",
+                "score, per cent",
+                dashed=[name for name in curves if name.endswith(", training")],
+                colours=colours,
+                item_errors=errors,
             )
         },
     )

@@ -34,13 +34,17 @@ from headwater.reproduce.statistics import Measured as Seeds
 
 @dataclass(frozen=True)
 class Heuristic:
-    """A heuristic: its name in the figure, its metric, the random guess, and which system stands for 1."""
+    """A heuristic: its name in the figure, its metric, the random guess, and which system stands for 1.
+
+    fine_tuned: the set of tables 3 and 4 that asks for the same.
+    """
 
     title: str
     metric: str
     chance: float
     best: float
     system: str
+    fine_tuned: str = ""
 
 
 _SST2, _COLA = TABLES["gpt1-table-4"].value("Sparse byte mLSTM", "SST-2 acc"), "Single-task BiLSTM+ELMo+Attn"
@@ -51,17 +55,22 @@ _STORIES = "Hidden Coherence Model"
 
 def _race(column: str) -> Heuristic:
     best = TABLES["gpt1-table-3"].value(_RACE, column) / 100
-    return Heuristic("question answering", "accuracy", 0.25, best, _RACE_SYSTEM)
+    return Heuristic("question answering", "accuracy", 0.25, best, _RACE_SYSTEM, "race")
 
 
 HEURISTICS = {
-    "sst-2.very": Heuristic("sentiment analysis", "accuracy", 0.5, _SST2 / 100, "Sparse byte mLSTM"),
-    "sst-2.whole-word": Heuristic("sentiment analysis", "accuracy", 0.5, _SST2 / 100, "Sparse byte mLSTM"),
+    "sst-2.very": Heuristic("sentiment analysis", "accuracy", 0.5, _SST2 / 100, "Sparse byte mLSTM", "sst2"),
+    "sst-2.whole-word": Heuristic("sentiment analysis", "accuracy", 0.5, _SST2 / 100, "Sparse byte mLSTM", "sst2"),
     "dprd.substitution": Heuristic(
         "Winograd schema resolution", "accuracy", 0.5, 1.0, "every answer right: the paper's tables have no system"
     ),
     "cola.mean-log-probability": Heuristic(
-        "linguistic acceptability", "matthews", 0.0, TABLES["gpt1-table-4"].value(_COLA, "CoLA mc") / 100, _COLA
+        "linguistic acceptability",
+        "matthews",
+        0.0,
+        TABLES["gpt1-table-4"].value(_COLA, "CoLA mc") / 100,
+        _COLA,
+        "cola",
     ),
     # The figure is over all of RACE. The sample of both parts has 500 questions of each.
     "race.mean": _race("RACE"),
@@ -69,7 +78,12 @@ HEURISTICS = {
     "race-middle.mean": _race("RACE-m"),
     "race-high.mean": _race("RACE-h"),
     "story-cloze.mean": Heuristic(
-        "story endings", "accuracy", 0.5, TABLES["gpt1-table-3"].value(_STORIES, "Story Cloze") / 100, _STORIES
+        "story endings",
+        "accuracy",
+        0.5,
+        TABLES["gpt1-table-3"].value(_STORIES, "Story Cloze") / 100,
+        _STORIES,
+        "storycloze",
     ),
 }
 _Raw = dict[tuple[str, str], list[dict[int, Result]]]
@@ -146,6 +160,42 @@ def run(laboratory: Laboratory) -> Findings:
         notes=notes,
         figures={"figure-2-right": lambda figure: _draw(figure, curves, errors)},
     )
+
+
+def zero_shot_pieces(scale: Scale) -> set[tuple[str, str]]:
+    """Return the work that `zero_shot` does."""
+    steps = scale.models["gpt1"].snapshots[-1:]
+    return {
+        ("scores", _name("gpt1", seed, step, task))
+        for task in _joined(scale)
+        for seed in scale.seeds
+        for step in steps
+    }
+
+
+def _joined(scale: Scale) -> dict[str, int]:
+    """The tasks that GPT-1 was also fine-tuned for, with the number of examples."""
+    tasks = scale.settings("gpt1_updates", Settings).tasks
+    return {task: limit for task, limit in tasks.items() if HEURISTICS[task].fine_tuned}
+
+
+def zero_shot(laboratory: Laboratory) -> dict[str, tuple[str, Seeds, int]]:
+    """Return GPT-1's scores at its last snapshot: set -> (task, one value a seed, examples)."""
+    found: dict[str, tuple[str, Seeds, int]] = {}
+    if not laboratory.scale.models["gpt1"].snapshots:
+        return found
+    for task, limit in _joined(laboratory.scale).items():
+        values, counts = Seeds(), []
+        for seed in laboratory.scale.seeds:
+            step, folder = list(laboratory.snapshots("gpt1", seed).items())[-1]
+            results, _ = laboratory.evaluate(_name("gpt1", seed, step, task), folder, [task], limit=limit)
+            measured = result_of(results, task, HEURISTICS[task].metric)
+            if measured is not None:
+                values.add(measured.value, measured.stderr)
+                counts.append(measured.count)
+        if counts:
+            found.setdefault(HEURISTICS[task].fine_tuned, (task, values, counts[0]))
+    return found
 
 
 def _measured(laboratory: Laboratory, settings: Settings) -> tuple[_Raw, dict[str, int], dict[str, str]]:

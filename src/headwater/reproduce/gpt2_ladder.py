@@ -22,6 +22,7 @@ from headwater.evaluate.published import SIZES
 from headwater.language_model import LanguageModel
 from headwater.pretrain.pretraining import PretrainConfig
 from headwater.pretrain.tokens.sampler import Sampler, TokenStream
+from headwater.published import TABLES
 from headwater.reproduce.figures import Curve, bands
 from headwater.reproduce.laboratory import Laboratory, evenly_placed
 from headwater.reproduce.scale import Scale
@@ -31,6 +32,7 @@ from headwater.storage.files import read_text, write_json_lines
 from headwater.storage.provenance import Stage
 
 PREFIX = "gpt2-"
+LINES = ("gpt2-references", "gpt2-figure-references", "gpt2-lines", "gpt2-lines-unverified")
 TOP_K = 40  # appendix A
 
 
@@ -103,18 +105,34 @@ def panels_over_sizes(
     columns = max(1, math.ceil(len(values) / rows))
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes, (title, of) in zip(panels, values.items(), strict=False):
-        lines = (references or {}).get(title)
+        lines = (references or {}).get(title, {})
         curves = {title: curve_over_sizes(of, sizes)}
         errors = {title: [values.item_error for values in of.values()]}
         bands(figure, curves, "", "", log_x=True, axes=axes, legend=False, references=lines, item_errors=errors)
         axes.set_title(title, fontsize="small")
         axes.tick_params(which="both", labelsize="x-small")
-        if lines:
-            axes.legend(handles=axes.get_lines()[1:], fontsize="x-small")
+        for name, value in lines.items():
+            place = {"transform": axes.get_yaxis_transform(), "ha": "right", "va": "bottom"}
+            axes.text(1.0, value, name, fontsize="xx-small", color="0.35", **place)
     for axes in panels[len(values) :]:
         axes.set_visible(False)
     figure.supxlabel("parameters", fontsize="small")
     figure.supylabel(y_label, fontsize="x-small")
+
+
+def reference_lines(divisors: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Return other systems' numbers by panel and system, divided into the panel's unit.
+
+    The name of a system ends in a question mark where its number is not verified.
+    """
+    found: dict[str, dict[str, float]] = {panel: {} for panel in divisors}
+    for table in map(TABLES.__getitem__, LINES):
+        for name, (value, *_) in table.rows.items():
+            panel, _, system = name.partition(": ")
+            if panel in found and isinstance(value, int | float):
+                system += " ?" if table.tag == "unverified" else ""
+                found[panel][system] = value / divisors[panel]
+    return found
 
 
 def windows_read(tokens: Path, recipe: PretrainConfig, count: int) -> NDArray[np.int64]:

@@ -20,7 +20,6 @@ from headwater.corpus.folder import read_documents
 from headwater.errors import DataError
 from headwater.evaluate.tasks.summaries import sentences
 from headwater.language_model import LanguageModel
-from headwater.provenance import Stage
 from headwater.published import SIZES, TABLES
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge
 from headwater.reproduce.figures import Curve, bands
@@ -30,7 +29,8 @@ from headwater.reproduce.laboratory import Laboratory, evenly_placed
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences
-from headwater.storage import read_json, write_json
+from headwater.storage.files import read_json, write_json
+from headwater.storage.provenance import Stage
 
 Order = Literal["in order", "shuffled"]
 ORDERS: tuple[Order, ...] = ("in order", "shuffled")

@@ -18,10 +18,12 @@ from headwater.evaluate.published import published
 from headwater.evaluate.results import read_examples
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, files_missing, judge, judge_steps
 from headwater.reproduce.gpt2_ladder import (
+    LINES,
     PREFIX,
     counterpart,
     label,
     panels_over_sizes,
+    reference_lines,
     rungs,
     trainings,
 )
@@ -33,7 +35,8 @@ from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differe
 
 READ = ("wsc273.partial", "wsc273.full")
 WRITTEN = ("cnndm.tldr", "cnndm.no-hint", "cnndm.lead-3", "cnndm.random-3", "wmt14.en-fr", "wmt14.fr-en")
-QUESTIONS = "natural-questions.exact-match"
+WRITTEN += ("coqa.greedy",)
+QUESTIONS, BY_TYPE = "natural-questions.exact-match", "natural-questions.question-type"
 _SUREST = "exact match, most confident 1 %"
 # What a table shows: protocol, metric, short name.
 SHOWN = {
@@ -45,16 +48,20 @@ SHOWN = {
     ("cnndm.random-3", "rouge average"): "three random sentences, ROUGE average",
     ("wmt14.en-fr", "bleu"): "English to French, BLEU",
     ("wmt14.fr-en", "bleu"): "French to English, BLEU",
+    ("coqa.greedy", "f1"): "CoQA, F1",
     (QUESTIONS, "exact match"): "questions, exact match",
     (QUESTIONS, _SUREST): "questions, exact match of the surest 1 %",
+    (BY_TYPE, "exact match"): "questions, most common answer of each type",
 }
-# The panels of figure 1 (CoQA's text is not at hand), with the lines that need no model.
+# The panels of figure 1, and figure 3, and what the papers' values of a panel are divided by.
 PANELS = {
-    "Winograd": ("wsc273.partial", "accuracy"),
+    "CoQA": ("coqa.greedy", "f1"),
     "French to English": ("wmt14.fr-en", "bleu"),
     "summaries": ("cnndm.tldr", "rouge average"),
     "questions": (QUESTIONS, "exact match"),
+    "Winograd": ("wsc273.partial", "accuracy"),
 }
+_DIVISORS = dict.fromkeys(PANELS, 100.0) | {"French to English": 1.0}
 _CHANCE = 0.5  # of Winograd's two candidates
 _LISTED = 5
 _Scores = Mapping[Column, Mapping[str, Measured]]
@@ -86,7 +93,7 @@ def run(laboratory: Laboratory) -> Findings:
     parts: Mapping[str, tuple[Sequence[str], int | None]] = {
         "winograd": (READ, settings.read),
         "written": (WRITTEN, settings.written),
-        "questions": ((QUESTIONS,), settings.questions),
+        "questions": ((QUESTIONS, BY_TYPE), settings.questions),
     }
     scores = ScoreTable(SHOWN)
     answered: dict[tuple[str, int], Path] = {}
@@ -122,7 +129,8 @@ def run(laboratory: Laboratory) -> Findings:
             ),
         ],
         notes=[
-            "The first three sentences and three random ones ask no model: their numbers are the articles'.",
+            "The first three sentences, three random ones and the most common answer of each type ask no model.",
+            "Lines across figure 1 are other systems' numbers on the whole sets; ? marks a number from memory.",
             f"The answers that {largest} of seed {first} is surest of: {_surest(answered[largest, first])}.",
             *scores.notes(),
         ],
@@ -270,13 +278,10 @@ def _questions(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
 
 def _draw(figure: Any, scores: _Scores, sizes: Mapping[str, int]) -> None:
     shown = {title: scores[column] for title, column in PANELS.items() if column in scores}
-    references = {"Winograd": {"chance": _CHANCE}}
-    for name, reading in (("first three", "cnndm.lead-3"), ("random three", "cnndm.random-3")):
-        of = scores.get((reading, "rouge average"))
-        if of:
-            references.setdefault("summaries", {})[name] = next(iter(of.values()))[0]
-    y_label = "accuracy, BLEU, ROUGE average, exact match"
-    panels_over_sizes(figure, shown, sizes, y_label, references=references)
+    references = reference_lines(_DIVISORS)
+    references["Winograd"]["chance"] = _CHANCE
+    y_label = "F1, BLEU, ROUGE average, exact match, accuracy"
+    panels_over_sizes(figure, shown, sizes, y_label, rows=2, references=references)
 
 
 TASKS = Experiment(
@@ -290,5 +295,5 @@ TASKS = Experiment(
     pieces=pieces,
     run=run,
     lacks=lambda scale, data: files_missing(NEEDED, data),
-    beside=("gpt2-text", "gpt2-table-4", "gpt2-figure-1", "gpt2-references", "gpt2-figure-references"),
+    beside=("gpt2-text", "gpt2-table-4", "gpt2-figure-1", *LINES),
 )

@@ -28,6 +28,7 @@ from headwater.reproduce.gpt2_ladder import (
     curve_over_sizes,
     label,
     panels_over_sizes,
+    reference_lines,
     rungs,
     trainings,
     windows_read,
@@ -131,7 +132,12 @@ def run(laboratory: Laboratory) -> Findings:
         ],
         figures={
             "figure-1-zero-shot-over-size": lambda figure: panels_over_sizes(
-                figure, {COLUMNS[column][0]: of for column, of in scores.values.items()}, sizes, "", rows=2
+                figure,
+                {COLUMNS[column][0]: of for column, of in scores.values.items()},
+                sizes,
+                "",
+                rows=2,
+                references=reference_lines({"CBT common nouns": 100, "CBT named entities": 100}),
             ),
             "figure-4-train-and-test": lambda figure: _draw_parts(figure, losses, sizes),
         },

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,16 +21,19 @@ from headwater.datasets.benchmarks import Benchmark
 from headwater.datasets.rows import Raw
 from headwater.datasets.sets import BY_NAME, Found, find, is_there
 from headwater.errors import DataError, UsageError, nearest
+from headwater.finetune.examples import to_examples
+from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.finetuning import Parts, arrange_parts, run_stage
 from headwater.finetune.metrics import OF_CONFUSION, OF_SCORES, confusion_matrix
 from headwater.finetune.task_sets import table_rows
-from headwater.finetune.training import FinetuneConfig
+from headwater.finetune.training import FinetuneConfig, measure_probabilities
 from headwater.reproduce.items import Items, ItemValues, average, pseudo_values
-from headwater.reproduce.laboratory import Laboratory
+from headwater.reproduce.laboratory import Laboratory, evenly_placed
 from headwater.reproduce.scale import Rows, Scale
 from headwater.reproduce.statistics import NORMAL, Measured
-from headwater.storage.files import read_text, write_json_lines
+from headwater.storage.files import read_json, read_text, write_json, write_json_lines
 from headwater.storage.provenance import Stage, open_folder
+from headwater.train.parallel import choose_device
 
 FOLDER = "finetune"  # below the data folder
 # How far a class's share may be off among n rows that were taken, times 1/√n: six deviations of a random draw.
@@ -106,13 +109,16 @@ def piece_names(sets: Sequence[str], variants: Sequence[Variant], seeds: Sequenc
     return names
 
 
-def fine_tune(
-    laboratory: Laboratory, benchmark: str, variant: Variant, seed: int, *, layers: int | None = None
-) -> list[Score]:
-    """Fine-tune one variant on one set; with `layers`, only so many blocks come from pre-training.
+class _Tuned(NamedTuple):
+    """A fine-tuned model: its folder, its configuration, its metrics, and the folder of its rows."""
 
-    Returns the set's own metric for each test part, or for validation where there is no test part with labels.
-    """
+    folder: Path
+    config: FinetuneConfig
+    metrics: dict[str, Any]
+    rows: Path
+
+
+def _tuned(laboratory: Laboratory, benchmark: str, variant: Variant, seed: int, layers: int | None) -> _Tuned:
     rows = sample_set(laboratory, benchmark)
     task = _benchmark(benchmark)
     model = laboratory.model(variant.model, seed)
@@ -142,6 +148,18 @@ def fine_tune(
             inputs={"rows": rows},
             progress=laboratory.progress,
         )
+    return _Tuned(out, config, metrics, rows)
+
+
+def fine_tune(
+    laboratory: Laboratory, benchmark: str, variant: Variant, seed: int, *, layers: int | None = None
+) -> list[Score]:
+    """Fine-tune one variant on one set; with `layers`, only so many blocks come from pre-training.
+
+    Returns the set's own metric for each test part, or for validation where there is no test part with labels.
+    """
+    out, _, metrics, rows = _tuned(laboratory, benchmark, variant, seed, layers)
+    task = _benchmark(benchmark)
     remarks = open_folder(rows).config["remarks"]
     return [
         Score(
@@ -159,6 +177,28 @@ def fine_tune(
         for row in table_rows(Found(task, [], None, {}, {}, list(remarks)), metrics)
         if row["metric"] == task.metric
     ]
+
+
+def training_score(
+    laboratory: Laboratory, benchmark: str, seed: int, layers: int | None, count: int
+) -> dict[str, float]:
+    """Return {"value", "error", "examples"} of the full model on at most `count` of the rows it learned from."""
+    out, config, _, rows = _tuned(laboratory, benchmark, FULL, seed, layers)
+    asked = {"count": count}
+    inputs = {"model": out, "rows": rows}
+    place = laboratory.place(f"training-score-{benchmark}-{seed}", asked, inputs)
+    stage = Stage(place, kind="training score", config=asked, inputs=inputs)
+    if not stage.is_complete():
+        learned = _parts(config, rows).train.rows
+        chosen = [learned[int(index)] for index in evenly_placed(len(learned), count)]
+        tuned = FineTuned.load(out, device=choose_device(laboratory.device, training=False))
+        encoded = tuned.encode(to_examples(chosen, tuned.labels, "train"))
+        found = measure_probabilities(tuned, encoded, tuned.probabilities(encoded))[_benchmark(benchmark).metric]
+        low, high = found["interval"]
+        score = {"value": found["value"], "error": (high - low) / (2 * NORMAL), "examples": len(chosen)}
+        with stage.write() as work:
+            write_json(work / "score.json", score)
+    return dict(read_json(place / "score.json"))
 
 
 def over_parts(seeds: Sequence[Sequence[Score]]) -> Measured:
