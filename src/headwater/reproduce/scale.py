@@ -3,7 +3,7 @@ it.
 
 `mini` is for two cores, `small` for one GPU, `paper` is as published. Each lies in `scales/`; a path to a TOML
 file of one's own works as well. Training costs are counted before anything starts: floating-point operations as
-in `train/plan`, memory of weights and optimizer, and the time that this machine would take at the rate of its
+in `pretrain/cost`, memory of weights and optimizer, and the time that this machine would take at the rate of its
 matrix products.
 """
 
