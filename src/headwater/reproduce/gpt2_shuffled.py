@@ -17,10 +17,10 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.corpus.folder import read_documents
+from headwater.datasets.paper_tables import SIZES, TABLES
 from headwater.errors import DataError
 from headwater.evaluate.tasks.summaries import sentences
 from headwater.language_model import LanguageModel
-from headwater.published import SIZES, TABLES
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge
 from headwater.reproduce.figures import Curve, bands
 from headwater.reproduce.gpt2_ladder import PREFIX, rungs, text_of, trainings
