@@ -2,14 +2,16 @@
 
     python benchmarks/tokenizer.py encode --text FILE --megabytes 20 --threads 1 --rounds 5
     python benchmarks/tokenizer.py gpt1 --text FILE --megabytes 5 --rounds 3
+    python benchmarks/tokenizer.py signs --text FILE --megabytes 1 --rounds 3
     python benchmarks/tokenizer.py train --text FILE --megabytes 100 --vocab-size 32000 --rounds 3
 
 Every measurement is a process of its own, so that no cache is warm and peak memory is the contender's.
 Contenders take turns; a round's ratio is theirs to Headwater's in that round, and the median over rounds is
 what counts. Peers that are not installed are named and left out; ids (encode, gpt1) are compared, and a
 peer with other ids is marked. The process is held to as many processors as --threads says. Loading a
-vocabulary is not timed; Headwater's checking of its engine is part of loading. Several --text files are
-joined; where they are too short, the text is repeated and that is said.
+vocabulary is not timed; Headwater's checking of its engine is part of loading. `signs` measures the processor time
+of GPT-1's encoding of one character repeated, over that of the text, for the characters that take longest. Several
+--text files are joined; where they are too short, the text is repeated and that is said.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import unicodedata
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,7 +41,7 @@ DOCUMENT_CHARACTERS = 2000
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["encode", "gpt1", "train"])
+    parser.add_argument("what", choices=["encode", "gpt1", "signs", "train"])
     parser.add_argument("--text", type=Path, nargs="+", required=True)
     parser.add_argument("--megabytes", type=float, default=20)
     parser.add_argument("--threads", type=int, default=1)
@@ -58,6 +62,8 @@ def main() -> None:
                 compete(options, ENCODERS, many)
         elif options.what == "gpt1":
             compete(options, ("headwater", "original"), False)
+        elif options.what == "signs":
+            worst_signs(options)
         else:
             compete(options, TRAINERS, False)
 
@@ -100,6 +106,53 @@ def compete(options: argparse.Namespace, contenders: tuple[str, ...], many: bool
         print(f"{name:14}{seconds:9.2f}{rate:9.1f}{peak:9.0f}{ratio:12.2f} x  {same}")
     if absent:
         print(f"not installed: {', '.join(absent)}")
+
+
+def worst_signs(options: argparse.Namespace) -> None:
+    """Print the ten characters whose repetition takes longest, over the time of as many bytes of the text."""
+    from headwater.tokenizer import Tokenizer
+
+    vocabulary = Tokenizer.load("gpt1").vocabulary
+    text = options.file.read_text(encoding="utf-8")
+
+    def loaded() -> Tokenizer:
+        tokenizer = Tokenizer(vocabulary)
+        tokenizer.encode("load")
+        return tokenizer
+
+    def seconds(tokenizer: Tokenizer, given: str) -> float:
+        started = time.thread_time()
+        tokenizer.encode(given)
+        return time.thread_time() - started
+
+    def run(sign: str, size: int) -> str:
+        return sign * (size // len(sign.encode("utf-8", "surrogatepass")))
+
+    signs, ours = representatives(), loaded()
+    slowest = sorted(signs, key=lambda sign: -seconds(ours, run(sign, 30_000)))[:20]
+    rounds = []
+    for _ in range(options.rounds):
+        prose = seconds(loaded(), text)  # by one that has not remembered anything
+        rounds.append({sign: seconds(ours, run(sign, len(text.encode()))) / prose for sign in slowest})
+    ratios = {sign: statistics.median(found[sign] for found in rounds) for sign in slowest}
+    print(f"\nsigns, {options.megabytes:g} MB, {len(signs):,} characters tried, {options.rounds} rounds")
+    for sign in sorted(slowest, key=lambda sign: -ratios[sign])[:10]:
+        print(f"U+{ord(sign):04X} {unicodedata.name(sign, '')[:50]:52}{ratios[sign]:6.2f} x the text")
+
+
+def representatives() -> list[str]:
+    """Every character of ASCII, Latin-1 and general punctuation, and three of each kind of the others."""
+    chosen, seen = [], Counter[tuple[Any, ...]]()
+    for code in range(sys.maxunicode + 1):
+        sign = chr(code)
+        forms = [unicodedata.normalize(form, sign) != sign for form in ("NFC", "NFKC")]
+        kind = (unicodedata.category(sign), unicodedata.combining(sign) > 0, sign.lower() != sign, *forms)
+        if kind[0] in {"Cn", "Co"}:
+            continue
+        seen[kind] += 1
+        if code < 0x300 or 0x2000 <= code < 0x2070 or seen[kind] <= 3:
+            chosen.append(sign)
+    return chosen
 
 
 def run_worker(options: argparse.Namespace, name: str, many: bool) -> dict[str, Any]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -195,6 +198,34 @@ def test_the_work_on_a_run_grows_with_its_length_only(
         assert (splitter.split_chunk(chunk) or splitter.split_line([chunk]))[-1].endswith(unit[-1])
         spent.append(work["characters"])
     assert spent[1] <= 4.4 * spent[0] + 1_000
+
+
+def _calls(work: Callable[[], object]) -> int:
+    """How many functions, of Python and of C, are called meanwhile."""
+    count = 0
+
+    def called(_: object, event: str, __: object) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_a_run_of_any_sign_takes_few_calls_a_byte(small: Tokenizer) -> None:
+    signs = [*map(chr, range(0x100)), *"‘’‚“”–—―…´ʼʹ‡ǄŉѶ안、　\u0301\u0f76\u2adc\U0001d160\ud800"]
+    few = []
+    for sign in signs:
+        small.encode(sign * 100)
+        calls = [_calls(partial(small.encode, sign * length)) for length in (500, 1_500)]
+        few.append((calls[1] - calls[0]) / (1_000 * len(sign.encode("utf-8", "surrogatepass"))))
+    worst = max(few)
+    assert worst <= 3, (worst, signs[few.index(worst)])
 
 
 @given(st.text(st.sampled_from("ae\u0301\u0327\u0323\u0344\u0f73\u0f71\u0f74ệ안\u3099か!"), max_size=20))

@@ -9,8 +9,9 @@ and password. The words are those of `spacy.blank("en").tokenizer`, from which t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 from headwater.errors import ResourceError
@@ -50,17 +51,21 @@ class EnglishWords:
             if tokenizer.find_prefix(case) or tokenizer.find_infix(case) or tokenizer.find_suffix(case)
         )
         # Special cases that hold an affix are looked for once more among the words of a line. This holds the words
-        # that they are split into without the special cases, by the first two of these.
-        self._sequences: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+        # that they are split into without the special cases, by the first two of these, and the case's own words.
+        self._sequences: dict[tuple[str, ...], list[tuple[tuple[str, ...], tuple[str, ...]]]] = {}
         for case in affixed:
-            if not any(character.isspace() for character in case):
-                sequence = tuple(self._split(case, {}))
-                self._sequences.setdefault(sequence[:2], []).append(sequence)
+            sequence = tuple(self._split(case, {}))
+            # One word that stays as it is changes nothing and keeps no other case from its place.
+            if not any(map(str.isspace, case)) and sequence != self.cases[case][:1]:
+                self._sequences.setdefault(sequence[:2], []).append((sequence, self.cases[case]))
+        self._has_single = any(len(start) == 1 for start in self._sequences)
+        parts = {word for found in self._sequences.values() for sequence, _ in found for word in sequence}
+        self._letters = {word: chr(number) for number, word in enumerate(sorted(parts), 0x4E00)}
 
     def of_chunk(self, chunk: str) -> list[str] | None:
         """Return the words of a chunk, or None if they may depend on the chunks next to it."""
         words = self._split(chunk, self.cases)
-        return words if self._with_cases([words]) == words else None
+        return None if any(sequence != case for sequence, case in self._candidates(words)) else words
 
     def of_line(self, chunks: Iterable[str]) -> list[str]:
         """Return the words of a line, given as its chunks."""
@@ -153,41 +158,49 @@ class EnglishWords:
         """Replace the words that together are an affixed special case by its own.
 
         As in spaCy, longer matches go first. A match across white space replaces nothing, but keeps others from
-        its place.
+        its place, as does one that overlaps a match before it.
         """
         words = [word for chunk in chunks for word in chunk]
-        matches = self._matches(words)
-        if not matches:
+        candidates = self._candidates(words)
+        if not candidates:
             return words
-        chunk_of = [number for number, chunk in enumerate(chunks) for _ in chunk]
+        chunk_ends = list(accumulate(map(len, chunks)))
+        letters = "".join([self._letters.get(word, " ") for word in words])
+        matches: dict[int, list[tuple[int, int, tuple[str, ...]]]] = {}
+        for sequence, case in candidates:
+            found = self._matches(letters, sequence)
+            matches.setdefault(len(sequence), []).extend((start, end, case) for start, end in found)
         taken = bytearray(len(words))
-        replaced: dict[int, int] = {}
+        replaced: dict[int, tuple[int, tuple[str, ...]]] = {}
         for length in sorted(matches, reverse=True):
-            for start in matches[length]:
-                end = start + length
-                if not taken[start] and not taken[end - 1] and chunk_of[start] == chunk_of[end - 1]:
-                    replaced[start] = end
-                taken[start:end] = b"\1" * length
+            for start, end, case in sorted(matches[length]):
+                last = start + length - 1
+                is_within = bisect_right(chunk_ends, start) == bisect_right(chunk_ends, last)
+                if is_within and not taken[start] and not taken[last]:
+                    replaced[start] = (last + 1, case)
+                taken[start:end] = b"\1" * (end - start)
         result: list[str] = []
         place = 0
         for start in sorted(replaced):
             result += words[place:start]
-            place = replaced[start]
-            result += self.cases["".join(words[start:place])]
+            place, case = replaced[start]
+            result += case
         return result + words[place:]
 
-    def _matches(self, words: Sequence[str]) -> dict[int, list[int]]:
-        """Where the words of affixed special cases start, by their number."""
-        found: dict[int, list[int]] = {}
-        sequences = self._sequences
-        for start, word in enumerate(words):
-            if (word,) in sequences:
-                found.setdefault(1, []).append(start)
-        for start, pair in enumerate(pairwise(words)):
-            for sequence in sequences.get(pair, ()):
-                if len(sequence) == 2 or tuple(words[start : start + len(sequence)]) == sequence:
-                    found.setdefault(len(sequence), []).append(start)
-        return found
+    def _candidates(self, words: Sequence[str]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """Affixed special cases whose first two words are among these: (affixed words, own words)."""
+        starts = self._sequences.keys() & set(pairwise(words))
+        if self._has_single:
+            starts |= self._sequences.keys() & set(zip(words, strict=True))
+        return [found for start in starts for found in self._sequences[start]]
+
+    def _matches(self, letters: str, sequence: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+        """Yield (start, end) of a sequence among words, given as letters; a run of one word is one match."""
+        wanted = "".join([self._letters[word] for word in sequence])
+        if len(set(wanted)) == 1:
+            yield from (run.span() for run in re.finditer(f"{wanted}{wanted[0]}*", letters))
+        else:
+            yield from ((at.start(), at.start() + len(wanted)) for at in re.finditer(f"(?={wanted})", letters))
 
 
 class _UrlRule:

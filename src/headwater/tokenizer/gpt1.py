@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-from unicodedata import combining, is_normalized, normalize
+from unicodedata import combining, normalize
 
 import numpy as np
 import numpy.typing as npt
@@ -40,8 +40,9 @@ _SIGNS = """-~!";?+,)(/*[]}{|_"""
 _PLAIN = re.compile(r"(')?([A-Za-z]*[a-z])(?:([.:])?(')?|('s))|([A-Za-z]+)")
 # What an ASCII line must hold for ftfy to look at it: an entity, a control character, another line break.
 _ASCII_REPAIR = re.compile(r"[&\x00-\x08\x0b-\x1f\x7f]")
-# What makes ftfy's repair of a line depend on more than single characters.
-_CONTEXT = re.compile(r"[&\r\x1b\x0c\x85\u2028\u2029\ud800-\udfff]")
+_C1 = re.compile("[\x80-\x9f]")
+# What ftfy repairs after single characters: line breaks, surrogates and terminal escapes.
+_CONTEXT = re.compile(r"[\r\x1b\x85\u2028\u2029\ud800-\udfff]")
 _BLOCK = 1 << 15
 # ftfy cuts longer lines at this many characters.
 _LONGEST_LINE = 1_000_000
@@ -138,16 +139,12 @@ class WordSplitter:
 
     def __init__(self) -> None:
         try:
-            import ftfy
-            import ftfy.badness
-            import ftfy.fixes
+            self._repairs = _Repairs()
         except ModuleNotFoundError as error:
             raise ResourceError(
                 f"GPT-1's tokenizer needs the package {error.name}", repair="pip install 'headwater[gpt1]'"
             ) from None
-        self._ftfy: Any = ftfy
         self._english = EnglishWords()
-        self._repairs = _CharacterRepairs()
 
     def standard_lines(self, text: str) -> Iterator[str]:
         """The lines of the text repaired and standardised, but for the amount of white space and empty lines."""
@@ -174,36 +171,29 @@ class WordSplitter:
                 start = end
             return
         lines = text.split("\n")
-        if max(map(len, lines)) >= _LONGEST_LINE:
-            yield self._ftfy.fix_text(text)
-            return
         plain: list[str] = []
         size = 0
         markup = False
         for number, line in enumerate(lines, 1):
-            # Once a "<" was seen, ftfy takes the text for markup and leaves entities alone.
-            markup = markup or "<" in line
             segment = line + "\n" if number < len(lines) else line
             clean = line.isascii() and _ASCII_REPAIR.search(line) is None
             if clean:
+                markup = markup or "<" in line
                 plain.append(segment)
                 size += len(segment)
                 if size < _BLOCK:
                     continue
             yield "".join(plain)
             if not clean:
-                yield self._repair(segment, markup)
+                parts = []
+                for start in range(0, len(segment), _LONGEST_LINE):
+                    part = segment[start : start + _LONGEST_LINE]
+                    # Once a "<" was seen, ftfy takes the text for markup and leaves entities alone.
+                    markup = markup or "<" in part
+                    parts.append(self._repairs.repair(part, unescape=not markup))
+                yield "".join(parts)
             plain, size = [], 0
         yield "".join(plain)
-
-    def _repair(self, segment: str, markup: bool) -> str:
-        """A line as ftfy.fix_text gives it within its text; ftfy is asked only where a line may need it."""
-        is_bad = self._ftfy.badness.is_bad
-        if _CONTEXT.search(segment) is None and not is_bad(segment):
-            fixed = self._repairs.repair(segment)
-            if fixed is not None and (fixed == segment or not is_bad(fixed)):
-                return fixed
-        return str(self._ftfy.fix_text(segment, unescape_html=False if markup else "auto"))
 
     def split_line(self, chunks: list[str]) -> list[str]:
         """Return the words of a standardised line, given as its chunks."""
@@ -237,6 +227,8 @@ def _marks_in_order(text: str, many: int = _MANY_MARKS) -> str:
 
 
 def _run_in_order(run: str) -> str:
+    if not any(combining(character) or character in "\u0f73\u0f75\u0f81" for character in set(run)):
+        return run
     ordered: list[str] = []
     marks: list[str] = []
     for character in run:
@@ -249,42 +241,61 @@ def _run_in_order(run: str) -> str:
     return "".join([*ordered, *sorted(marks, key=combining)])
 
 
-class _CharacterRepairs:
-    """What ftfy makes of single characters, found out once for each."""
+class _Repairs:
+    """ftfy's repair of a line, with one table for all steps that look at single characters."""
 
     def __init__(self) -> None:
+        import ftfy
+        import ftfy.badness
         import ftfy.fixes as fixes
 
-        self._steps = (
-            fixes.fix_c1_controls,
-            fixes.fix_latin_ligatures,
-            fixes.fix_character_width,
-            fixes.uncurl_quotes,
-            fixes.remove_control_chars,
-        )
-        self._table = _Table(self._repair_character)
+        self._fixes: Any = fixes
+        self._is_bad = ftfy.badness.is_bad
+        # ftfy replaces C1 control characters one at a time, in Python.
+        self._settings = ftfy.TextFixerConfig(explain=False, fix_c1_controls=False)
+        self._fix_encoding: Any = ftfy.fix_encoding
+        self._c1 = {code: fixes.fix_c1_controls(chr(code)) for code in range(0x80, 0xA0)}
+        signs = [fixes.fix_latin_ligatures, fixes.fix_character_width, fixes.uncurl_quotes]
+        self._signs = _Table([fixes.fix_c1_controls, *signs])
+        self._signs_and_controls = _Table([fixes.fix_c1_controls, *signs, fixes.remove_control_chars])
 
-    def repair(self, segment: str) -> str | None:
-        """The segment with every character repaired; None where one pass does not settle it."""
-        fixed = segment.translate(self._table)
-        if fixed != segment and fixed.translate(self._table) != fixed:
-            return None
-        return fixed if is_normalized("NFC", fixed) else None
+    def repair(self, text: str, unescape: bool) -> str:
+        """Return what `ftfy.fix_text` makes of a line; unescape: replace entities."""
+        fixes = self._fixes
+        while True:
+            before = text
+            if unescape and "&" in text:
+                text = fixes.unescape_html(text)
+            text = self._in_right_encoding(text)
+            if _CONTEXT.search(text):
+                text = fixes.fix_surrogates(fixes.fix_line_breaks(text.translate(self._signs)))
+                text = fixes.remove_control_chars(fixes.remove_terminal_escapes(text))
+            else:
+                text = text.translate(self._signs_and_controls)
+            text = normalize("NFC", text)
+            if text == before:
+                return text
 
-    def _repair_character(self, character: str) -> str:
-        for step in self._steps:
-            character = step(character)
-        return character
+    def _in_right_encoding(self, text: str) -> str:
+        """Return what `ftfy.fix_encoding` makes of a line."""
+        while True:
+            text = before = self._fix_encoding(text, self._settings)
+            if _C1.search(text) and self._is_bad(text):
+                text = text.translate(self._c1)
+            if text == before:
+                return text
 
 
 class _Table(dict[int, str]):
-    """A translation table that works an entry out when it is first asked for."""
+    """A translation table that works out each entry, by steps in turn, when it is first asked for."""
 
-    def __init__(self, repair: Any) -> None:
-        self._repair = repair
+    def __init__(self, steps: list[Callable[[str], str]]) -> None:
+        self._steps = steps
 
     def __missing__(self, code: int) -> str:
-        fixed: str = self._repair(chr(code))
+        fixed = chr(code)
+        for step in self._steps:
+            fixed = step(fixed)
         self[code] = fixed
         return fixed
 
