@@ -24,6 +24,7 @@ def fuzz_one(target: str, seconds: int, patience: int, work: Path, findings: Pat
         import targets
 
         run = targets.TARGETS[target]
+        targets.warm_up()
         with_seeds = sorted((HERE / "seeds" / target).glob("*"))
         for seed in with_seeds:  # imports whatever is imported on first use
             run(seed.read_bytes())

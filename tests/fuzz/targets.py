@@ -357,6 +357,11 @@ def _reader() -> Any:
     return Reader(hw.Tokenizer.train(["the river runs to the sea. "], vocab_size=270), context=256)
 
 
+def warm_up() -> None:
+    """Let the tokenizer choose its engine, which it does once, after 2 MiB, for longer than an input may take."""
+    _reader().tokenizer.encode("river " * (1 << 19))
+
+
 def _answered(request: Any) -> Any:
     """What a model might say."""
     from headwater.evaluate.protocols import Generated, Scored
