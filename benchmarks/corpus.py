@@ -75,9 +75,9 @@ def main() -> None:
 
 def marked(options: argparse.Namespace, folder: Path) -> None:
     """Token F1, precision and recall of the main text, means over pages."""
-    from headwater.corpus.extract import EXTRACTORS
-    from headwater.corpus.extract import extract as extract_page
-    from headwater.corpus.pages import Page
+    from headwater.corpus.extract.page_text import EXTRACTORS
+    from headwater.corpus.extract.page_text import extract as extract_page
+    from headwater.corpus.sources.pages import Page
 
     for place in options.marked:
         rows = list(read_marked(place))
@@ -113,7 +113,7 @@ def token_f1(found: str, wanted: str) -> tuple[float, float, float]:
 
 def extract(options: argparse.Namespace, folder: Path) -> None:
     """WARC to clean documents here, WARC to main text with datatrove."""
-    from headwater.corpus.pages import read_pages
+    from headwater.corpus.sources.pages import read_pages
 
     pages = [(html, "") for place in options.marked or [] for _, html, _ in read_marked(place)]
     for source in options.warc or []:
@@ -179,8 +179,8 @@ def fetch(options: argparse.Namespace, folder: Path) -> None:
     """Pages a second against a web on this machine, beside what delays and answers take at least."""
     import socket
 
-    from headwater.corpus.fetch import FetchConfig, fetch_links
-    from headwater.corpus.links import gather_links
+    from headwater.corpus.web.fetch import FetchConfig, fetch_links
+    from headwater.corpus.web.links import gather_links
 
     with loopback(options.latency) as port:
         original = socket.getaddrinfo
@@ -213,9 +213,9 @@ def fetch(options: argparse.Namespace, folder: Path) -> None:
 
 
 def headwater_extract(folder: Path) -> None:
-    from headwater.corpus.recipes import load_recipe, make_steps
-    from headwater.corpus.sources import Account, plan_tasks, read_task
-    from headwater.corpus.steps import Funnel, run_steps
+    from headwater.corpus.build.recipes import load_recipe, make_steps
+    from headwater.corpus.build.tasks import Account, plan_tasks, read_task
+    from headwater.corpus.filters.steps import Funnel, run_steps
 
     config = load_recipe("webtext")
     funnel = Funnel()
@@ -237,8 +237,8 @@ def datatrove_extract(folder: Path) -> None:
 def headwater_near(folder: Path) -> None:
     import numpy as np
 
-    from headwater.corpus.arrays import ArrayFile
-    from headwater.corpus.near_duplicates import MinHash, ShingleFiles, find_duplicates, write_shingles
+    from headwater.corpus.dedup.near import MinHash, ShingleFiles, find_duplicates, write_shingles
+    from headwater.storage.arrays import ArrayFile
 
     maker = MinHash(BANDS, ROWS)
     with ArrayFile(folder / "keys.npy", BANDS, "<u8") as keys:
@@ -310,7 +310,7 @@ def quality(folder: Path, contenders: list[str]) -> None:
     """
     import numpy as np
 
-    from headwater.corpus.near_duplicates import MinHash, jaccard
+    from headwater.corpus.dedup.near import MinHash, jaccard
 
     maker = MinHash()
     sets = [maker.shingles(text) for _, text in zip(range(SAMPLE), read_texts(folder / "in"), strict=False)]

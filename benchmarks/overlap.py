@@ -52,7 +52,7 @@ def write(source: Path, path: Path, size: int) -> None:
 
 def measure(path: Path) -> None:
     """Build the filter, and say what it took."""
-    from headwater.corpus.overlap import BOUND, training_grams
+    from headwater.corpus.dedup.overlap import BOUND, training_grams
 
     forget_peak()
     before, started = peak_megabytes(), time.process_time()

@@ -128,7 +128,7 @@ def sample_text() -> str:
 @pytest.fixture(scope="session")
 def tokens(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
     """A small tokens folder made by the stages themselves: corpus, tokenizer of 300 tokens, pack."""
-    from headwater.corpus.pipeline import build
+    from headwater.corpus.build.pipeline import build
     from headwater.pretrain.tokens.pack import pack
     from headwater.tokenizer import train_tokenizer
 

@@ -11,8 +11,8 @@ import pytest
 
 from headwater import shipped
 from headwater.cli.main import main
-from headwater.corpus.pipeline import build
-from headwater.corpus.recipes import BuildConfig
+from headwater.corpus.build.pipeline import build
+from headwater.corpus.build.recipes import BuildConfig
 from headwater.errors import DataError, FolderError
 from headwater.language_model import LanguageModel
 from headwater.model import build_model, preset

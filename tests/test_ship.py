@@ -26,7 +26,7 @@ pattern = "*.txt"
 
 @pytest.mark.slow
 def test_a_run_becomes_a_model_with_its_card(tmp_path: Path, sample_text: str, data: Path) -> None:
-    from headwater.corpus.pipeline import build
+    from headwater.corpus.build.pipeline import build
     from headwater.language_model import LanguageModel
     from headwater.pretrain.pretraining import PretrainConfig, pretrain
     from headwater.pretrain.tokens.pack import pack

@@ -1,3 +1,3 @@
-python -m pytest -q tests/corpus/test_shouting.py tests/test_architecture.py
+python -m pytest -q tests/corpus/filters/test_shouting.py tests/test_architecture.py
 make format
 make check

@@ -2,8 +2,8 @@ import json
 from pathlib import Path
 
 from headwater.corpus import read_documents
-from headwater.corpus.pipeline import build, read_funnel
-from headwater.corpus.recipes import load_recipe
+from headwater.corpus.build.pipeline import build, read_funnel
+from headwater.corpus.build.recipes import load_recipe
 
 rows = ["The river ran over the stones.", "the river  ran over the STONES.", "강물이 흐른다."]
 Path("rows.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from headwater import shipped
+from headwater.corpus.build.pipeline import build
+from headwater.corpus.build.recipes import BuildConfig
 from headwater.corpus.folder import read_documents
-from headwater.corpus.labels import choose_tasks, make_labels
-from headwater.corpus.pipeline import build
-from headwater.corpus.recipes import BuildConfig
+from headwater.corpus.labels.labels import choose_tasks, make_labels
 from headwater.corpus.split import split
 from headwater.errors import DataError, FolderError, UsageError, resumable
 from headwater.evaluate import evaluate

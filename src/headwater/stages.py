@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater.config import read_recipe
-from headwater.corpus.pipeline import build
-from headwater.corpus.recipes import load_recipe
+from headwater.corpus.build.pipeline import build
+from headwater.corpus.build.recipes import load_recipe
 from headwater.evaluate.results import Results
 from headwater.evaluate.run import EvaluateConfig
 from headwater.evaluate.run import evaluate as run_evaluation

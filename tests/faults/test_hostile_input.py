@@ -25,7 +25,7 @@ import pytest
 
 from headwater.convert.openai_gpt1 import read_release as read_gpt1
 from headwater.convert.tensor_bundle import TensorBundle
-from headwater.corpus.pages import read_pages
+from headwater.corpus.sources.pages import read_pages
 from headwater.errors import DataError, FolderError, HeadwaterError
 from headwater.model.folder import load_model
 from headwater.tokenizer import Tokenizer
@@ -41,11 +41,11 @@ from pathlib import Path
 path, kind = Path(sys.argv[1]), sys.argv[2]
 if kind == "pages":
     from fastwarc.warc import ArchiveIterator
-    from headwater.corpus.pages import read_pages
+    from headwater.corpus.sources.pages import read_pages
     read = lambda: (sum(len(page.data) for page in read_pages(path, notes)), notes)
 else:
     import zstandard
-    from headwater.corpus.links import _Funnel, _submissions
+    from headwater.corpus.web.links import _Funnel, _submissions
     funnel = _Funnel()
     read = lambda: (len(list(_submissions(path, funnel))), [str(funnel.broken), *funnel.cut])
 notes = []
@@ -233,7 +233,7 @@ def test_an_export_whose_entities_grow_is_refused(tmp_path: Path, encoding: str)
 def test_the_text_of_an_article_is_bounded_and_that_of_an_export_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.corpus.pages.WIKI_BYTES", 3000)
+    monkeypatch.setattr("headwater.corpus.sources.pages.WIKI_BYTES", 3000)
     path = tmp_path / "a.xml"
     article = "<page><title>{}</title><ns>0</ns><text>{}</text></page>" + " " * 40
     many = "".join(article.format(n, "It runs. " * 30) for n in range(200))

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headwater.corpus.arrays import save_array
 from headwater.errors import FolderError
 from headwater.storage import files as storage
+from headwater.storage.arrays import save_array
 from headwater.storage.files import atomic_write, read_sealed, write_sealed, write_text
 from headwater.storage.provenance import Stage, open_folder
 

@@ -73,14 +73,14 @@ def judge(use: Use, target: Path, path: Path, expected: Any, how: str, *, may_di
 
 # What reads each kind of folder, as the commands do, and what it finds.
 def _links(folder: Path) -> Any:
-    from headwater.corpus.links import read_links
+    from headwater.corpus.web.links import read_links
 
     return list(read_links(folder))
 
 
 def _corpus(folder: Path) -> Any:
+    from headwater.corpus.build.pipeline import read_funnel
     from headwater.corpus.folder import read_documents
-    from headwater.corpus.pipeline import read_funnel
 
     return [(d.id, d.text) for d in read_documents(folder)], read_funnel(folder)
 
@@ -144,8 +144,8 @@ def _report(folder: Path) -> Any:
 
 
 def _pages(folder: Path) -> Any:
-    from headwater.corpus.pages import read_pages
-    from headwater.corpus.sources import plan_tasks
+    from headwater.corpus.build.tasks import plan_tasks
+    from headwater.corpus.sources.pages import read_pages
 
     plan_tasks([folder])
     return [page for path in sorted(folder.glob("*.warc.gz")) for page in read_pages(path, [])]
@@ -249,10 +249,10 @@ def test_a_killed_builds_parts_are_checked_before_they_are_joined(
     campaign: Any, counted: Callable[[str, int], None]
 ) -> None:
     """A part that was damaged between a kill and the next try is done again."""
-    from headwater.corpus.destination import Destination
-    from headwater.corpus.engine import run_task
-    from headwater.corpus.pipeline import _plan, _stage
-    from headwater.corpus.recipes import BuildConfig
+    from headwater.corpus.build.pipeline import _plan, _stage
+    from headwater.corpus.build.recipes import BuildConfig
+    from headwater.corpus.build.workers import run_task
+    from headwater.storage.destination import Destination
 
     done = 0
     sources = ["../world/texts", "../world/rows.jsonl"]
@@ -305,7 +305,7 @@ def _recipe(path: Path) -> Any:
 
 
 def _one_page(path: Path) -> Any:
-    from headwater.corpus.pages import read_pages
+    from headwater.corpus.sources.pages import read_pages
 
     return list(read_pages(path, []))
 
@@ -405,14 +405,14 @@ def test_streams_say_where_they_were_damaged(
 
 
 def _dump(path: Path) -> tuple[list[Any], list[str]]:
-    from headwater.corpus.links import _Funnel, _submissions
+    from headwater.corpus.web.links import _Funnel, _submissions
 
     funnel = _Funnel()
     return list(_submissions(path, funnel)), funnel.cut
 
 
 def _archive(path: Path) -> tuple[list[Any], list[str]]:
-    from headwater.corpus.pages import read_pages
+    from headwater.corpus.sources.pages import read_pages
 
     notes: list[str] = []
     return list(read_pages(path, notes)), notes

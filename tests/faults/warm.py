@@ -34,7 +34,7 @@ _WARM = (
     "headwater.quickstart",
     "headwater.evaluate.samples",
     "headwater.convert.gguf",
-    "headwater.corpus.fetch",
+    "headwater.corpus.web.fetch",
     "headwater.finetune.predict",
     "pyarrow.parquet",
     "tokenizers",

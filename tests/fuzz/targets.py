@@ -122,7 +122,7 @@ def tokenizer_files(data: bytes) -> None:
 
 def warc(data: bytes) -> None:
     """WARC and WET, plain, one gzip member a file, and as they stand."""
-    from headwater.corpus.pages import read_pages
+    from headwater.corpus.sources.pages import read_pages
 
     with folder() as place:
         for name, content in (
@@ -140,8 +140,8 @@ def warc(data: bytes) -> None:
 
 def html(data: bytes) -> None:
     """A page as bytes: its encoding, its main text; the first byte chooses what the server said of it."""
-    from headwater.corpus.extract import extract
-    from headwater.corpus.pages import Page
+    from headwater.corpus.extract.page_text import extract
+    from headwater.corpus.sources.pages import Page
 
     charsets = ("", "utf-8", "utf-16", "euc-kr", "shift_jis", "latin1", "no-such", "utf-7", "idna", "hex")
     page = data[1:_HTML_BYTES]
@@ -152,8 +152,8 @@ def html(data: bytes) -> None:
 
 def wikipedia(data: bytes) -> None:
     """MediaWiki exports and the markup in them."""
-    from headwater.corpus.extract import extract, wiki_text
-    from headwater.corpus.pages import read_pages
+    from headwater.corpus.extract.page_text import extract, wiki_text
+    from headwater.corpus.sources.pages import read_pages
 
     with folder() as place:
         for name, content in (("a.xml", data), ("a.xml.bz2", bz2.compress(data, 1)), ("b.xml.bz2", data)):
@@ -166,7 +166,7 @@ def wikipedia(data: bytes) -> None:
 
 def epub(data: bytes) -> None:
     """A book's own files, and the archive itself."""
-    from headwater.corpus.pages import read_pages
+    from headwater.corpus.sources.pages import read_pages
 
     container, package, chapter = parts(data, 3)
     with folder() as place:
@@ -182,7 +182,7 @@ def epub(data: bytes) -> None:
 
 def tables(data: bytes) -> None:
     """Tables of labelled rows, and text of a user's own: CSV, TSV, JSON Lines, plain."""
-    from headwater.corpus.text import read_text_file
+    from headwater.corpus.sources.text import read_text_file
     from headwater.finetune.examples import Columns, learn_labels, read_rows
 
     with folder() as place:
@@ -264,7 +264,7 @@ def link_dumps(data: bytes) -> None:
     """Reddit's submission dumps: zstd as it stands, zstd around the bytes, and the plain lines."""
     import zstandard
 
-    from headwater.corpus.links import LinksConfig, _Funnel, _submissions, judge
+    from headwater.corpus.web.links import LinksConfig, _Funnel, _submissions, judge
 
     config = LinksConfig()
     with folder() as place:

@@ -45,10 +45,10 @@ def test_a_busy_machine_is_warned_of(
     load: float, used: float, tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "available_cores", lambda: 2)
-    monkeypatch.setattr("headwater.forecast.available_cores", lambda: 2)
+    monkeypatch.setattr("headwater.pretrain.forecast.available_cores", lambda: 2)
     monkeypatch.setattr("os.cpu_count", lambda: 64)
     monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0), raising=False)
-    monkeypatch.setattr("headwater.forecast.time_updates", lambda *_: 1.0)
+    monkeypatch.setattr("headwater.pretrain.forecast.time_updates", lambda *_: 1.0)
     result = forecast(PretrainConfig.build(TINY), tokens, tmp_path / "run")
     assert result.cores_in_use == used
     assert (f"other programs use {used} of 2 cores" in result.as_text()) == (used > 0)

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("jinja2")
 
-from headwater.corpus.pipeline import build
-from headwater.corpus.recipes import BuildConfig
+from headwater.corpus.build.pipeline import build
+from headwater.corpus.build.recipes import BuildConfig
 from headwater.corpus.statistics import statistics
 from headwater.report import report
 from headwater.report.corpus import read_corpora

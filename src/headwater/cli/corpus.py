@@ -18,9 +18,9 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Gather text 
 RULES_SHOWN = 8  # of each step
 
 
-BUILD_KEYS = keys_option("headwater.corpus.recipes:BuildConfig")
-LINKS_KEYS = keys_option("headwater.corpus.links:LinksConfig")
-FETCH_KEYS = keys_option("headwater.corpus.fetch:FetchConfig")
+BUILD_KEYS = keys_option("headwater.corpus.build.recipes:BuildConfig")
+LINKS_KEYS = keys_option("headwater.corpus.web.links:LinksConfig")
+FETCH_KEYS = keys_option("headwater.corpus.web.fetch:FetchConfig")
 
 
 class Engine(StrEnum):
@@ -69,10 +69,10 @@ def build(
 ) -> None:
     """Gather sources into a corpus, one Parquet row a document, by the rules of a recipe."""
     from headwater.config import parse_settings
-    from headwater.corpus.pipeline import build as build_corpus
-    from headwater.corpus.pipeline import prepare_slurm, read_funnel
-    from headwater.corpus.recipes import load_recipe
-    from headwater.corpus.remote import is_remote
+    from headwater.corpus.build.pipeline import build as build_corpus
+    from headwater.corpus.build.pipeline import prepare_slurm, read_funnel
+    from headwater.corpus.build.recipes import load_recipe
+    from headwater.storage.remote import is_remote
 
     options = {} if text_field is None else {"text_field": text_field}
     config = load_recipe(recipe, parse_settings(settings or []) | options)
@@ -108,7 +108,7 @@ def links(
 ) -> None:
     """Gather the outbound links that readers of Reddit gave three points or more, as WebText did."""
     from headwater.config import parse_settings
-    from headwater.corpus.links import LinksConfig, gather_links
+    from headwater.corpus.web.links import LinksConfig, gather_links
 
     config = LinksConfig.build(parse_settings(settings or []), source="--set")
     found = gather_links(dumps, out, config, progress=terminal_progress())
@@ -127,7 +127,7 @@ def fetch(
 ) -> None:
     """Visit links politely and keep the pages as WARC. Uses the network; run again, it goes on."""
     from headwater.config import parse_settings
-    from headwater.corpus.fetch import FetchConfig, fetch_links
+    from headwater.corpus.web.fetch import FetchConfig, fetch_links
 
     config = FetchConfig.build(parse_settings(settings or []), source="--set")
     found = fetch_links(links, out, config, progress=terminal_progress())
@@ -142,7 +142,7 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """Print what a corpus holds (documents, lengths, languages, sources, labels) and what its build removed."""
-    from headwater.corpus.pipeline import has_funnel, read_funnel
+    from headwater.corpus.build.pipeline import has_funnel, read_funnel
     from headwater.corpus.statistics import statistics
 
     found = statistics(corpus)
@@ -168,7 +168,7 @@ def labels(
     as_json: AsJson = False,
 ) -> None:
     """Make labelled data for fine-tuning out of a corpus and its split."""
-    from headwater.corpus.labels import make_labels
+    from headwater.corpus.labels.labels import make_labels
 
     found = make_labels(corpus, task, out, validation, seed=seed, progress=terminal_progress())
     text = (

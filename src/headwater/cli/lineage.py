@@ -23,9 +23,9 @@ def lineage(
     as_json: AsJson = False,
 ) -> None:
     """Print the chain from a folder back to its first sources, with the command that made each."""
-    from headwater.corpus.remote import is_remote, look
     from headwater.storage.provenance import lineage as chain
     from headwater.storage.provenance import lineage_at
+    from headwater.storage.remote import is_remote, look
 
     found = lineage_at(folder, look) if is_remote(folder) else chain(Path(folder), look if remote else None)
     emit(found, as_json=as_json, text="\n".join(tree_lines(found, "", "")))

@@ -27,7 +27,7 @@ def overlap(
     as_json: AsJson = False,
 ) -> None:
     """Print which percentage of the n-grams of test texts stand in a training corpus (GPT-2, table 6)."""
-    from headwater.corpus.overlap import measure_overlap
+    from headwater.corpus.dedup.overlap import measure_overlap
 
     found = measure_overlap(train, test, own or [], words=words, progress=terminal_progress())
     emit(found, as_json=as_json, text=_text(found))

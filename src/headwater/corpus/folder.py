@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headwater.corpus.remote import is_remote, open_listing
 from headwater.errors import FolderError
 from headwater.storage.files import storage_errors
 from headwater.storage.provenance import open_folder
+from headwater.storage.remote import is_remote, open_listing
 
 COLUMNS = ("id", "text", "source", "url", "date", "language")
 SHARD_BYTES = 256 * 1024**2  # UTF-8 bytes of text in one Parquet file

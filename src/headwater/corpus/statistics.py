@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.corpus.folder import COLUMNS, shard_paths
-from headwater.corpus.urls import domain_name
+from headwater.corpus.web.urls import domain_name
 from headwater.errors import ResourceError
 from headwater.storage.resources import find
 

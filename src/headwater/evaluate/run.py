@@ -16,7 +16,7 @@ from pydantic import Field
 
 from headwater import shipped
 from headwater.config import Config
-from headwater.corpus.overlap import TrainingGrams, training_grams
+from headwater.corpus.dedup.overlap import TrainingGrams, training_grams
 from headwater.datasets.places import Listing, Place
 from headwater.errors import DataError, HeadwaterError, ResourceError, UsageError, nearest, resumable
 from headwater.evaluate.cache import AnswerCache

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from headwater.corpus.overlap import WORDS, TrainingGrams, training_grams
+from headwater.corpus.dedup.overlap import WORDS, TrainingGrams, training_grams
 from headwater.evaluate.protocols import mean_figure
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge
 from headwater.reproduce.figures import COLOURS

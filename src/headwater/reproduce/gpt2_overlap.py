@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.config import Config
-from headwater.corpus.overlap import TrainingGrams, texts_of, training_grams
+from headwater.corpus.dedup.overlap import TrainingGrams, texts_of, training_grams
 from headwater.datasets.paper_tables import TABLES
 from headwater.evaluate.protocols import Figure
 from headwater.evaluate.results import read_examples

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from headwater.corpus.overlap import split_words, texts_of
+from headwater.corpus.dedup.overlap import split_words, texts_of
 from headwater.evaluate.protocols import Figure, mean_figure, ratio_error
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge
 from headwater.reproduce.figures import grouped_bars

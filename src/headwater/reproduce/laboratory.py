@@ -21,10 +21,10 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from headwater.corpus.build.pipeline import build
+from headwater.corpus.build.recipes import load_recipe
+from headwater.corpus.dedup.overlap import training_grams
 from headwater.corpus.folder import Document, read_documents, write_documents
-from headwater.corpus.overlap import training_grams
-from headwater.corpus.pipeline import build
-from headwater.corpus.recipes import load_recipe
 from headwater.errors import DataError, counted, duration
 from headwater.evaluate import evaluate
 from headwater.evaluate.protocols import ratio_error

@@ -19,10 +19,10 @@ from typing import IO, Any
 import numpy as np
 
 from headwater import shipped
-from headwater.corpus.arrays import save_array
 from headwater.corpus.folder import measure
 from headwater.corpus.split import Part, check_fraction, split
 from headwater.errors import DataError, MismatchError
+from headwater.storage.arrays import save_array
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import Stage
 from headwater.tokenizer import Tokenizer

@@ -1,0 +1,155 @@
+"""The same build on more machines than one, which share a disk: Ray, through datatrove, and Slurm, by job scripts.
+
+Both do the tasks of a `Plan`; where a task is done has no part in what it gives. What stays to be done after
+them, joining the parts, is done by `corpus build` itself. `InDatatrove` puts any step of this package into a
+datatrove pipeline, among datatrove's own readers, filters and writers.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headwater.corpus.build.workers import Plan, raise_error, run_task, save_error
+from headwater.corpus.filters.steps import Step
+from headwater.corpus.folder import Document
+from headwater.errors import HeadwaterError, ResourceError
+from headwater.storage.files import write_text
+
+try:
+    from datatrove.pipeline.base import PipelineStep
+except ImportError:  # the extra `cluster` is not there: `run_on_ray` says so
+    PipelineStep = object
+
+_METADATA = ("source", "url", "date", "language")
+_CONNECT_SECONDS = 10.0
+# Slurm's own limit on the size of an array is 1,001 unless an administrator changed it.
+SLURM_JOBS = 1000
+
+
+class DoTask(PipelineStep):  # type: ignore[misc]
+    """A step of datatrove that does the task whose number is its rank; it takes and gives no documents."""
+
+    type = "headwater"
+    name = "corpus task"
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def run(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
+        """See datatrove; a user's error is written down for whoever waits for the build."""
+        plan = Plan.load(Path(self.folder))
+        try:
+            run_task(plan, rank)
+        except HeadwaterError as error:
+            save_error(plan, error)
+        yield from ()
+
+
+class InDatatrove(PipelineStep):  # type: ignore[misc]
+    """A step of Headwater as a step of datatrove: documents go on or are dropped, counted by rule."""
+
+    type = "headwater"
+
+    def __init__(self, step: Step) -> None:
+        self.name = step.name
+        super().__init__()
+        self.step = step
+
+    def run(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
+        """See datatrove; url, date, language and source are in `metadata`, labels too."""
+        for document in data:
+            self.stat_update("total")
+            known: dict[str, Any] = {name: str(document.metadata.get(name) or "") for name in _METADATA}
+            outcome = self.step.apply(Document(id=str(document.id), text=document.text, **known))
+            if isinstance(outcome, str):
+                self.stat_update("dropped", f"dropped_{outcome}")
+                continue
+            document.text = outcome.text
+            document.metadata |= {name: getattr(outcome, name) for name in _METADATA if getattr(outcome, name)}
+            self.stat_update("forwarded")
+            yield document
+
+
+def run_on_ray(plan: Plan, workers: int, address: str) -> None:
+    """Do the tasks on a Ray cluster, or on one started here where `address` is empty.
+
+    A task whose node goes away is done on another. Raises what a task raised.
+    """
+    try:
+        import ray
+        from datatrove.executor.ray import RayPipelineExecutor
+    except ImportError as error:
+        raise ResourceError(
+            f"--engine ray needs the package {error.name or 'ray'}", repair="pip install 'headwater[cluster]'"
+        ) from None
+    if not ray.is_initialized():
+        _join_ray(ray, address)
+    executor = RayPipelineExecutor(
+        [DoTask(str(plan.folder))],
+        tasks=len(plan.tasks),
+        workers=workers,
+        logging_dir=str(plan.folder / ".ray"),
+        skip_completed=False,  # the parts themselves say what is done
+        log_first=True,
+    )
+    executor.run()
+    raise_error(plan)
+
+
+def _join_ray(ray: Any, address: str) -> None:
+    """Connect to the cluster at `address`, or start one here; raises ResourceError where neither can be."""
+    repair = "Check --address, as HOST:6379, and that there runs: ray start --head"
+    named = re.fullmatch(r"(?:ray://)?\[?([^/]+?)\]?:(\d+)", address)
+    if named:  # Ray itself tries for minutes before it gives up
+        try:
+            socket.create_connection((named[1], int(named[2])), _CONNECT_SECONDS).close()
+        except (OSError, OverflowError) as error:
+            raise ResourceError(f"no Ray cluster answers at {address}: {error}", repair=repair) from None
+    try:
+        ray.init(address=address or None, log_to_driver=False, configure_logging=False)
+    except Exception as error:  # Ray has no class of its own for what goes wrong here
+        reason = (str(error).strip() or type(error).__name__).partition("\n")[0]
+        if address:
+            seen = f"the Ray cluster at {address} cannot be joined: {reason}"
+        else:
+            seen, repair = f"Ray did not start on this machine: {reason}", "Try again, or take --engine local"
+        raise ResourceError(seen[:500], repair=repair) from None
+
+
+def write_slurm_jobs(plan: Plan, folder: Path, workers: int, finish: list[str]) -> Path:
+    """Write `tasks.slurm`, `finish.slurm` and `submit.sh` into `folder`; returns the last.
+
+    `finish` is the command that joins the parts, run from where this one is. Partition, time and account are for
+    the user to add, as arguments of `submit.sh`, which hands them to sbatch.
+    """
+    jobs = min(len(plan.tasks), SLURM_JOBS)
+    python, where = shlex.quote(sys.executable), shlex.quote(str(plan.folder.absolute()))
+    folder.mkdir(parents=True, exist_ok=True)
+    logs, here = shlex.quote(str(folder.absolute())), shlex.quote(str(Path.cwd()))
+    array = f"0-{jobs - 1}%{min(workers, jobs)}"
+    write_text(
+        folder / "tasks.slurm",
+        f"#!/bin/bash\n#SBATCH --job-name=headwater-corpus\n#SBATCH --array={array}\n#SBATCH --cpus-per-task=2\n"
+        f"#SBATCH --mem-per-cpu=4G\n#SBATCH --requeue\n#SBATCH --output={logs}/%A_%a.out\n"
+        f"exec {python} -m headwater.corpus.build.workers {where} $SLURM_ARRAY_TASK_ID {jobs}\n",
+    )
+    write_text(
+        folder / "finish.slurm",
+        f"#!/bin/bash\n#SBATCH --job-name=headwater-corpus-finish\n#SBATCH --mem=16G\n"
+        f"#SBATCH --output={logs}/finish.out\ncd {here} || exit\nexec {shlex.join(finish)}\n",
+    )
+    submit = folder / "submit.sh"
+    write_text(
+        submit,
+        "#!/bin/sh\n# Arguments are handed to sbatch, as: sh submit.sh --partition=cpu --time=12:00:00\nset -e\n"
+        f'cd {logs}\njob=$(sbatch --parsable "$@" tasks.slurm)\n'
+        'sbatch --dependency=afterok:"${job%%;*}" "$@" finish.slurm\n',
+    )
+    return submit

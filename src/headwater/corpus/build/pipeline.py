@@ -1,0 +1,392 @@
+"""From sources to a corpus folder: `headwater corpus build`.
+
+A source is `python-docs`, a file, a folder, or another corpus. Tasks read it and take the steps of the recipe
+(`recipes`, `engine`); then duplicates go, which needs to see all documents, and what stays is written as one
+corpus. Its order is the order of the sources, and within each the source's own; of duplicates the first stays.
+Nothing of that depends on the number of workers.
+
+Beside the documents lie `funnel.json` (what each source gave and each rule removed, with examples),
+`set-aside.jsonl` (pages and files without usable text, with the reason) and, for python-docs, `packages.json`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from headwater.corpus.build.recipes import BuildConfig, make_steps
+from headwater.corpus.build.tasks import BUILT_IN, Task, list_remote, other_files, plan_tasks
+from headwater.corpus.build.workers import (
+    ACCOUNT,
+    FINGERPRINTS,
+    KEYS,
+    SHINGLES,
+    WANTED,
+    Plan,
+    Workers,
+    read_part,
+    run_tasks,
+    write_wanted,
+)
+from headwater.corpus.dedup.exact import find_copies
+from headwater.corpus.filters.steps import Funnel
+from headwater.corpus.folder import Document, write_documents
+from headwater.corpus.sources import python_docs
+from headwater.errors import (
+    DataError,
+    FolderError,
+    HeadwaterError,
+    ResourceError,
+    StorageError,
+    UsageError,
+    counted,
+    resumable,
+)
+from headwater.storage.destination import Destination
+from headwater.storage.files import read_json, read_sealed, storage_errors, write_json, write_json_lines
+from headwater.storage.lock import folder_lock
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import Input, Stage
+from headwater.storage.remote import is_remote, place
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from headwater.corpus.dedup.near import ShingleFiles
+
+Engine = Literal["local", "ray"]
+
+FUNNEL = "funnel.json"
+PACKAGES = "packages.json"
+ASIDE = "set-aside.jsonl"
+NAMED = 8  # files that are left out, in a note; all are in FUNNEL
+
+
+@resumable()
+def build(
+    sources: Sequence[str | Path],
+    out: str | Path,
+    config: BuildConfig | None = None,
+    *,
+    workers: int = 1,
+    engine: Engine = "local",
+    address: str = "",
+    progress: Progress = SILENT,
+) -> None:
+    """Gather `sources` into the corpus folder `out`, or find it there; a build that was killed goes on.
+
+    Sources and `out` may be URLs.
+    `engine` "ray" does the tasks on the cluster at `address` (empty: one started here), which must share the
+    disk. A corpus of `python-docs` that is there already is kept even where other packages are installed by
+    now, with a note: what was built on it stays valid. Raises DataError for a source that holds nothing usable.
+    """
+    config = config or BuildConfig()
+    destination = Destination(out)
+    stage, tasks = _stage(sources, destination, config)
+    if destination.is_complete(stage, progress):
+        shutil.rmtree(_parts_folder(stage, sources), ignore_errors=True)  # of a build killed after its last word
+        if any(str(source) in BUILT_IN for source in sources):
+            _note_other_packages(out, progress)
+        return
+    for source in sources:
+        others = _others(source)
+        if others:
+            names = ", ".join(others[:NAMED]) + (", …" if len(others) > NAMED else "")
+            progress.note(f"{source}: {counted(len(others), 'file')} of other kinds left out: {names}")
+    plan = _plan(sources, stage, config, tasks)
+    with folder_lock(plan.folder):
+        if damaged := plan.drop_damaged():
+            progress.note(f"{len(damaged)} parts of an earlier try were altered since, and are done again")
+        kept = _carry_out(plan, stage, sources, workers, engine, address, progress)
+    for note in read_funnel(stage.out)["notes"]:
+        progress.note(note)
+    progress.finish(f"{kept['documents']:,} documents, {kept['bytes'] / 1e6:.1f} MB")
+    destination.publish(progress)
+
+
+def _carry_out(
+    plan: Plan,
+    stage: Stage,
+    sources: Sequence[str | Path],
+    workers: int,
+    engine: Engine,
+    address: str,
+    progress: Progress,
+) -> dict[str, int]:
+    """Do the tasks and write the corpus; returns what was kept."""
+    progress.start("corpus", unit="documents")
+    try:
+        cores = os.cpu_count() or 1
+        with storage_errors(stage.out), Workers(workers if engine == "local" else min(workers, cores)) as here:
+            if engine == "ray":
+                from headwater.corpus.build.cluster import run_on_ray
+
+                run_on_ray(plan, workers, address)
+            else:
+                run_tasks(plan, here, lambda f: progress.advance(f.kept.documents, **f.figures()))
+            with stage.write() as work:
+                kept = _assemble(plan, work, sources, here)
+    except (ResourceError, StorageError):
+        if len(plan.missing()) == len(plan.tasks):  # else what is complete is kept for the next run
+            shutil.rmtree(plan.folder, ignore_errors=True)
+        raise
+    except HeadwaterError:
+        shutil.rmtree(plan.folder, ignore_errors=True)
+        raise
+    shutil.rmtree(plan.folder, ignore_errors=True)
+    return kept
+
+
+def prepare_slurm(
+    sources: Sequence[str | Path], out: Path, config: BuildConfig, workers: int, finish: list[str]
+) -> Path:
+    """Plan a build and write the job scripts beside `out`; returns the script that submits them.
+
+    `finish` is the command that joins the parts: the build itself, done where the jobs are done.
+    """
+    from headwater.corpus.build.cluster import write_slurm_jobs
+
+    stage, tasks = _stage(sources, Destination(out), config)
+    stage.find()
+    with storage_errors(out):
+        plan = _plan(sources, stage, config, tasks)
+        return write_slurm_jobs(plan, out.with_name(f"{out.name}.slurm"), workers, finish)
+
+
+def _stage(
+    sources: Sequence[str | Path], destination: Destination, config: BuildConfig
+) -> tuple[Stage, list[Task]]:
+    """The stage of a build and its tasks; raises UsageError or DataError where the sources cannot be sources."""
+    if not all(map(str, sources)) or not sources:  # an empty name would stand for the folder where this runs
+        raise UsageError("no source is named", expected=f"{' or '.join(BUILT_IN)}, or files and folders")
+    paths = {f"source-{index}": Path(s) for index, s in enumerate(sources) if _is_local(s)}
+    for path in paths.values():
+        _check(path)
+    listings = list_remote(sources)
+    tasks = plan_tasks(sources, listings)
+    names = [_name(source) for source in sources]
+    remote = {f"source-{index}": listings[str(s)].input for index, s in enumerate(sources) if is_remote(s)}
+    sets = {f"evaluation-set-{index}": Path(name) for index, name in enumerate(config.evaluation_sets)}
+    settings = {**config.to_dict(), "evaluation_sets": [path.name for path in sets.values()], "sources": names}
+    inputs: dict[str, str | Path | Input] = {**paths, **remote, **sets}
+    return destination.stage(kind="corpus", config=settings, inputs=inputs, defaults=BuildConfig.defaults()), tasks
+
+
+def _plan(sources: Sequence[str | Path], stage: Stage, config: BuildConfig, tasks: list[Task]) -> Plan:
+    """The plan of a build, the one that was made before where this build was begun before."""
+    places = [str(Path(name).absolute()) for name in config.evaluation_sets]  # for workers anywhere
+    config = config.model_copy(update={"evaluation_sets": tuple(places)})
+    make_steps(config)  # what is wrong with the configuration shows before any work
+    folder = _parts_folder(stage, sources)
+    if Plan.is_saved(folder):
+        try:
+            return Plan.load(folder)
+        except FolderError:
+            shutil.rmtree(folder)
+    plan = Plan(folder, config, tuple(tasks))
+    with storage_errors(stage.out):
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        plan.save()
+    return plan
+
+
+def read_funnel(corpus: str | Path) -> dict[str, Any]:
+    """What each source gave and each rule removed; `corpus` is a folder or a URL.
+
+    Keys: sources [{source, documents, bytes, …}], read, removed {step: {rule: {documents, bytes, examples}}},
+    duplicates {exact, near}, examples {exact, near}, clusters {near, largest} (documents that stay for others,
+    and how many one stands for, itself included), set_aside, notes, kept {documents, bytes}.
+    """
+    funnel: dict[str, Any] = read_json(place(corpus, FUNNEL))
+    return funnel
+
+
+def has_funnel(corpus: str | Path) -> bool:
+    """Whether a corpus says how it was built: one that was not built here may have no funnel."""
+    return place(corpus, FUNNEL).is_file()
+
+
+def _assemble(plan: Plan, work: Path, sources: Sequence[str | Path], workers: Workers) -> dict[str, int]:
+    """Join the parts into the open stage folder without duplicates; returns what was kept."""
+    funnel, aside, given = Funnel(), 0, _sources_given(sources)
+    reasons: dict[int, str] = {}  # why the first page of a source was set aside
+    for number, task in enumerate(plan.tasks):
+        found = read_sealed(plan.part(number) / ACCOUNT)
+        part = Funnel.from_dict(found["funnel"])
+        funnel.add(part)
+        aside += len(found["aside"])
+        if found["aside"]:
+            reasons.setdefault(task.source, found["aside"][0]["reason"])
+        entry = given[task.source]
+        entry["documents"] += part.read.documents
+        entry["bytes"] += part.read.bytes
+        entry.update(found["details"])
+    for number, (source, entry) in enumerate(zip(sources, given, strict=True)):
+        if not entry["documents"] and number in reasons:
+            raise DataError(
+                f"no text could be had from {source}: {reasons[number]}",
+                repair="Convert it to text first, or try --set extractor=trafilatura",
+            )
+        if not entry["documents"]:
+            raise DataError(f"{source} is empty: it holds no text", repair="Name a file or folder with text")
+    duplicates = _Duplicates(plan, workers)
+    kept = {"documents": 0, "bytes": 0}
+    write_documents(_counted(duplicates.without(_documents(plan)), kept), work)
+    if not kept["documents"]:
+        raise DataError(
+            f"the recipe {plan.config.recipe!r} removed all of {funnel.read.documents:,} documents",
+            repair=f"Loosen it with --set: removed were {_worst(funnel)}",
+        )
+    write_json(
+        work / FUNNEL,
+        {
+            "sources": given,
+            **funnel.to_dict(),
+            "duplicates": duplicates.counts,
+            "examples": duplicates.examples,
+            "clusters": duplicates.clusters,
+            "set_aside": aside,
+            "kept": kept,
+        },
+    )
+    if aside:
+        accounts = (read_sealed(plan.part(number) / ACCOUNT) for number in range(len(plan.tasks)))
+        write_json_lines(work / ASIDE, (page for account in accounts for page in account["aside"]))
+    if any(task.kind == "python-docs" for task in plan.tasks):
+        packages = python_docs.installed_packages(python_docs.Roots.of_interpreter())
+        write_json(work / PACKAGES, packages)
+    return kept
+
+
+class _Duplicates:
+    """Which documents of all parts go because an earlier one is the same, or nearly."""
+
+    def __init__(self, plan: Plan, workers: Workers) -> None:
+        import numpy as np
+
+        parts = [plan.part(number) for number in range(len(plan.tasks))]
+        self._exact = find_copies([part / FINGERPRINTS for part in parts])
+        self._near = np.zeros(len(self._exact), bool)
+        stays = np.empty(0, np.int64)
+        if plan.config.near_duplicates:
+            from headwater.corpus.dedup.near import find_duplicates
+
+            goes, stays = find_duplicates(
+                [part / KEYS for part in parts],
+                lambda wanted: _shingles(plan, wanted, workers),
+                plan.config.similarity,
+                self._exact,
+            )
+            self._near[goes] = True
+        self.counts = {"exact": int(self._exact.sum())}
+        self.clusters: dict[str, int] = {}
+        self.examples: dict[str, list[dict[str, str]]] = {"exact": []}
+        if plan.config.near_duplicates:
+            self.counts["near"] = len(stays)
+            self.examples["near"] = []
+            sizes = np.unique(stays, return_counts=True)[1]
+            self.clusters = {"near": len(sizes), "largest": int(sizes.max()) + 1 if len(sizes) else 0}
+
+    def without(self, documents: Iterator[Document]) -> Iterator[Document]:
+        """Stream the documents that stay."""
+        for number, document in enumerate(documents):
+            kind = "exact" if self._exact[number] else "near" if self._near[number] else ""
+            if not kind:
+                yield document
+            elif len(self.examples[kind]) < 10:
+                text = document.text[:300]
+                self.examples[kind].append({"source": document.source, "url": document.url, "text": text})
+
+
+def _shingles(plan: Plan, wanted: npt.NDArray[np.int64], workers: Workers) -> ShingleFiles:
+    """The shingles of these documents, made beside the parts that they are in."""
+    import numpy as np
+
+    from headwater.corpus.dedup.near import ShingleFiles
+    from headwater.storage.arrays import row_counts, save_array
+
+    parts = [plan.part(number) for number in range(len(plan.tasks))]
+    starts = np.cumsum([0, *row_counts([part / KEYS for part in parts])])
+    places = np.searchsorted(wanted, starts)
+    having = [number for number in range(len(parts)) if places[number] < places[number + 1]]
+    for number in having:
+        own = wanted[places[number] : places[number + 1]] - starts[number]
+        save_array(parts[number] / WANTED, own)
+    write_wanted(plan, having, workers)
+    return ShingleFiles([parts[number] / SHINGLES for number in having])
+
+
+def _documents(plan: Plan) -> Iterator[Document]:
+    """All documents of all parts, in order."""
+    for number in range(len(plan.tasks)):
+        yield from read_part(plan.part(number))
+
+
+def _counted(documents: Iterator[Document], kept: dict[str, int]) -> Iterator[Document]:
+    for document in documents:
+        kept["documents"] += 1
+        kept["bytes"] += len(document.text.encode("utf-8"))
+        yield document
+
+
+def _sources_given(sources: Sequence[str | Path]) -> list[dict[str, Any]]:
+    given: list[dict[str, Any]] = []
+    for source in sources:
+        entry: dict[str, Any] = {"source": _name(source), "documents": 0, "bytes": 0}
+        others = _others(source)
+        given.append({**entry, "left_out": others} if others else entry)
+    return given
+
+
+def _worst(funnel: Funnel) -> str:
+    rules = [(r.documents, f"{s}: {name}") for s, found in funnel.removed.items() for name, r in found.items()]
+    return ", ".join(f"{count:,} by {rule}" for count, rule in sorted(rules, reverse=True)[:3]) or "duplicates"
+
+
+def _parts_folder(stage: Stage, sources: Sequence[str | Path]) -> Path:
+    """Beside `out`, a name of its own for what is built from what."""
+    places = [str(Path(source).absolute()) if _is_local(source) else str(source) for source in sources]
+    inputs = [(entry.role, entry.identity) for entry in stage.inputs]
+    built = json.dumps([stage.config, inputs, places], sort_keys=True)
+    key = hashlib.sha256(built.encode()).hexdigest()[:12]
+    return stage.out.with_name(f".{stage.out.name}.{key}.parts")
+
+
+def _is_local(source: str | Path) -> bool:
+    return str(source) not in BUILT_IN and not is_remote(source)
+
+
+def _name(source: str | Path) -> str:
+    """What a source is called in the corpus's account of itself; `.` by the name of that folder."""
+    return Path(os.path.normpath(Path(source).absolute()) if _is_local(source) else source).name
+
+
+def _others(source: str | Path) -> list[str]:
+    return other_files(Path(source)) if _is_local(source) else []
+
+
+def _check(path: Path) -> None:
+    """Fail before anything is hashed where a name is neither a path nor a built-in source."""
+    if not path.exists() and path.name == str(path):
+        raise DataError(
+            f"{path} is neither a file, a folder, nor a built-in source",
+            expected=f"{' or '.join(BUILT_IN)}, or a path",
+            repair="Check the spelling",
+        )
+
+
+def _note_other_packages(out: str | Path, progress: Progress) -> None:
+    listing = place(out, PACKAGES)
+    if listing.is_file():
+        now = python_docs.installed_packages(python_docs.Roots.of_interpreter())
+        if read_json(listing) != now:
+            progress.note(
+                f"the packages installed have changed since {out} was gathered; it is kept as it is "
+                "(remove it, or choose another --out, to gather anew)"
+            )

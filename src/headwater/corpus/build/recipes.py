@@ -1,0 +1,167 @@
+"""What a corpus is made of and by which rules: the recipes of `headwater corpus build`, every choice visible.
+
+| recipe | for | steps |
+|---|---|---|
+| plain | text that somebody chose | exact duplicates go; nothing else is changed |
+| webtext | GPT-2 (section 2.1): pages behind links | main text, no Wikipedia, English, clean, no near duplicates |
+| books | GPT-1 (section 4.1): long contiguous texts | any encoding, Gutenberg's frame off, only long texts |
+
+A recipe is a starting point: each key of `BuildConfig` can be set in a TOML file or by `--set`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from headwater.config import Config, Layer, read_toml
+from headwater.corpus.extract.page_text import ExtractorName
+from headwater.corpus.filters.steps import Step
+from headwater.corpus.folder import Document
+from headwater.errors import UsageError, nearest
+
+RecipeName = Literal["plain", "webtext", "books"]
+
+
+class BuildConfig(Config):
+    """Every choice of a build."""
+
+    recipe: RecipeName = "plain"
+    """The rules to start from."""
+    text_field: str = Field(default="text", min_length=1)
+    """Field or column of JSON, CSV and Parquet that has the text."""
+    extractor: ExtractorName = "resiliparse"
+    """What takes the main text out of a web page."""
+    any_encoding: bool = False
+    """Text files may be in any encoding, which is detected."""
+    gutenberg: bool = False
+    """Take Project Gutenberg's header and licence off."""
+    minimum_characters: int = Field(default=0, ge=0)
+    """Remove shorter documents."""
+    wikipedia: bool = False
+    """Remove pages of Wikipedia and copies of them."""
+    language: bool = False
+    """Remove documents of other languages."""
+    languages: tuple[str, ...] = ("en",)
+    """The languages that stay."""
+    minimum_score: float = Field(default=0.65, ge=0, le=1)
+    """Least score of a language, from 0 to 1."""
+    clean: bool = False
+    """Remove what is not prose: lists, menus, repeated lines."""
+    clean_without: tuple[str, ...] = ()
+    """Rules of clean to leave out."""
+    evaluation_sets: tuple[str, ...] = ()
+    """Files or corpora: documents that share words with them are removed."""
+    evaluation_words: int = Field(default=13, ge=1)
+    """How many words in a row a document may not share with them."""
+    near_duplicates: bool = False
+    """Remove near duplicates (MinHash)."""
+    similarity: float = Field(default=0.8, gt=0, le=1)
+    """Jaccard similarity from which on two documents are near duplicates."""
+    python_docs_bytes: int | None = Field(default=None, ge=1)
+    """Limit the source python-docs to a sample of about that many bytes."""
+
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "webtext": {
+        "any_encoding": True,
+        "gutenberg": True,
+        "wikipedia": True,
+        "language": True,
+        "clean": True,
+        "near_duplicates": True,
+    },
+    # 20,000 characters are some 5,000 tokens, ten windows of GPT-1: ours, the paper gives no figure.
+    "books": {"any_encoding": True, "gutenberg": True, "minimum_characters": 20_000, "near_duplicates": True},
+}
+
+
+def load_recipe(name_or_file: str, overrides: Mapping[str, Any] | None = None) -> BuildConfig:
+    """The configuration of a recipe by name, or of a TOML file, which may name its starting point as `recipe`."""
+    given: Mapping[str, Any] = {"recipe": name_or_file}
+    if name_or_file not in RECIPES:
+        path = Path(name_or_file)
+        if not path.is_file():
+            raise UsageError(
+                f"{name_or_file!r} is no recipe",
+                expected=f"{', '.join(RECIPES)}, or a TOML file",
+                repair=nearest(name_or_file, RECIPES).capitalize(),
+            )
+        given = Layer(read_toml(path), name_or_file)
+    base = RECIPES.get(str(given.get("recipe", "plain")), {})
+    return BuildConfig.build(base, given, overrides or {}, source="--set")
+
+
+def make_steps(config: BuildConfig) -> list[Step]:
+    """The steps of a configuration, in the order in which documents meet them."""
+    steps: list[Step] = []
+    if config.gutenberg:
+        steps.append(Gutenberg())
+    if config.minimum_characters:
+        steps.append(Long(config.minimum_characters))
+    if config.wikipedia:
+        from headwater.corpus.filters.wikipedia import Wikipedia
+
+        steps.append(Wikipedia())
+    if config.language:
+        from headwater.corpus.filters.language import Language
+
+        steps.append(Language(config.languages, config.minimum_score))
+    if config.clean:
+        from headwater.corpus.filters.clean import Clean
+
+        steps.append(Clean(config.clean_without))
+    if config.evaluation_sets:
+        from headwater.corpus.filters.decontaminate import Decontaminate
+
+        steps.append(Decontaminate(config.evaluation_sets, config.evaluation_words))
+    return steps
+
+
+class Long(Step):
+    """Removes documents below a number of characters; rule: `short`."""
+
+    name = "length"
+
+    def __init__(self, minimum: int) -> None:
+        self.minimum = minimum
+
+    def apply(self, document: Document) -> Document | str:
+        """See Step."""
+        return "short" if len(document.text) < self.minimum else document
+
+
+class Gutenberg(Step):
+    """Takes Project Gutenberg's header, producers' note and licence off a book; removes what is nothing else."""
+
+    name = "gutenberg"
+
+    def apply(self, document: Document) -> Document | str:
+        """See Step; rule: `only licence`."""
+        text = without_gutenberg(document.text).strip("\n")
+        if text == document.text:
+            return document
+        return replace(document, text=text) if text.strip() else "only licence"
+
+
+_START = re.compile(r"^\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG.*?\*\*\*[^\n]*\n", re.M | re.S)
+_END = re.compile(r"^(?:\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG|End of (?:the )?Project Gutenberg)", re.M)
+_PRODUCED_BY = re.compile(r"\A\s*(?:Produced by|E-text prepared by)[^\n]*(?:\n[^\n]+)*\n\n", re.I)
+
+
+def without_gutenberg(text: str) -> str:
+    """The book between the marks that Project Gutenberg sets; a text without them is returned as it is."""
+    start = _START.search(text)
+    if start is None:
+        return text
+    text = text[start.end() :]
+    end = _END.search(text)
+    if end is not None:
+        text = text[: end.start()]
+    return _PRODUCED_BY.sub("", text.lstrip("\n") if text.strip() else "")

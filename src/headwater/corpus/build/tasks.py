@@ -1,0 +1,258 @@
+"""From the sources that a user names to tasks, and from a task to documents.
+
+A task is what one worker does at a time: some files of one source, a file of a corpus, or all of a source that is
+no files. Tasks depend on the sources alone, never on the number of workers, and so does everything made from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from headwater.corpus.build.recipes import BuildConfig
+from headwater.corpus.folder import Document, make_id, read_shard, shard_paths
+from headwater.corpus.sources import python_docs
+from headwater.corpus.sources.pages import SUFFIXES as PAGE_SUFFIXES
+from headwater.corpus.sources.pages import Page, holds_pages, read_pages
+from headwater.corpus.sources.text import (
+    SEPARATOR,
+    TEXT_SUFFIXES,
+    Unusable,
+    check_encoding,
+    read_text_file,
+    without_surrogates,
+)
+from headwater.corpus.sources.text import SUFFIXES as ROW_SUFFIXES
+from headwater.errors import DataError
+from headwater.storage.files import read_bytes
+from headwater.storage.provenance import MANIFEST, open_folder, read_manifest
+from headwater.storage.remote import Listing, is_remote, list_source, place
+
+BUILT_IN = (python_docs.SOURCE,)
+SUFFIXES = (*ROW_SUFFIXES, *PAGE_SUFFIXES)
+_ENDINGS = f"{', '.join(s for s in ROW_SUFFIXES if s.count('.') == 1)} (also .gz, .zst, .xz, .bz2 of these)"
+_EXPECTED = f"files that end in {_ENDINGS}, {', '.join(PAGE_SUFFIXES)}"
+# Files are put together in one task up to these figures; a larger file is a task of its own.
+TASK_BYTES = 16 * 1024**2
+TASK_FILES = 1000
+TEXT_BYTES = 1024**3  # of one file of text in any encoding, which is in memory several times
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Work for one worker; `files` are named from `root` on. One of a folder that cannot be read is set aside."""
+
+    source: int
+    kind: Literal["python-docs", "corpus", "files"]
+    root: str
+    files: tuple[str, ...] = ()
+    of_folder: bool = False
+
+
+@dataclass
+class Account:
+    """What reading a task met beside documents: texts that could not be had, sentences, figures of the source."""
+
+    aside: list[dict[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+def list_remote(sources: Sequence[str | Path]) -> dict[str, Listing]:
+    """What lies at each source that is a URL, by the URL."""
+    return {str(source): list_source(str(source)) for source in sources if is_remote(source)}
+
+
+def plan_tasks(sources: Sequence[str | Path], listings: Mapping[str, Listing] | None = None) -> list[Task]:
+    """The tasks of all sources in order; raises DataError for a source that cannot be one.
+
+    `listings` of the sources behind URLs are made where they are not given.
+    """
+    listings = list_remote(sources) if listings is None else listings
+    tasks: list[Task] = []
+    for number, source in enumerate(sources):
+        path = Path(source)
+        if str(source) in BUILT_IN:
+            tasks.append(Task(number, "python-docs", ""))
+        elif is_remote(source):
+            tasks += _remote_tasks(number, listings[str(source)])
+        elif (path / MANIFEST).is_file() and read_manifest(path).kind != "pages":
+            root = path.absolute()
+            tasks += [Task(number, "corpus", str(root), (shard.name,)) for shard in shard_paths(path)]
+        else:
+            if (path / MANIFEST).is_file():
+                open_folder(path, "pages")  # fetched, and wholly
+            root = path.absolute().parent
+            files = [file.absolute() for file in source_files(path)]
+            for file in files:
+                _check_name(file)
+            sizes = [(file.relative_to(root).as_posix(), file.stat().st_size) for file in files]
+            of_folder = path.is_dir()
+            tasks += [Task(number, "files", str(root), names, of_folder) for names in _groups(sizes)]
+    return tasks
+
+
+def _remote_tasks(number: int, listing: Listing) -> list[Task]:
+    url, kind = listing.input.path, listing.input.kind
+    if kind == "corpus":
+        shards = [name for name, _ in listing.files if name.endswith(".parquet")]
+        return [Task(number, "corpus", listing.root, (name,)) for name in shards]
+    if kind not in {"file", "folder", "pages"}:
+        raise DataError(f"{url} is a {kind} folder", expected="files with text, pages or a corpus")
+    alone = kind == "file"
+    files = [entry for entry in listing.files if alone or entry[0].lower().endswith(SUFFIXES)]
+    if not files:
+        raise DataError(f"{url} holds no text file", expected=_EXPECTED)
+    return [Task(number, "files", listing.root, names, not alone) for names in _groups(files)]
+
+
+def source_files(source: Path) -> list[Path]:
+    """The files that a source stands for, in order; raises DataError when there is none."""
+    if source.is_file():
+        return [source]
+    if not source.is_dir():
+        raise DataError(f"{source} does not exist", expected="a text file or a folder", repair="Check the path")
+    files = [path for path in _visible_files(source) if path.name.lower().endswith(SUFFIXES)]
+    if not files:
+        raise DataError(
+            f"{source} holds no text file",
+            expected=_EXPECTED,
+            repair="Name the files themselves if their names end otherwise",
+        )
+    return files
+
+
+def _check_name(path: Path) -> None:
+    """Raises DataError where no column of a table and no JSON could hold the name of a file."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise DataError(f"the name of {str(path)!a} is not UTF-8", repair="Rename it") from None
+
+
+def other_files(source: Path) -> list[str]:
+    """Names of the files in a folder that it does not stand for, since they end otherwise."""
+    if not source.is_dir() or (source / MANIFEST).is_file():
+        return []
+    others = [path for path in _visible_files(source) if not path.name.lower().endswith(SUFFIXES)]
+    return [without_surrogates(path.relative_to(source).as_posix()) for path in others]
+
+
+def read_task(task: Task, config: BuildConfig, account: Account) -> Iterator[Document]:
+    """Stream the documents of a task; `account` is filled on the way."""
+    if task.kind == "python-docs":
+        findings = python_docs.Findings()
+        yield from python_docs.read_python_docs(None, findings, config.python_docs_bytes)
+        account.details |= vars(findings)
+        if findings.files_left:
+            total = findings.files + findings.files_left
+            account.notes.append(f"python-docs is a sample of {findings.files:,} out of {total:,} source files")
+        if findings.unreadable:
+            count = len(findings.unreadable)
+            account.notes.append(f"{count} source files could not be parsed and are left out")
+    elif task.kind == "corpus":
+        for name in task.files:
+            yield from read_shard(place(task.root, name))
+    else:
+        paths = [(name, place(task.root, name)) for name in task.files]
+        for pages, group in _runs(paths, config):
+            if pages:
+                yield from _extracted(group, config, account)
+            else:
+                for name, path in group:
+                    yield from _read_or_set_aside(path, name, task, config, account)
+
+
+def _read_or_set_aside(
+    path: Path, name: str, task: Task, config: BuildConfig, account: Account
+) -> Iterator[Document]:
+    """Stream the documents of a text file; set one of a folder aside, whole, where it cannot be read."""
+    try:
+        if task.of_folder:
+            check_encoding(path)
+        yield from read_text_file(path, name, config.text_field)
+    except Unusable as error:
+        if not task.of_folder:
+            raise
+        account.aside.append({"source": name, "page": "", "reason": error.seen})
+        account.notes.append(f"Left out: {error}")
+
+
+def _runs(paths: list[tuple[str, Path]], config: BuildConfig) -> Iterator[tuple[bool, list[tuple[str, Path]]]]:
+    """The files in order, consecutive ones together that are all to be extracted, or all not."""
+    run: list[tuple[str, Path]] = []
+    kind = False
+    for name, path in paths:
+        pages = holds_pages(path) or (config.any_encoding and path.suffix.lower() in TEXT_SUFFIXES)
+        if run and pages != kind:
+            yield kind, run
+            run = []
+        kind = pages
+        run.append((name, path))
+    if run:
+        yield kind, run
+
+
+def _extracted(files: list[tuple[str, Path]], config: BuildConfig, account: Account) -> Iterator[Document]:
+    """The documents of files that hold pages, or text in any encoding."""
+    from headwater.corpus.extract.page_text import Extractor
+
+    names: dict[int, str] = {}
+
+    def pages() -> Iterator[Page]:
+        for name, path in files:
+            found = read_pages(path, account.notes) if holds_pages(path) else _text_page(path)
+            for page in found:
+                names[id(page)] = name
+                yield page
+
+    with Extractor(config.extractor) as extractor:
+        for page, text, reason in extractor.texts(pages()):
+            name = names.pop(id(page))
+            if reason or not text.strip():
+                reason = reason or "it holds no text"
+                account.aside.append({"source": name, "page": page.url or page.name, "reason": reason})
+                continue
+            texts = text.split(SEPARATOR) if page.kind == "text" and not page.url else [text]
+            for position, piece in enumerate(texts):
+                if piece.strip():
+                    yield Document(
+                        id=make_id(name, page.url or page.name, str(position), piece),
+                        text=piece.strip("\n"),
+                        source=name,
+                        url=page.url,
+                        date=page.date,
+                    )
+
+
+def _text_page(path: Path) -> Iterator[Page]:
+    if path.stat().st_size > TEXT_BYTES:
+        raise DataError(
+            f"{path} is larger than {TEXT_BYTES:,} bytes, and its encoding is to be found out from all of it",
+            repair="Cut it into several files, or read it as a stream of UTF-8: --set any_encoding=false",
+        )
+    yield Page(name=path.name, data=read_bytes(path), kind="text")
+
+
+def _groups(files: Iterable[tuple[str, int]]) -> Iterator[tuple[str, ...]]:
+    """Names of files, given with their bytes, in the groups that are a task each."""
+    group: list[str] = []
+    size = 0
+    for name, length in files:
+        if group and (size + length > TASK_BYTES or len(group) >= TASK_FILES):
+            yield tuple(group)
+            group, size = [], 0
+        group.append(name)
+        size += length
+    if group:
+        yield tuple(group)
+
+
+def _visible_files(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )

@@ -1,0 +1,1 @@
+"""What needs to see all documents: exact and near duplicates, and overlap with evaluation sets."""

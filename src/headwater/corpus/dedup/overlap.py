@@ -1,0 +1,246 @@
+"""How much of a test text stands in a training text: 8-grams in a Bloom filter (GPT-2, section 4, table 6).
+
+Text is reduced to lower-cased words of letters and digits with single spaces between them; n-grams are of such
+words and do not cross documents. In scripts that set no spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese)
+every character is a word. The paper's bound on false positives, 1e-8, is the filter's; what it then is, is
+reported.
+
+The paper gives "the percentage of 8-grams from that dataset that are also found in the training set": here every
+8-gram of the test text counts, as often as it stands there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headwater.corpus.dedup.bloom import BloomFilter, Hashes
+from headwater.corpus.folder import read_documents
+from headwater.corpus.sources.text import read_text_file
+from headwater.errors import DataError, UsageError
+from headwater.storage.progress import SILENT, Progress
+
+WORDS = 8
+BOUND = 1e-8
+_TOGETHER = 1 << 17  # words hashed at a time
+_PIECE = 1 << 20  # characters of a document split at a time
+_SPACE = re.compile(r"\s")
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
+_ASCII_WORDS = bytes(ord(chr(code).lower()) if code < 128 and chr(code).isalnum() else 32 for code in range(256))
+_ASCII_INSIDE = bytes(code != 32 for code in _ASCII_WORDS)  # of a word
+_SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+
+
+@lru_cache(maxsize=1)
+def _word_pattern() -> re.Pattern[str]:
+    """A word: letters and digits with the marks that belong to them, as the vowels of Hindi; or one character."""
+    codes = [code for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)).startswith("M")]
+    marks = "".join(map(chr, [*codes, *range(0xE0100, 0xE01F0)]))
+    one = f"[{_SPACELESS}\U00020000-\U0003ffff]"
+    return re.compile(rf"{one}|(?:(?!{one})[^\W_])(?:(?!{one})[^\W_]|[{marks}])*")
+
+
+class _WordHashes(dict[Any, int]):
+    """The 64-bit hash of each word met, as bytes or as text, remembered."""
+
+    limit = 1 << 18
+
+    def __missing__(self, word: Any) -> int:
+        data = word if isinstance(word, bytes) else word.encode("utf-8", "surrogatepass")
+        value = int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+        if len(self) >= self.limit:
+            self.clear()  # rare words pass; memory stays bounded
+        self[word] = value
+        return value
+
+
+class Grams:
+    """Turns documents into the hashes of their n-grams."""
+
+    def __init__(self, words: int = WORDS) -> None:
+        if words < 1:
+            raise UsageError(f"n-grams of {words} words", expected="at least 1")
+        self.words = words
+        self._hashes = _WordHashes()
+
+    def of(self, text: str) -> Hashes:
+        """The n-grams of one document, in order: (words − n + 1,) uint64, empty for a shorter one."""
+        return np.concatenate([np.empty(0, np.uint64), *(hashes for _, hashes in self.of_many([text]))])
+
+    def of_many(self, texts: Iterable[str]) -> Iterator[tuple[int, Hashes]]:
+        """(number of the document, n-grams), a long document in several parts, hashed many at a time."""
+        parts: list[tuple[int, list[Any]]] = []
+        held = 0
+        for number, text in enumerate(texts):
+            before: list[Any] = []
+            for piece in _pieces(text):
+                words = before + split_words(piece)
+                parts.append((number, words))
+                held += len(words)
+                before = words[max(0, len(words) - self.words + 1) :]
+                if held >= _TOGETHER:
+                    yield from self._hashed(parts, held)
+                    parts, held = [], 0
+        yield from self._hashed(parts, held)
+
+    def count(self, texts: Iterable[str]) -> int:
+        """How many n-grams documents have."""
+        return sum(max(0, sum(count_words(piece) for piece in _pieces(text)) - self.words + 1) for text in texts)
+
+    def _hashed(self, parts: Sequence[tuple[int, list[Any]]], count: int) -> Iterator[tuple[int, Hashes]]:
+        words = chain.from_iterable(listed for _, listed in parts)
+        values = np.fromiter(map(self._hashes.__getitem__, words), dtype=np.uint64, count=count)
+        grams = np.zeros(max(0, count - self.words + 1), dtype=np.uint64)
+        for offset in range(self.words):
+            grams *= _MULTIPLIER
+            grams += values[offset : offset + len(grams)]
+        # The low bits of such a sum know the low bits of the words alone: mix.
+        grams ^= grams >> np.uint64(29)
+        grams *= np.uint64(0xBF58476D1CE4E5B9)
+        grams ^= grams >> np.uint64(32)
+        start = 0
+        for number, listed in parts:
+            yield number, grams[start : max(start, start + len(listed) - self.words + 1)]
+            start += len(listed)
+
+
+def count_words(text: str) -> int:
+    """How many words `split_words` finds."""
+    if not text.isascii():
+        return len(split_words(text))
+    inside = np.frombuffer(text.encode().translate(_ASCII_INSIDE), dtype=np.bool_)
+    return int(np.count_nonzero(inside[1:] > inside[:-1])) + int(inside[:1].sum())
+
+
+def split_words(text: str) -> list[Any]:
+    """Lower-cased words of letters and digits: bytes where the line is ASCII, which is faster, else text.
+
+    The two kinds never name the same word: a word with a letter beyond ASCII is only ever text.
+    """
+    if text.isascii():
+        return text.encode().translate(_ASCII_WORDS).split()
+    words: list[Any] = []
+    for line in text.split("\n"):
+        if line.isascii():
+            words += line.encode().translate(_ASCII_WORDS).split()
+        else:
+            found = _word_pattern().findall(line.lower())
+            words += [word.encode() if word.isascii() else word for word in found]
+    return words
+
+
+class TrainingGrams:
+    """The n-grams of a training text in a Bloom filter of exactly the size that they need."""
+
+    def __init__(self, read: Callable[[], Iterable[str]], words: int = WORDS, bound: float = BOUND) -> None:
+        """`read` gives the documents from the beginning, and is called twice: to count, and to add."""
+        self.grams = Grams(words)
+        self.count = self.grams.count(read())
+        self.filter = BloomFilter(self.count, bound)
+        for _, hashes in self.grams.of_many(read()):
+            self.filter.add(hashes)
+
+    def shares(self, texts: Iterable[str]) -> list[tuple[int, int]]:
+        """For each text: how many of its n-grams stand in the training text, and how many it has."""
+        found: list[tuple[int, int]] = []
+        for number, hashes in self.grams.of_many(texts):
+            while len(found) <= number:
+                found.append((0, 0))
+            there, all_ = found[number]
+            found[number] = (there + int(self.filter.contains(hashes).sum()), all_ + len(hashes))
+        return found
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """One row of the table: percentages of a test text's n-grams that are also in other texts.
+
+    train: in the training corpus; own: in the set's own training part, None where that was not given.
+    """
+
+    name: str
+    documents: int
+    grams: int
+    train: float
+    own: float | None
+
+
+def measure_overlap(
+    train: Path,
+    tests: Sequence[Path],
+    own: Sequence[Path] = (),
+    *,
+    words: int = WORDS,
+    progress: Progress = SILENT,
+) -> dict[str, Any]:
+    """GPT-2's table 6 for `tests` against `train` and their own training parts: what `texts_of` can read.
+
+    Returns rows, the number of training n-grams, and the filter's bound, rate and memory in bytes. Raises
+    UsageError where `own` is given for some tests only, DataError for a test text without a single n-gram.
+    """
+    if own and len(own) != len(tests):
+        raise UsageError(
+            f"{len(own)} own training parts for {len(tests)} test texts", expected="one each, in the same order"
+        )
+    progress.start("overlap", len(tests) + 1, "texts")
+    training = training_grams(train, words)
+    rows = []
+    for number, test in enumerate(tests):
+        shares = training.shares(texts_of(test))
+        total = sum(count for _, count in shares)
+        if not total:
+            raise DataError(f"{test} has fewer than {words} words in a document", expected="a text to compare")
+        part = training_grams(own[number], words).shares(texts_of(test)) if own else None
+        rows.append(
+            Overlap(
+                name=test.name,
+                documents=len(shares),
+                grams=total,
+                train=100 * sum(there for there, _ in shares) / total,
+                own=None if part is None else 100 * sum(there for there, _ in part) / total,
+            )
+        )
+        progress.advance(number + 2)
+    progress.finish(f"{training.count:,} training n-grams")
+    return {
+        "words": words,
+        "train": str(train),
+        "train_grams": training.count,
+        "bound": training.filter.bound,
+        "false_positive_rate": training.filter.false_positive_rate(),
+        "filter_bytes": training.filter.memory,
+        "rows": [asdict(row) for row in rows],
+    }
+
+
+def training_grams(train: Path, words: int = WORDS) -> TrainingGrams:
+    """The n-grams of a corpus folder or a file."""
+    return TrainingGrams(lambda: texts_of(train), words)
+
+
+def texts_of(path: Path) -> Iterator[str]:
+    """The documents of a corpus folder, or of a file of text, of JSON Lines or Parquet rows."""
+    if path.is_dir():
+        return (document.text for document in read_documents(path))
+    return (document.text for document in read_text_file(path, path.name))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A long text in pieces that end with white space, so that memory does not grow with it."""
+    start = 0
+    while len(text) - start > _PIECE:
+        found = _SPACE.search(text, start + _PIECE)
+        end = found.end() if found else len(text)
+        yield text[start:end]
+        start = end
+    yield text[start:] if start else text

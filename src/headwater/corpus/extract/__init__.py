@@ -1,0 +1,1 @@
+"""From raw pages to their main text."""

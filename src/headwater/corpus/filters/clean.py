@@ -1,0 +1,162 @@
+"""Which texts are prose worth learning from: rules that name what they remove.
+
+GPT-2's paper says "heuristic based cleaning" and no more (section 2.1). The rules here are those that the field
+has published since, with their thresholds (Rae et al. 2021, "Gopher", table A1; Raffel et al. 2020, "C4",
+section 2.2); those that count words or look for English words are asked of English texts only.
+
+| rule | removes | threshold | source |
+|---|---|---|---|
+| short | texts below so many characters | 200 | ours, for every language; Gopher: 50 words |
+| letters | texts with a smaller share of letters and marks among visible characters | 0.6 | ours |
+| repeated lines | a larger share of lines that occur before | 0.3 | Gopher: 0.30 |
+| repeated paragraphs | the same of paragraphs | 0.3 | Gopher: 0.30 |
+| bullets | a larger share of lines that begin with a bullet | 0.9 | Gopher: 0.9 |
+| ellipses | a larger share of lines that end in an ellipsis | 0.3 | Gopher: 0.3 |
+| placeholder | texts that say "lorem ipsum" | once | C4 |
+| script notice | short texts that ask for JavaScript or cookies | 1,000 characters | C4, there by line |
+| few words (en) | texts below so many words | 50 | Gopher: 50 |
+| word length (en) | mean letters a word outside | 3 to 10 | Gopher: 3 to 10 |
+| symbols (en) | more `#` and `…` a word | 0.1 | Gopher: 0.1 |
+| no letters (en) | a smaller share of words with a letter | 0.8 | Gopher: 0.8 |
+| stop words (en) | fewer of: the be to of and that have with | 2 | Gopher: 2 |
+| repeated phrases (en) | one 2-, 3- or 4-gram that makes up more of the characters | 0.20, 0.18, 0.16 | Gopher |
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from headwater.corpus.filters.steps import Step
+from headwater.corpus.folder import Document
+from headwater.errors import UsageError, nearest
+
+STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
+PHRASES = ((2, 0.20), (3, 0.18), (4, 0.16))
+_BULLETS = ("•", "‣", "▶", "◀", "◦", "■", "□", "▪", "▫", "–", "-", "*")
+_NOTICE = re.compile(
+    r"(?:enable|activate|turn on|requires?|without|disabled?) (?:your )?(?:javascript|cookies)"
+    r"|(?:javascript|cookies) (?:is|are|must|has|need)",
+    re.I,
+)
+# Beyond ASCII, runs of letters and of everything beyond Latin (its marks, signs and numbers too) but white space.
+_LETTERS = re.compile(r"(?:[^\W\d_²³¹¼½¾]|(?!\s)[\u0300-\U0010ffff])+")
+_ASCII_LETTERS = string.ascii_letters.encode()
+_ASCII = bytes(range(128))
+_PHRASE_WORDS = 20_000  # looked at: a novel that repeats itself does so in its first chapters
+
+Rule = Callable[["_Text"], bool]
+
+
+class _Text:
+    """A document's text, taken apart once for all rules."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.lines = [line.strip() for line in text.split("\n") if line.strip()]
+        self.paragraphs = [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
+        self.words = text.split()
+
+
+class Clean(Step):
+    """Removes what is not prose; `without` names rules that are not applied.
+
+    Raises UsageError for the name of no rule.
+    """
+
+    name = "clean"
+
+    def __init__(self, without: Sequence[str] = ()) -> None:
+        for name in without:
+            if name not in (known := RULES | ENGLISH_RULES):
+                raise UsageError(f"{name!r} is no rule of cleaning", repair=nearest(name, known).capitalize())
+        self._any = [(name, rule) for name, rule in RULES.items() if name not in without]
+        self._english = [(name, rule) for name, rule in ENGLISH_RULES.items() if name not in without]
+
+    def apply(self, document: Document) -> Document | str:
+        """See Step; the rule is the first of the table that removes the text."""
+        text = _Text(document.text)
+        rules = self._any + (self._english if document.language == "en" else [])
+        return next((name for name, removes in rules if removes(text)), document)
+
+
+def _few_letters(text: _Text) -> bool:
+    return _letters(text.text) < 0.6 * sum(map(len, text.words))
+
+
+def _letters(text: str) -> int:
+    """How many characters are letters or marks; those of ASCII counted apart, as bytes."""
+    data = text.encode("utf-8", "surrogatepass")
+    others = data.translate(None, _ASCII).decode("utf-8", "surrogatepass")
+    return len(data) - len(data.translate(None, _ASCII_LETTERS)) + sum(map(len, _LETTERS.findall(others)))
+
+
+def _repeated(parts: list[str]) -> bool:
+    return len(parts) - len(set(parts)) > 0.3 * len(parts)
+
+
+def _is_notice(text: _Text) -> bool:
+    return len(text.text) < 1000 and _NOTICE.search(text.text) is not None
+
+
+def _word_length(text: _Text) -> bool:
+    return not 3 <= sum(map(len, text.words)) / max(1, len(text.words)) <= 10
+
+
+def _symbols(text: _Text) -> bool:
+    count = text.text.count("#") + text.text.count("…") + text.text.count("...")
+    return count > 0.1 * len(text.words)
+
+
+def _without_letters(text: _Text) -> bool:
+    with_letter = sum(1 for word in text.words if word[0].isalpha() or any(map(str.isalpha, word)))
+    return with_letter < 0.8 * len(text.words)
+
+
+def _no_stop_words(text: _Text) -> bool:
+    found: set[str] = set()
+    for word in text.words:
+        if (plain := word.lower().strip(".,;:!?\"'()")) in STOP_WORDS:
+            found.add(plain)
+            if len(found) == 2:
+                return False
+    return True
+
+
+def _repeated_phrases(text: _Text) -> bool:
+    words = text.words[:_PHRASE_WORDS]
+    characters = sum(map(len, words))
+    # A phrase is no more frequent than any of its words, so that the heaviest word bounds what phrases make up.
+    heaviest = max((count * len(word) for word, count in Counter(words).items()), default=0)
+    for size, limit in PHRASES:
+        if size * heaviest <= limit * characters:
+            continue
+        phrases = Counter(zip(*(words[start:] for start in range(size)), strict=False))
+        if not phrases:
+            return False
+        phrase, count = phrases.most_common(1)[0]
+        if count > 1 and count * sum(map(len, phrase)) > limit * characters:
+            return True
+    return False
+
+
+RULES: dict[str, Rule] = {
+    "short": lambda text: len(text.text) < 200,
+    "letters": _few_letters,
+    "repeated lines": lambda text: _repeated(text.lines),
+    "repeated paragraphs": lambda text: _repeated(text.paragraphs),
+    "bullets": lambda text: sum(line.startswith(_BULLETS) for line in text.lines) > 0.9 * len(text.lines),
+    "ellipses": lambda text: sum(line.endswith(("...", "…")) for line in text.lines) > 0.3 * len(text.lines),
+    "placeholder": lambda text: "lorem ipsum" in text.text.lower(),
+    "script notice": _is_notice,
+}
+ENGLISH_RULES: dict[str, Rule] = {
+    "few words": lambda text: len(text.words) < 50,
+    "word length": _word_length,
+    "symbols": _symbols,
+    "no letters": _without_letters,
+    "stop words": _no_stop_words,
+    "repeated phrases": _repeated_phrases,
+}

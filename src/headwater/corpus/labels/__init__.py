@@ -1,0 +1,1 @@
+"""Labelled data made from a corpus."""

@@ -1,0 +1,124 @@
+"""Labelled data made from a corpus and its split: `headwater corpus labels`.
+
+Four tasks: `package` and `signature` for documents that carry those labels (`docstring_tasks`), `source` and
+`continuation` for any text (`passage_tasks`). Examples for training come from the training part of the split
+and those for validation from the held-out part, so the fraction must be the one that the corpus was packed
+with: then a model pre-trained on the packed tokens has not seen the texts it is validated on.
+
+The folder, kind "labels", holds `train.jsonl` and `validation.jsonl`. Classification: {"text", "label"};
+multiple choice: {"context", "question", "answers", "label"}, label a place in answers. Its configuration says
+which (`format`), how many examples there are (`counts`), the classes, and the accuracies that cost nothing:
+`chance` and, on the validation examples, `majority`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from headwater.corpus.folder import Document, shard_paths
+from headwater.corpus.labels.docstring_tasks import CHOICES, Rows, package_rows, signature_rows
+from headwater.corpus.labels.passage_tasks import continuation_rows, source_rows
+from headwater.corpus.split import Part, check_fraction, split
+from headwater.errors import DataError, UsageError, nearest
+from headwater.storage.files import write_json_lines
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import Stage
+
+Format = Literal["classification", "choice"]
+Maker = Callable[[Iterable[tuple[Part, Document]], int], Rows]
+
+TASKS: dict[str, tuple[Format, Maker]] = {
+    "package": ("classification", package_rows),
+    "signature": ("choice", signature_rows),
+    "source": ("classification", source_rows),
+    "continuation": ("choice", continuation_rows),
+}
+# With fewer an accuracy says nothing.
+MINIMUM_EXAMPLES: dict[Part, int] = {"train": 32, "validation": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """Which two tasks a corpus supports."""
+
+    classification: str
+    choice: str
+
+
+def choose_tasks(corpus: Path) -> Tasks:
+    """package and signature where the documents carry these labels, else source and continuation."""
+    import pyarrow.parquet
+
+    names = pyarrow.parquet.read_schema(shard_paths(corpus)[0]).names
+    if {"package", "signature", "object"} <= set(names):
+        return Tasks("package", "signature")
+    return Tasks("source", "continuation")
+
+
+def make_labels(
+    corpus: Path,
+    task: str,
+    out: Path,
+    validation: float = 0.05,
+    *,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> dict[str, Any]:
+    """Write the labels folder `out` for `task`, or find it there; returns what is known of it.
+
+    Keys: task, format, counts {train, validation}, classes (empty for multiple choice), chance, majority.
+    Raises UsageError for an unknown task, DataError where the corpus gives too few examples.
+    """
+    check_fraction(validation)
+    if task not in TASKS:
+        hint = nearest(task, TASKS)
+        raise UsageError(f"{task!r} is no task", repair=hint[0].upper() + hint[1:])
+    kind, make = TASKS[task]
+    stage = Stage(
+        out,
+        kind="labels",
+        config={"task": task, "format": kind, "validation": validation},
+        inputs={"corpus": corpus},
+        seed=seed,
+        measured=["counts", "classes", "chance", "majority"],
+    )
+    if stage.is_complete():
+        progress.note(f"{out} is complete already")
+        found = stage.find()
+        return found.config if found else {}
+    with stage.write() as work:
+        progress.start(f"labels: {task}")
+        rows = make(split(corpus, validation), seed)
+        _check_counts(corpus, task, rows)
+        for part, examples in rows.items():
+            write_json_lines(work / f"{part}.jsonl", examples)
+        stage.config |= _measure(kind, rows)
+        counts = stage.config["counts"]
+        progress.finish(f"{counts['train']:,} examples for training, {counts['validation']:,} held out")
+    return stage.config
+
+
+def _measure(kind: Format, rows: Rows) -> dict[str, Any]:
+    labels = Counter(row["label"] for row in rows["validation"])
+    classes = sorted({row["label"] for row in rows["train"]}) if kind == "classification" else []
+    return {
+        "counts": {part: len(examples) for part, examples in rows.items()},
+        "classes": classes,
+        "chance": 1 / (len(classes) or CHOICES),
+        "majority": max(labels.values()) / labels.total(),
+    }
+
+
+def _check_counts(corpus: Path, task: str, rows: Rows) -> None:
+    for part, least in MINIMUM_EXAMPLES.items():
+        if len(rows[part]) < least:
+            other = "source or continuation" if task in {"package", "signature"} else "more text"
+            raise DataError(
+                f"{corpus} gives {len(rows[part])} {part} examples for the task {task!r}",
+                expected=f"at least {least}",
+                repair=f"Use {other}, or hold more out with a larger --validation",
+            )

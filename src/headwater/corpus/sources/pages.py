@@ -1,0 +1,265 @@
+"""Raw pages out of the files that hold them: WARC, WET, HTML, EPUB, Wikipedia dumps.
+
+A page is bytes and what is known of them; making text of it is left to `extract`. A file cut short is used up to
+the cut, which is named in `notes`; a record or member that cannot be read is left out and named; more than
+PAGE_BYTES are never read of one page.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+from urllib.parse import unquote
+
+from headwater.corpus.sources.compressed import CompressedFile
+from headwater.corpus.sources.xml_reader import Element, XmlError, read_elements
+from headwater.errors import DataError, ResourceError, counted
+
+PAGE_BYTES = 8 * 1024**2  # of a web page
+WIKI_BYTES = 64 * 1024**2  # of one article with its history, as XML
+BOOK_BYTES = 256 * 1024**2  # of all chapters of a book, unpacked
+SUFFIXES = (
+    ".warc",
+    ".warc.gz",
+    ".wet",
+    ".wet.gz",
+    ".html",
+    ".htm",
+    ".xhtml",
+    ".epub",
+    ".xml",
+    ".xml.bz2",
+    ".xml.gz",
+)
+
+Kind = Literal["html", "text", "book", "wikitext"]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page as it was found; `charset` is what the server or file said, or empty.
+
+    Kind "html": `data` is a page whose main text is wanted. "text": plain text. "book": chapters, HTML each,
+    joined by CHAPTER. "wikitext": UTF-8 wiki markup.
+    """
+
+    name: str
+    data: bytes
+    kind: Kind = "html"
+    url: str = ""
+    date: str = ""
+    charset: str = ""
+
+
+_RECORD_END = b"\r\n\r\n"
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n")
+CHAPTER = b"\x00\x00chapter\x00\x00"
+
+
+def holds_pages(path: Path) -> bool:
+    """Whether the name of a file says that it holds pages to be extracted."""
+    return path.name.lower().endswith(SUFFIXES)
+
+
+def read_pages(path: Path, notes: list[str]) -> Iterator[Page]:
+    """Stream the pages of a file; what was cut or left out is added to `notes`, a sentence each.
+
+    Raises DataError when nothing of the file can be read.
+    """
+    name = path.name.lower()
+    if name.removesuffix(".gz").endswith((".warc", ".wet")):
+        yield from _warc_pages(path, notes)
+    elif name.endswith(".epub"):
+        yield _book(path)
+    elif name.endswith((".xml", ".xml.bz2", ".xml.gz")):
+        yield from _wiki_pages(path, notes)
+    else:
+        with path.open("rb") as handle:
+            data = handle.read(PAGE_BYTES + 1)
+        if len(data) > PAGE_BYTES:
+            notes.append(f"{path} is larger than {PAGE_BYTES:,} bytes and was left out")
+            return
+        yield Page(name=path.name, data=data)
+
+
+def _warc_pages(path: Path, notes: list[str]) -> Iterator[Page]:
+    try:
+        from fastwarc.warc import ArchiveIterator, WarcRecordType
+    except ImportError:
+        raise ResourceError(
+            "reading WARC needs the package fastwarc", repair="pip install 'headwater[corpus]'"
+        ) from None
+    position = count = cut = 0
+    packed: Counter[str] = Counter()
+    with path.open("rb") as handle:
+        try:
+            for record in ArchiveIterator(handle):
+                position, count = record.stream_pos, count + 1
+                if record.record_type not in (WarcRecordType.response, WarcRecordType.conversion):
+                    continue
+                page = _page_of(record, record.record_type == WarcRecordType.conversion, packed)
+                if page is not None and len(page.data) > PAGE_BYTES:
+                    notes.append(f"{path}: {page.url} is larger than {PAGE_BYTES:,} bytes and was left out")
+                    continue
+                if page is not None:
+                    cut += "WARC-Truncated" in record.headers
+                    yield page
+        except (OSError, ValueError, EOFError) as error:
+            notes.append(f"{path} is damaged after {count:,} records: {error}")
+    if not count:
+        raise DataError(f"{path} is no WARC file, or an empty one", repair="Check the file, or fetch it again")
+    if cut:
+        notes.append(f"{path}: {cut:,} pages came cut short, and are used as far as they go")
+    for coding, pages in sorted(packed.items()):
+        notes.append(f"{path}: left out, since packed as {coding}, which is not read: {counted(pages, 'page')}")
+    if not _ends_whole(path, position):
+        notes.append(f"{path} is cut short after {count:,} records")
+
+
+def _page_of(record: Any, converted: bool, packed: Counter[str]) -> Page | None:
+    """A page of a WARC record, at most a byte more than allowed, or None where it is no whole, successful one.
+
+    In `packed` those are counted, by their coding, that cannot be unpacked.
+    """
+    http = record.http_headers
+    if not converted:
+        if not record.is_http or http is None or http.status_code != 200:
+            return None
+        kind = (record.http_content_type or "").lower()
+        if kind and "html" not in kind and kind != "text/plain":
+            return None
+    data = record.reader.read(PAGE_BYTES + 1)
+    if len(data) < min(record.content_length, PAGE_BYTES):
+        return None  # the file ends inside it
+    if not converted and len(data) <= PAGE_BYTES:
+        data = _joined(data) if "chunked" in http.get("Transfer-Encoding", "").lower() else data
+        coding = http.get("Content-Encoding", "").strip().lower()
+        if coding in {"gzip", "x-gzip", "deflate"}:
+            data = _unpacked(data)
+        elif coding not in {"", "identity"} and not data.lstrip().startswith(b"<"):
+            packed[coding] += 1
+            return None
+    plain = converted or (record.http_content_type or "").lower() == "text/plain"
+    date = record.record_date
+    return Page(
+        name=record.record_id or "",
+        data=data,
+        kind="text" if plain else "html",
+        url=record.headers.get("WARC-Target-URI", "").strip("<>"),
+        date=date.date().isoformat() if date else "",
+        charset="utf-8" if converted else (record.http_charset or ""),
+    )
+
+
+def _joined(data: bytes) -> bytes:
+    """The chunks of a body put together (RFC 9112, section 7.1); a body that an archive joined, as it is."""
+    pieces: list[bytes] = []
+    place = 0
+    while (found := _CHUNK_SIZE.match(data, place)) and (size := int(found[1], 16)):
+        pieces.append(data[found.end() : found.end() + size])
+        place = found.end() + size + len(b"\r\n")
+    return b"".join(pieces) or data
+
+
+def _unpacked(data: bytes) -> bytes:
+    """A body unpacked, at most a byte more than allowed; one that an archive unpacked, as it is."""
+    for window in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):  # gzip or zlib; deflate without a frame
+        with suppress(zlib.error):
+            return zlib.decompressobj(window).decompress(data, PAGE_BYTES + 1)
+    return data
+
+
+def _ends_whole(path: Path, position: int) -> bool:
+    """Whether the compressed member that begins at `position`, and any after it, are whole."""
+    with path.open("rb") as handle:
+        if not path.name.lower().endswith(".gz"):
+            handle.seek(max(0, path.stat().st_size - len(_RECORD_END)))
+            return handle.read() == _RECORD_END
+        handle.seek(position)
+        decoder = zlib.decompressobj(31)
+        while block := handle.read(1 << 20):
+            while block:
+                try:
+                    decoder.decompress(block, PAGE_BYTES)  # a megabyte may stand for a gigabyte
+                except zlib.error:
+                    return False
+                block = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
+                if decoder.eof and block:
+                    decoder = zlib.decompressobj(31)
+        return decoder.eof
+
+
+def _book(path: Path) -> Page:
+    """The chapters of an EPUB in reading order."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            container = _xml(archive, "META-INF/container.xml")
+            package_path = next(
+                element.attributes["full-path"] for element in container if element.name == "rootfile"
+            )
+            package = _xml(archive, package_path)
+            folder = PurePosixPath(package_path).parent
+            items = {e.attributes["id"]: e.attributes["href"] for e in package if e.name == "item"}
+            order = [e.attributes["idref"] for e in package if e.name == "itemref"]
+            chapters, size = [], 0
+            for identity in order:
+                link = items[identity].partition("#")[0]  # of a URL: a blank in a name stands there as %20
+                member = os.path.normpath(folder / unquote(link)).replace(os.sep, "/")
+                with archive.open(member) as handle:
+                    chapters.append(handle.read(BOOK_BYTES - size + 1))
+                size += len(chapters[-1])
+                if size > BOOK_BYTES:
+                    raise DataError(f"{path} unpacks to more than {BOOK_BYTES:,} bytes")
+    except DataError:
+        raise
+    except Exception as error:  # an archive can be wrong in more ways than `zipfile` has exceptions for
+        raise DataError(f"{path} is no readable EPUB: {error or 'no contents'}", repair="Check the file") from None
+    return Page(name=path.name, data=CHAPTER.join(chapters), kind="book", charset="utf-8")
+
+
+def _wiki_pages(path: Path, notes: list[str]) -> Iterator[Page]:
+    """Articles (namespace 0, no redirects) of a MediaWiki XML export."""
+    file = CompressedFile(path)
+    fields: dict[str, str] = {}  # of the page that is being read; of several revisions the last one counts
+    count, ends = 0, False
+    try:
+        for element in read_elements(file.blocks(), WIKI_BYTES, whole=False):
+            if element.name in {"title", "ns", "redirect", "timestamp", "text"}:
+                fields[element.name] = element.text
+            if element.name == "page":
+                if fields.get("text") and fields.get("ns", "") in {"", "0"} and "redirect" not in fields:
+                    count += 1
+                    yield Page(
+                        name=fields.get("title", ""),
+                        data=fields["text"].encode("utf-8"),
+                        kind="wikitext",
+                        date=fields.get("timestamp", "")[:10],
+                        charset="utf-8",
+                    )
+                fields = {}
+            ends = element.depth == 0
+        if not file.cut and not ends:
+            raise XmlError("it ends inside an element")
+    except XmlError as error:
+        if not count:
+            raise DataError(f"{path} is not a MediaWiki export: {error}", repair="Check the file") from None
+        notes.append(f"{path} is damaged after {count:,} articles: {error}")
+    if file.cut:
+        notes.append(file.cut)
+
+
+def _xml(archive: zipfile.ZipFile, member: str) -> list[Element]:
+    """Return the elements of a small XML file of a book."""
+    with archive.open(member) as handle:
+        data = handle.read(PAGE_BYTES + 1)
+    if len(data) > PAGE_BYTES:
+        raise XmlError(f"{member} unpacks to more than {PAGE_BYTES:,} bytes")
+    return list(read_elements([data], PAGE_BYTES))

@@ -1,0 +1,349 @@
+"""The source `python-docs`: the documentation inside the Python packages installed on this machine.
+
+Every machine that runs Headwater carries several megabytes of real, labelled prose: the docstrings of the
+standard library and of every distribution in the interpreter's own site-packages, Headwater itself left
+out, and the language reference that CPython keeps for `help()`. All of it is read from source with `ast`;
+nothing is imported or executed. Another machine with other packages gives another corpus; `packages.json`
+in the corpus folder says which packages and versions it came from.
+
+Decided here: public modules, classes and functions (no part of the qualified name below the module begins
+with an underscore) whose docstring has MINIMUM_CHARACTERS or more; no tests, no vendored copies; where the
+same docstring stands under several signatures (inherited methods, copied files), only the first. A file
+that cannot be read or parsed is skipped and counted. No package is capped: with the packages that Headwater
+itself needs, the largest (torch, sympy) give about a quarter of the text each, and cutting them would cost
+text without making the rest better known.
+
+Order: the language reference, then packages by name, "python" (the standard library) among them, modules by
+name, objects as they stand in the file.
+
+A limit in bytes takes a sample of the modules: they are read in the order of a hash of their names until the
+limit is reached, and the documents found are put into the usual order. What is left is neither read nor parsed.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.metadata
+import inspect
+import os
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headwater.corpus.dedup.exact import text_fingerprint
+from headwater.corpus.folder import Document, make_id
+
+SOURCE = "python-docs"
+STANDARD_LIBRARY = "python"
+TOPICS_MODULE = "pydoc_data.topics"
+MINIMUM_CHARACTERS = 64
+# The longest signature kept whole; a longer one loses annotations, then defaults, then its last parameters.
+SIGNATURE_CHARACTERS = 160
+_SKIPPED_FOLDERS = {"__pycache__", "test", "tests", "testing", "idle_test", "site-packages", "dist-packages"}
+_OWN_PACKAGE = "headwater"
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass
+class Findings:
+    """What was met while gathering: for the corpus folder's account of itself."""
+
+    files: int = 0
+    files_left: int = 0  # not read, since the limit was reached before them
+    unreadable: list[str] = field(default_factory=list)
+    too_short: int = 0
+    repeated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Where source files lie: the standard library, and site-packages (one folder or two)."""
+
+    standard_library: Path
+    site_packages: tuple[Path, ...]
+
+    @classmethod
+    def of_interpreter(cls) -> Roots:
+        """The folders of the running interpreter."""
+        paths = sysconfig.get_paths()
+        site = dict.fromkeys((Path(paths["purelib"]), Path(paths["platlib"])))
+        return cls(Path(paths["stdlib"]), tuple(site))
+
+
+def installed_packages(roots: Roots) -> dict[str, str]:
+    """Versions of the distributions in site-packages by name, and of Python."""
+    import platform
+
+    found = {STANDARD_LIBRARY: platform.python_version()}
+    for distribution in importlib.metadata.distributions(path=[str(path) for path in roots.site_packages]):
+        name = distribution.metadata["Name"]
+        if name and name.lower() != _OWN_PACKAGE:
+            found[name] = distribution.version
+    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+
+
+def read_python_docs(
+    roots: Roots | None = None, findings: Findings | None = None, limit: int | None = None
+) -> Iterator[Document]:
+    """Stream the documents of this source; `findings` is filled on the way.
+
+    With `limit`, yield a sample of the modules whose text has about that many UTF-8 bytes, and always the
+    language reference.
+
+    A document is a docstring below the signature of its object (a module has none), or one topic of the
+    language reference. Labels: package, module, object (qualified name in the module, empty for the module
+    itself) and signature.
+    """
+    roots = roots or Roots.of_interpreter()
+    findings = findings if findings is not None else Findings()
+    seen: set[bytes] = set()
+    size = 0
+    for document in _topics(roots.standard_library / "pydoc_data" / "topics.py", findings):
+        size += len(document.text.encode())
+        yield document
+    files = _source_files(roots)
+    if limit is None:
+        for file in files:
+            yield from _file_documents(file, seen, findings)
+        return
+    sample: dict[int, list[Document]] = {}
+    for number in sorted(range(len(files)), key=lambda n: hashlib.sha256(files[n][1].encode()).digest()):
+        if size >= limit:
+            break
+        sample[number] = list(_file_documents(files[number], seen, findings))
+        size += sum(len(document.text.encode()) for document in sample[number])
+    findings.files_left = len(files) - len(sample)
+    for number in sorted(sample):
+        yield from sample[number]
+
+
+def _file_documents(file: tuple[str, str, Path], seen: set[bytes], findings: Findings) -> Iterator[Document]:
+    """Yield the documents of one source file whose docstring is not in `seen`."""
+    package, module, path = file
+    findings.files += 1
+    try:
+        tree = _parse(path)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        findings.unreadable.append(f"{module}: {type(error).__name__}")
+        return
+    for name, signature, docstring in documented_objects(tree) if tree is not None else ():
+        if len(docstring) < MINIMUM_CHARACTERS:
+            findings.too_short += 1
+            continue
+        fingerprint = text_fingerprint(docstring)
+        if fingerprint in seen:
+            findings.repeated += 1
+            continue
+        seen.add(fingerprint)
+        yield _document(package, module, name, signature, docstring)
+
+
+def documented_objects(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
+    """(qualified name, signature, cleaned docstring) of the public objects of a module, in their order.
+
+    The module itself comes first, with an empty name and signature.
+    """
+    docstring = _docstring(tree)
+    if docstring:
+        yield "", "", docstring
+    yield from _members(tree.body, "")
+
+
+def signature_of(function: Function, qualified_name: str, *, bound: bool = False) -> str:
+    """`name(x, ord=None)`, at most about SIGNATURE_CHARACTERS long; `bound` drops the first parameter."""
+    arguments = function.args
+    if bound:
+        arguments = _without_first(arguments)
+    returns = f" -> {_unparse(function.returns)}" if function.returns is not None else ""
+    whole = f"{qualified_name}({_unparse(arguments)}){returns}"
+    if len(whole) <= SIGNATURE_CHARACTERS:
+        return whole
+    plain = _parameters(arguments, defaults=True)
+    if len(", ".join(plain)) > SIGNATURE_CHARACTERS:
+        plain = _parameters(arguments, defaults=False)
+    kept: list[str] = []
+    for parameter in plain:
+        if len(", ".join([*kept, parameter])) > SIGNATURE_CHARACTERS:
+            kept.append("...")
+            break
+        kept.append(parameter)
+    return f"{qualified_name}({', '.join(kept)})"
+
+
+def _source_files(roots: Roots) -> list[tuple[str, str, Path]]:
+    """Return (package, module, path) of every source file, sorted by package, then module."""
+    found: list[tuple[str, str, Path]] = []
+    for path in _python_files(roots.standard_library):
+        module = _module_name(path, roots.standard_library)
+        if module != TOPICS_MODULE:
+            found.append((STANDARD_LIBRARY, module, path))
+    for root in roots.site_packages:
+        for path in _python_files(root):
+            module = _module_name(path, root)
+            package = module.partition(".")[0]
+            # A top level such as `_virtualenv` or `__editable___x` is an installer's device; `_pytest` is too
+            # private to be anybody's documentation.
+            if package != _OWN_PACKAGE and not package.startswith("_") and module:
+                found.append((package, module, path))
+    return sorted(found, key=lambda entry: (entry[0].lower(), *entry[:2], str(entry[2])))
+
+
+def _python_files(root: Path) -> Iterator[Path]:
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if not _is_skipped(name))
+        for name in sorted(files):
+            if name.endswith(".py") and not name.startswith("test_") and name != "conftest.py":
+                yield Path(folder, name)
+
+
+def _is_skipped(folder: str) -> bool:
+    return (
+        folder in _SKIPPED_FOLDERS
+        or not folder.isidentifier()  # no import can reach it: metadata, data, build leftovers
+        or "vendor" in folder
+        or folder in {"externals", "extern"}
+    )
+
+
+def _module_name(path: Path, root: Path) -> str:
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _parse(path: Path) -> ast.Module | None:
+    """The syntax tree of a file, or None where it holds nothing that could be a long docstring."""
+    source = path.read_bytes()
+    if b'"""' not in source and b"'''" not in source:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # other people's invalid escapes
+        return ast.parse(source)
+
+
+def _members(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, str, str]]:
+    for statement in body:
+        if isinstance(statement, ast.If):
+            yield from _members([*statement.body, *statement.orelse], prefix)
+        elif isinstance(statement, ast.Try):
+            handlers = [inner for handler in statement.handlers for inner in handler.body]
+            yield from _members([*statement.body, *handlers, *statement.orelse], prefix)
+        elif isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if statement.name.startswith("_"):
+                continue
+            name = prefix + statement.name
+            docstring = _docstring(statement)
+            if docstring:
+                yield name, _signature(statement, name, in_class=bool(prefix)), docstring
+            if isinstance(statement, ast.ClassDef):
+                yield from _members(statement.body, f"{name}.")
+
+
+def _docstring(node: ast.Module | ast.ClassDef | Function) -> str:
+    docstring = ast.get_docstring(node, clean=False)
+    if not docstring or not docstring.isascii():
+        # A lone surrogate can stand in a literal, never in a file.
+        docstring = (docstring or "").encode("utf-8", "replace").decode("utf-8")
+    return inspect.cleandoc(docstring).rstrip()
+
+
+def _signature(node: ast.ClassDef | Function, name: str, *, in_class: bool) -> str:
+    if isinstance(node, ast.ClassDef):
+        for statement in node.body:
+            if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
+                return signature_of(statement, name, bound=True).removesuffix(" -> None")
+        bases = ", ".join(_unparse(base) for base in node.bases)
+        return f"class {name}({bases})"[:SIGNATURE_CHARACTERS] if bases else f"class {name}"
+    decorators = {_unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list}
+    if decorators & {"property", "cached_property"}:
+        return name
+    return signature_of(node, name, bound=in_class and "staticmethod" not in decorators)
+
+
+def _without_first(arguments: ast.arguments) -> ast.arguments:
+    """The parameters without `self` or `cls`."""
+    positional, plain = list(arguments.posonlyargs), list(arguments.args)
+    defaults = list(arguments.defaults)
+    if len(defaults) == len(positional) + len(plain) > 0:
+        defaults = defaults[1:]
+    if positional:
+        positional = positional[1:]
+    else:
+        plain = plain[1:]
+    return ast.arguments(
+        posonlyargs=positional,
+        args=plain,
+        vararg=arguments.vararg,
+        kwonlyargs=arguments.kwonlyargs,
+        kw_defaults=arguments.kw_defaults,
+        kwarg=arguments.kwarg,
+        defaults=defaults,
+    )
+
+
+def _parameters(arguments: ast.arguments, *, defaults: bool) -> list[str]:
+    """The parameters one by one, without annotations, with their defaults or without."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    values: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
+    values += arguments.defaults
+    listed = []
+    for index, (argument, value) in enumerate(zip(positional, values, strict=True)):
+        listed.append(_parameter(argument.arg, value if defaults else None))
+        if index + 1 == len(arguments.posonlyargs):
+            listed.append("/")
+    if arguments.vararg:
+        listed.append(f"*{arguments.vararg.arg}")
+    elif arguments.kwonlyargs:
+        listed.append("*")
+    for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        listed.append(_parameter(argument.arg, value if defaults else None))
+    if arguments.kwarg:
+        listed.append(f"**{arguments.kwarg.arg}")
+    return listed
+
+
+def _parameter(name: str, default: ast.expr | None) -> str:
+    return name if default is None else f"{name}={_unparse(default)}"
+
+
+def _unparse(node: ast.AST | None) -> str:
+    return " ".join(ast.unparse(node).split()) if node is not None else ""
+
+
+def _document(package: str, module: str, name: str, signature: str, docstring: str) -> Document:
+    text = f"{signature}\n\n{docstring}" if signature else docstring
+    return Document(
+        id=make_id(SOURCE, module, name, text),
+        text=text,
+        source=SOURCE,
+        language="en",
+        labels={"package": package, "module": module, "object": name, "signature": signature},
+    )
+
+
+def _topics(path: Path, findings: Findings) -> Iterator[Document]:
+    """The language reference: a module whose one statement assigns a dictionary of name to text.
+
+    Python 3.11 writes the texts as one parenthesised literal each, later versions as one triple-quoted one:
+    both are constants to `ast`.
+    """
+    if not path.is_file():
+        return
+    findings.files += 1
+    try:
+        tree = _parse(path) or ast.parse(path.read_bytes())
+        texts: dict[str, str] = {}
+        for statement in tree.body:
+            value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+            if isinstance(value, ast.Dict):
+                texts |= ast.literal_eval(value)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        findings.unreadable.append(f"{TOPICS_MODULE}: {type(error).__name__}")
+        return
+    for topic in sorted(texts):
+        text = texts[topic].strip("\n").rstrip()
+        if len(text) >= MINIMUM_CHARACTERS:
+            yield _document(STANDARD_LIBRARY, TOPICS_MODULE, topic, "", text)

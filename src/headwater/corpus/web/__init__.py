@@ -1,0 +1,1 @@
+"""WebText: links from dumps, and the pages behind them, fetched politely into WARC files."""

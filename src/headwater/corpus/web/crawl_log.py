@@ -1,0 +1,242 @@
+"""What a fetch has so far: pages in WARC files, and a journal of the links that are done.
+
+A WARC file has one gzip member a page, with its body unpacked. The journal has one line for each link, with the
+length of the WARC file after it. Both are flushed to the disk every SYNC_LINKS links, the WARC first. A power cut
+may take the end of either: the fetch resumes after the last line whose page can be read.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+import uuid
+import zlib
+from array import array
+from bisect import bisect_left
+from collections import Counter, deque
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from headwater.corpus.web.visit import Fetched
+from headwater.errors import FolderError
+from headwater.storage.files import flush_folder, parse_json
+
+JOURNAL = ".journal.jsonl"
+EXAMPLES = 10
+CUT_PAGE = "page, cut short"  # the outcome of a link to an answer that never came whole; its record says so
+WARC_BYTES = 1024**3  # of one WARC file, compressed
+SYNC_LINKS = 100
+
+
+class CrawlLog:
+    """The WARC files and the journal of a fetch; opening them recovers what an earlier run left."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self.links = self.pages = self.bytes = 0
+        self._outcomes: Counter[str] = Counter()
+        self._examples: dict[str, list[str]] = {}
+        self._done = array("Q")  # the links of earlier runs, as numbers in order: 8 bytes a link
+        self._warc: IO[bytes] | None = None
+        self._number = self._end = 0  # of the WARC file being written, and its length
+        self._unflushed = 0  # links
+        self._recover()
+        self._journal = (out / JOURNAL).open("ab")
+
+    def has(self, url: str) -> bool:
+        """Whether a link was done by an earlier run; those of this run are not met twice."""
+        number = _short(url)
+        place = bisect_left(self._done, number)
+        return place < len(self._done) and self._done[place] == number
+
+    def refuse(self, url: str, outcome: str) -> None:
+        """Write down a link of which no page came."""
+        self._note({"url": url, "outcome": outcome})
+
+    def add(self, link: str, page: Fetched, *, cut: bool = False) -> None:
+        """Write a page, or as much of it as came, and its line in the journal."""
+        if self._warc is None or self._end >= WARC_BYTES:
+            self._next_file()
+        assert self._warc is not None
+        self._warc.write(gzip.compress(_record(link, page, cut), 6))
+        self._warc.flush()
+        self._end = self._warc.tell()
+        outcome, size = CUT_PAGE if cut else "page", len(page.body)
+        self._note({"url": link, "outcome": outcome, "bytes": size, "file": self._number, "end": self._end})
+
+    def result(self) -> dict[str, Any]:
+        """What was counted."""
+        return {
+            "links": self.links,
+            "pages": self.pages,
+            "bytes": self.bytes,
+            "outcomes": dict(self._outcomes.most_common()),
+            "examples": self._examples,
+        }
+
+    def close(self) -> None:
+        """Flush and close both files."""
+        try:
+            self._flush()
+        finally:
+            self._journal.close()
+            if self._warc is not None:
+                self._warc.close()
+
+    def _note(self, entry: dict[str, Any]) -> None:
+        self._journal.write(json.dumps(entry).encode() + b"\n")
+        self._journal.flush()
+        self._count(entry)
+        self._unflushed += 1
+        if self._unflushed >= SYNC_LINKS:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Make both files survive a power cut: the WARC first, so that the journal vouches for what is there."""
+        for handle in (self._warc, self._journal):
+            if handle is not None:
+                handle.flush()
+                os.fsync(handle.fileno())
+        self._unflushed = 0
+
+    def _count(self, entry: dict[str, Any]) -> None:
+        self.links += 1
+        self._outcomes[entry["outcome"]] += 1
+        shown = self._examples.setdefault(entry["outcome"], [])
+        if len(shown) < EXAMPLES:
+            shown.append(entry["url"])
+        if "file" in entry:
+            self.pages += 1
+            self.bytes += entry["bytes"]
+
+    def _recover(self) -> None:
+        """Count what journal and WARC agree on, and cut off what comes after it."""
+        journal = self._out / JOURNAL
+        if journal.exists():
+            whole = self._read_journal(journal)
+            with journal.open("r+b") as handle:
+                handle.truncate(whole)
+        if self._done:
+            np.frombuffer(self._done, np.uint64).sort()
+        for path in sorted(self._out.glob("pages-*.warc.gz")):
+            if not self.pages or path.name > _warc_name(self._number):
+                path.unlink()
+        if self.pages:
+            for number in range(self._number + 1):
+                path = self._out / _warc_name(number)
+                if not path.is_file() or (number == self._number and path.stat().st_size < self._end):
+                    raise self._damaged(
+                        path, "it ends before its journal does" if path.is_file() else "it is missing"
+                    )
+            self._warc = (self._out / _warc_name(self._number)).open("r+b")
+            self._warc.truncate(self._end)
+            self._warc.seek(self._end)
+
+    def _read_journal(self, journal: Path) -> int:
+        """Count the lines of a journal; return how many of its bytes are to be kept.
+
+        The last lines may not have been flushed before a power cut: they are counted as far as they and their
+        pages can be read. Raises FolderError where an earlier line cannot be read.
+        """
+        recent: deque[tuple[int, dict[str, Any]]] = deque()  # (place, entry) of the last lines
+        most, place, unread = 2 * SYNC_LINKS, 0, 0
+        with journal.open("rb") as handle:
+            for number, line in enumerate(handle, 1):
+                entry = None if unread else _parse_line(line)
+                if entry is None:
+                    unread += 1
+                    if unread > most:
+                        raise self._damaged(journal, f"line {number - unread + 1} cannot be read")
+                    continue
+                recent.append((place, entry))
+                place += len(line)
+                if len(recent) > most:
+                    self._restore(recent.popleft()[1])
+        for before, entry in recent:
+            if "file" in entry and not self._is_readable(entry):
+                return before
+            self._restore(entry)
+        return place
+
+    def _restore(self, entry: dict[str, Any]) -> None:
+        self._done.append(_short(entry["url"]))
+        self._count(entry)
+        if "file" in entry:
+            self._number, self._end = entry["file"], entry["end"]
+
+    def _is_readable(self, entry: dict[str, Any]) -> bool:
+        """Return whether the page of a line is whole in its WARC file: it begins where the page before it ends."""
+        begin = self._end if entry["file"] == self._number else 0
+        try:
+            with (self._out / _warc_name(entry["file"])).open("rb") as handle:
+                handle.seek(begin)
+                packed = handle.read(entry["end"] - begin)
+            gzip.decompress(packed)
+        except (OSError, EOFError, zlib.error):  # a gzip file that is not one is an OSError
+            return False
+        return 0 < len(packed) == entry["end"] - begin
+
+    def _damaged(self, path: Path, how: str) -> FolderError:
+        return FolderError(
+            f"{path} was cut short or altered: {how}", repair=f"Remove {self._out} to fetch it again"
+        )
+
+    def _next_file(self) -> None:
+        if self._warc is not None:
+            self._flush()
+            self._warc.close()
+            self._number += 1
+        self._warc = (self._out / _warc_name(self._number)).open("wb")
+        header = "software: Headwater\r\nformat: WARC File Format 1.1\r\n"
+        self._warc.write(gzip.compress(_warc_block("warcinfo", "application/warc-fields", header.encode(), "")))
+        self._end = self._warc.tell()
+        flush_folder(self._out)
+
+
+def _parse_line(line: bytes) -> dict[str, Any] | None:
+    """Return the entry of a journal's line, None where the line was cut short or altered."""
+    try:
+        entry = parse_json(line)
+        whole = line.endswith(b"\n") and isinstance(entry["url"], str) and isinstance(entry["outcome"], str)
+        if "file" in entry:
+            whole &= all(type(entry[key]) is int and entry[key] >= 0 for key in ("bytes", "file", "end"))
+    except (json.JSONDecodeError, LookupError, TypeError):
+        return None
+    return entry if whole else None
+
+
+def _short(url: str) -> int:
+    """A number for a URL: among 45 million links two have the same one with a probability of 1 in 20,000."""
+    return int.from_bytes(hashlib.blake2b(url.encode(), digest_size=8).digest(), "little")
+
+
+def _warc_name(number: int) -> str:
+    return f"pages-{number:05d}.warc.gz"
+
+
+def _record(link: str, page: Fetched, cut: bool) -> bytes:
+    """A response record; headers that speak of the packed form go, the length is that of the body here."""
+    body = page.body
+    dropped = {"content-encoding", "transfer-encoding", "content-length", "connection"}
+    kept = [f"{name}: {value}\r\n" for name, value in page.headers if name.lower() not in dropped]
+    head = f"{page.status_line}\r\n{''.join(kept)}Content-Length: {len(body)}\r\n\r\n".encode("utf-8", "replace")
+    digest = base64.b32encode(hashlib.sha1(body, usedforsecurity=False).digest()).decode()
+    extra = f"WARC-Target-URI: {page.url}\r\nWARC-Payload-Digest: sha1:{digest}\r\nX-Headwater-Link: {link}\r\n"
+    if cut:
+        extra += "WARC-Truncated: disconnect\r\n"
+    return _warc_block("response", "application/http; msgtype=response", head + body, extra)
+
+
+def _warc_block(kind: str, content_type: str, block: bytes, extra: str) -> bytes:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    header = (
+        f"WARC/1.1\r\nWARC-Type: {kind}\r\nWARC-Date: {now}\r\nWARC-Record-ID: <urn:uuid:{uuid.uuid4()}>\r\n"
+        f"{extra}Content-Type: {content_type}\r\nContent-Length: {len(block)}\r\n\r\n"
+    )
+    return header.encode("utf-8", "replace") + block + b"\r\n\r\n"

@@ -1,0 +1,239 @@
+"""From links to pages: `headwater corpus fetch`, polite, and robust against whatever answers.
+
+Polite: robots.txt is asked first and kept to (RFC 9309: unreachable means no, missing means yes), one visit at a
+time to a host and a delay between two, Retry-After heeded, a name in every request and the contact that was given.
+Robust: every page has a limit in seconds and in bytes, unpacked; redirects are followed by hand, each hop checked
+like a link; addresses that are not public are refused, in the URL, in a redirect and in what DNS answers, at the
+moment of connecting.
+
+What comes back is written by `crawl_log`: killed at any moment, the same command resumes at the next link. Pages
+are in the order of their arrival.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from headwater.config import Config
+from headwater.corpus.sources.pages import PAGE_BYTES
+from headwater.corpus.web.crawl_log import JOURNAL, CrawlLog
+from headwater.corpus.web.links import read_links
+from headwater.corpus.web.urls import canonical_url, host_of
+from headwater.corpus.web.visit import Refused, Visitor, require_packages
+from headwater.errors import DataError, FolderError, resumable
+from headwater.storage.destination import Destination
+from headwater.storage.files import storage_errors, write_json
+from headwater.storage.lock import folder_lock
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import check_files, record_files
+
+FUNNEL = "funnel.json"
+_AHEAD = 20_000  # links held in memory, waiting for their hosts
+
+
+class FetchConfig(Config):
+    """How to visit."""
+
+    hosts: int = Field(default=256, ge=1)
+    """Hosts visited at once."""
+    delay: float = Field(default=1.0, ge=0)
+    """Seconds between two visits to a host; a longer Crawl-delay is kept up to longest_delay."""
+    longest_delay: float = Field(default=30.0, ge=0)
+    """A host that asks for a longer delay is left alone."""
+    seconds: float = Field(default=30.0, gt=0)
+    """Seconds for one answer; each redirect has as many."""
+    page_bytes: int = Field(default=PAGE_BYTES, ge=1, le=PAGE_BYTES)
+    """Bytes of a page, unpacked; the rest is not requested."""
+    redirects: int = Field(default=5, ge=0)
+    """Redirects that are followed."""
+    retries: int = Field(default=2, ge=0)
+    """Tries after a failure that may pass: no connection, a cut answer, 429, 5xx."""
+    back_off: float = Field(default=5.0, ge=0)
+    """Seconds before the first retry, four times as long before each further one."""
+    longest_wait: float = Field(default=120.0, ge=0)
+    """Longest Retry-After that is kept; for a longer one the link is given up."""
+    failures: int = Field(default=3, ge=1)
+    """Links in a row without any answer, after which a host is given up."""
+    contact: str = Field(default="", pattern=r"^[\x20-\x7e]*$")
+    """Address or page for those who run the hosts, part of the user agent."""
+    allow_private: bool = False
+    """Visit addresses that are not public, for a web of your own."""
+
+
+@resumable()
+def fetch_links(
+    links: str | Path, out: str | Path, config: FetchConfig | None = None, *, progress: Progress = SILENT
+) -> dict[str, Any]:
+    """Visit the links of a links folder and write the pages folder `out`, go on with one, or find it there.
+
+    Both may be URLs; pages for a URL are gathered on this machine and uploaded at the end.
+    Returns what was counted: links, pages (those cut short too), bytes, outcomes {outcome: links}, examples
+    {outcome: [url, …]}.
+    """
+    config = config or FetchConfig()
+    require_packages()
+    # What only says how fast or on whose behalf may change between two runs of one fetch.
+    free = {"hosts", "delay", "contact", "back_off", "longest_wait", "retries", "failures"}
+    decisive = {key: value for key, value in config.to_dict().items() if key not in free}
+    place = Destination(out)
+    stage = place.stage(kind="pages", config=decisive, inputs={"links": links}, grows=True)
+    if stage.inputs[0].kind != "links":  # said before anything is begun
+        raise FolderError(
+            f"{links} is no links folder ({stage.inputs[0].kind})",
+            repair="Make one with: headwater corpus links DUMP… --out links",
+        )
+    if place.is_complete(stage, progress):
+        (place.folder / JOURNAL).unlink(missing_ok=True)  # of a fetch killed after its last word
+        found: dict[str, Any] = place.read_json(FUNNEL)
+        return found
+    out = place.folder
+    with storage_errors(out):
+        stage.begin()
+    with storage_errors(out), folder_lock(out):
+        log = CrawlLog(out)
+        try:
+            progress.start("fetch", unit="links")
+            asyncio.run(_Fetch(config, log, progress).run(_urls(links)))
+        finally:
+            log.close()
+        if not log.links:
+            raise DataError(f"{links} holds no links", repair="Gather more with: headwater corpus links")
+        result = log.result()
+        write_json(out / FUNNEL, result)
+        files = record_files(out)  # for hours, where the pages are many: killed here, the journal still knows them
+        stage.finish(files)
+        check_files(out, stage.manifest(files, complete=True), hashes=False)
+        (out / JOURNAL).unlink()
+    progress.finish(f"{log.pages:,} pages of {log.links:,} links, {log.bytes / 1e6:.1f} MB")
+    place.publish(progress)
+    return result
+
+
+class _Host:
+    """A host while links to it are waiting."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[str, int]] = deque()  # (link, attempts made)
+        self.scheduled = False
+
+
+class _Fetch:
+    """One loop that sends a visit to each host when its time has come."""
+
+    def __init__(self, config: FetchConfig, log: CrawlLog, progress: Progress) -> None:
+        self._config, self._log, self._progress = config, log, progress
+        self._hosts: dict[str, _Host] = {}
+        self._failures: Counter[str] = Counter()  # links in a row without any answer, by host
+        self._ready: list[tuple[float, int, str]] = []  # (time, order, host)
+        self._order = self._waiting = 0
+        self._visits: set[asyncio.Task[None]] = set()
+        self._exhausted = False
+        self._failure: BaseException | None = None
+
+    async def run(self, urls: Iterator[str]) -> None:
+        """Visit all of `urls` that the journal does not have."""
+        self._changed = asyncio.Event()
+        async with Visitor(self._config) as visitor:
+            try:
+                while self._failure is None:
+                    self._refill(urls, visitor)
+                    while self._ready and len(self._visits) < self._config.hosts:
+                        if self._ready[0][0] > time.monotonic():
+                            break
+                        self._send(visitor, heapq.heappop(self._ready)[2])
+                    if self._exhausted and not self._ready and not self._visits:
+                        break
+                    self._changed.clear()
+                    full = len(self._visits) >= self._config.hosts
+                    wait = None if full or not self._ready else self._ready[0][0] - time.monotonic()
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._changed.wait(), wait if wait is None else max(wait, 0.001))
+            finally:
+                for visit in self._visits:
+                    visit.cancel()
+                await asyncio.gather(*self._visits, return_exceptions=True)
+        if self._failure is not None:
+            raise self._failure
+
+    def _send(self, visitor: Visitor, name: str) -> None:
+        visit = asyncio.create_task(self._visit(visitor, name))
+        self._visits.add(visit)
+        visit.add_done_callback(self._ended)
+
+    def _ended(self, visit: asyncio.Task[None]) -> None:
+        self._visits.discard(visit)
+        if not visit.cancelled():
+            self._failure = self._failure or visit.exception()
+        self._changed.set()
+
+    async def _visit(self, visitor: Visitor, name: str) -> None:
+        """Visit the next link of a host, write down what came of it, and put the host back in line."""
+        host = self._hosts[name]
+        url, attempts = host.waiting.popleft()
+        self._waiting -= 1
+        if self._failures[name] >= self._config.failures:
+            self._log.refuse(url, "host gave no answer")
+        else:
+            try:
+                page = await visitor.visit(url)
+                self._failures.pop(name, None)
+                self._log.add(url, page)
+            except Refused as refusal:
+                if refusal.passing and attempts < self._config.retries:
+                    # Back in line, so that nobody stands idle meanwhile: behind the other links of a host that led
+                    # to another, for these need not wait for that one.
+                    if refusal.host == name or not host.waiting:
+                        visitor.hold(name, self._config.back_off * 4**attempts)
+                        host.waiting.appendleft((url, attempts + 1))
+                    else:
+                        host.waiting.append((url, attempts + 1))
+                    self._waiting += 1
+                else:
+                    if refusal.no_answer:
+                        self._failures[name] += 1
+                    else:
+                        self._failures.pop(name, None)
+                    if refusal.page is not None:
+                        self._log.add(url, refusal.page, cut=True)
+                    else:
+                        self._log.refuse(url, refusal.outcome)
+        self._progress.advance(self._log.links, pages=self._log.pages, hosts=len(self._visits))
+        host.scheduled = False
+        self._schedule(name, host, visitor)
+
+    def _schedule(self, name: str, host: _Host, visitor: Visitor) -> None:
+        if host.waiting and not host.scheduled:
+            host.scheduled = True
+            self._order += 1
+            heapq.heappush(self._ready, (visitor.free_at(name), self._order, name))
+        elif not host.waiting:
+            del self._hosts[name]
+
+    def _refill(self, urls: Iterator[str], visitor: Visitor) -> None:
+        """Read links until enough are waiting."""
+        if self._exhausted or self._waiting > _AHEAD // 2:
+            return
+        for url in urls:
+            if self._log.has(url):
+                continue
+            name = host_of(url)
+            host = self._hosts.setdefault(name, _Host())
+            host.waiting.append((url, 0))
+            self._waiting += 1
+            self._schedule(name, host, visitor)
+            if self._waiting >= _AHEAD:
+                return
+        self._exhausted = True
+
+
+def _urls(links: str | Path) -> Iterator[str]:
+    return (url for link in read_links(links) if (url := canonical_url(link["url"])))

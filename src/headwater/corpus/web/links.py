@@ -1,0 +1,270 @@
+"""From Reddit submission dumps to links worth visiting: `headwater corpus links`.
+
+WebText is the text behind the links that Reddit's readers found worth three points of karma: people as the
+filter (GPT-2, section 2.1; the block list of subreddits is mentioned in the model card and was never
+published, so it is empty unless given). Every threshold stands in `LinksConfig`.
+
+Dumps differ by year: score as a number or a text, or as `ups` less `downs`; `over_18` and `is_self` missing or
+as text; times as numbers or texts. A line that is no JSON is counted and passed over, a dump cut short is used
+up to the cut, which is named. The links are merged by page in partitions on disk, so that memory does not grow
+with the dumps; their order depends on the dumps alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from headwater.config import Config
+from headwater.corpus.labels.docstring_tasks import rank
+from headwater.corpus.sources.compressed import CompressedFile
+from headwater.corpus.sources.text import without_surrogates
+from headwater.corpus.web.urls import canonical_url, host_of, page_key
+from headwater.errors import DataError
+from headwater.storage.destination import Destination
+from headwater.storage.files import parse_json, write_json
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import open_folder
+from headwater.storage.remote import is_remote, list_source, open_listing
+
+COLUMNS = ("url", "score", "total_score", "submissions", "date", "subreddit")
+FUNNEL = "funnel.json"
+EXAMPLES = 10
+SHARD_LINKS = 1_000_000
+NO_TEXT_SUFFIXES = (
+    *(".jpg", ".jpeg", ".png", ".gif", ".gifv", ".webp", ".bmp", ".svg", ".ico", ".tif", ".tiff"),
+    *(".mp3", ".ogg", ".wav", ".flac", ".mp4", ".webm", ".avi", ".mov", ".wmv", ".mkv", ".flv", ".swf"),
+    *(".zip", ".gz", ".tar", ".rar", ".7z", ".exe", ".dmg", ".iso", ".apk", ".bin", ".torrent"),
+)
+
+
+class LinksConfig(Config):
+    """What makes a link worth visiting."""
+
+    minimum_score: int = 3
+    """Least score of a submission (GPT-2 section 2.1: "at least 3 karma")."""
+    until: date = date(2017, 12, 31)
+    """Last day of a submission (GPT-2 section 2.1: no links after December 2017)."""
+    over_18: bool = False
+    """Keep submissions marked for adults (the model card: sexual subreddits were left out)."""
+    blocked_subreddits: tuple[str, ...] = ()
+    """Subreddits to leave out; the list of the model card was not published."""
+    blocked_hosts: tuple[str, ...] = ("reddit.com", "redd.it", "redditmedia.com", "reddituploads.com")
+    """Hosts to leave out: outbound links only."""
+    blocked_suffixes: tuple[str, ...] = NO_TEXT_SUFFIXES
+    """Endings of addresses without text: pictures, sound, film, archives."""
+    partitions: int = Field(default=64, ge=1, le=512)
+    """Files that links are merged in; each must fit in memory."""
+
+
+def gather_links(
+    dumps: Sequence[str | Path], out: str | Path, config: LinksConfig | None = None, *, progress: Progress = SILENT
+) -> dict[str, Any]:
+    """Write the links folder `out` (Parquet, COLUMNS), or find it there; returns what was counted.
+
+    A dump may be a URL: of a file, of a folder whose files are dumps, or with `*`. `out` may be one too.
+    Keys: submissions, links, removed {rule: submissions}, examples {rule: [url or title, …]}, broken_lines,
+    cut [one sentence for each dump that ends early]. Raises DataError for a dump that cannot be read or that
+    holds no submissions.
+    """
+    config = config or LinksConfig()
+    place = Destination(out)
+    inputs = {f"dump-{index}": dump for index, dump in enumerate(dumps)}
+    stage = place.stage(kind="links", config=config.to_dict(), inputs=inputs)
+    if place.is_complete(stage, progress):
+        found: dict[str, Any] = place.read_json(FUNNEL)
+        return found
+    files = [file for dump in dumps for file in _files(dump)]
+    with stage.write() as work:
+        progress.start("links", unit="submissions")
+        funnel = _Funnel()
+        partitions = work / ".partitions"
+        partitions.mkdir()
+        _distribute(files, partitions, config, funnel, progress)
+        count = _merge(partitions, work, config)
+        for path in partitions.iterdir():
+            path.unlink()
+        partitions.rmdir()
+        result = funnel.result(count)
+        write_json(work / FUNNEL, result)
+        for sentence in funnel.cut:
+            progress.note(sentence)
+        if not funnel.submissions:
+            raise DataError(
+                f"{', '.join(map(str, dumps))} holds no submissions",
+                expected="JSON lines with url, score and subreddit",
+                repair="Check that these are Reddit submission dumps",
+            )
+        progress.finish(f"{count:,} links from {funnel.submissions:,} submissions")
+    place.publish(progress)
+    return result
+
+
+def _files(dump: str | Path) -> list[Path]:
+    return list_source(dump).paths() if isinstance(dump, str) and is_remote(dump) else [Path(dump)]
+
+
+def judge(submission: dict[str, Any], config: LinksConfig) -> tuple[str, dict[str, Any]]:
+    """(rule that removes a submission, its link); the rule is empty where the link stays."""
+    url = canonical_url(str(submission.get("url") or ""))
+    created = _number(submission.get("created_utc"))
+    day = datetime.fromtimestamp(created, UTC).date() if created is not None and 0 < created < 2**33 else None
+    link: dict[str, Any] = {
+        "url": url,
+        "score": _score(submission),
+        "date": day.isoformat() if day else "",
+        "subreddit": without_surrogates(str(submission.get("subreddit") or "")),
+    }
+    domain = str(submission.get("domain") or "")
+    if _flag(submission.get("is_self")) or domain.startswith("self."):
+        return "self post", link
+    if not url:
+        return "no http(s) URL", link
+    host = host_of(url).partition(":")[0]
+    if any(host == blocked or host.endswith(f".{blocked}") for blocked in config.blocked_hosts):
+        return "not outbound", link
+    if link["score"] < config.minimum_score:
+        return f"score below {config.minimum_score}", link
+    if not config.over_18 and _flag(submission.get("over_18")):
+        return "over 18", link
+    if link["subreddit"].lower() in {name.lower() for name in config.blocked_subreddits}:
+        return "blocked subreddit", link
+    if day is None or day > config.until:
+        return f"after {config.until}", link
+    if url.partition("?")[0].lower().endswith(config.blocked_suffixes):
+        return "no text", link
+    return "", link
+
+
+class _Funnel:
+    def __init__(self) -> None:
+        self.submissions = self.broken = 0
+        self.removed: Counter[str] = Counter()
+        self.examples: dict[str, list[str]] = {}
+        self.cut: list[str] = []
+
+    def remove(self, rule: str, example: str) -> None:
+        self.removed[rule] += 1
+        shown = self.examples.setdefault(rule, [])
+        if len(shown) < EXAMPLES:
+            shown.append(without_surrogates(example[:200]))
+
+    def result(self, links: int) -> dict[str, Any]:
+        return {
+            "submissions": self.submissions,
+            "links": links,
+            "removed": dict(sorted(self.removed.items())),
+            "examples": self.examples,
+            "broken_lines": self.broken,
+            "cut": self.cut,
+        }
+
+
+def _submissions(dump: Path, funnel: _Funnel) -> Iterator[dict[str, Any]]:
+    file = CompressedFile(dump)
+    for line in file.lines():
+        if not line.strip():
+            continue
+        try:
+            submission = parse_json(line)
+        except json.JSONDecodeError:
+            submission = None
+        if isinstance(submission, dict) and ("url" in submission or "is_self" in submission):
+            yield submission
+        else:
+            funnel.broken += 1
+    if file.cut:
+        funnel.cut.append(file.cut)
+
+
+def _distribute(
+    dumps: Sequence[Path], folder: Path, config: LinksConfig, funnel: _Funnel, progress: Progress
+) -> None:
+    """Append every link that stays to the partition that its page belongs to."""
+    handles = [(folder / f"{index:05d}.jsonl").open("w", encoding="utf-8") for index in range(config.partitions)]
+    try:
+        for dump in dumps:
+            for submission in _submissions(dump, funnel):
+                funnel.submissions += 1
+                if funnel.submissions % 10_000 == 0:
+                    progress.advance(funnel.submissions)
+                rule, link = judge(submission, config)
+                if rule:
+                    funnel.remove(rule, str(submission.get("url") or submission.get("title") or ""))
+                    continue
+                handle = handles[rank(0, page_key(link["url"])) % config.partitions]
+                handle.write(json.dumps(link) + "\n")
+    finally:
+        for handle in handles:
+            handle.close()
+
+
+def _merge(partitions: Path, out: Path, config: LinksConfig) -> int:
+    """One row a page: the first URL seen, the best and the summed score, the first day; returns their number."""
+    import pyarrow
+    import pyarrow.parquet
+
+    types = [pyarrow.string(), *[pyarrow.int64()] * 3, pyarrow.string(), pyarrow.string()]
+    schema = pyarrow.schema(list(zip(COLUMNS, types, strict=True)))
+    rows: list[dict[str, Any]] = []
+    count = shard = 0
+    for path in sorted(partitions.iterdir()):
+        pages: dict[str, dict[str, Any]] = {}
+        with path.open(encoding="utf-8") as handle:
+            for line in handle:
+                link = json.loads(line)
+                page = pages.setdefault(page_key(link["url"]), link | {"total_score": 0, "submissions": 0})
+                page["total_score"] += link["score"]
+                page["submissions"] += 1
+                page["score"] = max(page["score"], link["score"])
+                page["date"] = min(page["date"], link["date"])
+        rows += pages.values()
+        count += len(pages)
+        while len(rows) >= SHARD_LINKS:
+            table = pyarrow.Table.from_pylist(rows[:SHARD_LINKS], schema=schema)
+            pyarrow.parquet.write_table(table, out / f"links-{shard:05d}.parquet", compression="zstd")
+            rows, shard = rows[SHARD_LINKS:], shard + 1
+    if rows or not shard:
+        table = pyarrow.Table.from_pylist(rows, schema=schema)
+        pyarrow.parquet.write_table(table, out / f"links-{shard:05d}.parquet", compression="zstd")
+    return count
+
+
+def read_links(folder: str | Path) -> Iterator[dict[str, Any]]:
+    """Stream the rows of a links folder, which may lie behind a URL."""
+    import pyarrow.parquet
+
+    if isinstance(folder, str) and is_remote(folder):
+        paths = open_listing(folder, "links").paths(".parquet")
+    else:
+        files = sorted(open_folder(Path(folder), "links").files)
+        paths = [Path(folder, name) for name in files if name.endswith(".parquet")]
+    for path in paths:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=8192):
+                yield from batch.to_pylist()
+
+
+def _score(submission: dict[str, Any]) -> int:
+    score = _number(submission.get("score"))
+    if score is None:
+        score = (_number(submission.get("ups")) or 0) - (_number(submission.get("downs")) or 0)
+    return int(score)
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if abs(number) < 2**33 else None  # of sums of which 64 bits hold enough; NaN is not below
+
+
+def _flag(value: Any) -> bool:
+    return value.strip().lower() in {"true", "1", "t"} if isinstance(value, str) else bool(value)

@@ -1,0 +1,377 @@
+"""One visit to one page: what may be visited, over which redirects, how much of it is read.
+
+Of an answer that is longer than its Content-Length the body is as long as that says; what follows is thrown away
+and the connection closed (RFC 9112, sections 6.3 and 9.2). One that ends before its length, its last chunk or the
+end of its packing is incomplete (section 8): it is asked for again, and kept with a mark if it never comes whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+import time
+import zlib
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin, urlsplit
+
+from headwater.corpus.web.addresses import PrivateAddress, is_public, make_resolver
+from headwater.corpus.web.urls import canonical_url, host_of
+from headwater.errors import ResourceError
+
+if TYPE_CHECKING:
+    from headwater.corpus.web.fetch import FetchConfig
+
+_TEXT_TYPES = ("text/html", "application/xhtml+xml", "text/plain")
+_HEADER_BYTES = 64 * 1024  # of one header: policies of a site run to more than aiohttp's own 8 KiB
+_ROBOTS_BYTES = 512 * 1024  # of robots.txt: RFC 9309 asks for 500 KiB at least
+_ROBOTS_KEPT = 20_000  # hosts
+_ROBOTS_SECONDS = 24 * 3600.0  # for which one is kept to (RFC 9309, section 2.4)
+_GATES_KEPT = 100_000  # hosts
+_DNS_SECONDS = 120.0  # for one name: resolvers give up sooner by their own settings
+# Other failures of DNS may pass. Not every platform has EAI_NODATA.
+_NO_SUCH_HOST = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
+_PORTS = {"http": 80, "https": 443}
+_PASSING = {429, 500, 502, 503, 504}
+_REDIRECTS = {301, 302, 303, 307, 308}
+
+
+class Refused(Exception):
+    """No page came; `outcome` says why. `no_answer`: nobody was there. `passing`: it may do later.
+
+    `page` is the beginning of one, where no more than that came; `host` the one that it came from, or did not.
+    """
+
+    def __init__(
+        self,
+        outcome: str,
+        *,
+        no_answer: bool = False,
+        passing: bool = False,
+        page: Fetched | None = None,
+        host: str = "",
+    ) -> None:
+        super().__init__(outcome)
+        self.outcome, self.no_answer, self.passing = outcome, no_answer, passing
+        self.page, self.host = page, host
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A page: the URL that answered, its status line and headers, the body unpacked."""
+
+    url: str
+    status_line: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+@dataclass
+class _Robots:
+    rules: Any  # protego's, or None where everything is allowed
+    delay: float
+    until: float  # when, by the monotonic clock, robots.txt is asked for again
+    failed: int = 0  # times in a row that it could not be had
+
+
+def require_packages() -> None:
+    """Raises ResourceError where the packages that visit pages are not installed."""
+    try:
+        import aiohttp  # noqa: F401
+        import protego  # noqa: F401
+    except ImportError as error:
+        raise ResourceError(
+            f"fetching needs the package {error.name or 'aiohttp'}", repair="pip install 'headwater[corpus]'"
+        ) from None
+
+
+class _Gate:
+    """One visit at a time to a host, and none before `free_at`."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.free_at = 0.0
+
+
+class Visitor:
+    """Visits pages for a fetch; an asynchronous context manager."""
+
+    def __init__(self, config: FetchConfig) -> None:
+        require_packages()
+        import aiohttp
+        import protego
+
+        self._aiohttp: Any = aiohttp
+        self._protego: Any = protego.Protego
+        self._config = config
+        contact = f" (+{config.contact})" if config.contact else ""
+        self._agent = f"Headwater/{version('headwater')}{contact}"
+        self._robots: OrderedDict[str, _Robots] = OrderedDict()
+        self._asking: dict[str, asyncio.Lock] = {}
+        self._gates: dict[str, _Gate] = {}
+
+    async def __aenter__(self) -> Visitor:
+        # Every visit may wait for a name server at once, on a thread of its own.
+        threads = ThreadPoolExecutor(self._config.hosts, thread_name_prefix="resolve")
+        asyncio.get_running_loop().set_default_executor(threads)
+        self._resolver = make_resolver(self._aiohttp, self._config.allow_private)
+        connector = self._aiohttp.TCPConnector(limit=0, use_dns_cache=False, resolver=self._resolver)
+        connector._factory = functools.partial(_protocol(), loop=asyncio.get_running_loop())
+        self._session = self._aiohttp.ClientSession(
+            connector=connector,
+            auto_decompress=False,
+            max_line_size=_HEADER_BYTES,
+            max_field_size=_HEADER_BYTES,
+            cookie_jar=self._aiohttp.DummyCookieJar(),
+            headers={
+                "User-Agent": self._agent,
+                "Accept": "text/html,*/*;q=0.1",
+                "Accept-Encoding": "gzip",  # what servers send as deflate comes in two forms
+            },
+        )
+        return self
+
+    async def __aexit__(self, *unused: object) -> None:
+        await self._session.close()
+
+    def free_at(self, host: str) -> float:
+        """When, by the monotonic clock, the host may be asked again."""
+        gate = self._gates.get(host)
+        return gate.free_at if gate else 0.0
+
+    def hold(self, host: str, seconds: float) -> None:
+        """Leave a host alone for some seconds from now on, or longer where it is left alone already."""
+        gate = self._gates.setdefault(host, _Gate())
+        gate.free_at = max(gate.free_at, time.monotonic() + seconds)
+
+    async def visit(self, url: str) -> Fetched:
+        """The page behind a link; raises Refused with the outcome when there is none to be had."""
+        seen = set()
+        for _ in range(self._config.redirects + 1):
+            if url in seen:
+                raise Refused("redirect loop")
+            seen.add(url)
+            try:
+                await self._check(url)
+                answer = await self._get(url, self._config.page_bytes, pages_only=True)
+            except Refused as refusal:
+                refusal.host = host_of(url)
+                refusal.no_answer = refusal.no_answer and len(seen) == 1  # else the link's own host did answer
+                raise
+            if answer.status not in _REDIRECTS:
+                if answer.status != 200:
+                    patient = answer.wait <= self._config.longest_wait
+                    passing = patient and answer.status in _PASSING
+                    raise Refused(f"status {answer.status}", passing=passing, host=host_of(url))
+                return Fetched(url, answer.status_line, answer.headers, answer.body)
+            url = _target(url, answer.location)
+            if not url:
+                raise Refused("redirect to no http(s) URL")
+        raise Refused("too many redirects")
+
+    async def _check(self, url: str) -> None:
+        """Raises Refused unless the URL may be visited."""
+        robots = await self._robots_of(url)
+        if robots.failed:
+            raise Refused("robots.txt could not be had", passing=robots.failed <= self._config.retries)
+        if robots.delay > self._config.longest_delay:
+            raise Refused("robots.txt asks for too long a delay")
+        if robots.rules is not None and not robots.rules.can_fetch(url, "Headwater"):
+            raise Refused("robots.txt forbids it")
+
+    async def _robots_of(self, url: str) -> _Robots:
+        origin = _origin(url)
+        lock = self._asking.setdefault(origin, asyncio.Lock())
+        try:
+            async with lock:
+                known = self._robots.get(origin)
+                if known is None or known.until <= time.monotonic():
+                    known = await self._ask_robots(origin, known.failed if known else 0)
+                    self._robots[origin] = known
+                    while len(self._robots) > _ROBOTS_KEPT:
+                        self._robots.popitem(last=False)
+                return known
+        finally:
+            if not lock.locked():
+                self._asking.pop(origin, None)
+
+    async def _ask_robots(self, origin: str, failed: int) -> _Robots:
+        """What robots.txt says now; `failed`: how often in a row it could not be had before."""
+        url = f"{origin}/robots.txt"
+        for _ in range(self._config.redirects + 1):
+            answer = await self._get(url, _ROBOTS_BYTES, pages_only=False)
+            if answer.status not in _REDIRECTS:
+                break
+            url = _target(url, answer.location)
+            if not url:
+                break
+        until = time.monotonic() + _ROBOTS_SECONDS
+        if answer.status >= 500 or answer.status == 429:
+            # Asked again with each retry of the first link, and then not for a day.
+            return _Robots(None, 0.0, until if failed >= self._config.retries else 0.0, failed + 1)
+        if answer.status != 200:
+            return _Robots(None, 0.0, until)
+        rules = self._protego.parse(answer.body.decode("utf-8-sig", "replace"))  # a mark at the start is no rule
+        delay = rules.crawl_delay("Headwater")
+        return _Robots(rules, float(delay) if delay else 0.0, until)
+
+    async def _get(self, url: str, limit: int, *, pages_only: bool) -> _Answer:
+        """Ask for a URL when the turn of its host has come; nobody else asks that host meanwhile."""
+        _refuse_private(url, self._config.allow_private)
+        host = host_of(url)
+        if len(self._gates) > _GATES_KEPT:
+            now = time.monotonic()
+            self._gates = {n: g for n, g in self._gates.items() if g.lock.locked() or g.free_at > now}
+        gate = self._gates.setdefault(host, _Gate())
+        async with gate.lock:
+            await asyncio.sleep(max(0.0, gate.free_at - time.monotonic()))
+            wait = 0.0
+            try:
+                await self._resolve(url)  # how long a name server takes is not the host's doing
+                async with asyncio.timeout(self._config.seconds):
+                    answer = await self._ask(url, limit, pages_only=pages_only)
+                wait = min(answer.wait, self._config.longest_wait)
+                return answer
+            except TimeoutError:
+                raise Refused("too slow", no_answer=True) from None
+            finally:
+                robots = self._robots.get(_origin(url))
+                delay = max(self._config.delay, robots.delay if robots else 0.0, wait)
+                gate.free_at = time.monotonic() + delay
+
+    async def _resolve(self, url: str) -> None:
+        """Look up the host of a URL; raise Refused where it has no address, or none that may be visited."""
+        parts = urlsplit(url)
+        try:
+            async with asyncio.timeout(_DNS_SECONDS):
+                await self._resolver.resolve(parts.hostname or "", parts.port or _PORTS[parts.scheme])
+        except PrivateAddress:
+            raise Refused("address is not public") from None
+        except TimeoutError:
+            raise Refused("no answer from DNS", no_answer=True, passing=True) from None
+        except OSError as error:
+            if isinstance(error, socket.gaierror) and error.errno in _NO_SUCH_HOST:
+                raise Refused("no such host", no_answer=True) from None
+            raise Refused("no answer from DNS", no_answer=True, passing=True) from None
+
+    async def _ask(self, url: str, limit: int, *, pages_only: bool) -> _Answer:
+        errors = self._aiohttp
+        try:
+            async with self._session.get(url, allow_redirects=False) as response:
+                headers = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in response.raw_headers]
+                location = response.headers.get("Location", "")
+                line = f"HTTP/1.1 {response.status} {response.reason or ''}".rstrip()
+                if response.status != 200:
+                    response.close()  # its body is of no use
+                    asked = response.headers.get("Retry-After", "") if response.status in _PASSING else ""
+                    return _Answer(response.status, line, headers, b"", location, retry_after(asked))
+                kind = response.headers.get("Content-Type", "text/html").partition(";")[0].strip().lower()
+                if pages_only and kind not in _TEXT_TYPES:
+                    response.close()
+                    raise Refused("content type")
+                body, whole = await self._read(response, limit, cut=not pages_only)
+                if not whole:
+                    page = Fetched(url, line, headers, body) if pages_only and body else None
+                    raise Refused("answer cut short", passing=True, page=page)
+                return _Answer(200, line, headers, body, location)
+        except (errors.ClientPayloadError, errors.ServerDisconnectedError, ConnectionResetError):
+            raise Refused("answer cut short", passing=True) from None
+        except (errors.ClientConnectionError, OSError):
+            raise Refused("no connection", no_answer=True, passing=True) from None
+        except (errors.ClientError, ValueError):
+            raise Refused("answer is no HTTP") from None
+
+    async def _read(self, response: Any, limit: int, *, cut: bool) -> tuple[bytes, bool]:
+        """The body, unpacked, at most `limit` bytes (more is cut off, or refused), and whether it came whole."""
+        encoding = response.headers.get("Content-Encoding", "").strip().lower()
+        decoder = zlib.decompressobj(47) if encoding in {"gzip", "x-gzip", "deflate"} else None
+        if encoding not in {"", "identity", "gzip", "x-gzip", "deflate"}:
+            raise Refused("content encoding")
+        pieces, size = [], 0
+        begun = False
+        try:
+            async for chunk in response.content.iter_chunked(65536):
+                begun = True
+                try:
+                    piece = decoder.decompress(chunk, limit - size + 1) if decoder else chunk
+                except zlib.error:
+                    raise Refused("content encoding is broken") from None
+                pieces.append(piece)
+                size += len(piece)
+                if size > limit:
+                    response.close()
+                    if cut:
+                        return b"".join(pieces)[:limit], True
+                    raise Refused("too large")
+        except (self._aiohttp.ClientPayloadError, self._aiohttp.ServerDisconnectedError, ConnectionResetError):
+            return b"".join(pieces), False
+        return b"".join(pieces), decoder is None or decoder.eof or not begun
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    status_line: str
+    headers: list[tuple[str, str]]
+    body: bytes
+    location: str
+    wait: float = 0.0  # seconds that the host asks for before the next visit
+
+
+def retry_after(value: str) -> float:
+    """Seconds from now that a Retry-After header asks for (RFC 9110, 10.2.3: a number or a date); 0 for others."""
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        return float(value)
+    try:
+        asked = parsedate_to_datetime(value)
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+    return max(0.0, (asked - datetime.now(asked.tzinfo)).total_seconds())
+
+
+@functools.cache
+def _protocol() -> Any:
+    """aiohttp's protocol, given the head of an answer before what follows.
+
+    Both at once, what follows the body would undo an answer that was whole.
+    """
+    from aiohttp.client_proto import ResponseHandler
+
+    class HeadFirst(ResponseHandler):
+        def data_received(self, data: bytes) -> None:
+            end = data.find(b"\r\n\r\n") + 4
+            if 4 <= end < len(data):
+                super().data_received(data[:end])
+                data = data[end:]
+            super().data_received(data)
+
+    return HeadFirst
+
+
+def _refuse_private(url: str, allowed: bool) -> None:
+    """An address written in the URL itself is never resolved, so it is looked at here."""
+    try:
+        public = is_public(urlsplit(url).hostname or "")
+    except ValueError:
+        return
+    if not allowed and not public:
+        raise Refused("address is not public")
+
+
+def _target(url: str, location: str) -> str:
+    """Where a redirect leads, canonical; an empty text where to no http(s) URL."""
+    try:
+        return canonical_url(urljoin(url, location))
+    except ValueError:
+        return ""
+
+
+def _origin(url: str) -> str:
+    return f"{url.partition('://')[0]}://{host_of(url)}"

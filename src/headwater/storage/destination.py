@@ -1,0 +1,136 @@
+"""Choose where a corpus stage writes: a folder of this machine, or a place behind a URL.
+
+A folder for a URL is made on this machine, below HEADWATER_CACHE, where a killed stage goes on. Finished, it is
+uploaded, its `headwater.json` last, so that a folder which has one there is complete, and the one here goes. While
+it is being uploaded, UPLOADING beside its files says what is: an upload that was cut short goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import shutil
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from headwater.errors import FolderError
+from headwater.storage.files import read_json
+from headwater.storage.progress import Progress
+from headwater.storage.provenance import MANIFEST, Input, Stage, read_manifest
+from headwater.storage.remote import is_remote, list_source, open_store, place, store_errors
+from headwater.storage.resources import cache_folder
+
+UPLOADING = ".headwater-uploading"
+# Stores that have no folders; asked for one they would make a bucket of whatever name was mistyped.
+_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
+
+
+class Destination:
+    """An `--out`: `folder` is where the stage writes, `url` where that belongs, empty for the folder itself."""
+
+    def __init__(self, out: str | Path) -> None:
+        self.url = str(out).rstrip("/") if is_remote(out) else ""
+        self.folder = _working_folder(self.url) if self.url else Path(out)
+
+    def __str__(self) -> str:
+        return self.url or str(self.folder)
+
+    def stage(
+        self,
+        *,
+        kind: str,
+        config: Mapping[str, Any],
+        inputs: Mapping[str, str | Path | Input],
+        grows: bool = False,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> Stage:
+        """The stage that writes here; inputs may be URLs, listed here unless they come described."""
+        described = {
+            role: source
+            if isinstance(source, Input)
+            else list_source(str(source)).input
+            if is_remote(source)
+            else Path(source)
+            for role, source in inputs.items()
+        }
+        return Stage(
+            self.folder,
+            kind=kind,
+            config=config,
+            inputs=described,
+            moves=bool(self.url),
+            grows=grows,
+            defaults=defaults,
+        )
+
+    def is_complete(self, stage: Stage, progress: Progress) -> bool:
+        """Whether what the stage would write is there, which is noted; what an earlier run made is uploaded.
+
+        Raises FolderError where anything else is there.
+        """
+        if not self.url:
+            complete = stage.is_complete()
+        elif place(self.url, MANIFEST).is_file():
+            manifest = list_source(self.url).manifest
+            assert manifest is not None
+            stage.compare(manifest, self.url)
+            complete = True
+        else:
+            complete = stage.is_complete()
+            if complete:
+                self.publish(progress)
+                return True
+        if complete:
+            progress.note(f"{self} is complete already")
+        return complete
+
+    def publish(self, progress: Progress) -> None:
+        """Upload the finished folder, where it belongs behind a URL, and remove it here."""
+        if not self.url:
+            return
+        progress.start("upload")
+        _upload(self.folder, self.url)
+        shutil.rmtree(self.folder.parent)
+        progress.finish(self.url)
+
+    def read_json(self, name: str) -> Any:
+        """A JSON file of the finished folder, wherever it is now."""
+        return read_json(place(self.url or self.folder, name))
+
+
+def _working_folder(url: str) -> Path:
+    """Where a folder is made that belongs at a URL: the same for the same URL."""
+    digest = hashlib.sha256(url.encode()).hexdigest()[:12]
+    return cache_folder() / "uploads" / digest / (PurePosixPath(url).name or "out")
+
+
+def _upload(folder: Path, url: str) -> None:
+    """Copy a finished folder to a URL, its manifest last; what an earlier try of the same sent stays."""
+    manifest = read_manifest(folder)
+    identity = manifest.identity.encode()
+    with store_errors(url):
+        store, base = open_store(url)
+        base = base.rstrip("/")
+        marker = f"{base}/{UPLOADING}"
+        begun = store.cat_file(marker) if store.exists(marker) else None
+        if begun is None and store.exists(base) and store.find(base):
+            raise FolderError(
+                f"{url} already holds files that are not Headwater's",
+                expected="a place where nothing lies",
+                repair="Choose another --out",
+            )
+        folders = url.partition("://")[0] not in _BUCKETS
+        if folders:
+            store.makedirs(base, exist_ok=True)
+        if begun != identity:
+            store.pipe_file(marker, identity)
+        for name, record in sorted(manifest.files.items()):
+            target = f"{base}/{name}"
+            if begun == identity and store.exists(target) and store.size(target) == record.bytes:
+                continue
+            if folders:
+                store.makedirs(posixpath.dirname(target), exist_ok=True)
+            store.put_file(str(folder / name), target)
+        store.put_file(str(folder / MANIFEST), f"{base}/{MANIFEST}")
+        store.rm_file(marker)

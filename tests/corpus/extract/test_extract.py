@@ -1,0 +1,285 @@
+"""Pages out of every container, text out of every page, and nothing that a page does stops the rest."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import zipfile
+import zlib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("resiliparse")
+pytest.importorskip("fastwarc")
+
+from headwater.corpus.build.recipes import without_gutenberg
+from headwater.corpus.extract import page_text as extract_module
+from headwater.corpus.extract.page_text import Extractor, decode, extract, tidy, wiki_text
+from headwater.corpus.sources.pages import PAGE_BYTES, Page, holds_pages, read_pages
+from headwater.errors import DataError, UsageError
+
+ARTICLE = "The river ran over the stones, and nobody could say how long it had done so. " * 6
+HTML = f"""<html><head><title>River</title><script>var x = 1;</script></head><body>
+<nav><a href="/">Home</a> <a href="/about">About</a></nav>
+<article><h1>The river</h1><p>{ARTICLE}</p><p>Second paragraph, {ARTICLE}</p></article>
+<footer>Copyright and cookies</footer></body></html>"""
+
+
+def warc_record(
+    url: str, body: bytes, *, status: str = "200 OK", kind: str = "text/html; charset=utf-8", extra: str = ""
+) -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n{extra}\r\n"
+    http = head.encode() + body
+    header = (
+        "WARC/1.0\r\nWARC-Type: response\r\nWARC-Date: 2017-05-06T07:08:09Z\r\n"
+        f"WARC-Record-ID: <urn:uuid:{abs(hash(url)):032x}>\r\nWARC-Target-URI: {url}\r\n"
+        f"Content-Type: application/http; msgtype=response\r\nContent-Length: {len(http)}\r\n\r\n"
+    )
+    return header.encode() + http + b"\r\n\r\n"
+
+
+def test_pages_of_a_warc(tmp_path: Path) -> None:
+    records = [
+        warc_record("http://a.org/1", HTML.encode()),
+        warc_record("http://a.org/gone", b"<p>gone</p>", status="404 Not Found"),
+        warc_record("http://a.org/photo", b"\xff\xd8", kind="image/jpeg"),
+        warc_record("http://a.org/plain", "plain 강".encode(), kind="text/plain; charset=utf-8"),
+        warc_record("http://a.org/large", b"x" * (PAGE_BYTES + 1)),
+        warc_record("http://a.org/2", HTML.encode()),
+    ]
+    for name, content in (
+        ("a.warc", b"".join(records)),
+        ("a.warc.gz", b"".join(gzip.compress(record) for record in records)),
+    ):
+        path = tmp_path / name
+        path.write_bytes(content)
+        notes: list[str] = []
+        pages = list(read_pages(path, notes))
+        assert [page.url for page in pages] == ["http://a.org/1", "http://a.org/plain", "http://a.org/2"]
+        assert [page.kind for page in pages] == ["html", "text", "html"]
+        assert pages[0].date == "2017-05-06"
+        assert len(notes) == 1
+        assert "http://a.org/large is larger" in notes[0]
+
+
+def test_bodies_are_unpacked_as_their_headers_say_and_left_where_an_archive_did_so(tmp_path: Path) -> None:
+    """Crawlers that keep what came over the wire keep chunks and gzip; others unpack and keep the header."""
+    page = HTML.encode()
+
+    def chunks(data: bytes) -> bytes:
+        pieces = [data[start : start + 500] for start in range(0, len(data), 500)]
+        return b"".join(b"%x;a=b\r\n%s\r\n" % (len(piece), piece) for piece in [*pieces, b""])
+
+    chunked, packed = "Transfer-Encoding: chunked\r\n", "Content-Encoding: gzip\r\n"
+    raw = zlib.compressobj(wbits=-15)
+    bodies = [
+        (page, ""),
+        (chunks(page), chunked),
+        (gzip.compress(page), packed),
+        (chunks(gzip.compress(page)), chunked + packed),
+        (zlib.compress(page), "Content-Encoding: deflate\r\n"),
+        (raw.compress(page) + raw.flush(), "Content-Encoding: deflate\r\n"),
+        (page, chunked + packed),
+        (page, "Content-Encoding: br\r\n"),
+        (b"\x8b\x02\x80not read\x03", "Content-Encoding: br\r\n"),
+        (gzip.compress(b"\0" * (PAGE_BYTES + 1)), packed),
+    ]
+    path = tmp_path / "a.warc"
+    path.write_bytes(b"".join(warc_record(f"http://a.org/{i}", b, extra=e) for i, (b, e) in enumerate(bodies)))
+    notes: list[str] = []
+    assert [found.data for found in read_pages(path, notes)] == [page] * 8
+    assert len(notes) == 2
+    assert "http://a.org/9 is larger" in notes[0]
+    assert notes[1].endswith("packed as br, which is not read: 1 page")
+
+
+def test_the_end_of_a_name_says_what_a_file_holds(tmp_path: Path) -> None:
+    for name in ("berlin.wetter.html", "page.xml.html", "old.warc.html"):
+        (tmp_path / name).write_text(HTML)
+        assert [page.kind for page in read_pages(tmp_path / name, [])] == ["html"]
+
+
+@pytest.mark.parametrize("kept", [0.999, 0.68, 0.47])
+def test_a_warc_cut_short_is_used_to_the_cut(tmp_path: Path, kept: float) -> None:
+    records = [warc_record(f"http://a.org/{i}", (HTML + f"<p>{i}</p>").encode()) for i in range(20)]
+    content = b"".join(gzip.compress(record) for record in records)
+    path = tmp_path / "a.warc.gz"
+    path.write_bytes(content[: int(len(content) * kept)])
+    notes: list[str] = []
+    pages = list(read_pages(path, notes))
+    assert int(20 * kept) - 1 <= len(pages) <= 20
+    assert all(page.data.endswith(b"</p>") for page in pages), "no half page"
+    [note] = notes
+    assert "a.warc.gz" in note
+
+
+def test_what_is_no_warc_is_named(tmp_path: Path) -> None:
+    for name, content in (("a.warc.gz", b""), ("b.warc", b"not a warc\n" * 50)):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=name):
+            list(read_pages(tmp_path / name, []))
+
+
+def test_the_main_text_of_a_page() -> None:
+    text = extract(Page("a", HTML.encode()))
+    assert "Second paragraph, The river ran" in text
+    for boilerplate in ("Copyright", "About", "var x"):
+        assert boilerplate not in text
+
+
+@pytest.mark.parametrize(
+    ("data", "charset"),
+    [
+        ("강물이 흐른다".encode("euc-kr"), "euc-kr"),
+        ("<meta charset=euc-kr>강물이 흐른다".encode("euc-kr"), ""),
+        ("<meta charset=utf-8>강물이 흐른다".encode(), "no-such-encoding"),
+        ("<meta charset=utf-8>강물이 흐른다".encode(), "us-ascii"),
+        ("\ufeff강물이 흐른다".encode(), "utf-8"),
+    ],
+)
+def test_encodings(data: bytes, charset: str) -> None:
+    assert decode(data, charset).endswith("강물이 흐른다")
+
+
+def test_pages_that_stall_or_end_the_extractor_are_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    nested = b"<div>" * 100_000 + b"deep"
+    good = [Page(f"good-{i}", b"<p>text</p>") for i in range(40)]
+    pages = [*good[:20], Page("nested", nested), *good[20:]]
+    with Extractor(seconds=2.0) as extractor:
+        found = [(page.name, text, reason) for page, text, reason in extractor.texts(pages)]
+        assert [name for name, _, _ in found] == [page.name for page in pages]
+        assert {text for name, text, _ in found if name != "nested"} == {"text"}
+        assert [reason for name, _, reason in found if name == "nested"] == ["the extractor took longer than 2 s"]
+    with Extractor() as extractor:
+        texts = extractor.texts([*good[:3], Page("killer", b"kill"), *good[3:5]])
+        first = next(texts)
+        assert (first[0].name, first[1]) == ("good-0", "text")
+        assert extractor._child is not None
+        extractor._child._process.kill()
+        rest = list(texts)
+        assert [page.name for page, _, _ in rest] == ["good-1", "good-2", "killer", "good-3", "good-4"]
+        assert sum(reason == "the extractor crashed on it" for _, _, reason in rest) <= 1
+
+
+def test_an_exception_in_an_extractor_is_a_reason() -> None:
+    with Extractor() as extractor:
+        [(_, text, reason)] = extractor.texts([Page("a", b"x", kind="nonsense", charset="utf-8")])  # type: ignore[arg-type]
+        assert (text, reason) == ("x", "")
+        pages = [Page("empty", b""), Page("nul", b"\x00" * 100), Page("noise", bytes(range(256)) * 50)]
+        assert len(list(extractor.texts(pages))) == 3
+
+
+def test_an_unknown_extractor_is_named() -> None:
+    with pytest.raises(UsageError, match="dragnet"):
+        Extractor("dragnet")
+
+
+def test_a_book_in_reading_order(tmp_path: Path) -> None:
+    path = tmp_path / "book.epub"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(
+            "META-INF/container.xml",
+            '<container xmlns="urn:c"><rootfiles><rootfile full-path="OEBPS/b.opf"/></rootfiles></container>',
+        )
+        archive.writestr(
+            "OEBPS/b.opf",
+            '<package xmlns="http://www.idpf.org/2007/opf"><manifest><item id="two" href="Chapter%202.xhtml"/>'
+            '<item id="one" href="text/1.xhtml"/></manifest><spine><itemref idref="one"/><itemref idref="two"/>'
+            "</spine></package>",
+        )
+        archive.writestr("OEBPS/text/1.xhtml", "<html><body><h1>One</h1><p>First chapter.</p></body></html>")
+        archive.writestr("OEBPS/Chapter 2.xhtml", "<html><body><p>Second <i>chapter</i>.</p></body></html>")
+    [page] = read_pages(path, [])
+    text = extract(page)
+    assert text.index("First chapter.") < text.index("Second chapter.")
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(DataError, match=r"book\.epub"):
+        list(read_pages(path, []))
+
+
+def test_articles_of_a_wiki(tmp_path: Path) -> None:
+    def page(title: str, space: int, text: str, extra: str = "") -> str:
+        return (
+            f"<page><title>{title}</title><ns>{space}</ns>{extra}<revision><timestamp>2017-01-02T03:04:05Z"
+            f"</timestamp><text>{text}</text></revision></page>"
+        )
+
+    markup = (
+        "{{Infobox|a={{nested}}}}'''River''' is a [[water|body of water]] in [[Korea]].&lt;ref&gt;no&lt;/ref&gt;"
+        "[[File:a.jpg|thumb|A [[photo]]]]\n== Course ==\n* It ''runs''.\n{| table |}\n== References ==\nnone"
+    )
+    export = (
+        '<mediawiki xmlns="http://www.mediawiki.org/xml/">'
+        + page("River", 0, markup)
+        + page("Talk:River", 1, "talk")
+        + page("Old", 0, "#REDIRECT", '<redirect title="River"/>')
+        + page("Stone", 0, "A stone.")
+        + "</mediawiki>"
+    )
+    path = tmp_path / "dump.xml.bz2"
+    path.write_bytes(bz2.compress(export.encode()))
+    notes: list[str] = []
+    pages = list(read_pages(path, notes))
+    assert [p.name for p in pages] == ["River", "Stone"]
+    assert extract(pages[0]) == "River is a body of water in Korea.\n\nCourse\n\nIt runs."
+    path = tmp_path / "cut.xml"
+    path.write_text(export[: export.index("A stone.")])
+    notes = []
+    assert [p.name for p in read_pages(path, notes)] == ["River"]
+
+
+@pytest.mark.parametrize(
+    ("markup", "prose"),
+    [
+        ('It runs.<ref name="a/b" /> It stays.<ref name=c>No.</ref> It ends.', "It runs. It stays. It ends."),
+        ("A<references/> B<references>\n<ref name=x>No.</ref></references>", "A B\n"),
+        (
+            "In [[2001: A Space Odyssey (film)|2001]] and [[Star Trek: The Film]]",
+            "In 2001 and Star Trek: The Film",
+        ),
+        ("[[3:10 to Yuma]] is a [[wikt:western|western]].", "3:10 to Yuma is a western."),
+        ("[[File: a.jpg|thumb|A [[mill]]]][[Datei:a.jpg|mini|B]]See [[:Category:Mills]].", "See Category:Mills."),
+        ("A mill[[Category:Mills]][[fr:Moulin]]", "A mill"),
+        ("if a < 5 and b > 3<br/>then", "if a < 5 and b > 3\nthen"),
+    ],
+)
+def test_wiki_markup_takes_no_prose_with_it(markup: str, prose: str) -> None:
+    assert wiki_text(markup) == prose
+
+
+def test_wiki_markup_that_never_closes_ends() -> None:
+    assert "text" in wiki_text("{{" * 1000 + "[[" * 1000 + "text" + "'" * 50)
+
+
+def test_gutenberg_keeps_only_the_book() -> None:
+    text = (
+        "The Project Gutenberg EBook of Rivers\n\n*** START OF THIS PROJECT GUTENBERG EBOOK RIVERS ***\n\n"
+        "Produced by A. Person\nand another\n\nRIVERS\n\nIt ran.\n\n*** END OF THIS PROJECT GUTENBERG EBOOK ***\n"
+    )
+    assert tidy(without_gutenberg(text)) == "RIVERS\n\nIt ran."
+    assert without_gutenberg("An ordinary text.") == "An ordinary text."
+
+
+def test_tidy() -> None:
+    assert tidy("\ufeff a\xa0b  \r\n\r\n\r\n\r\nc\x00 \n") == "a b\n\nc"
+
+
+def test_names_say_what_holds_pages() -> None:
+    assert holds_pages(Path("CC-MAIN.warc.wet.gz"))
+    assert holds_pages(Path("a.EPUB"))
+    assert not holds_pages(Path("a.txt"))
+
+
+def test_real_pages_of_common_crawl(data: Path) -> None:
+    notes: list[str] = []
+    texts = {}
+    with Extractor() as extractor:
+        for path in sorted((data / "webtext-pipeline" / "warc").iterdir()):
+            for page, text, reason in extractor.texts(read_pages(path, notes)):
+                assert not reason
+                texts[page.url, page.kind] = text
+    assert notes == []
+    assert len(texts) == 18
+    assert "комплексные услуги пожарной безопасности" in texts["http://01spb.ru/company/", "html"], "windows-1251"
+    assert extract_module.SECONDS > 1

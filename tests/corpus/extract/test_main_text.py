@@ -1,0 +1,51 @@
+"""What stays of a page: its prose, without what stands around it, and something where the template is unknown."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("resiliparse")
+
+from headwater.corpus.extract.main_text import is_prose, main_text
+
+FIRST = "The river ran over the stones, and nobody could say how long it had done so."
+SECOND = "In summer the children of the village swim below the bridge until it is dark."
+
+
+def page(body: str) -> str:
+    return f"<html><head><title>t</title></head><body>{body}</body></html>"
+
+
+def test_what_stands_around_the_prose_goes() -> None:
+    around = page(
+        "<nav><a href='/'>Home of the river and of everything that lives in it or near to it.</a></nav>"
+        f"<article><h1>The river</h1><p>12 May</p><p>{FIRST}</p><h2>Summer</h2><p>{SECOND}</p>"
+        "<p>Share</p><p>More stories</p></article>"
+        "<aside><p>Another story that has nothing to do with the one that is told on this page.</p></aside>"
+        "<footer><p>All rights are reserved by those who have written and drawn what is here.</p></footer>"
+    )
+    assert [line for line in main_text(around).split("\n") if line] == [FIRST, "Summer", SECOND]
+
+
+def test_a_line_that_stands_twice_stays_once() -> None:
+    twice = page(f"<article><p>{FIRST}</p><p>{SECOND}</p><p>{FIRST}</p><p>Yes.</p><p>{SECOND} Yes.</p></article>")
+    assert [line for line in main_text(twice).split("\n") if line] == [FIRST, SECOND, "Yes.", f"{SECOND} Yes."]
+
+
+def test_a_template_that_hides_the_story_does_not_lose_it() -> None:
+    """Class names that usually mean something else stand around the whole story."""
+    story = "".join(f"<p>{FIRST} {SECOND} That was {number} years ago.</p>" for number in range(20))
+    hidden = page(f"<div class='sidebar comments footer'>{story}</div><main><p>Subscribe now</p></main>")
+    text = main_text(hidden)
+    assert text.count(FIRST) == 20
+
+
+def test_lines_without_prose_stay_where_there_is_nothing_else() -> None:
+    assert main_text(page("<p>Ho!</p><p>The river</p><p>runs</p>")).split() == ["Ho!", "The", "river", "runs"]
+    assert main_text("") == ""
+
+
+def test_a_sentence_is_one_in_every_script() -> None:
+    assert is_prose("강물은 북쪽 산에서 시작하여 흐른다.")
+    assert is_prose("川は北の山から町まで流れている。")
+    assert not is_prose("Share on Facebook")

@@ -1,0 +1,201 @@
+"""The user's own text: every format is read, and what cannot be used is named."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.corpus.build.recipes import BuildConfig
+from headwater.corpus.build.tasks import Account, other_files, plan_tasks, read_task
+from headwater.corpus.folder import Document
+from headwater.corpus.sources import text as text_module
+from headwater.errors import DataError
+
+
+def read_source(source: Path, field: str = "text") -> list[Document]:
+    config = BuildConfig(text_field=field)
+    documents = [d for task in plan_tasks([source]) for d in read_task(task, config, Account())]
+    if not documents:
+        raise DataError(f"{source.name} is empty")
+    return documents
+
+
+def texts_of(source: Path) -> list[str]:
+    return [document.text for document in read_source(source)]
+
+
+def test_a_text_file_is_one_document_or_several(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\n<|endoftext|>\nthree<|endoftext|>  \n<|endoftext|>four")
+    assert texts_of(path) == ["one\ntwo", "three", "four"]
+    path.write_text("강물이 흐른다\n", encoding="utf-8")
+    [document] = read_source(path)
+    assert (document.text, document.source) == ("강물이 흐른다", "a.txt")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.text(st.sampled_from("ab<|endoftext>é강\n"), min_size=1).map(lambda t: t + "x")),
+    st.integers(1, 20),
+)
+def test_block_borders_do_not_matter(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[str], block: int
+) -> None:
+    separated = text_module.SEPARATOR.join(pieces)
+    path = tmp_path_factory.mktemp("text") / "a.txt"
+    path.write_text(separated, encoding="utf-8", newline="")
+    expected = [t for t in (p.strip("\n") for p in separated.split(text_module.SEPARATOR)) if t.strip()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_module, "_BLOCK_BYTES", block)
+        if expected:
+            assert texts_of(path) == expected
+        else:
+            with pytest.raises(DataError, match="empty"):
+                texts_of(path)
+
+
+def test_rows_of_json_lines_and_parquet(tmp_path: Path) -> None:
+    rows = [{"text": "first", "url": "http://a", "score": 3}, {"text": "둘\u2028째", "date": "2017-12-01"}]
+    lines = tmp_path / "a.jsonl"
+    lines.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n\n", encoding="utf-8")
+    table = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(
+        pyarrow.Table.from_pylist([{"date": None, "url": None} | row for row in rows]), table
+    )
+    for path in (lines, table):
+        first, second = read_source(path)
+        assert (first.text, first.url, first.date) == ("first", "http://a", "")
+        assert (second.text, second.url, second.date) == ("둘\u2028째", "", "2017-12-01")
+
+
+ROWS = [{"body": 'one,\n"two"', "url": "http://a", "n": 1}, {"body": "둘", "url": "", "n": 2}]
+FORMS = {
+    ".jsonl": "\n".join(map(json.dumps, ROWS)),
+    ".json": json.dumps(ROWS, indent=1),
+    "-lines.json": "\n".join(map(json.dumps, ROWS)),
+    ".csv": '\ufeffn,body,url\r\n1,"one,\n""two""",http://a\r\n\r\n2,둘,\r\n',
+}
+PACKERS = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("packed", PACKERS)
+def test_every_format_gives_the_same_rows(tmp_path: Path, form: str, packed: str) -> None:
+    path = tmp_path / f"a{form}{packed}"
+    path.write_bytes(PACKERS[packed](FORMS[form].encode()))
+    assert [(d.text, d.url) for d in read_source(path, "body")] == [('one,\n"two"', "http://a"), ("둘", "")]
+    assert other_files(tmp_path) == []
+
+
+def test_a_list_of_texts_and_a_packed_text(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('["one", "two"]')
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"three<|endoftext|>four"))
+    assert texts_of(tmp_path) == ["one", "two", "three", "four"]
+
+
+def test_a_file_of_a_folder_that_cannot_be_read_is_set_aside_whole(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("A text.")
+    unusable = {
+        "b.csv": (b"id,review\n1,good\n", '"text", only id, review. Name the field'),
+        "c.json": (b'{"name": "a package"}', 'no field "text" in item 1'),
+        "d.jsonl": (b'{"text": "usable"}\n{"text": "caf\xe9"}\n', "not UTF-8: byte 0xe9 in line 2"),
+        "e.txt": (b"caf\xe9", "not UTF-8: byte 0xe9 in line 1"),
+        "f.md": (b"\x00\x01", "is a binary file"),
+        "g.json": (b"{", "is not JSON"),
+    }
+    for name, (content, _) in unusable.items():
+        (tmp_path / name).write_bytes(content)
+    account = Account()
+    documents = [d for task in plan_tasks([tmp_path]) for d in read_task(task, BuildConfig(), account)]
+    assert [document.text for document in documents] == ["A text."]
+    for (name, (_, reason)), aside, note in zip(unusable.items(), account.aside, account.notes, strict=True):
+        assert aside["source"] == f"{tmp_path.name}/{name}"
+        assert name in note
+        assert reason in note
+        with pytest.raises(DataError, match=name):  # a file that is named itself is an error
+            texts_of(tmp_path / name)
+
+
+def test_half_a_surrogate_pair_in_json_becomes_a_replacement(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a\\ud83d b \\ud83d\\ude00 강", "url": "http://a/\\udc00"}\n', encoding="utf-8")
+    [document] = read_source(path)
+    assert (document.text, document.url) == ("a\ufffd b 😀 강", "http://a/\ufffd")
+
+
+def test_a_folder_gives_its_text_files_by_name(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.md", "sub/c.txt", ".hidden/d.txt", "e.docx"):
+        path = tmp_path / "books" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    assert texts_of(tmp_path / "books") == ["a.md", "b.txt", "sub/c.txt"]
+    assert other_files(tmp_path / "books") == ["e.docx"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.txt", b"", "empty"),
+        ("a.txt", b" \n\r\n\t", "empty"),
+        ("a.txt", b"text\x00\x01", "binary"),
+        ("a.txt", b"one\ntwo\ncaf\xe9\n", "not UTF-8: byte 0xe9 in line 3"),
+        ("a.txt", b"cut short \xe2\x82", "not UTF-8"),
+        ("a.jsonl", b'{"text": "a"}\nnonsense\n', "line 2"),
+        ("a.jsonl", b'{"body": "a"}\n', '"text" in line 1'),
+        ("a.jsonl", b"[" * 100_000, "line 1"),
+        ("a.jsonl", b"[1]\n", '"text" in line 1'),
+        ("a.jsonl", b"", "empty"),
+        ("a.csv", b"text,id\none,1\ntwo\n", "1 fields in the row that ends in line 3"),
+        ("a.csv", b"id,body\n1,one\n", 'no column "text", only id, body'),
+        ("a.json", b'[{"text": "a"}, {}]', '"text" in item 2'),
+        ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n')[:-9], "ends early"),
+        ("a.txt.gz", b"not gzip", "cannot be read"),
+        ("a.parquet", b"PAR1 not really", "Parquet"),
+        ("missing/a.txt", None, "does not exist"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, name: str, content: bytes | None, said: str) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        texts_of(path)
+    assert said in str(caught.value)
+    assert path.name in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["large_string", "string_view", "dictionary"])
+def test_texts_of_a_table_in_any_form(tmp_path: Path, kind: str) -> None:
+    column = pyarrow.array(["one", None, "둘"])
+    column = column.dictionary_encode() if kind == "dictionary" else column.cast(getattr(pyarrow, kind)())
+    pyarrow.parquet.write_table(pyarrow.table({"text": column, "url": column}), tmp_path / "a.parquet")
+    assert [(d.text, d.url) for d in read_source(tmp_path / "a.parquet")] == [("one", "one"), ("둘", "둘")]
+
+
+def test_a_table_without_text_is_named(tmp_path: Path) -> None:
+    for column in ([1], [["a"]]):
+        pyarrow.parquet.write_table(pyarrow.table({"body": ["a"], "text": column}), tmp_path / "a.parquet")
+        with pytest.raises(DataError, match='"text"'):
+            texts_of(tmp_path / "a.parquet")
+
+
+def test_a_folder_without_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "photo.png").write_bytes(b"\x89PNG")
+    with pytest.raises(DataError, match="holds no text file"):
+        texts_of(tmp_path)
