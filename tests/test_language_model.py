@@ -43,6 +43,11 @@ def test_the_same_prompt_and_seed_give_the_same_text_however_it_is_asked_for(lm:
     assert lm.generate("the river", **options, sample=1) != text
 
 
+def test_large_objects_print_in_a_few_words(lm: LanguageModel) -> None:
+    for large in (lm, lm.tokenizer, lm.tokenizer.vocabulary, lm.network, lm.scorer, lm.engine):
+        assert len(repr(large)) < 200
+
+
 def test_an_lstm_continues_a_text_as_its_logits_say_alone_or_beside_others(tmp_path: Path) -> None:
     tokenizer = hw.Tokenizer.train(TEXTS, kind="gpt2", vocab_size=280, special_tokens=["<|endoftext|>"])
     config = preset("lstm-nano", vocabulary=tokenizer.vocabulary_size, context=40, init_deviation=0.3)

@@ -75,7 +75,7 @@ def load(
     precision: Precision | str = "fp32",
     device: str = "auto",
     slots: int = 8,
-    allow_network: bool = False,
+    download: bool = False,
 ) -> LanguageModel:
     """Open a model folder, Headwater's or Hugging Face's, a model that ships, or a hub name downloaded before.
 
@@ -84,11 +84,11 @@ def load(
     continuations run at once; each holds a context of keys and values. tokenizer: a folder, "gpt2" or "gpt1",
     for a model folder that has none; without any `logits` works, and calls with text raise MismatchError. Raises
     FolderError or DataError for a folder that is not a model, ResourceError for a hub name that is not available
-    (`allow_network` fetches it), MismatchError for a tokenizer that does not fit the model.
+    (`download` fetches it), MismatchError for a tokenizer that does not fit the model.
     """
     folder = shipped.resolve(model)
     if not folder.exists() and isinstance(model, str):
-        folder = from_hub(model, allow_network)
+        folder = from_hub(model, download)
     return LanguageModel.open(folder, tokenizer=tokenizer, precision=precision, device=device, slots=slots)
 
 

@@ -117,10 +117,10 @@ def test_a_hub_model_is_fetched_where_the_network_is_allowed_and_then_at_hand(
     endpoint, asked = hub
     before = _load(endpoint, tmp_path, "'nile/mini'")
     assert before.returncode != 0
-    assert "allow_network=True" in before.stderr
+    assert "--download, in Python download=True" in before.stderr
     assert not asked, "asked the network without leave"
 
-    fetched = _load(endpoint, tmp_path, "'nile/mini', allow_network=True")
+    fetched = _load(endpoint, tmp_path, "'nile/mini', download=True")
     assert fetched.returncode == 0, fetched.stderr
     expected = hw.load(folder).logits(torch.tensor([[1, 2, 3]])).double().sum().item()
     assert float(fetched.stdout) == pytest.approx(expected, rel=1e-6)
@@ -131,7 +131,26 @@ def test_a_hub_model_is_fetched_where_the_network_is_allowed_and_then_at_hand(
     assert again.stdout == fetched.stdout
     assert not asked
 
-    unknown = _load(endpoint, tmp_path, "'nile/delta', allow_network=True")
+    unknown = _load(endpoint, tmp_path, "'nile/delta', download=True")
     assert unknown.returncode != 0
     assert "nile/delta" in unknown.stderr
     assert "404" in unknown.stderr or "not found" in unknown.stderr.lower()
+
+
+def test_commands_download_a_hub_model_only_when_told_to(hub: tuple[str, list[str]], tmp_path: Path) -> None:
+    pytest.importorskip("huggingface_hub")
+    endpoint, asked = hub
+    environment = os.environ | {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf")}
+    environment.pop("HF_HUB_OFFLINE", None)
+
+    def convert(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "headwater", "convert", "nile/mini", str(tmp_path / "model"), *options]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+    refused = convert()
+    assert refused.returncode == 1
+    assert "fetch it: --download" in refused.stderr
+    assert not asked
+    done = convert("--download")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "model" / "config.json").is_file()

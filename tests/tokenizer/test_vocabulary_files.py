@@ -242,7 +242,7 @@ def test_original_is_found_in_an_installed_package(made_up: Path, monkeypatch: p
 def test_original_is_fetched_only_when_asked_and_kept(made_up: Path) -> None:
     with pytest.raises(ResourceError, match="--download"):
         Tokenizer.load("gpt2")
-    assert Tokenizer.load("gpt2", allow_network=True).identity == Tokenizer.load(made_up).identity
+    assert Tokenizer.load("gpt2", download=True).identity == Tokenizer.load(made_up).identity
     assert (made_up / "cache" / "gpt2" / "vocab.bpe").is_file()
     assert Tokenizer.load("gpt2").identity == Tokenizer.load(made_up).identity
 
@@ -254,7 +254,7 @@ def test_file_with_another_hash_is_never_used(made_up: Path) -> None:
         Tokenizer.load("gpt2")
     (made_up / "merges.txt").write_text("changed on the way", encoding="utf-8")
     with pytest.raises(ResourceError, match="is not the original"):
-        Tokenizer.load("gpt2", allow_network=True)
+        Tokenizer.load("gpt2", download=True)
     assert not (made_up / "cache" / "gpt2" / "vocab.bpe").exists()
 
 

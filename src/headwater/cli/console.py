@@ -40,6 +40,9 @@ Settings = Annotated[
     typer.Option("--set", help="Set any configuration key (--keys lists them). Repeatable.", metavar="KEY=VALUE"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on stdout.")]
+Download = Annotated[
+    bool, typer.Option("--download", help="Fetch a model of the Hugging Face hub that is not on this machine.")
+]
 Limit = Annotated[int | None, typer.Option("--limit", help="Use only the first N items.", min=1)]
 
 
@@ -72,6 +75,17 @@ def tell_apart(model: str | Path) -> None:
 
     if shipped.is_shadowed(model):
         say(f"{model} is the folder here, not the model that ships under this name.")
+
+
+def local_model(model: str | Path, download: bool) -> Path:
+    """Return a model as it was named, where it is here or ships; for a hub name, the folder of its files.
+
+    Raises ResourceError for a hub name that is not on this machine and not to be downloaded.
+    """
+    from headwater.model.hub import from_hub, is_hub_name
+
+    tell_apart(model)
+    return from_hub(str(model), download) if is_hub_name(str(model)) else Path(model)
 
 
 def terminal_progress() -> Progress:

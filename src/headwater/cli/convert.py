@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from headwater.cli.console import AsJson, emit, tell_apart, terminal_progress
+from headwater.cli.console import AsJson, Download, emit, local_model, terminal_progress
 from headwater.errors import UsageError
 
 app = typer.Typer(add_completion=False)
@@ -18,8 +18,8 @@ def convert(
     source: Annotated[
         Path,
         typer.Argument(
-            help="OpenAI's GPT-1 or GPT-2 release, a model folder, a model that ships, a tokens folder, or a "
-            "folder with token files of nanoGPT, llm.c or build-nanogpt.",
+            help="OpenAI's GPT-1 or GPT-2 release, a model folder, one that ships, a hub name, tokens, or "
+            "a folder with token files of nanoGPT, llm.c or build-nanogpt.",
             show_default=False,
         ),
     ],
@@ -47,10 +47,11 @@ def convert(
         str | None,
         typer.Option("--format", help="For a tokens folder: nanogpt, llm.c or build-nanogpt.", show_default=False),
     ] = None,
+    download: Download = False,
     as_json: AsJson = False,
 ) -> None:
     """Convert a model or tokens; what the source is, its files say."""
-    tell_apart(source)
+    source = local_model(source, download)
     from headwater.convert.token_files import convert_tokens, holds_tokens
 
     if holds_tokens(source):

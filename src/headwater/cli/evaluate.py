@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, Device, Limit, Settings, emit, tell_apart, terminal_progress
+from headwater.cli.console import AsJson, Device, Download, Limit, Settings, emit, local_model, terminal_progress
 from headwater.cli.keys import keys_option
 from headwater.cli.process import import_from_here
 from headwater.errors import UsageError, counted
@@ -21,8 +21,10 @@ KEYS = keys_option("headwater.evaluate.run:EvaluateConfig")
 @app.command()
 def evaluate(
     model: Annotated[
-        Path | None, typer.Option("--model", help="Model folder, or a model that ships.", show_default=False)
+        Path | None,
+        typer.Option("--model", help="Model folder, a model that ships, or a hub name.", show_default=False),
     ] = None,
+    download: Download = False,
     tasks: Annotated[
         str,
         typer.Option(
@@ -75,7 +77,7 @@ def evaluate(
     from headwater.evaluate.run import EvaluateConfig
     from headwater.evaluate.run import evaluate as run
 
-    tell_apart(model)
+    model = local_model(model, download)
     config = EvaluateConfig.build(parse_settings(settings or []), source="--set")
     results = run(
         model,

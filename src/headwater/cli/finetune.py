@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, Device, Limit, Seed, Settings, emit, tell_apart, terminal_progress
+from headwater.cli.console import AsJson, Device, Limit, Seed, Settings, emit, local_model, terminal_progress
 from headwater.cli.keys import keys_option
 from headwater.errors import UsageError
 
@@ -33,7 +33,9 @@ def _column(name: str, what: str) -> Any:
 def finetune(
     model: Annotated[
         Path,
-        typer.Option("--model", help="Model folder to start from, or a model that ships.", show_default=False),
+        typer.Option(
+            "--model", help="Model to start from: a folder, one that ships, or a hub name.", show_default=False
+        ),
     ],
     out: Annotated[Path | None, typer.Option("--out", help="Folder to write.", show_default=False)] = None,
     train: Annotated[
@@ -116,7 +118,8 @@ def finetune(
         typer.Option("--data", help="Folder of the sets; HEADWATER_DATA/finetune where not given."),
     ] = None,
     download: Annotated[
-        bool, typer.Option("--download", help="Fetch sets that --data lacks from the Hugging Face hub into it.")
+        bool,
+        typer.Option("--download", help="Fetch the model, or sets that --data lacks, from the Hugging Face hub."),
     ] = False,
     show: Annotated[
         int | None, typer.Option("--show", help="Print N examples as the model sees them, and stop.", min=1)
@@ -151,11 +154,11 @@ def finetune(
         "device": device,
     }
     files = {"train": train, "validation": validation, "test": test}
-    sets = {"data": data, "download": download or None}
+    sets = {"data": data}
     _refuse_what_does_not_go_together(task_set, {"task": task, **files, "show": show, **columns}, sets)
     if out is None and show is None:
         raise UsageError("--out is missing", expected="the folder to write")
-    tell_apart(model)
+    model = local_model(model, download)
     config = _configuration(task or "classify", seed, columns, keys, settings)
     if task_set is not None:
         assert out is not None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, Device, ModelTokenizer, emit, say, tell_apart
+from headwater.cli.console import AsJson, Device, Download, ModelTokenizer, emit, say, tell_apart
 from headwater.errors import counted
 from headwater.shipped import DEFAULT
 
@@ -37,8 +37,9 @@ def generate(
         ),
     ] = None,
     model: Annotated[
-        str, typer.Option("--model", help="Model folder, a model that ships, or a hub name that was downloaded.")
+        str, typer.Option("--model", help="Model folder, a model that ships, or a hub name.")
     ] = DEFAULT,
+    download: Download = False,
     tokenizer: ModelTokenizer = None,
     prompt: Annotated[str | None, typer.Option("--prompt", help="The same as PROMPT.", show_default=False)] = None,
     max_tokens: Annotated[
@@ -92,7 +93,7 @@ def generate(
     import headwater
     from headwater.language_model import fresh_seed
 
-    lm = headwater.load(model, tokenizer=tokenizer, precision=precision, device=device)
+    lm = headwater.load(model, tokenizer=tokenizer, precision=precision, device=device, download=download)
     seed = fresh_seed() if seed is None else seed
     options: Options = {
         "max_tokens": max_tokens,

@@ -8,7 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.cli.console import DEVICE, AsJson, Out, Settings, emit, say, terminal_progress
+from headwater.cli.console import (
+    DEVICE,
+    AsJson,
+    Download,
+    Out,
+    Settings,
+    emit,
+    local_model,
+    say,
+    terminal_progress,
+)
 from headwater.cli.keys import keys_option
 from headwater.cli.process import import_from_here
 
@@ -18,7 +28,7 @@ KEYS = keys_option("headwater.pretrain.pretraining:PretrainConfig", model="headw
 
 _FIND_LR = "Train briefly with a rising rate, suggest one, draw the curve into --out, and stop."
 _FOLLOW = "Zero-shot tasks to follow while training, as lambada.openai.last-token,sst-2.very."
-_FROM = "Continue from this trained model: a folder or one that ships. Pack with its tokenizer."
+_FROM = "Continue from this trained model: a folder, one that ships, or a hub name. Pack with its tokenizer."
 _RECIPE = "A recipe: a TOML file, or a name as gpt2-nano."
 _RESUME = "Go on with the run in --out as it was started; nothing else is needed."
 
@@ -33,6 +43,7 @@ def pretrain(
     init_from: Annotated[
         str | None, typer.Option("--from", help=_FROM, metavar="MODEL", show_default=False)
     ] = None,
+    download: Download = False,
     tokens: Annotated[Path | None, typer.Option("--tokens", help="Folder that `headwater pack` wrote.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Every random choice comes from it.", min=0)] = None,
     device: Annotated[str | None, DEVICE] = None,
@@ -69,6 +80,8 @@ def pretrain(
         layers.append(read_recipe(recipe))
     if init_from is not None and preset is not None:
         raise UsageError("--from and --preset both say which model to train", repair="Leave --preset out")
+    if init_from is not None:
+        init_from = str(local_model(init_from, download))
     given = {"preset": preset, "init_from": init_from, "seed": seed, "device": device}
     layers += option_layers(given)
     config = PretrainConfig.build(*layers, parse_settings(settings or []), source=str(recipe or "--set"))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.console import Device, ModelTokenizer, Settings, tell_apart, terminal_progress
+from headwater.cli.console import Device, Download, ModelTokenizer, Settings, local_model, terminal_progress
 from headwater.cli.keys import keys_option
 from headwater.shipped import DEFAULT
 
@@ -22,10 +22,11 @@ def serve(
         list[str] | None,
         typer.Option(
             "--model",
-            help=f"Model folder, fine-tuned or not, a model that ships, or NAME=either. Repeatable.  "
-            f"[default: {DEFAULT}]",
+            help="Model folder, fine-tuned or not, a model that ships, a hub name, or NAME=any of these. "
+            f"Repeatable.  [default: {DEFAULT}]",
         ),
     ] = None,
+    download: Download = False,
     tokenizer: ModelTokenizer = None,
     host: Annotated[str, typer.Option("--host", help="Address to bind; beyond loopback keys are needed.")] = (
         "127.0.0.1"
@@ -62,7 +63,7 @@ def serve(
     return_memory()
     models = model or [DEFAULT]
     for named in models:
-        tell_apart(named)
+        local_model(named.partition("=")[2] or named, download)  # once fetched, it is found by its name
     run(
         models,
         tokenizer=tokenizer,

@@ -78,7 +78,7 @@ def encode(
     """Print the token ids of a text."""
     from headwater.tokenizer import Tokenizer
 
-    loaded = Tokenizer.load(tokenizer, allow_network=download)
+    loaded = Tokenizer.load(tokenizer, download=download)
     ids = loaded.encode(_read_stdin() if text == "-" else text, allow_special)
     if show and not as_json:
         _show(loaded, ids)
@@ -105,7 +105,7 @@ def decode(
     wrong = next((field for field in fields if re.fullmatch(r"[0-9]{1,18}", field) is None), None)
     if wrong is not None:
         raise UsageError(f"{wrong[:40]!r} is no token id", expected="whole numbers between spaces or commas")
-    text = Tokenizer.load(tokenizer, allow_network=download).decode(map(int, fields))
+    text = Tokenizer.load(tokenizer, download=download).decode(map(int, fields))
     emit({"text": text}, as_json=as_json, text=text, exact=True)
 
 
@@ -123,7 +123,7 @@ def compare(
     from headwater.tokenizer import compare as measure
 
     text = read_text(file)
-    named = [(name, Tokenizer.load(name, allow_network=download)) for name in (first, second)]
+    named = [(name, Tokenizer.load(name, download=download)) for name in (first, second)]
     found = measure(named, text)
     result = {"file": str(file), "tokenizers": [comparison.to_dict() for comparison in found]}
     emit(result, as_json=as_json, text="\n".join(_table(found)))

@@ -34,8 +34,8 @@ class Result:
     published: Mapping[str, float] = field(default_factory=dict)
     chance: float | None = None
     higher_is_better: bool = True
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    details: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    details: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)

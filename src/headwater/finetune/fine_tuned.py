@@ -7,7 +7,7 @@ The folder is a Hugging Face model folder (the language model with its three mor
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -56,7 +56,7 @@ class Prediction:
 class FineTuned:
     """A language model with a head for one task."""
 
-    model: TaskModel
+    model: TaskModel = field(repr=False)
     tokenizer: Tokenizer
     task: Task
     labels: Labels

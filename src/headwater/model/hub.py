@@ -8,9 +8,14 @@ from headwater import shipped
 from headwater.errors import ResourceError
 
 
-def from_hub(name: str, allow_network: bool) -> Path:
+def is_hub_name(name: str) -> bool:
+    """Return whether a name that is not a path here has the form of a hub name: OWNER/NAME."""
+    return name.count("/") == 1 and not name.startswith((".", "/", "~")) and not Path(name).exists()
+
+
+def from_hub(name: str, download: bool) -> Path:
     """The folder of a hub model: in the local cache, or fetched where the network is allowed."""
-    fetch = f"fetch it with: hf download {name} (in Python: allow_network=True)"
+    fetch = f"fetch it: --download, in Python download=True, or hf download {name}"
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ResourceError(
             f"{name} does not exist",
@@ -27,14 +32,14 @@ def from_hub(name: str, allow_network: bool) -> Path:
         ) from None
     try:
         wanted = ["*.json", "*.safetensors", "merges.txt"]
-        return Path(snapshot_download(name, allow_patterns=wanted, local_files_only=not allow_network))
+        return Path(snapshot_download(name, allow_patterns=wanted, local_files_only=not download))
     except HFValidationError:
         raise ResourceError(
             f"{name} is neither a folder nor a name that the hub could have",
             repair=f"Check the path{shipped.alternative()}",
         ) from None
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        if allow_network:
+        if download:
             reason = str(error).strip().partition("\n")[0]
             raise ResourceError(f"{name} could not be fetched from the hub: {reason}") from error
         raise ResourceError(

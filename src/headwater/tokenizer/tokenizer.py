@@ -49,15 +49,15 @@ class Tokenizer:
         self._codec = _codec(vocabulary)
 
     @classmethod
-    def load(cls, name_or_folder: str | Path, *, allow_network: bool = False) -> Tokenizer:
+    def load(cls, name_or_folder: str | Path, *, download: bool = False) -> Tokenizer:
         """The original "gpt2" or "gpt1", or the tokenizer in a folder or of a model that ships.
 
-        Raises ResourceError when an original is nowhere at hand (`allow_network` fetches it), FolderError or
+        Raises ResourceError when an original is nowhere at hand (`download` fetches it), FolderError or
         DataError when a folder holds no tokenizer or a damaged one.
         """
         if isinstance(name_or_folder, str) and name_or_folder in _ORIGINALS:
             vocabulary, merges = (
-                resources.find(name, allow_network=allow_network) for name in _ORIGINALS[name_or_folder]
+                resources.find(name, allow_network=download) for name in _ORIGINALS[name_or_folder]
             )
             return cls(read_pair(vocabulary, merges))
         folder = shipped.resolve(name_or_folder)

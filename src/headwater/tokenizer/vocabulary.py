@@ -72,6 +72,9 @@ class Vocabulary:
     # How kind wordpiece cleans text: BERT's settings, sorted by name. The other kinds have none.
     rules: tuple[tuple[str, bool | None], ...] = ()
 
+    def __repr__(self) -> str:
+        return f"Vocabulary(kind={self.kind!r}, {len(self.tokens):,} tokens, {len(self.merges):,} merges)"
+
     @cached_property
     def ids(self) -> dict[str, int]:
         """Id by token, special tokens included."""
