@@ -556,13 +556,14 @@ def show(page: Page, view: str) -> None:
     elif view == "next":
         page.fill("#inside-text", "the river")
         page.click("#inside-form .main")
-        expect(page.locator("#story-title")).to_have_text("What comes next")
+        page.wait_for_selector("#story-after:disabled")
+        page.wait_for_selector(STORY)
     elif view == "compare":
         page.click("#tab-compare")
         page.fill("#compare-prompt", "the river")
         page.click("#compare-go")
         page.wait_for_selector(WRITTEN)
-        expect(page.locator("#compare-status-b")).to_contain_text("written")
+        expect(page.locator("#compare-status-b")).not_to_be_empty()
     elif view == "scores":
         page.fill("#score-text", "the river runs")
         page.click("#score-form .main")
@@ -582,36 +583,34 @@ def show(page: Page, view: str) -> None:
         page.evaluate("document.getElementById('key-dialog').showModal()")
 
 
+LOOKS: list[dict[str, Any]] = [{"color_scheme": "light"}, {"color_scheme": "dark"}, {"forced_colors": "active"}]
+PLAIN_LOOK: dict[str, Any] = {"color_scheme": "light", "forced_colors": "none"}
+RULES = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
+CONTROLS = "[...document.querySelectorAll('button, input, select, summary')].filter(e => e.checkVisibility())"
+SMALL = f"{CONTROLS}.filter(e => e.offsetHeight < 24 || e.offsetWidth < 24).map(e => e.outerHTML)"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("look", ["light", "dark", "forced", "phone", "korean"])
-def test_every_view_is_accessible_and_fits_the_screen(open_page: Open, look: str) -> None:
-    options: dict[str, Any] = {
-        "dark": {"color_scheme": "dark"},
-        "forced": {"forced_colors": "active"},
-        "phone": {"viewport": PHONE, "is_mobile": True, "has_touch": True},
-        "korean": {"viewport": {"width": 768, "height": 900}},
-    }.get(look, {})
-    page = open_page(**options)
+@pytest.mark.parametrize("language", ["en-US", "ko-KR"])
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_every_view_is_accessible_and_fits_the_screen(open_page: Open, size: str, language: str) -> None:
+    phone: dict[str, Any] = {"viewport": PHONE, "is_mobile": True, "has_touch": True}
+    page = open_page(locale=language, **(phone if size == "phone" else {}))
     axe = Axe()
     for view in VIEWS:
         show(page, view)
-        if look == "korean":
-            page.select_option("#language", "ko")
         page.wait_for_timeout(150)  # the card has appeared
-        found = axe.run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]})
-        assert [
-            (one["id"], [n["html"][:200] for n in one["nodes"][:3]]) for one in found.response["violations"]
-        ] == [], view
-        width = page.viewport_size["width"] if page.viewport_size else 0
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, view
-        controls = (
-            "[...document.querySelectorAll('button, input, select, summary')].filter(e => e.checkVisibility())"
-        )
-        small = f"{controls}.filter(e => e.offsetHeight < 24 || e.offsetWidth < 24).map(e => e.outerHTML)"
-        assert page.evaluate(small) == [], view
-        if look == "korean":
-            page.evaluate("document.getElementById('key-dialog').close()")
-            page.select_option("#language", "en")
+        for look in LOOKS:
+            page.emulate_media(**{**PLAIN_LOOK, **look})
+            found = axe.run(page, options={"runOnly": RULES}).response["violations"]
+            said = [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found]
+            assert said == [], (view, look)
+        page.emulate_media(**PLAIN_LOOK)
+        assert page.evaluate(SMALL) == [], view
+        whole = PHONE if size == "phone" else DESKTOP
+        for width in (768, 320, whole["width"]):
+            page.set_viewport_size({**whole, "width": width})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (view, width)
 
 
 def event_of(names: list[str], ids: list[int]) -> str:
