@@ -139,7 +139,7 @@ def tokenize(served: Served, body: TokenizeRequest) -> dict[str, Any]:
     """/tokenize, as vLLM has it. An empty text has no tokens."""
     tokenizer = served.lm.tokenizer
     try:
-        tokens = tokenizer.encode(body.prompt)
+        tokens = tokenizer.encode(body.prompt, allow_special=True)
     except HeadwaterError as error:
         raise refused(error, "prompt") from None
     names = [token_name(tokenizer, token) for token in tokens] if body.return_token_strs else None
