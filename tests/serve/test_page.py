@@ -217,6 +217,34 @@ def test_a_journey_by_keyboard_alone(open_page: Open) -> None:
     expect(page.locator("#compare-status-b")).to_contain_text("written")
 
 
+def test_two_branches_stand_side_by_side(open_page: Open) -> None:
+    page = open_page()
+    fork, whole, first = 9, text_of(page), screen_text(page)
+    token(page, fork).click()
+    page.locator("#card button.choice:not([aria-current])").first.click()
+    page.wait_for_selector(WRITTEN)
+    second = screen_text(page)
+    assert page.locator("#branch-pair").is_hidden()
+    compare = page.locator("#branch-tree").get_by_text("Compare", exact=True)
+    compare.focus()
+    page.keyboard.press("Enter")
+    sides = page.locator("#branch-pair .text")
+    assert page.evaluate("document.activeElement.textContent") == "Compare"
+    assert [side.text_content() for side in sides.all()] == [second, first]
+    for side in sides.all():  # what both have is grey, what differs is not
+        assert side.locator(".future").count() == fork
+        assert side.locator(".token.future").last.get_attribute("data-index") == str(fork - 1)
+    sides.nth(1).locator(".token").nth(fork).click()
+    page.click("#card .story")
+    page.wait_for_selector(STORY)
+    assert page.locator("#inside-text").input_value() == whole
+    page.click("#tab-write")
+    page.locator("#branch-tree").get_by_text("Show", exact=True).click()
+    assert [side.text_content() for side in sides.all()] == [first, second]
+    page.locator("#branch-tree").get_by_text("Compare", exact=True).click()
+    assert page.locator("#branch-pair").is_hidden()
+
+
 def test_a_finger_opens_a_sheet_and_branches(open_page: Open) -> None:
     page = open_page(viewport=PHONE, is_mobile=True, has_touch=True)
     before = text_of(page)
@@ -523,6 +551,7 @@ VIEWS = [
     "write",
     "card",
     "branches",
+    "pair",
     "inside",
     "off",
     "next",
@@ -545,6 +574,9 @@ def show(page: Page, view: str) -> None:
         page.locator("#card button.choice:not([aria-current])").first.click()
         page.wait_for_selector(WRITTEN)
         page.wait_for_selector("#branches:not([hidden])")
+    elif view == "pair":
+        page.locator("#branch-tree button[aria-pressed=false]").last.click()
+        page.wait_for_selector("#branch-pair .token")
     elif view == "inside":
         token(page, 12).click()
         page.click("#card .story")

@@ -4,6 +4,13 @@ export class Tree {
   constructor() {
     this.branches = [];
     this.current = null;
+    this.beside = null; // the branch that is compared with the current one
+  }
+
+  // Makes a branch the current one; if it was beside the current one, the two change places.
+  show(branch) {
+    if (branch === this.beside) this.beside = this.current;
+    this.current = branch;
   }
 
   // A branch shares the first `at` tokens of its parent; `own` are those that follow.

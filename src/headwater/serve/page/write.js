@@ -175,12 +175,19 @@ function render() {
   passage.branch = tree.current;
   byId("write-status").textContent = tree.current?.note ?? "";
   byId("write-shown").hidden = !tree.current;
-  showBranches(tree, (branch) => {
-    stop();
-    tree.current = branch;
-    hideCard();
-    render();
-    showContext();
+  showBranches(tree, {
+    show: (branch) => {
+      stop();
+      tree.show(branch);
+      hideCard();
+      render();
+      showContext();
+    },
+    compare: (branch) => {
+      tree.beside = branch === tree.beside ? null : branch;
+      render();
+    },
+    story: (entries, index) => openStory(tree.model.id, entries, index, tree.settings),
   });
 }
 
