@@ -3,6 +3,9 @@ layout."""
 
 from __future__ import annotations
 
+import ctypes
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -191,3 +194,29 @@ def test_int4_weights_are_closer_than_with_a_scale_of_the_largest_value() -> Non
     largest = parts.gather(2, parts.abs().argmax(dim=2, keepdim=True)) / -8
     simple = ((parts / largest).round().clamp(-8, 7) * largest).view(64, 256)
     assert (rounded_weight(weight, "int4") - weight).square().mean() < 0.95 * (simple - weight).square().mean()
+
+
+def test_a_thread_that_gives_way_keeps_others_waiting_for_one_slice_at_most() -> None:
+    kernels = handle(VARIANTS[0])
+    large, small = (PackedMatrix(kernels, drawn(1, outputs, 64), None, "fp32") for outputs in (4096, 64))
+    kernels.library.headwater_longest_wait.restype = ctypes.c_int64
+    done = threading.Event()
+
+    def work() -> None:
+        kernels.give_way()
+        rows = drawn(2, 500, 64)
+        while not done.is_set():
+            large(rows)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    longest, rows = 0, drawn(3, 1, 64)
+    kernels.library.headwater_longest_wait()
+    while (
+        longest <= 2
+    ):  # the large product waits for the two items of the small one; the other way round it is more
+        small(rows)
+        longest = kernels.library.headwater_longest_wait()
+    done.set()
+    thread.join()
+    assert longest <= 4 * torch.get_num_threads()

@@ -15,6 +15,10 @@ class Kernels(Elementwise):
 
     variant: str
 
+    def give_way(self) -> None:
+        """Let the calls of other threads go before those of the calling thread, also in the middle of one."""
+        self.library.headwater_give_way(1)
+
 
 @cache
 def kernels(variant: str | None = None) -> Kernels | None:

@@ -3,7 +3,10 @@
  * A phase is divided into items that threads take one by one: a thread that the system has suspended delays no more
  * than the item it is in, where a barrier would wait for it in every phase. `state` is the serial number of the phase
  * (high half) and how many of its items are not yet taken. A thread that takes one may read the task until it reports
- * the item done, as the phase cannot end before. */
+ * the item done, as the phase cannot end before.
+ *
+ * One call has the pool at a time, in the order in which they came. A thread that gives way runs its phases in slices,
+ * and between two slices it lets the calls go first that wait by then. */
 
 #include "pool.h"
 #include "calls.h"
@@ -11,19 +14,27 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-enum { SPINS_BEFORE_YIELD = 2000, SPINS_BEFORE_SLEEP = 20000 };
+enum { SPINS_BEFORE_YIELD = 2000, SPINS_BEFORE_SLEEP = 20000, SLICE_OF_A_THREAD = 4 };
 
 static struct {
     _Atomic uint64_t state;
-    _Atomic int64_t done;
+    _Atomic int64_t done, first; /* first: the item of the phase at which the present slice begins */
     _Atomic(Work) work;
     _Atomic(const void *) task;
     _Atomic int sleeping, stopping, limit; /* limit: how many helpers the present call may use */
     int helpers;
     pthread_t helper[MOST_THREADS];
+    _Atomic int64_t numbers, serving; /* each call takes a number; the call that is served has the pool */
+    _Atomic int64_t items;            /* that have run, of all calls */
+    int64_t longest_wait;             /* the most items that ran while a call waited */
     pthread_mutex_t call, sleep;
-    pthread_cond_t wake;
-} pool = {.call = PTHREAD_MUTEX_INITIALIZER, .sleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+    pthread_cond_t turn, wake;
+} pool = {.call = PTHREAD_MUTEX_INITIALIZER,
+          .sleep = PTHREAD_MUTEX_INITIALIZER,
+          .turn = PTHREAD_COND_INITIALIZER,
+          .wake = PTHREAD_COND_INITIALIZER};
+
+static _Thread_local int gives_way;
 
 static void relax(void) {
 #if defined(__x86_64__)
@@ -39,7 +50,8 @@ static int take_item(int thread) {
         if (thread > atomic_load_explicit(&pool.limit, memory_order_relaxed)) return 0;
         if (!atomic_compare_exchange_weak(&pool.state, &state, state - 1)) continue;
         const Work work = atomic_load_explicit(&pool.work, memory_order_relaxed);
-        work(atomic_load_explicit(&pool.task, memory_order_relaxed), (int64_t)(uint32_t)state - 1, thread);
+        const int64_t first = atomic_load_explicit(&pool.first, memory_order_relaxed);
+        work(atomic_load_explicit(&pool.task, memory_order_relaxed), first + (int64_t)(uint32_t)state - 1, thread);
         atomic_fetch_add_explicit(&pool.done, 1, memory_order_release);
         return 1;
     }
@@ -72,13 +84,31 @@ static void wake_all(void) {
     pthread_mutex_unlock(&pool.sleep);
 }
 
-void pool_run(Work work, const void *task, int64_t items) {
+static void take_turn(int helpers) {
+    pthread_mutex_lock(&pool.call);
+    const int64_t number = atomic_fetch_add(&pool.numbers, 1), before = atomic_load(&pool.items);
+    while (atomic_load(&pool.serving) != number) pthread_cond_wait(&pool.turn, &pool.call);
+    const int64_t waited = atomic_load(&pool.items) - before;
+    if (waited > pool.longest_wait) pool.longest_wait = waited;
+    pthread_mutex_unlock(&pool.call);
+    pool.limit = helpers;
+}
+
+static void end_turn(void) {
+    pthread_mutex_lock(&pool.call);
+    atomic_fetch_add(&pool.serving, 1);
+    pthread_cond_broadcast(&pool.turn);
+    pthread_mutex_unlock(&pool.call);
+}
+
+static void run_slice(Work work, const void *task, int64_t first, int64_t items) {
     if (items <= 1 || pool.limit == 0) {
-        for (int64_t item = 0; item < items; item++) work(task, item, 0);
+        for (int64_t item = 0; item < items; item++) work(task, first + item, 0);
         return;
     }
     atomic_store(&pool.work, work);
     atomic_store(&pool.task, task);
+    atomic_store(&pool.first, first);
     atomic_store(&pool.done, 0);
     const uint64_t serial = (atomic_load(&pool.state) >> 32) + 1;
     atomic_store(&pool.state, serial << 32 | (uint64_t)items);
@@ -87,6 +117,20 @@ void pool_run(Work work, const void *task, int64_t items) {
     for (int spins = 0; atomic_load_explicit(&pool.done, memory_order_acquire) < items; spins++) {
         if (spins < SPINS_BEFORE_YIELD) relax();
         else sched_yield();
+    }
+}
+
+void pool_run(Work work, const void *task, int64_t items) {
+    const int helpers = pool.limit;
+    const int64_t slice = gives_way ? SLICE_OF_A_THREAD * (helpers + 1) : items;
+    for (int64_t first = 0; first < items; first += slice) {
+        if (gives_way && atomic_load(&pool.numbers) - atomic_load(&pool.serving) > 1) {
+            end_turn();
+            take_turn(helpers);
+        }
+        const int64_t count = items - first < slice ? items - first : slice;
+        run_slice(work, task, first, count);
+        atomic_fetch_add(&pool.items, count);
     }
 }
 
@@ -102,8 +146,11 @@ static void after_fork(void) { /* a child has none of its parent's threads */
     pool.helpers = pool.limit = 0;
     atomic_store(&pool.state, 0);
     atomic_store(&pool.sleeping, 0);
+    atomic_store(&pool.numbers, 0);
+    atomic_store(&pool.serving, 0);
     pthread_mutex_init(&pool.call, NULL);
     pthread_mutex_init(&pool.sleep, NULL);
+    pthread_cond_init(&pool.turn, NULL);
     pthread_cond_init(&pool.wake, NULL);
 }
 
@@ -114,8 +161,8 @@ __attribute__((constructor)) static void prepare(void) {
 
 int pool_begin(int64_t threads) {
     if (!calls_enter()) return 0;
-    pthread_mutex_lock(&pool.call);
     const int wanted = threads > MOST_THREADS ? MOST_THREADS - 1 : (int)threads - 1;
+    take_turn(0);
     while (pool.helpers < wanted) {
         void *number = (void *)(intptr_t)(pool.helpers + 1);
         if (pthread_create(&pool.helper[pool.helpers], NULL, help, number)) break;
@@ -126,6 +173,18 @@ int pool_begin(int64_t threads) {
 }
 
 void pool_end(void) {
-    pthread_mutex_unlock(&pool.call);
+    end_turn();
     calls_leave();
+}
+
+/* Whether the calls of this thread give way to those of others from now on. */
+EXPORT void headwater_give_way(int64_t does) { gives_way = does != 0; }
+
+/* The most items of other calls that ran while one call waited for the pool, since this was last asked. */
+EXPORT int64_t headwater_longest_wait(void) {
+    pthread_mutex_lock(&pool.call);
+    const int64_t longest = pool.longest_wait;
+    pool.longest_wait = 0;
+    pthread_mutex_unlock(&pool.call);
+    return longest;
 }

@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from headwater import shipped
+from headwater import native, shipped
 from headwater.errors import UsageError
 from headwater.finetune.fine_tuned import TASK_FILE, FineTuned
 from headwater.inference.engine import Engine
@@ -186,7 +186,13 @@ def _open(name: str, place: str, tokenizer: str | None, precision: str, device: 
 
 
 def _be_nice() -> None:
-    """Give the calling thread, and those that it starts, a lower priority. Linux counts priorities by thread."""
+    """Let the streams' threads go before the calling thread and those that it starts.
+
+    Linux counts priorities by thread.
+    """
+    kernels = native.kernels()
+    if kernels is not None:
+        kernels.give_way()
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
