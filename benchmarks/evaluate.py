@@ -116,7 +116,7 @@ def prepare(arguments: argparse.Namespace, work: Path) -> None:
     import numpy as np
 
     from headwater.model import build_model, preset
-    from headwater.model.folder import save_model
+    from headwater.model.io.folder import save_model
     from headwater.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load("gpt2")

@@ -211,7 +211,7 @@ def make_model(name: str, work: Path) -> None:
     if (work / "model").is_dir():
         return
     from headwater.model import build_model, preset
-    from headwater.model.folder import save_model
+    from headwater.model.io.folder import save_model
     from headwater.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load("gpt2")
@@ -303,7 +303,7 @@ def llama_cpp(arguments: argparse.Namespace, precision: str) -> tuple[Case, int]
     path = arguments.work / f"{precision}.gguf"
     if not path.exists():
         from headwater.convert.gguf import write_gguf
-        from headwater.model.folder import load_model
+        from headwater.model.io.folder import load_model
         from headwater.tokenizer import Tokenizer
 
         folder = arguments.work / "model"

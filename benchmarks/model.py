@@ -69,7 +69,7 @@ def timed(call: Callable[[], object], device: str) -> float:
 
 def save_preset(name: str, folder: Path) -> int:
     from headwater.model import build_model, preset
-    from headwater.model.folder import save_model
+    from headwater.model.io.folder import save_model
 
     save_model(build_model(preset(name), seed=1), folder)
     return (folder / "model.safetensors").stat().st_size
@@ -111,7 +111,7 @@ def forward(options: argparse.Namespace) -> dict[str, object]:
     from transformers import AutoModelForCausalLM
 
     from headwater.model.backend import TORCH, backend_of, use_backend
-    from headwater.model.folder import load_model
+    from headwater.model.io.folder import load_model
 
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[options.dtype]
     with tempfile.TemporaryDirectory() as folder:

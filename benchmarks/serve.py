@@ -82,7 +82,7 @@ def main() -> None:
 def make_model(name: str, folder: Path) -> Path:
     import headwater as hw
     from headwater.model import build_model, preset
-    from headwater.model.folder import save_model
+    from headwater.model.io.folder import save_model
 
     folder.mkdir()
     tokenizer = hw.Tokenizer.train([PROMPT], kind="gpt2", vocab_size=270, special_tokens=["<|endoftext|>"])
@@ -134,7 +134,7 @@ class LlamaServer(Server):
 
     def __init__(self, options: argparse.Namespace, clients: int) -> None:
         from headwater.convert.gguf import write_gguf
-        from headwater.model.folder import load_model
+        from headwater.model.io.folder import load_model
         from headwater.tokenizer import Tokenizer
 
         precision = {"fp32": "f32", "bf16": "f16", "int8": "q8_0"}[options.precision]

@@ -14,7 +14,7 @@ from headwater.errors import FolderError, MismatchError, ResourceError, UsageErr
 from headwater.inference.sampling import Sampling
 from headwater.language_model import LanguageModel
 from headwater.model import build_model, preset
-from headwater.model.folder import save_model
+from headwater.model.io.folder import save_model
 
 TEXTS = ["the river runs to the sea. ", "a stone lies in the river. "]
 

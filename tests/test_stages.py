@@ -42,7 +42,7 @@ def test_the_whole_flow_in_calls(tmp_path: Path, sample_text: str) -> None:
 
 @pytest.mark.parametrize("name", ["build_corpus", "evaluate", "pretrain", "train_tokenizer", "load"])
 def test_public_calls_spell_their_options(name: str) -> None:
-    importlib.import_module("headwater.evaluate.run")  # a module of the same name does not hide the call
+    importlib.import_module("headwater.evaluate.evaluation")  # a module of the same name does not hide the call
     importlib.import_module("headwater.pretrain.pretraining")
     call = getattr(hw, name)
     parameters = inspect.signature(call).parameters.values()

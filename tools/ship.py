@@ -146,7 +146,7 @@ def chain(run: Path) -> list[Path]:
 def describe(name: str, runs: Sequence[Path], texts: Path, tokens: Path, corpus: Path) -> dict[str, Any]:
     """What the card says of the runs and of their text, from the folders alone."""
     from headwater.model import count_parameters
-    from headwater.model.folder import load_config
+    from headwater.model.io.folder import load_config
     from headwater.storage.provenance import open_folder
 
     config = load_config(runs[-1] / "model")

@@ -185,7 +185,7 @@ def random_model(preset_name: str, folder: Path) -> Path:
     The weights are five times as large as at the start of training, where all tokens are about equally likely.
     """
     from headwater.model import build_model, preset
-    from headwater.model.folder import save_model
+    from headwater.model.io.folder import save_model
     from headwater.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load("gpt2")
@@ -210,8 +210,8 @@ def compare(
 ) -> Iterator[Row]:
     """Compare each protocol that is not `done`; print and yield a row for it."""
     from headwater.evaluate import evaluate
+    from headwater.evaluate.evaluation import select
     from headwater.evaluate.results import read_examples
-    from headwater.evaluate.run import select
     from headwater.evaluate.tasks import TASKS
     from headwater.tokenizer import Tokenizer
 

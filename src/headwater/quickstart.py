@@ -23,8 +23,8 @@ from headwater.corpus.labels.labels import choose_tasks, make_labels
 from headwater.corpus.split import split
 from headwater.errors import DataError, FolderError, UsageError, resumable
 from headwater.evaluate import evaluate
+from headwater.evaluate.evaluation import EvaluateConfig
 from headwater.evaluate.results import Result
-from headwater.evaluate.run import EvaluateConfig
 from headwater.evaluate.samples import write_samples
 from headwater.finetune.finetuning import finetune
 from headwater.finetune.training import FinetuneConfig

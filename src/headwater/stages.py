@@ -13,9 +13,9 @@ from typing import Any
 from headwater.config import read_recipe
 from headwater.corpus.build.pipeline import build
 from headwater.corpus.build.recipes import load_recipe
+from headwater.evaluate.evaluation import EvaluateConfig
+from headwater.evaluate.evaluation import evaluate as run_evaluation
 from headwater.evaluate.results import Results
-from headwater.evaluate.run import EvaluateConfig
-from headwater.evaluate.run import evaluate as run_evaluation
 from headwater.pretrain.pretraining import PretrainConfig
 from headwater.pretrain.pretraining import pretrain as run_pretraining
 from headwater.storage.progress import SILENT, PlainProgress, Progress

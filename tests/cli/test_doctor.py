@@ -9,7 +9,7 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.model import build_model, preset
-from headwater.model.folder import save_model
+from headwater.model.io.folder import save_model
 from headwater.storage.provenance import Stage
 
 

@@ -11,7 +11,7 @@ import headwater
 from headwater.cli.generate import _separated
 from headwater.cli.main import main
 from headwater.model import build_model, preset
-from headwater.model.folder import load_model, save_model
+from headwater.model.io.folder import load_model, save_model
 from headwater.tokenizer import Tokenizer
 
 

@@ -10,7 +10,7 @@ import torch
 
 from headwater.cli.main import main
 from headwater.model import build_model, preset
-from headwater.model.folder import load_model, save_model
+from headwater.model.io.folder import load_model, save_model
 from headwater.storage import provenance
 from headwater.tokenizer import Tokenizer
 

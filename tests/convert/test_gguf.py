@@ -16,7 +16,7 @@ from headwater.convert import convert
 from headwater.convert.gguf import write_gguf
 from headwater.errors import FolderError, MismatchError, UsageError
 from headwater.model import build_model, preset
-from headwater.model.folder import load_model, save_model
+from headwater.model.io.folder import load_model, save_model
 from headwater.model.transformer import Transformer
 from headwater.tokenizer import Tokenizer
 

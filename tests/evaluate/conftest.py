@@ -12,7 +12,7 @@ import pytest
 from headwater.corpus.folder import Document, write_documents
 from headwater.model import build_model
 from headwater.model.config import ModelConfig
-from headwater.model.folder import save_model
+from headwater.model.io.folder import save_model
 from headwater.pretrain.tokens.pack import pack
 from headwater.storage.provenance import Stage
 from headwater.tokenizer import Tokenizer

@@ -16,13 +16,13 @@ from headwater.evaluate import evaluate
 from headwater.evaluate.cache import AnswerCache
 from headwater.evaluate.compare import _values, compare
 from headwater.evaluate.during import Follower
+from headwater.evaluate.evaluation import _roles, select
 from headwater.evaluate.held_out import Alphabet, read_stream, read_text
 from headwater.evaluate.protocols import Scored
 from headwater.evaluate.reader import Continuation
 from headwater.evaluate.results import read_examples, read_results
-from headwater.evaluate.run import _roles, select
 from headwater.inference.scorer import Scorer
-from headwater.model.folder import load_model
+from headwater.model.io.folder import load_model
 from headwater.tokenizer import Tokenizer
 
 BOTH = ["heldout", "signature.docstring"]

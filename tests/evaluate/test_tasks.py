@@ -27,7 +27,7 @@ from headwater.evaluate.tasks.pronouns import read_blocks
 from headwater.evaluate.tasks.sentences import best_threshold, matthews
 from headwater.evaluate.tasks.summaries import sentences
 from headwater.evaluate.tasks.written import first_sentence, fitted
-from headwater.model.folder import load_model
+from headwater.model.io.folder import load_model
 from headwater.storage.provenance import Stage
 from headwater.tokenizer import Tokenizer
 

@@ -11,7 +11,7 @@ import pytest
 from headwater.evaluate.tasks import TASKS
 from headwater.model import build_model
 from headwater.model.config import preset
-from headwater.model.folder import save_model
+from headwater.model.io.folder import save_model
 from headwater.tokenizer import Tokenizer
 
 

@@ -27,7 +27,7 @@ from headwater.convert.openai_gpt1 import read_release as read_gpt1
 from headwater.convert.tensor_bundle import TensorBundle
 from headwater.corpus.sources.pages import read_pages
 from headwater.errors import DataError, FolderError, HeadwaterError
-from headwater.model.folder import load_model
+from headwater.model.io.folder import load_model
 from headwater.tokenizer import Tokenizer
 
 MEBI = 1 << 20

@@ -17,7 +17,7 @@ import torch
 
 from headwater.corpus.folder import Document, write_documents
 from headwater.model import build_model, preset
-from headwater.model.folder import save_model
+from headwater.model.io.folder import save_model
 from headwater.storage.files import write_text
 from headwater.storage.provenance import MANIFEST, Stage, record_files
 from headwater.train.checkpoint import Checkpoints

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headwater.model import build_model, preset
-from headwater.model.folder import save_model
+from headwater.model.io.folder import save_model
 from headwater.tokenizer import Tokenizer
 
 WORDS = {"good": ("wonderful", "lovely", "great"), "bad": ("awful", "dull", "poor")}

@@ -20,7 +20,7 @@ from headwater.finetune.inputs import Example, encode
 from headwater.finetune.predict import predict_file
 from headwater.finetune.training import FinetuneConfig, prepare_base, train_task
 from headwater.model import build_model, preset
-from headwater.model.folder import load_model
+from headwater.model.io.folder import load_model
 from headwater.storage.provenance import lineage
 from headwater.tokenizer import Tokenizer
 
@@ -195,7 +195,7 @@ def test_task_rows_head_and_a_fresh_base_are_drawn_apart(base: Path, tokenizer: 
 
 
 def test_an_lstm_fine_tunes_through_the_same_path(table: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
-    from headwater.model.folder import save_model
+    from headwater.model.io.folder import save_model
 
     shape = preset("lstm-nano", vocabulary=tokenizer.vocabulary_size, width=16, units=24, context=40)
     (tmp_path / "lstm").mkdir()

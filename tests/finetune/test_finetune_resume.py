@@ -19,7 +19,7 @@ from headwater.finetune import finetuning as run
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.finetuning import finetune
 from headwater.finetune.training import FinetuneConfig
-from headwater.model.folder import load_model
+from headwater.model.io.folder import load_model
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import Stage, open_folder
 from headwater.train.journal import read_journal

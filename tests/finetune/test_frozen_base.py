@@ -19,7 +19,7 @@ from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.finetuning import finetune
 from headwater.finetune.training import FinetuneConfig
 from headwater.model import build_model, preset
-from headwater.model.folder import load_model, save_model
+from headwater.model.io.folder import load_model, save_model
 from headwater.storage.progress import Progress
 from headwater.tokenizer import Tokenizer
 

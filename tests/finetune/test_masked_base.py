@@ -15,7 +15,7 @@ from headwater.finetune.examples import Labels
 from headwater.finetune.head import TaskModel
 from headwater.finetune.inputs import Encoded, TaskTokens
 from headwater.model import build_model, preset
-from headwater.model.folder import save_model
+from headwater.model.io.folder import save_model
 from headwater.tokenizer import Tokenizer
 
 from .test_objective import random_examples, whole_batch

@@ -82,7 +82,7 @@ def release_arrays(data: bytes) -> None:
 
 def model_folder(data: bytes) -> None:
     """`config.json` and the header of `model.safetensors`, with as many zeros behind it as a small model has."""
-    from headwater.model.folder import load_model
+    from headwater.model.io.folder import load_model
 
     config, header = parts(data, 2)
     with folder() as place:
@@ -203,7 +203,7 @@ def tables(data: bytes) -> None:
 
 def evaluation_sets(data: bytes) -> None:
     """The official files of a zero-shot protocol: its name, then the content of each of its files."""
-    from headwater.evaluate.run import read_examples
+    from headwater.evaluate.evaluation import read_examples
     from headwater.evaluate.tasks import TASKS
 
     name, *contents = data.split(SPLIT)

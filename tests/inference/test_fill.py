@@ -13,7 +13,7 @@ from headwater.errors import ContextError, UsageError
 from headwater.inference.fill import MOST_MASKS, fill, pseudo_log_likelihood
 from headwater.language_model import LanguageModel, load
 from headwater.model import build_model, preset
-from headwater.model.folder import save_model
+from headwater.model.io.folder import save_model
 from headwater.tokenizer import Tokenizer
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "sky", "river", "is", "blue", "##s", ".", "a"]

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from headwater.errors import DataError, FolderError, HeadwaterError, MismatchError
 from headwater.model import build_model, preset
-from headwater.model.folder import load_model, save_model
+from headwater.model.io.folder import load_model, save_model
 from headwater.storage.provenance import Stage
 
 MATRIX = "transformer.h.0.mlp.c_fc.weight"

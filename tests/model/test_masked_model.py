@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headwater.errors import DataError
 from headwater.model import build_model, preset
 from headwater.model.attention import padding_mask
-from headwater.model.folder import load_model, save_model
+from headwater.model.io.folder import load_model, save_model
 from headwater.model.rows import add_rows
 from headwater.storage.files import read_json, write_json
 

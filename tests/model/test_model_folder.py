@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.model import ModelConfig, build_model, preset
-from headwater.model.folder import load_model, save_model
+from headwater.model.io.folder import load_model, save_model
 from headwater.model.rows import add_rows
 from headwater.tokenizer import Tokenizer
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headwater.errors import UsageError
 from headwater.language_model import load
 from headwater.model import build_model, preset
-from headwater.model.folder import save_model
+from headwater.model.io.folder import save_model
 from headwater.model.loss import IGNORE, cross_entropy, cross_entropy_plainly
 from headwater.pretrain.masking import MaskedSampler, MaskedStream, Masking
 from headwater.pretrain.objectives import masked

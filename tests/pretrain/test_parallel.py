@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from headwater.errors import TrainingError, UsageError
-from headwater.model.folder import load_model
+from headwater.model.io.folder import load_model
 from headwater.train.journal import read_journal
 from headwater.train.parallel import choose_device, joined, meet
 

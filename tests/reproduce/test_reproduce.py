@@ -16,7 +16,7 @@ from headwater.datasets.paper_tables import TABLES
 from headwater.errors import DataError, FolderError, ResourceError, UsageError
 from headwater.reproduce import page as page_module
 from headwater.reproduce import reproduce
-from headwater.reproduce import run as run_module
+from headwater.reproduce import reproduction as run_module
 from headwater.reproduce.experiment import Row
 from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.laboratory import Laboratory

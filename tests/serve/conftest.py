@@ -21,7 +21,7 @@ from headwater.finetune.examples import Columns, Labels
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.head import TaskModel
 from headwater.model import build_model, preset
-from headwater.model.folder import save_model
+from headwater.model.io.folder import save_model
 
 TEXTS = ["the river runs to the sea. ", "a stone lies in the river. "]
 

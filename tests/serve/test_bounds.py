@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 import headwater as hw
 from headwater.inference.sampling import Sampling, choose
 from headwater.model import build_model, preset
-from headwater.model.folder import save_model
+from headwater.model.io.folder import save_model
 from headwater.serve import problems
 from headwater.serve.api import create_app
 from headwater.serve.guard import Guard

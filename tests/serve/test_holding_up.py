@@ -22,7 +22,7 @@ from uvicorn.server import ServerState
 from headwater.errors import FolderError, UsageError
 from headwater.serve.connection import bounded
 from headwater.serve.limits import Keys, Limits
-from headwater.serve.run import serve
+from headwater.serve.server import serve
 
 LONG: dict[str, Any] = {"prompt": "the", "max_tokens": 60, "min_tokens": 60, "n": 60}
 

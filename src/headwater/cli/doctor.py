@@ -113,8 +113,8 @@ def describe_model(folder: Path) -> dict[str, Any]:
     """
     from headwater import shipped
     from headwater.model import build_model
-    from headwater.model.folder import load_config
-    from headwater.model.weights import find_tensors
+    from headwater.model.io.folder import load_config
+    from headwater.model.io.weights import find_tensors
     from headwater.storage.provenance import MANIFEST, lineage
 
     named, folder = str(folder), shipped.resolve(folder)

@@ -15,7 +15,7 @@ from headwater.errors import UsageError, counted
 
 app = typer.Typer(add_completion=False)
 
-KEYS = keys_option("headwater.evaluate.run:EvaluateConfig")
+KEYS = keys_option("headwater.evaluate.evaluation:EvaluateConfig")
 
 
 @app.command()
@@ -74,8 +74,8 @@ def evaluate(
         missing = ", ".join(option for option, value in given.items() if not value)
         raise UsageError(f"{missing} is missing", repair="See: headwater evaluate --help")
     from headwater.config import parse_settings
-    from headwater.evaluate.run import EvaluateConfig
-    from headwater.evaluate.run import evaluate as run
+    from headwater.evaluate.evaluation import EvaluateConfig
+    from headwater.evaluate.evaluation import evaluate as run
 
     model = local_model(model, download)
     config = EvaluateConfig.build(parse_settings(settings or []), source="--set")

@@ -58,7 +58,7 @@ def serve(
     from headwater.cli.process import return_memory
     from headwater.config import parse_settings
     from headwater.serve.limits import Limits
-    from headwater.serve.run import serve as run
+    from headwater.serve.server import serve as run
 
     return_memory()
     models = model or [DEFAULT]

@@ -1,5 +1,5 @@
 """Models from OpenAI's original releases and Hugging Face's folders, into Hugging Face's folders and GGUF."""
 
-from headwater.convert.run import convert
+from headwater.convert.conversion import convert
 
 __all__ = ["convert"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
-from headwater.model.huggingface import model_type
+from headwater.model.io.huggingface import model_type
 from headwater.storage.files import flush_file, flush_folder, new_part, storage_errors
 from headwater.tokenizer import Tokenizer
 

@@ -17,7 +17,7 @@ import torch
 from headwater.errors import DataError, FolderError, UsageError
 from headwater.model import ModelConfig, build_model, preset
 from headwater.model.config import Faithful
-from headwater.model.weights import check_finite
+from headwater.model.io.weights import check_finite
 from headwater.storage.files import read_json
 
 if TYPE_CHECKING:

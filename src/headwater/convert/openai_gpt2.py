@@ -15,7 +15,7 @@ import torch
 from headwater.convert.tensor_bundle import TensorBundle
 from headwater.errors import DataError, FolderError
 from headwater.model import build_model, preset
-from headwater.model.weights import check_finite
+from headwater.model.io.weights import check_finite
 from headwater.storage.files import read_json, read_text
 
 if TYPE_CHECKING:

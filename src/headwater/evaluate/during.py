@@ -14,8 +14,8 @@ from typing import Any
 
 from headwater.datasets.places import Listing
 from headwater.errors import UsageError
+from headwater.evaluate.evaluation import Asker, run_task, select
 from headwater.evaluate.reader import Reader
-from headwater.evaluate.run import Asker, run_task, select
 from headwater.language_model import LanguageModel
 from headwater.tokenizer import Tokenizer
 

@@ -30,7 +30,7 @@ from headwater.finetune.finetuning import load_tokenizer
 from headwater.finetune.inputs import Example, encode
 from headwater.finetune.metrics import pearson
 from headwater.finetune.training import FinetuneConfig, peak_rate, prepare_base, train_task
-from headwater.model.folder import load_model
+from headwater.model.io.folder import load_model
 from headwater.storage.files import read_json, write_json
 from headwater.storage.progress import SILENT, PlainProgress
 from headwater.storage.provenance import Stage

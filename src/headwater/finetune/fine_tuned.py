@@ -24,8 +24,8 @@ from headwater.finetune.examples import Columns, Labels
 from headwater.finetune.features import FrozenTaskModel
 from headwater.finetune.head import TaskModel
 from headwater.finetune.inputs import Encoded, Example, TaskTokens, encode
-from headwater.model.folder import load_model, save_model
-from headwater.model.weights import check_finite
+from headwater.model.io.folder import load_model, save_model
+from headwater.model.io.weights import check_finite
 from headwater.storage.files import read_json, write_json
 from headwater.storage.provenance import MANIFEST, open_folder
 from headwater.tokenizer import Tokenizer

@@ -40,7 +40,7 @@ from headwater.finetune.training import (
     resolve,
     train_task,
 )
-from headwater.model.folder import load_config, load_model
+from headwater.model.io.folder import load_config, load_model
 from headwater.storage.files import read_json, storage_errors, write_json, write_json_lines, write_text
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import SILENT, Progress

@@ -11,7 +11,7 @@ from headwater.finetune.examples import read_rows
 from headwater.finetune.finetuning import load_tokenizer
 from headwater.finetune.inputs import Example, encode
 from headwater.finetune.training import FinetuneConfig
-from headwater.model.folder import load_config
+from headwater.model.io.folder import load_config
 
 
 def show_examples(

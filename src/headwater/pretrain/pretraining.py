@@ -23,7 +23,7 @@ from headwater.config import Layer
 from headwater.errors import MismatchError, UsageError, resumable
 from headwater.model import build_model, preset
 from headwater.model.config import Faithful, ModelConfig
-from headwater.model.folder import load_config, load_model, save_model
+from headwater.model.io.folder import load_config, load_model, save_model
 from headwater.model.loss import IGNORE
 from headwater.pretrain.cost import fitting_tokens, training_flops_a_token
 from headwater.pretrain.masking import MaskedSampler, MaskedStream, Masking

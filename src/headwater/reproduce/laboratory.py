@@ -30,7 +30,7 @@ from headwater.evaluate import evaluate
 from headwater.evaluate.protocols import ratio_error
 from headwater.evaluate.results import Results
 from headwater.language_model import LanguageModel
-from headwater.model.folder import save_model
+from headwater.model.io.folder import save_model
 from headwater.pretrain.pretraining import PretrainConfig, pretrain
 from headwater.pretrain.tokens.pack import pack
 from headwater.pretrain.tokens.sampler import TokenStream

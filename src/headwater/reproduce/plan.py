@@ -19,7 +19,7 @@ import numpy as np
 from headwater.config import read_toml
 from headwater.errors import FolderError
 from headwater.reproduce.page import RESULTS
-from headwater.reproduce.run import choose
+from headwater.reproduce.reproduction import choose
 from headwater.reproduce.scale import Scale, cost_of
 from headwater.reproduce.statistics import FEWEST_SEEDS, NORMAL, student_quantile
 from headwater.storage.files import read_json

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headwater.corpus.folder import measure
 from headwater.errors import counted
 from headwater.model import count_parameters
-from headwater.model.folder import load_config
+from headwater.model.io.folder import load_config
 from headwater.pretrain.pretraining import PretrainConfig
 from headwater.reproduce.labelled import describe_rows
 from headwater.reproduce.laboratory import Laboratory

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from headwater.errors import DataError, UsageError
-from headwater.model import bert
 from headwater.model.config import ModelConfig
+from headwater.model.io import bert
 
 TABLE = "headwater"
 _OWN = "headwater-"  # model types that only Headwater reads

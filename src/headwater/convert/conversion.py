@@ -16,7 +16,7 @@ from headwater import shipped
 from headwater.convert import openai_gpt1, openai_gpt2
 from headwater.errors import FolderError, ResourceError, UsageError
 from headwater.model.config import FAITHFUL, Faithful
-from headwater.model.folder import CONFIG, load_model, save_model
+from headwater.model.io.folder import CONFIG, load_model, save_model
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import Stage
 from headwater.tokenizer import Tokenizer

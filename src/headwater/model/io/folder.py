@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from headwater import shipped
 from headwater.errors import DataError, FolderError, MismatchError
-from headwater.model import build_model, huggingface
+from headwater.model import build_model
 from headwater.model.config import ModelConfig
-from headwater.model.weights import WEIGHTS, Place, TensorReader, find_tensors, write_tensors
+from headwater.model.io import huggingface
+from headwater.model.io.weights import WEIGHTS, Place, TensorReader, find_tensors, write_tensors
 from headwater.storage import provenance
 from headwater.storage.files import read_json, write_json
 
