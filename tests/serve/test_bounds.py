@@ -36,6 +36,17 @@ def serving(folder: Path, limits: Limits | None = None) -> Iterator[tuple[TestCl
         yield client, served
 
 
+def test_each_request_is_logged_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "headwater.serve.requests")
+    with TestClient(create_app([], Limits()), base_url="http://localhost") as client:
+        client.post("/v1/completions?key=secret", json={"model": "none", "prompt": "a secret"})
+        client.get("/secret")
+    first, second = (record.getMessage() for record in caplog.records)
+    assert " POST /v1/completions - 404 " in first
+    assert " GET other - 404 " in second
+    assert "secret" not in first + second
+
+
 @pytest.mark.parametrize(
     ("kind", "body"),
     [

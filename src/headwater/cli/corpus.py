@@ -54,7 +54,7 @@ def build(
         str, typer.Option("--recipe", help="plain, webtext (GPT-2), books (GPT-1), or a TOML file.")
     ] = "plain",
     text_field: Annotated[
-        str | None, typer.Option("--text-field", help="Field or column with the text.  [default: text]")
+        str | None, typer.Option("--text-field", help="Field or column with the text.", show_default="text")
     ] = None,
     workers: Annotated[int, typer.Option("--workers", help="Processes at work.", min=1)] = 1,
     engine: Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.console import AsJson, ModelTokenizer, emit
+from headwater.cli.console import AsJson, Download, ModelTokenizer, emit
 
 app = typer.Typer(add_completion=False)
 
@@ -14,9 +14,8 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def fill(
     text: Annotated[str, typer.Argument(metavar="TEXT", help='The text, as "The [MASK] is blue."')],
-    model: Annotated[
-        str, typer.Option("--model", help="Folder of a masked model, or a hub name downloaded before.")
-    ],
+    model: Annotated[str, typer.Option("--model", help="Folder of a masked model, or a hub name.")],
+    download: Download = False,
     tokenizer: ModelTokenizer = None,
     top: Annotated[int, typer.Option("--top", help="Tokens to list for each blank.", min=1)] = 5,
     as_json: AsJson = False,
@@ -24,7 +23,7 @@ def fill(
     """Fill each [MASK] of a text with the most probable tokens."""
     from headwater.language_model import load
 
-    found = load(model, tokenizer=tokenizer).fill(text, top=top)
+    found = load(model, tokenizer=tokenizer, download=download).fill(text, top=top)
     blanks = [[{"text": word, "probability": probability} for word, probability in blank] for blank in found]
     lines = []
     for number, blank in enumerate(found, 1):

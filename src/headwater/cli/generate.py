@@ -43,7 +43,8 @@ def generate(
     tokenizer: ModelTokenizer = None,
     prompt: Annotated[str | None, typer.Option("--prompt", help="The same as PROMPT.", show_default=False)] = None,
     max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", help="End after N tokens.  [default: 128 or what fits]", min=1)
+        int | None,
+        typer.Option("--max-tokens", help="End after N tokens.", show_default="128 or what fits", min=1),
     ] = None,
     min_tokens: Annotated[int, typer.Option("--min-tokens", help="Do not end before N tokens.", min=0)] = 0,
     temperature: Annotated[
@@ -64,9 +65,11 @@ def generate(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", help="Every random choice comes from it.  [default: a new one]", min=0),
+        typer.Option("--seed", help="Every random choice comes from it.", show_default="a new one", min=0),
     ] = None,
-    num_samples: Annotated[int, typer.Option("--num-samples", help="How many continuations.", min=1)] = 1,
+    num_samples: Annotated[
+        int, typer.Option("--num-samples", "--samples", help="How many continuations.", min=1)
+    ] = 1,
     precision: Annotated[
         str, typer.Option("--precision", help="fp32, bf16, int8, int4 or auto (bf16 where the machine has it).")
     ] = "auto",

@@ -23,7 +23,8 @@ def serve(
         typer.Option(
             "--model",
             help="Model folder, fine-tuned or not, a model that ships, a hub name, or NAME=any of these. "
-            f"Repeatable.  [default: {DEFAULT}]",
+            "Repeatable.",
+            show_default=DEFAULT,
         ),
     ] = None,
     download: Download = False,
@@ -39,7 +40,8 @@ def serve(
         int | None,
         typer.Option(
             "--max-concurrency",
-            help="Continuations of one model at once; more wait.  [default: 32, fewer where memory is short]",
+            help="Continuations of one model at once; more wait.",
+            show_default="32, fewer where memory is short",
             min=1,
         ),
     ] = None,
@@ -47,6 +49,7 @@ def serve(
         str, typer.Option("--precision", help="fp32, bf16, int8, int4 or auto (bf16 where the machine has it).")
     ] = "auto",
     device: Device = "auto",
+    log: Annotated[bool, typer.Option("--log", help="Print a line for each request on stderr.")] = False,
     settings: Settings = None,
     keys: Annotated[bool, KEYS] = False,
 ) -> None:
@@ -68,6 +71,7 @@ def serve(
         models,
         tokenizer=tokenizer,
         device=device,
+        log=log,
         host=host,
         port=port,
         api_key_file=api_key_file,

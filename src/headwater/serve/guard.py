@@ -19,6 +19,7 @@ from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Problem, too_busy
 
 logger = logging.getLogger(__name__)
+requests = logging.getLogger("headwater.serve.requests")  # one line each, at level INFO
 # Paths that need no key: the page asks for one, and a load balancer asks for health.
 _OPEN = ("/page/", "/health", "/openapi.json")
 
@@ -68,7 +69,10 @@ class Guard:
         finally:
             self.metrics.open -= holds
             path = getattr(scope.get("route"), "path", "other")
-            self.metrics.answered(path, scope.get("model", ""), status, time.monotonic() - began)
+            seconds, model = time.monotonic() - began, scope.get("model", "")
+            self.metrics.answered(path, model, status, seconds)
+            client = (scope.get("client") or ("-",))[0]
+            requests.info("%s %s %s %s %d %.3f s", client, scope["method"], path, model or "-", status, seconds)
 
     def _check(self, scope: Scope, is_open: bool) -> None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}

@@ -30,13 +30,15 @@ def serve(
     max_concurrency: int | None = None,
     precision: str = "auto",
     device: str = "auto",
+    log: bool = False,
     limits: Limits | None = None,
     progress: Progress = SILENT,
 ) -> None:
     """Serve models until SIGINT or SIGTERM, then finish what runs.
 
     models: `FOLDER` or `NAME=FOLDER`; tokenizer: for folders without one;
-    max_concurrency: continuations of one model at once (None: by its size and the memory); port 0 is a free one.
+    max_concurrency: continuations of one model at once (None: by its size and the memory); port 0 is a free one;
+    log: print a line for each request on stderr.
     Raises UsageError for an address that is taken, or beyond loopback without keys.
     """
     limits = limits or Limits()
@@ -78,6 +80,8 @@ def serve(
         )
         # A second Ctrl-C cancels what runs, and uvicorn logs a traceback for each request.
         logging.getLogger("uvicorn.error").addFilter(_is_not_cancelled)
+        if log:
+            _log_requests()
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
         progress.finish(f"{', '.join(served.name for served in opened)} at {address}")
@@ -98,6 +102,15 @@ def serve(
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _log_requests() -> None:
+    from headwater.serve.guard import requests
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    requests.addHandler(handler)
+    requests.setLevel(logging.INFO)
 
 
 def _is_not_cancelled(record: logging.LogRecord) -> bool:
