@@ -137,6 +137,26 @@ JOURNEYS = {
     ),
     "serve-keys": Journey(("serve/keys.sh&", "serve/with_key.sh"), needs=("fastapi", "curl")),
     "serving": Journey(("serving/serve.sh&",), needs=("fastapi",)),
+    # What the list names is not at hand; the cards of real runs are tested in tests/test_ship.py.
+    "models": Journey(
+        ("models/gather.sh", "models/corpus.sh", "models/train.sh", "models/ship.sh"),
+        {
+            "apt-get download": "true",
+            "python tools/gather.py recipes/texts/english.toml --data data --packages packages --out text": (
+                "mkdir -p text/books/a text/documentation/b && cp my_texts/* text/books/a "
+                "&& cp my_texts/* text/documentation/b"
+            ),
+            '["data/lambada_test_openai.jsonl", "data/wiki.test.raw", "data/ptb.test.txt"]': "[]",
+            "--recipe webtext": "--recipe plain",
+            "--recipe books": "--recipe plain",
+            " --set wikipedia=false --set near_duplicates=true": "",
+            "--vocab-size 4096": "--vocab-size 400",
+            "headwater pretrain gpt2-mini": "headwater  pretrain gpt2-pico",  # keeps its own updates
+            "steps=1000": "steps=2",
+            "warmup_steps=": "batch_size=2 --set warmup_steps=",
+            "python tools/ship.py": "true",
+        },
+    ),
     "cluster": Journey(
         ("cluster/try.sh", "pretraining/one_machine.sh"),
         {" --set steps=50": "", "--nproc-per-node=4": "--nproc-per-node=2"},
