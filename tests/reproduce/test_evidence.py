@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from headwater.cli.main import main
 from headwater.errors import FolderError
+from headwater.evaluate.results import Result, write_examples
 from headwater.finetune.metrics import confusion_matrix, matthews
 from headwater.reproduce.experiment import correct_family, judge
 from headwater.reproduce.items import ItemValues, pseudo_values
 from headwater.reproduce.page import fewer_seeds
 from headwater.reproduce.plan import Noise, Plan, from_pilot, load_plans, split_seeds
+from headwater.reproduce.scores import better
 from headwater.reproduce.statistics import (
     FAILS,
     HOLDS,
@@ -55,6 +59,50 @@ def test_a_true_null_is_decided_in_at_most_one_of_twenty_cases(
     bound = 0.05 + 3 * math.sqrt(0.05 * 0.95 / RUNS)  # three standard errors of the simulation
     assert verdicts.count(HOLDS) / RUNS <= bound
     assert (RUNS - verdicts.count(OPEN)) / RUNS <= bound
+
+
+@pytest.mark.parametrize(
+    ("protocol", "metric", "record"),
+    [
+        ("lambada.a", "perplexity", lambda p: {"log_probability": math.log(p)}),
+        ("wikitext-2.a", "perplexity", lambda p: {"nats": -math.log(p) * 20, "units": 20.0}),
+        ("enwik8.a", "bits per byte", lambda p: {"nats": -math.log(p) * 20, "units": 20.0}),
+        ("wsc273.a", "accuracy", lambda p: {"accuracy": float(p > 0.5)}),
+        ("cola.a", "matthews", lambda p: {"value": p, "label": int(p > 0.3), "tuned": False}),
+    ],
+)
+def test_zero_shot_scores_of_two_models_are_paired_by_item(
+    tmp_path: Path, protocol: str, metric: str, record: Callable[[float], dict[str, Any]]
+) -> None:
+    random = np.random.default_rng(3)
+    ease = random.uniform(0.1, 0.8, 300)  # shared by both models: a hard item is hard for both
+    found = []
+    for name, chance in (("small", ease), ("large", ease + random.uniform(0.05, 0.15, 300))):
+        records = [{"id": str(number), **record(p)} for number, p in enumerate(chance.tolist())]
+        (tmp_path / name).mkdir()
+        write_examples(records, protocol, tmp_path / name)
+        value = {
+            "perplexity": math.exp(-np.log(chance).mean()),
+            "bits per byte": -np.log2(chance).mean(),
+            "accuracy": (chance > 0.5).mean(),
+            "matthews": float(matthews(confusion_matrix((chance > 0.3) * 1, (chance > 0.5) * 1, 2))),
+        }[metric]
+        details = {"threshold": 0.5} if metric == "matthews" else {}
+        result = Result("one", protocol, metric, float(value), 0.02, 300, 1.0, details=details)
+        found.append(better(result, tmp_path / name))
+    small, large = found
+    assert small.items is not None
+    assert small.items["one"].values.mean() == pytest.approx(small[0], abs=0.01)  # exact but for matthews
+    assert large[0] > small[0] or metric == "matthews"
+    paired = differences(large, small)
+    alone = differences(Measured(large, large.errors), Measured(small, small.errors))
+    assert paired[0] == pytest.approx(alone[0])
+    assert paired.item_error < 0.9 * alone.item_error
+
+
+def test_bleu_is_not_paired_by_item(tmp_path: Path) -> None:
+    write_examples([{"id": "1", "text": "un"}, {"id": "2", "text": "deux"}], "wmt14.a", tmp_path)
+    assert better(Result("wmt14", "wmt14.a", "bleu", 3.0, 0.1, 2, 1.0), tmp_path).items is None
 
 
 def test_the_power_is_as_planned() -> None:

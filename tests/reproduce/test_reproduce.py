@@ -27,7 +27,6 @@ from headwater.reproduce.statistics import (
     HOLDS,
     OPEN,
     Measured,
-    above,
     decide,
     differences,
     over_seeds,
@@ -231,7 +230,7 @@ def test_the_command_lists_and_runs(
 def test_an_interval_has_the_error_of_the_items_too() -> None:
     alike = Measured([0.509, 0.510, 0.511], [0.03] * 3)  # three seeds agree on 273 schemas
     assert decide([0.009, 0.010, 0.011])[0] == HOLDS  # as the spread over seeds alone has it
-    assert decide(above(alike, 0.5))[0] == OPEN
+    assert decide(alike.linear(1.0, -0.5))[0] == OPEN
     low, high = over_seeds(alike)[1:]
     assert low is not None
     assert high is not None

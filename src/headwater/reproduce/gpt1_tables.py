@@ -29,7 +29,7 @@ from headwater.reproduce.labelled import (
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Estimate, Measured, above, mean_of_sets, over_seeds
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Estimate, Measured, mean_of_sets, over_seeds
 
 # Table -> (what its tasks are, its sets).
 TABLES = {
@@ -128,7 +128,7 @@ def _finding(table: str, scores: Mapping[str, Sequence[Sequence[Score]]]) -> Fin
     values = {name: over_parts(scores[name]) for name in there}
     blind = {name: _blind(scores[name][0]) for name in there}
     means = mean_of_sets(list(values.values()))
-    gains = mean_of_sets([above(values[name], blind[name]) for name in there])
+    gains = mean_of_sets([values[name].linear(1.0, -blind[name]) for name in there])
     published = [score.published for name in there for score in scores[name][0] if score.published is not None]
     paper = f"{PERCENT * math.fsum(published) / len(published):.1f} on average over {', '.join(there)}"
     return judge(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from pydantic import Field, field_validator
@@ -19,14 +18,13 @@ from headwater.config import Config
 from headwater.datasets.paper_tables import TABLES
 from headwater.datasets.places import Listing
 from headwater.errors import DataError, HeadwaterError
-from headwater.evaluate.results import Result
 from headwater.evaluate.tasks import TASKS
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
 from headwater.reproduce.figures import COLOURS, Curve, bands
 from headwater.reproduce.gpt1_perplexity import MODELS
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.scores import result_of, skipped_because
+from headwater.reproduce.scores import better, result_of, skipped_because
 from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences, mean_of_sets, over_seeds
 from headwater.reproduce.statistics import Measured as Seeds
@@ -86,7 +84,7 @@ HEURISTICS = {
         "storycloze",
     ),
 }
-_Raw = dict[tuple[str, str], list[dict[int, Result]]]
+_Raw = dict[tuple[str, str], list[dict[int, Seeds]]]
 _PAPER = ("sst-2.very", "cola.mean-log-probability", "dprd.substitution", "race.mean", "race-sample.mean")
 
 
@@ -141,7 +139,7 @@ def run(laboratory: Laboratory) -> Findings:
         for model, title in MODELS.items():
             name = f"{HEURISTICS[task].title}, {title}"
             steps = list(raw[model, task][0])
-            scores = [_values(raw, model, task, step).map(partial(_rescaled, task)) for step in steps]
+            scores = [_rescaled(task, _values(raw, model, task, step)) for step in steps]
             curves[name] = [
                 [(step, values[seed]) for step, values in zip(steps, scores, strict=True)]
                 for seed in range(len(scores[0]))
@@ -206,13 +204,13 @@ def _measured(laboratory: Laboratory, settings: Settings) -> tuple[_Raw, dict[st
     for model in MODELS:
         for seed in laboratory.scale.seeds:
             for task, limit in settings.tasks.items():
-                found: dict[int, Result] = {}
+                found: dict[int, Seeds] = {}
                 for step, folder in laboratory.snapshots(model, seed).items():
                     name = _name(model, seed, step, task)
-                    results, _ = laboratory.evaluate(name, folder, [task], limit=limit)
+                    results, scored = laboratory.evaluate(name, folder, [task], limit=limit)
                     measured = result_of(results, task, HEURISTICS[task].metric)
                     if measured is not None:
-                        found[step], counts[task] = measured, measured.count
+                        found[step], counts[task] = better(measured, scored), measured.count
                     left_out |= skipped_because(laboratory, results)
                 if found:
                     raw.setdefault((model, task), []).append(found)
@@ -220,8 +218,10 @@ def _measured(laboratory: Laboratory, settings: Settings) -> tuple[_Raw, dict[st
 
 
 def _values(raw: _Raw, model: str, task: str, step: int) -> Seeds:
-    found = [one[step] for one in raw[model, task]]
-    return Seeds((one.value for one in found), (one.stderr for one in found))
+    values = Seeds()
+    for one in raw[model, task]:
+        values.add(one[step][0], one[step].errors[0], one[step].items)
+    return values
 
 
 def _findings(raw: _Raw, tasks: Sequence[str]) -> list[Finding]:
@@ -229,7 +229,7 @@ def _findings(raw: _Raw, tasks: Sequence[str]) -> list[Finding]:
     first, last = steps[0], steps[-1]
 
     def mean(model: str, step: int) -> Seeds:
-        return mean_of_sets([_values(raw, model, task, step).map(partial(_rescaled, task)) for task in tasks])
+        return mean_of_sets([_rescaled(task, _values(raw, model, task, step)) for task in tasks])
 
     transformer = mean("gpt1", last)
     return [
@@ -274,9 +274,9 @@ def _lacks(scale: Scale, data: Path) -> list[str]:
     return [f"a set of the heuristics ({'; '.join(dict.fromkeys(missing))})"]
 
 
-def _rescaled(task: str, value: float) -> float:
-    measured = HEURISTICS[task]
-    return (value - measured.chance) / (measured.best - measured.chance)
+def _rescaled(task: str, values: Seeds) -> Seeds:
+    chance, best = HEURISTICS[task].chance, HEURISTICS[task].best
+    return values.linear(1 / (best - chance), -chance / (best - chance))
 
 
 def _name(model: str, seed: int, step: int, task: str) -> str:

@@ -102,7 +102,7 @@ def run(laboratory: Laboratory) -> Findings:
             for part, (protocols, limit) in parts.items():
                 name = f"{part}, {rung}, seed {seed}"
                 results, folder = laboratory.evaluate(name, laboratory.model(rung, seed), protocols, limit=limit)
-                scores.add(laboratory, rung, results)
+                scores.add(laboratory, rung, results, folder)
                 if part == "questions":
                     answered[rung, seed] = folder
     largest, first = ladder[-1], scale.seeds[0]
@@ -171,7 +171,7 @@ def _winograd(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
         judge(
             "The largest model resolves more Winograd schemas than chance.",
             "70.7 %",
-            largest.map(lambda value: value - _CHANCE),
+            largest.linear(1.0, -_CHANCE),
             here=over_seeds(largest).text(1, 100) + " %",
             sentences={
                 HOLDS: "Above a coin's half, also when the schemas' own error is counted.",

@@ -9,7 +9,7 @@ books that were held out whole. The first two differ by memory alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,19 +40,18 @@ from headwater.reproduce.scores import Column, ScoreTable
 from headwater.reproduce.setup import describe, parameters
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences, mean_of_sets, over_seeds
 
-# Table 3's columns: protocol, metric, short name, and how a score grows, so that more is better.
-_Grow = Callable[[float], float]
-COLUMNS: Mapping[Column, tuple[str, _Grow]] = {
-    ("lambada.openai.whole-word", "perplexity"): ("LAMBADA perplexity", lambda value: -math.log(value)),
-    ("lambada.openai.whole-word.stop-words", "accuracy"): ("LAMBADA accuracy", lambda value: value),
-    ("cbt.common-nouns.detokenized", "accuracy"): ("CBT common nouns", lambda value: value),
-    ("cbt.named-entities.detokenized", "accuracy"): ("CBT named entities", lambda value: value),
-    ("wikitext-2.detokenized", "perplexity"): ("WikiText-2 perplexity", lambda value: -math.log(value)),
-    ("ptb.detokenized", "perplexity"): ("PTB perplexity", lambda value: -math.log(value)),
-    ("enwik8.bytes", "bits per byte"): ("enwik8 bits a byte", lambda value: -value),
-    ("text8.characters", "bits per character"): ("text8 bits a character", lambda value: -value),
-    ("wikitext-103.detokenized", "perplexity"): ("WikiText-103 perplexity", lambda value: -math.log(value)),
-    ("1bw.detokenized", "perplexity"): ("1BW perplexity", lambda value: -math.log(value)),
+# Table 3's columns: protocol, metric, short name.
+COLUMNS: Mapping[Column, str] = {
+    ("lambada.openai.whole-word", "perplexity"): "LAMBADA perplexity",
+    ("lambada.openai.whole-word.stop-words", "accuracy"): "LAMBADA accuracy",
+    ("cbt.common-nouns.detokenized", "accuracy"): "CBT common nouns",
+    ("cbt.named-entities.detokenized", "accuracy"): "CBT named entities",
+    ("wikitext-2.detokenized", "perplexity"): "WikiText-2 perplexity",
+    ("ptb.detokenized", "perplexity"): "PTB perplexity",
+    ("enwik8.bytes", "bits per byte"): "enwik8 bits a byte",
+    ("text8.characters", "bits per character"): "text8 bits a character",
+    ("wikitext-103.detokenized", "perplexity"): "WikiText-103 perplexity",
+    ("1bw.detokenized", "perplexity"): "1BW perplexity",
 }
 NEEDED = {
     "LAMBADA": "eval-zeroshot/lambada/lambada_test_openai.jsonl",
@@ -87,7 +86,7 @@ def run(laboratory: Laboratory) -> Findings:
     bits: dict[str, Measured] = {}
     for rung in ladder:
         for seed in scale.seeds:
-            scores.add(laboratory, rung, table_3(laboratory, rung, seed)[0])
+            scores.add(laboratory, rung, *table_3(laboratory, rung, seed))
             for part, figures in _losses(laboratory, rung, seed, settings.windows).items():
                 losses[part].setdefault(rung, Measured()).add(figures["loss"], figures["loss error"])
                 if part == "held-out":
@@ -97,7 +96,7 @@ def run(laboratory: Laboratory) -> Findings:
     rows = [
         Row(
             labels[rung],
-            COLUMNS[column][0],
+            COLUMNS[column],
             values,
             published(*column).get(counterpart(scale, rung)),
             scores.counts[column],
@@ -133,7 +132,7 @@ def run(laboratory: Laboratory) -> Findings:
         figures={
             "figure-1-zero-shot-over-size": lambda figure: panels_over_sizes(
                 figure,
-                {COLUMNS[column][0]: of for column, of in scores.values.items()},
+                {COLUMNS[column]: of for column, of in scores.values.items()},
                 sizes,
                 "",
                 rows=2,
@@ -187,17 +186,15 @@ def _sizes(bits: Mapping[str, Measured]) -> Finding:
 def _columns(scores: ScoreTable) -> list[Finding]:
     found = []
     for column, of in scores.values.items():
-        name, grows = COLUMNS[column]
-        by_size = list(of.values())
-        gains = differences(by_size[-1].map(grows), by_size[0].map(grows))
+        by_size, growing = list(of.values()), list(scores.better[column].values())
         paper = published(*column)
         values = " → ".join(f"{value:g}" for value in paper.values())
         here = " → ".join(f"{over_seeds(values).value:.4g}" for values in by_size)
         found.append(
             judge(
-                f"{name}: the largest model is better than the smallest, with no training for the set.",
+                f"{COLUMNS[column]}: the largest model is better than the smallest, with no training for the set.",
                 values,
-                gains,
+                differences(growing[-1], growing[0]),
                 here=here,
                 sentences={
                     HOLDS: "As in the paper, size alone helps on text of another kind.",

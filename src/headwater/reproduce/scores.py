@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from headwater.evaluate.results import Result, Results
+import numpy as np
+
+from headwater.evaluate.results import Result, Results, read_examples
+from headwater.finetune.metrics import confusion_matrix, matthews
+from headwater.reproduce.items import Floats, ItemValues, errors_by_seed, pseudo_values
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.statistics import Measured
 
@@ -14,28 +21,80 @@ Column = tuple[str, str]  # protocol, metric
 class ScoreTable:
     """What several models got on the same columns; a column that no evaluation has is not there.
 
-    values: column -> model -> one value a seed; counts: how many examples each is over; left_out: protocols that
-    were skipped, and why.
+    values: column -> model -> one value a seed; better: the same so that a higher value is better, by item where
+    that is known; counts: how many examples each is over; left_out: protocols that were skipped, and why.
     """
 
     def __init__(self, columns: Iterable[Column]) -> None:
         self._columns = tuple(columns)
         self.values: dict[Column, dict[str, Measured]] = {}
+        self.better: dict[Column, dict[str, Measured]] = {}
         self.counts: dict[Column, int] = {}
         self.left_out: dict[str, str] = {}
 
-    def add(self, laboratory: Laboratory, model: str, results: Results) -> None:
-        """Take the columns of one evaluation of a model, the next seed of it."""
+    def add(self, laboratory: Laboratory, model: str, results: Results, folder: Path) -> None:
+        """Take the columns of one evaluation of a model, the next seed of it, and its items from `folder`."""
         self.left_out |= skipped_because(laboratory, results)
         for column in self._columns:
             found = result_of(results, *column)
             if found is not None:
-                self.values.setdefault(column, {}).setdefault(model, Measured()).add(found.value, found.stderr)
+                one = better(found, folder)
+                for table, value, error, items in (
+                    (self.values, found.value, found.stderr, None if is_lower_better(found) else one.items),
+                    (self.better, one[0], one.errors[0], one.items),
+                ):
+                    table.setdefault(column, {}).setdefault(model, Measured()).add(value, error, items)
                 self.counts[column] = found.count
 
     def notes(self) -> list[str]:
         """A note on each protocol that was left out."""
         return [f"{protocol} is left out: {reason}" for protocol, reason in self.left_out.items()]
+
+
+def is_lower_better(result: Result) -> bool:
+    """Whether a metric is a perplexity or a number of bits."""
+    return result.metric == "perplexity" or result.metric.startswith("bits per ")
+
+
+def better(result: Result, folder: Path) -> Measured:
+    """Return a result so that a higher value is better, with its items: minus the logarithm of a perplexity."""
+    plain = Measured([result.value], [result.stderr])
+    if result.metric == "perplexity":
+        plain = plain.map(lambda value: -math.log(value))
+    elif is_lower_better(result):
+        plain = plain.linear(-1.0)
+    values = item_values(result, list(read_examples(folder, result.protocol)))
+    # All protocols of a benchmark have the same items, so summaries with and without a hint are paired.
+    items = None if values is None else {result.task: values}
+    return Measured(plain, errors_by_seed(items) if items else plain.errors, items)
+
+
+def item_values(result: Result, records: Sequence[Mapping[str, Any]]) -> ItemValues | None:
+    """Return one value an example, of which `better` is the mean; None where the metric has no such values.
+
+    A correlation enters as jackknife pseudo-values. BLEU and a score over the surest answers have no items.
+    """
+    if not records:
+        return None
+    if result.metric == "matthews":
+        records = [record for record in records if not record["tuned"]]
+        chosen = np.array([float(record["value"] > result.details["threshold"]) for record in records])
+        labels = np.array([float(record["label"] == 1) for record in records])
+        values = pseudo_values(labels, chosen, _matthews)
+    elif is_lower_better(result) and "nats" in records[0]:
+        nats, units = (np.array([record[key] for record in records]) for key in ("nats", "units"))
+        values = -nats / units.mean() / (math.log(2) if result.metric.startswith("bits") else 1)
+    elif result.metric == "perplexity":
+        values = np.array([record["log_probability"] for record in records])
+    elif all(result.metric in record for record in records):
+        values = np.array([float(record[result.metric]) for record in records])
+    else:
+        return None
+    return ItemValues(tuple(str(record["id"]) for record in records), values[None])
+
+
+def _matthews(truth: Floats, predicted: Floats) -> float:
+    return float(matthews(confusion_matrix(truth.astype(np.int64), predicted.astype(np.int64), 2)))
 
 
 def result_of(results: Results, protocol: str, metric: str) -> Result | None:

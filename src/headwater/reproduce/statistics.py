@@ -24,6 +24,7 @@ import numpy as np
 
 from headwater.reproduce.items import (
     Items,
+    ItemValues,
     average,
     error_over_items,
     errors_by_seed,
@@ -84,10 +85,11 @@ class Measured(list[float]):
             errors.append(error * abs(function(value + step) - function(value - step)) / (2 * step))
         return Measured(map(function, self), errors)
 
-
-def above(values: Measured, level: float) -> Measured:
-    """Return how far each value is above a level."""
-    return Measured((value - level for value in values), values.errors, values.items)
+    def linear(self, factor: float, plus: float = 0.0) -> Measured:
+        """Return `factor` times each value, plus a number; the items stay known."""
+        items = {name: ItemValues(one.ids, factor * one.values + plus) for name, one in (self.items or {}).items()}
+        errors = (abs(factor) * error for error in self.errors)
+        return Measured((factor * value + plus for value in self), errors, items or None)
 
 
 def mean_of_sets(sets: Sequence[Measured]) -> Measured:
