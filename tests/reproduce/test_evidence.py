@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from headwater.cli.main import main
 from headwater.errors import FolderError
 from headwater.evaluate.results import Result, write_examples
 from headwater.finetune.metrics import confusion_matrix, matthews
+from headwater.report.claims import KIND
 from headwater.reproduce.experiment import correct_family, judge
+from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.items import ItemValues, pseudo_values
-from headwater.reproduce.page import fewer_seeds
+from headwater.reproduce.page import VERSION, fewer_seeds, write_index
 from headwater.reproduce.plan import Noise, Plan, from_pilot, load_plans, split_seeds
 from headwater.reproduce.scores import better
 from headwater.reproduce.statistics import (
@@ -31,6 +34,8 @@ from headwater.reproduce.statistics import (
     mean_of_sets,
     p_value,
 )
+from headwater.storage.files import write_json
+from headwater.storage.provenance import Stage
 
 RUNS = 2_000
 SENTENCES = {HOLDS: "It holds.", FAILS: "It fails.", OPEN: "It is open."}
@@ -193,3 +198,48 @@ def test_a_plan_takes_its_noise_from_a_pilot(tmp_path: Path, capsys: pytest.Capt
     assert "floating-point operations" in told
     assert main(["reproduce", "gpt1_layers", "--plan", "--pilot", str(tmp_path)]) != 0
     assert split_seeds([[1.0, 1.0], [3.0, 3.0]]) == pytest.approx((math.sqrt(2), 0.0))
+
+
+def test_every_claim_has_a_plan() -> None:
+    plans = {(plan.experiment, plan.claim): plan for plan in load_plans()}
+    published = Path(__file__).parents[2] / "docs/results"
+    for path in published.glob("*/results.json"):
+        results = json.loads(path.read_text(encoding="utf-8"))
+        for finding in results["findings"]:
+            assert (results["experiment"], finding["claim"]) in plans
+    assert {experiment for experiment, _ in plans} == set(EXPERIMENTS)
+    assert all(plan.effect is None or plan.effect > 0 for plan in plans.values())
+
+
+def test_a_plan_says_how_many_items_decide() -> None:
+    plan = Plan("one", "a claim", 0.02, Noise(0.005, 0.0, 0.5, 400, 3))
+    items = plan.items_needed(5)
+    assert items is not None
+    assert plan.power(5, items) >= 0.8 > plan.power(5, items - 1)
+    assert f"With 5 seeds, {items:,} items decide." in plan.text(5)
+    assert replace(plan, noise=Noise(0.1, 0.0, 0.5, 400, 3)).items_needed(5) is None
+    assert "no interval" in Plan("one", "a count", None).text(3)
+
+
+def test_results_of_another_configuration_are_left_out_of_the_index(tmp_path: Path) -> None:
+    for name, seeds in (("gpt1_tables", [1, 2, 3]), ("gpt1_layers", [1, 2, 3]), ("gpt1_updates", [1])):
+        claim = {"claim": f"claim of {name}", "paper": "1", "here": "2", "verdict": HOLDS, "sentence": ""}
+        results = {
+            "experiment": name,
+            "version": VERSION,
+            "paper": "GPT-1",
+            "title": name,
+            "scale": "mini",
+            "seeds": seeds,
+            "findings": [claim],
+            **dict.fromkeys(("section", "claim", "rule"), ""),
+            **dict.fromkeys(("rows", "setup", "notes", "figures"), ()),
+        }
+        with Stage(tmp_path / name, kind=KIND, config={}, inputs={}).write() as work:
+            write_json(work / "results.json", results)
+            write_json(work / "made.json", {"commit": "", "machine": "", "versions": {}, "command": ""})
+    write_index(tmp_path)
+    page = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "claim of gpt1_tables" in page
+    assert "claim of gpt1_updates" not in page
+    assert "another configuration than the rest:** gpt1_updates (scale mini, seeds 1)" in page

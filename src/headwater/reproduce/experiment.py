@@ -194,14 +194,10 @@ def judge_steps(
     where there is no step. The difference, and {here} in the sentences, is the step that is least sure.
     """
     changes = [differences(after, before) for before, after in pairwise(levels)]
-    steps = [decide(change) for change in changes]
-    verdicts = {verdict for verdict, _ in steps} or {OPEN}
+    verdicts = {decide(change)[0] for change in changes} or {OPEN}
     verdict = FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
-    lowest = min(
-        (step for _, step in steps),
-        key=lambda step: step.value if step.low is None else step.low,
-        default=Estimate(0.0, None, None),
-    )
+    least = least_sure(changes)
+    lowest = over_seeds(least) if least is not None else Estimate(0.0, None, None)
     difference = f"{lowest.text(digits, scale)}{unit}"
     told = "; ".join(filter(None, (here, f"least sure step {difference}")))
     return Finding(
@@ -212,8 +208,19 @@ def judge_steps(
         sentences[verdict].format(here=difference),
         lowest,
         p=p_of_all(verdict, changes),
+        noise=None if least is None else noise_of(least),
         undecided=sentences[OPEN].format(here=difference),
     )
+
+
+def least_sure(parts: Sequence[Measured]) -> Measured | None:
+    """Return the part of a claim whose interval begins lowest."""
+
+    def start(part: Measured) -> float:
+        value, low, _ = over_seeds(part)
+        return value if low is None else low
+
+    return min(parts, key=start, default=None)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 
 from headwater.config import Config
 from headwater.datasets.paper_tables import TABLES
-from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge, p_of_all
+from headwater.reproduce.experiment import (
+    Experiment,
+    Finding,
+    Findings,
+    Row,
+    judge,
+    least_sure,
+    noise_of,
+    p_of_all,
+)
 from headwater.reproduce.figures import grouped_bars
 from headwater.reproduce.gpt1_tables import PERCENT, mean_row
 from headwater.reproduce.labelled import (
@@ -225,7 +234,8 @@ def _small_sets(table: Table, small: Sequence[str]) -> list[Finding]:
     verdicts = {name: decide(values)[0] for name, values in each.items()}
     held = [name for name, verdict in verdicts.items() if verdict == HOLDS]
     failed = [name for name, verdict in verdicts.items() if verdict == FAILS]
-    smallest = min(each.values(), key=lambda values: over_seeds(values).value)
+    smallest = least_sure(list(each.values()))
+    assert smallest is not None
     verdict: Verdict = HOLDS if len(held) == len(small) else FAILS if failed else OPEN
     return [
         Finding(
@@ -238,6 +248,7 @@ def _small_sets(table: Table, small: Sequence[str]) -> list[Finding]:
             sentence=_sets_sentence(held, failed, small),
             difference=over_seeds(smallest),
             p=p_of_all(verdict, list(each.values())),
+            noise=noise_of(smallest),
             undecided=_sets_sentence(held, failed, small),
         )
     ]

@@ -71,7 +71,9 @@ def run(laboratory: Laboratory) -> Findings:
         order: [[(context, values[seed]) for context, values in of.items()] for seed in range(len(scale.seeds))]
         for order, of in bits.items()
     }
-    errors = {order: [values.item_error for values in of.values()] for order, of in bits.items()}
+    errors: dict[str, list[float]] = {
+        order: [values.item_error for values in of.values()] for order, of in bits.items()
+    }
     rows = [
         Row(f"sentences {order}, context {context}", "bits a byte", values, examples=settings.passages)
         for order, of in bits.items()

@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from headwater.report.claims import KIND
 from headwater.reproduce.experiment import Experiment, Findings, correct_family
 from headwater.reproduce.figures import save_figures
 from headwater.reproduce.laboratory import Laboratory
+from headwater.reproduce.scale import Scale
 from headwater.reproduce.statistics import RULE
 from headwater.storage.files import read_json, write_json, write_text
 from headwater.storage.provenance import MANIFEST, Stage, package_versions, read_manifest
@@ -68,6 +70,7 @@ def write_experiment(
         "section": experiment.section,
         "claim": experiment.claim,
         "scale": scale.name,
+        "scale_identity": scale.identity,
         "seeds": list(scale.seeds),
         "rule": RULE,
         "findings": [finding.to_dict() for finding in correct_family(findings.findings)],
@@ -171,13 +174,21 @@ def rows_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def write_index(out: Path) -> None:
-    """The claims of every experiment in `out` on one page, as README.md and report.html."""
+def write_index(out: Path, scale: Scale | None = None) -> None:
+    """The claims of every experiment in `out` on one page, as README.md and report.html.
+
+    Results of another configuration than `scale`, or than most of them, are named and left out.
+    """
     found = [read_json(path) for path in sorted(out.glob(f"*/{RESULTS}"))]
     found = [one for one in found if "experiment" in one]
     if not found:
         return
+    other = _of_another_configuration(found, scale)
+    found = [one for one in found if one["experiment"] not in other]
     lines = ["# The papers, run again", ""]
+    if other:
+        named = ", ".join(f"{name} ({what})" for name, what in other.items())
+        lines += [f"**Left out, as they are of another configuration than the rest:** {named}.", ""]
     old = [one["experiment"] for one in found if outdated(one)]
     if old:
         lines += [f"Made before a change of what is measured, as their pages say: {', '.join(old)}.", ""]
@@ -186,6 +197,29 @@ def write_index(out: Path) -> None:
     write_text(out / PAGE, "\n".join(lines) + "\n")
     folders = [out / one["experiment"] for one in found]
     report(folders, out / HTML, title="The papers, run again")
+
+
+def _of_another_configuration(found: Sequence[Mapping[str, Any]], scale: Scale | None) -> dict[str, str]:
+    """Return the experiments that are not of `scale`, or not of that of most, with what they are of.
+
+    Results before version 4 have no identity of their scale: only its name and seeds are compared.
+    """
+    names = {
+        one["experiment"]: f"scale {one['scale']}, seeds {', '.join(map(str, one['seeds']))}" for one in found
+    }
+    identities = {one["experiment"]: one.get("scale_identity") for one in found}
+    if scale is None:
+        name = Counter(names.values()).most_common(1)[0][0]
+        known = Counter(identities[one] for one in names if names[one] == name and identities[one])
+        identity = known.most_common(1)[0][0] if known else None
+    else:
+        name = f"scale {scale.name}, seeds {', '.join(map(str, scale.seeds))}"
+        identity = scale.identity
+    return {
+        one: names[one] if names[one] != name else f"{name}, other settings"
+        for one in names
+        if names[one] != name or (identities[one] and identities[one] != identity)
+    }
 
 
 def commit() -> str:

@@ -1,13 +1,14 @@
-"""A plan for each claim: the paper's effect, the noise that a pilot measured, and how many seeds and items decide.
+"""A plan for each claim: its effect, the noise that a pilot measured, and how many seeds and items decide.
 
-`plans.toml` has the effect of each claim that the papers give numbers for. `from_pilot` takes the noise from the
-`results.json` of an earlier run. The power is that of the rule in `statistics.py` for a claim
-by itself: the correction over a family lowers it.
+`plans.toml` has the effect of each claim: the paper's, or where the paper gives none, the smallest that matters.
+`from_pilot` takes the noise from the `results.json` of an earlier run. The power is that of the rule in
+`statistics.py` for a claim by itself: the correction over a family lowers it.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -46,12 +47,17 @@ class Noise:
 
 @dataclass(frozen=True)
 class Plan:
-    """What it takes to decide one claim. effect: the paper's, in the unit of the claim's difference."""
+    """What it takes to decide one claim.
+
+    effect: in the unit of the claim's difference, or None where the claim is counted and has no interval; basis:
+    where the effect is from.
+    """
 
     experiment: str
     claim: str
-    effect: float
+    effect: float | None
     noise: Noise | None = None
+    basis: str = "the paper"
 
     def power(self, seeds: int, items: int) -> float:
         """Return the chance that the claim holds if the effect is the paper's.
@@ -59,8 +65,8 @@ class Plan:
         Effects of seeds and items are taken as normal. The mean is then independent of the deviation over seeds,
         which follows a chi distribution: the chance is an integral over it.
         """
-        if self.noise is None:
-            raise ValueError("a plan without a pilot has no power")
+        if self.noise is None or self.effect is None:
+            raise ValueError("a plan without an effect or a pilot has no power")
         if seeds < FEWEST_SEEDS:
             return 0.0
         over_seeds = math.hypot(self.noise.pretraining, self.noise.finetuning) / math.sqrt(seeds)
@@ -81,9 +87,20 @@ class Plan:
         counts = range(FEWEST_SEEDS, _MOST_SEEDS + 1)
         return next((seeds for seeds in counts if self.power(seeds, items) >= power), None)
 
+    def items_needed(self, seeds: int, power: float = POWER) -> int | None:
+        """Return how many items decide with so many seeds; None where a hundred times the pilot's do not."""
+        if self.noise is None or not self.noise.items:
+            return None
+        high = 100 * self.noise.items
+        if self.power(seeds, high) < power:
+            return None
+        return 1 + bisect_left(range(1, high), power, key=lambda items: self.power(seeds, items))
+
     def text(self, seeds: int) -> str:
         """Return the plan in one line, next to the number of seeds of the scale."""
-        start = f"{self.claim} Effect in the paper: {self.effect:.3g}."
+        if self.effect is None:
+            return f"{self.claim} It is counted: there is no interval."
+        start = f"{self.claim} Effect ({self.basis}): {self.effect:.3g}."
         if self.noise is None:
             return f"{start} No pilot has measured the noise."
         noise, items = self.noise, self.noise.items
@@ -93,20 +110,29 @@ class Plan:
         decides = (
             f"{needed} seeds decide at a power of {POWER:.0%}"
             if needed
-            else f"no number of seeds up to {_MOST_SEEDS} decides at a power of {POWER:.0%}; it needs more items"
+            else f"no number of seeds up to {_MOST_SEEDS} decides at a power of {POWER:.0%}"
         )
         over = f" with {items:,} items" if items else ""
-        return f"{start} {spread} {decides}{over}; {seeds} seeds have a power of {self.power(seeds, items):.0%}."
+        more = self.items_needed(seeds)
+        enough = f" With {seeds} seeds, {more:,} items decide." if more else ""
+        power = f"{seeds} seeds have a power of {self.power(seeds, items):.0%}."
+        return f"{start} {spread} {decides}{over}; {power}{enough}"
 
 
 def load_plans() -> list[Plan]:
     """Return the plans of `plans.toml`; an effect is a difference of two figures or of their logarithms."""
-    plans = []
-    for entry in read_toml(FILE)["plan"]:
-        high, low = entry["paper"]
-        effect = math.log(high / low) if entry.get("log") else (high - low) / entry.get("divide", 1)
-        plans.append(Plan(entry["experiment"], entry["claim"], effect))
-    return plans
+    return [_plan(entry) for entry in read_toml(FILE)["plan"]]
+
+
+def _plan(entry: Mapping[str, Any]) -> Plan:
+    plan = Plan(entry["experiment"], entry["claim"], None)
+    if entry.get("counted"):
+        return plan
+    if "chosen" in entry:
+        return replace(plan, effect=float(entry["chosen"]), basis=f"chosen here: {entry['why']}")
+    high, low = entry["paper"]
+    effect = (math.log(high / low) if entry.get("log") else high - low) / entry.get("divide", 1)
+    return replace(plan, effect=effect, basis=entry.get("basis", plan.basis))
 
 
 def from_pilot(plans: Iterable[Plan], results: Mapping[str, Any]) -> list[Plan]:
@@ -166,9 +192,6 @@ def plan_of(
     pieces = set[tuple[str, str]]().union(*(experiment.pieces(scale) for experiment in experiments))
     models = sorted({name.partition(",")[0] for kind, name in pieces if kind == "pre-training"})
     lines = [f"{plan.experiment}: {plan.text(len(scale.seeds))}" for plan in plans]
-    lines += [
-        f"{name}: the paper gives no effect in numbers." for name in sorted(chosen - {p.experiment for p in plans})
-    ]
     cost = f"Pre-training takes {cost_of(scale, models).text()}." if models else "Nothing is pre-trained."
     counted = f"{cost} {len(pieces)} pieces of work with {len(scale.seeds)} seeds."
     return [asdict(plan) for plan in plans], [*lines, *notes, counted]

@@ -89,7 +89,7 @@ def reproduce(
             results[experiment.name] = write_experiment(experiment, findings, laboratory, out / experiment.name)
             for finding in findings.findings:
                 progress.note(f"{finding.claim}: {finding.verdict} ({finding.here})")
-        write_index(out)
+        write_index(out, scale)
     return Outcome(out, results, left_out)
 
 

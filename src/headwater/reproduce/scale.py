@@ -9,6 +9,8 @@ matrix products.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -99,6 +101,12 @@ class Scale(Config):
     def settings(self, experiment: str, cls: type[Settings]) -> Settings:
         """An experiment's own table."""
         return cls.build(self.experiments.get(experiment, {}), source=f"experiments.{experiment}")
+
+    @property
+    def identity(self) -> str:
+        """A hash of what decides the results: seeds, texts, models and how models are fine-tuned."""
+        deciding = self.model_dump(mode="json", include={"seeds", "texts", "models", "labelled"})
+        return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def is_shipped(self) -> bool:
