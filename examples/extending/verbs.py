@@ -11,7 +11,7 @@ from typing import Any
 from headwater.datasets.json_lines import json_lines
 from headwater.datasets.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task
-from headwater.evaluate.reader import Continuation, Reader
+from headwater.evaluate.reader import ContinuationRequest, Reader
 
 
 class Verbs(Task):
@@ -33,7 +33,7 @@ class Verbs(Task):
             for number, (right, wrong) in enumerate(rows, start=1)
         ]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
         """Both sentences, each at the start of a text."""
         return [reader.after_start(reader.encode(example.content[key])) for key in ("right", "wrong")]
 

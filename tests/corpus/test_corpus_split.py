@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.corpus.folder import Document, Size
+from headwater.corpus.folder import CorpusSize, Document
 from headwater.corpus.split import split, split_document
 from headwater.errors import UsageError
 
@@ -31,7 +31,7 @@ def make_documents(count: int, characters: int = 60) -> list[Document]:
 @given(st.lists(st.text(st.characters(exclude_categories=("Cs",)), min_size=1)), st.floats(0.01, 0.5))
 def test_the_parts_joined_are_the_documents(texts: list[str], fraction: float) -> None:
     sizes = [len(text.encode()) for text in texts]
-    size = Size(len(sizes), sum(sizes), max(sizes, default=0))
+    size = CorpusSize(len(sizes), sum(sizes), max(sizes, default=0))
     for number, text in enumerate(texts):
         document = Document(id=str(number), text=text, labels={"package": "p"})
         parts = split_document(document, fraction, size)

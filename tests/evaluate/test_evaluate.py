@@ -19,7 +19,7 @@ from headwater.evaluate.during import Follower
 from headwater.evaluate.evaluation import _roles, select
 from headwater.evaluate.held_out import Alphabet, read_stream, read_text
 from headwater.evaluate.protocols import Scored
-from headwater.evaluate.reader import Continuation
+from headwater.evaluate.reader import ContinuationRequest
 from headwater.evaluate.results import read_examples, read_results
 from headwater.inference.scorer import Scorer
 from headwater.model.io.folder import load_model
@@ -124,7 +124,7 @@ def test_a_damaged_answer_file_is_begun_anew(world: Any, tmp_path: Path) -> None
 
 
 def test_another_models_answers_are_never_used(tmp_path: Path) -> None:
-    request = Continuation((1,), (2,))
+    request = ContinuationRequest((1,), (2,))
     with AnswerCache(tmp_path / "answers", "one", "fp32") as cache:
         cache.keep({request: Scored((-1.0,), (True,))})
         assert cache.look_up([request]) == {request: Scored((-1.0,), (True,))}

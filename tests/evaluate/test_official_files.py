@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from headwater.errors import DataError
-from headwater.evaluate.protocols import Example, Generated, Generation, Scored
-from headwater.evaluate.reader import Continuation, Reader
+from headwater.evaluate.protocols import Example, Generated, GenerationRequest, Scored
+from headwater.evaluate.reader import ContinuationRequest, Reader
 from headwater.evaluate.tasks import TASKS
 from headwater.evaluate.tasks.lambada import first_word, is_function_word
 from headwater.evaluate.tasks.pronouns import read_blocks
@@ -166,7 +166,7 @@ def reachable(reader: Reader) -> Callable[[str], bool]:
         other = reader.encode(" zebra")
         while asked:
             for request in asked:
-                if isinstance(request, Continuation):
+                if isinstance(request, ContinuationRequest):
                     scores = tuple(-0.1 for _ in target)
                     answers.append(Scored(scores, tuple(True for _ in target)))
                 else:
@@ -177,7 +177,9 @@ def reachable(reader: Reader) -> Callable[[str], bool]:
     return is_right
 
 
-def _sure(request: Generation, reader: Reader, target: tuple[int, ...], other: tuple[int, ...]) -> Generated:
+def _sure(
+    request: GenerationRequest, reader: Reader, target: tuple[int, ...], other: tuple[int, ...]
+) -> Generated:
     """The generation of a model that continues with `target` and a full stop, or else with `other`."""
     if request.max_tokens == 1:
         tokens = target[:1] if target[0] not in request.excluded else other[:1]

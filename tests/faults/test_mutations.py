@@ -423,10 +423,12 @@ def test_answers_kept_of_a_killed_evaluation_are_right_or_asked_again(
 ) -> None:
     from headwater.evaluate.cache import AnswerCache
     from headwater.evaluate.protocols import Scored
-    from headwater.evaluate.reader import Continuation
+    from headwater.evaluate.reader import ContinuationRequest
 
     path = tmp_path / ".out.answers"
-    answers = {Continuation((n, n + 1), (n + 2,)): Scored((chosen.random(),), (bool(n % 2),)) for n in range(60)}
+    answers = {
+        ContinuationRequest((n, n + 1), (n + 2,)): Scored((chosen.random(),), (bool(n % 2),)) for n in range(60)
+    }
     with AnswerCache(path, "model", "fp32") as cache:
         cache.keep(answers)
     content = path.read_bytes()

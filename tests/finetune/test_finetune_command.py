@@ -16,7 +16,7 @@ from headwater.finetune import finetuning as run
 from headwater.finetune.examples import Labels, read_rows, to_examples
 from headwater.finetune.fine_tuned import FineTuned, predict_and_measure
 from headwater.finetune.finetuning import finetune, load_tokenizer
-from headwater.finetune.inputs import Example, encode
+from headwater.finetune.inputs import TaskExample, encode
 from headwater.finetune.predict import predict_file
 from headwater.finetune.training import FinetuneConfig, prepare_base, train_task
 from headwater.model import build_model, preset
@@ -120,9 +120,9 @@ def test_a_batch_predicts_what_single_rows_do(base: Path, table: Path, tmp_path:
     finetune(FinetuneConfig(steps=2, batch_size=8, precision="fp32"), tmp_path / "m", model=base, train=table)
     fine_tuned = FineTuned.load(tmp_path / "m")
     texts = ["a", "the film was great " * 6, "dull", "plot and story"]
-    together = fine_tuned.probabilities(fine_tuned.encode([Example((text,)) for text in texts]))
+    together = fine_tuned.probabilities(fine_tuned.encode([TaskExample((text,)) for text in texts]))
     for text, share in zip(texts, together, strict=True):
-        alone = fine_tuned.probabilities(fine_tuned.encode([Example((text,))]))[0]
+        alone = fine_tuned.probabilities(fine_tuned.encode([TaskExample((text,))]))[0]
         assert alone == pytest.approx(share, abs=1e-5)
 
 
@@ -186,7 +186,7 @@ def test_task_rows_head_and_a_fresh_base_are_drawn_apart(base: Path, tokenizer: 
     config = FinetuneConfig(task="entail", from_scratch=True, steps=1, precision="fp32")
     model, extended = prepare_base(config, load_model(base), tokenizer)
     labels = Labels(target="class", names=["a", "b", "c"])
-    encoded = encode([Example(("a", "b"), n) for n in range(3)], "entail", extended, 48)
+    encoded = encode([TaskExample(("a", "b"), n) for n in range(3)], "entail", extended, 48)
     rows = model.tokens.weight.detach().clone()
     outcome = train_task(config, model, extended, encoded, encoded, labels)  # its one update has rate 0
     drawn = torch.cat([rows[:3], rows[-3:], outcome.fine_tuned.model.head.weight.detach()])

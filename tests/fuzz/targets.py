@@ -365,9 +365,9 @@ def warm_up() -> None:
 def _answered(request: Any) -> Any:
     """What a model might say."""
     from headwater.evaluate.protocols import Generated, Scored
-    from headwater.evaluate.reader import Continuation
+    from headwater.evaluate.reader import ContinuationRequest
 
-    if isinstance(request, Continuation):
+    if isinstance(request, ContinuationRequest):
         count = len(request.continuation)
         return Scored((-1.0,) * count, (True,) * count)
     return Generated("the sea. the river", (1, 2), (-1.0, -2.0))

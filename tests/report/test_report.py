@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import FolderError
 from headwater.report import report
-from headwater.report.content import Content, Score, Token, read_content
+from headwater.report.content import Content, ScoreRow, Token, read_content
 from headwater.report.html import headlines
 from headwater.report.plots import Series, line_chart, thin, ticks
 from headwater.storage.files import write_text
@@ -123,8 +123,8 @@ def test_the_page_stands_alone_and_runs_nothing(world: Path) -> None:
 
 
 def test_a_correlation_is_no_percentage_in_the_headlines() -> None:
-    def score(metric: str, value: float, chance: float | None) -> Score:
-        return Score("x", metric, value, None, None, 100, chance=chance)
+    def score(metric: str, value: float, chance: float | None) -> ScoreRow:
+        return ScoreRow("x", metric, value, None, None, 100, chance=chance)
 
     zero_shot = [score("matthews", 0.4, 0.0), score("accuracy", 0.55, 0.5)]
     tuned = [("similarity", [score("pearson", 0.82, None)]), ("words", [score("f1", 0.8, None)])]

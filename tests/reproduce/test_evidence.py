@@ -21,7 +21,7 @@ from headwater.reproduce.experiment import correct_family, judge
 from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.items import ItemValues, pseudo_values
 from headwater.reproduce.page import VERSION, fewer_seeds, write_index
-from headwater.reproduce.plan import Noise, Plan, from_pilot, load_plans, split_seeds
+from headwater.reproduce.plan import ClaimPlan, Noise, from_pilot, load_plans, split_seeds
 from headwater.reproduce.scores import better
 from headwater.reproduce.statistics import (
     FAILS,
@@ -115,7 +115,7 @@ def test_the_power_is_as_planned() -> None:
     effect = next(plan.effect for plan in load_plans() if plan.claim.startswith("Pre-training raises"))
     random = np.random.default_rng(8)
     held = [decide(simulate(random, effect, 0.04, 0.3, 0.0))[0] == HOLDS for _ in range(RUNS)]
-    plan = Plan("x", "claim", effect, Noise(0.04, 0.0, 0.3, 120, 3))
+    plan = ClaimPlan("x", "claim", effect, Noise(0.04, 0.0, 0.3, 120, 3))
     assert plan.power(3, 120) == pytest.approx(0.80, abs=0.01)
     assert np.mean(held) == pytest.approx(plan.power(3, 120), abs=4 * 0.5 / math.sqrt(RUNS))
     needed = plan.seeds_needed(120)
@@ -212,13 +212,13 @@ def test_every_claim_has_a_plan() -> None:
 
 
 def test_a_plan_says_how_many_items_decide() -> None:
-    plan = Plan("one", "a claim", 0.02, Noise(0.005, 0.0, 0.5, 400, 3))
+    plan = ClaimPlan("one", "a claim", 0.02, Noise(0.005, 0.0, 0.5, 400, 3))
     items = plan.items_needed(5)
     assert items is not None
     assert plan.power(5, items) >= 0.8 > plan.power(5, items - 1)
     assert f"With 5 seeds, {items:,} items decide." in plan.text(5)
     assert replace(plan, noise=Noise(0.1, 0.0, 0.5, 400, 3)).items_needed(5) is None
-    assert "no interval" in Plan("one", "a count", None).text(3)
+    assert "no interval" in ClaimPlan("one", "a count", None).text(3)
 
 
 def test_results_of_another_configuration_are_left_out_of_the_index(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from headwater.datasets.rows import Raw
 from headwater.errors import DataError
 from headwater.reproduce import reproduce
 from headwater.reproduce.gpt1_ablations import AVERAGES, PUBLISHED, judge_table
-from headwater.reproduce.labelled import FULL, LSTM, NO_AUXILIARY, NO_PRETRAINING, Score, evenly
+from headwater.reproduce.labelled import FULL, LSTM, NO_AUXILIARY, NO_PRETRAINING, FinetunedScore, evenly
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.statistics import HOLDS
 from headwater.storage.provenance import open_folder
@@ -72,7 +72,9 @@ def test_claims_are_made_on_the_sets_that_are_there(name: str, rows: int, claims
     values = ((FULL, 0.7), (NO_PRETRAINING, 0.5), (NO_AUXILIARY, 0.6), (LSTM, 0.4))
     table = {
         variant.name: {
-            name: [[Score(name, "accuracy", value + seed / 100, None, 9, rows, 0.3, ())] for seed in range(3)]
+            name: [
+                [FinetunedScore(name, "accuracy", value + seed / 100, None, 9, rows, 0.3, ())] for seed in range(3)
+            ]
         }
         for variant, value in values
     }

@@ -16,7 +16,7 @@ from headwater.pretrain.pretraining import PretrainConfig
 from headwater.reproduce import reproduce
 from headwater.reproduce.experiment import judge_steps
 from headwater.reproduce.gpt2_ladder import windows_read, windows_unread
-from headwater.reproduce.gpt2_shuffled import ORDERS, Settings, choose_passages, measure
+from headwater.reproduce.gpt2_shuffled import ORDERS, ShuffledSettings, choose_passages, measure
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN
 
@@ -138,13 +138,13 @@ def test_a_ladder_rises_only_where_every_step_does() -> None:
 
 
 def test_shuffling_costs_what_a_model_takes_from_the_sentence_before() -> None:
-    settings = Settings(passages=3, sentences=4)
+    settings = ShuffledSettings(passages=3, sentences=4)
     texts = [". ".join(f"word {place} {name}" for place in range(9)) + "." for name in "ab"]
     passages = choose_passages(texts, settings)
     assert [len(passage) for passage in passages] == [4, 4, 4]
     assert passages[0] == ["word 0 a.", "word 1 a.", "word 2 a.", "word 3 a."]
     with pytest.raises(DataError, match="has 4 passages"):
-        choose_passages(texts, Settings(passages=5, sentences=4))
+        choose_passages(texts, ShuffledSettings(passages=5, sentences=4))
 
     found = measure(_InOrder(), passages)
     assert found["bytes"] == [4 * len(" word 0 a.")] * 3

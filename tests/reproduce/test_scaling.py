@@ -10,15 +10,17 @@ import pytest
 
 from headwater.reproduce import reproduce
 from headwater.reproduce.scale import Scale, load_scale
-from headwater.reproduce.scaling import Law, Run, fit, names, resampled
+from headwater.reproduce.scaling import Law, ScalingRun, fit, names, resampled
 
 TRUE = Law(1.7, 400.0, 0.35, 1_500.0, 0.38)
 
 
-def runs(noise: float) -> list[Run]:
+def runs(noise: float) -> list[ScalingRun]:
     draws = np.random.default_rng(3)
     return [
-        Run("", size, tokens, TRUE.loss(size, tokens) * float(np.exp(noise * draws.standard_normal())), 1e11)
+        ScalingRun(
+            "", size, tokens, TRUE.loss(size, tokens) * float(np.exp(noise * draws.standard_normal())), 1e11
+        )
         for size in (2e5, 6e5, 2e6, 7e6)
         for tokens in (5e5, 1e6, 2e6, 4e6)
     ]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.inference.network import Block, Step
+from headwater.inference.network import DecodeRow, PromptChunk
 from headwater.serve.problems import Problem
-from headwater.serve.worker import Run, Worker
+from headwater.serve.worker import GenerationGroup, Worker
 
 
 class Failing:
@@ -24,14 +24,14 @@ class Failing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runner, name)
 
-    def step(self, steps: Sequence[Step], block: Block | None) -> Any:
+    def step(self, steps: Sequence[DecodeRow], block: PromptChunk | None) -> Any:
         if self.fails:
             self.fails = False
             raise MemoryError("no memory for this step")
         return self._runner.step(steps, block)
 
 
-async def tokens_of(run: Run) -> list[int]:
+async def tokens_of(run: GenerationGroup) -> list[int]:
     return [event.token async for _, event in run if event.token is not None]
 
 

@@ -23,7 +23,7 @@ LINKS_KEYS = keys_option("headwater.corpus.web.links:LinksConfig")
 FETCH_KEYS = keys_option("headwater.corpus.web.fetch:FetchConfig")
 
 
-class Engine(StrEnum):
+class BuildEngine(StrEnum):
     """Where the tasks of a build are done."""
 
     local = "local"
@@ -58,8 +58,8 @@ def build(
     ] = None,
     workers: Annotated[int, typer.Option("--workers", help="Processes at work.", min=1)] = 1,
     engine: Annotated[
-        Engine, typer.Option("--engine", help="Where: this machine, a Ray cluster, or job scripts for Slurm.")
-    ] = Engine.local,
+        BuildEngine, typer.Option("--engine", help="Where: this machine, a Ray cluster, or job scripts for Slurm.")
+    ] = BuildEngine.local,
     address: Annotated[
         str, typer.Option("--address", help="Of the Ray cluster; without it one is started here.")
     ] = "",
@@ -76,9 +76,9 @@ def build(
 
     options = {} if text_field is None else {"text_field": text_field}
     config = load_recipe(recipe, parse_settings(settings or []) | options)
-    if engine == Engine.slurm and is_remote(out):
+    if engine == BuildEngine.slurm and is_remote(out):
         raise UsageError("--engine slurm writes its scripts beside --out", expected="a folder on the shared disk")
-    if engine == Engine.slurm:
+    if engine == BuildEngine.slurm:
         finish = [sys.executable, "-m", "headwater", "corpus", "build", *sources, "--recipe", recipe, "--out", out]
         finish += [f"--set={setting}" for setting in settings or []]
         finish += [] if text_field is None else [f"--text-field={text_field}"]

@@ -147,13 +147,13 @@ def _skipped(examples: int | None) -> str:
 
 
 def _list(names: list[str], data: list[Path], as_json: bool) -> None:
-    from headwater.datasets.places import Listing
+    from headwater.datasets.places import DataFiles
     from headwater.errors import HeadwaterError
     from headwater.evaluate import select
     from headwater.evaluate.tasks import TASKS
 
     listed: list[dict[str, Any]] = []
-    listing = Listing(data)
+    listing = DataFiles(data)
     for task in select(names) if names else TASKS.values():
         try:
             places = {role: str(place) for role, place in listing.locate(task.sources).items()}

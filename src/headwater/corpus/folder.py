@@ -39,7 +39,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class CorpusSize:
     """What a corpus weighs; `bytes` are UTF-8 bytes of text, `largest` those of one document."""
 
     documents: int
@@ -101,7 +101,7 @@ def read_shard(path: Path) -> Iterator[Document]:
                 yield Document(identity, text, source, url, date, language, found)
 
 
-def measure(corpus: Path) -> Size:
+def measure(corpus: Path) -> CorpusSize:
     """Number of documents, their bytes, and the largest one's, without decoding a text."""
     import pyarrow.compute
     import pyarrow.parquet
@@ -114,7 +114,7 @@ def measure(corpus: Path) -> Size:
                 count += len(lengths)
                 total += pyarrow.compute.sum(lengths).as_py() or 0
                 largest = max(largest, pyarrow.compute.max(lengths).as_py() or 0)
-    return Size(documents=count, bytes=total, largest=largest)
+    return CorpusSize(documents=count, bytes=total, largest=largest)
 
 
 def shard_paths(corpus: str | Path) -> list[Path]:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from headwater.corpus.folder import Document, Size, measure, read_documents
+from headwater.corpus.folder import CorpusSize, Document, measure, read_documents
 from headwater.errors import UsageError
 
 Part = Literal["train", "validation"]
@@ -44,7 +44,7 @@ def check_fraction(fraction: float) -> None:
         raise UsageError(f"the held-out fraction is {fraction:g}", expected="a number above 0, at most 0.5")
 
 
-def split_document(document: Document, fraction: float, size: Size) -> list[tuple[Part, Document]]:
+def split_document(document: Document, fraction: float, size: CorpusSize) -> list[tuple[Part, Document]]:
     """The part or parts of one document of a corpus of this size."""
     if len(document.text.encode("utf-8")) > LARGEST_SHARE * fraction * size.bytes:
         cut = _place_of_cut(document.text, fraction)

@@ -16,7 +16,7 @@ from headwater.datasets.rows import Metric, Target, Task
 
 
 @dataclass(frozen=True)
-class Source:
+class SetFiles:
     """Files below the set's folder (all of them together make the part), and how to read them."""
 
     files: tuple[str, ...]
@@ -29,7 +29,7 @@ class Test:
     """A test part: the paper's number for it in per cent, where its rows are, and what GLUE's server calls it."""
 
     published: float
-    sources: tuple[Source, ...]
+    sources: tuple[SetFiles, ...]
     glue_file: str = ""
 
 
@@ -40,8 +40,8 @@ class Benchmark:
     name: str
     folders: tuple[str, ...]
     task: Task
-    train: tuple[Source, ...]
-    validation: tuple[Source, ...]
+    train: tuple[SetFiles, ...]
+    validation: tuple[SetFiles, ...]
     tests: Mapping[str, Test]
     metric: Metric = "accuracy"
     also: tuple[Metric, ...] = ()
@@ -77,8 +77,8 @@ _QQP_HANDED = tab_separated(("q1", "q2"), "label", header=("label", "q1", "q2", 
 _HIDDEN = {texts: tab_separated(texts, None) for texts in (("sentence",), _NUMBERED, _QUESTIONS, _ANSWERED)}
 
 
-def _of(read: Reader, *files: str, remark: str = "") -> Source:
-    return Source(files, read, remark)
+def _of(read: Reader, *files: str, remark: str = "") -> SetFiles:
+    return SetFiles(files, read, remark)
 
 
 SETS: tuple[Benchmark, ...] = (

@@ -22,7 +22,7 @@ Row = tuple[float | str | None, ...]
 
 
 @dataclass(frozen=True)
-class Table:
+class PaperTable:
     """One table: what it shows, where it is printed, its columns, and a row a system; None where it has no
     value."""
 
@@ -60,8 +60,8 @@ GPT1 = "GPT-1"
 SIZES = ("117M", "345M", "762M", "1542M")
 _GLUE = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE")
 
-TABLES: Mapping[str, Table] = {
-    "gpt1-table-2": Table(
+TABLES: Mapping[str, PaperTable] = {
+    "gpt1-table-2": PaperTable(
         "natural language inference, accuracy",
         "GPT-1, table 2",
         "printed",
@@ -77,7 +77,7 @@ TABLES: Mapping[str, Table] = {
         },
         "k× is an ensemble of k models.",
     ),
-    "gpt1-table-3": Table(
+    "gpt1-table-3": PaperTable(
         "question answering and commonsense, accuracy",
         "GPT-1, table 3",
         "printed",
@@ -91,7 +91,7 @@ TABLES: Mapping[str, Table] = {
         },
         "Both earlier systems on RACE are ensembles; the paper prints no single model.",
     ),
-    "gpt1-table-4": Table(
+    "gpt1-table-4": PaperTable(
         "classification and similarity",
         "GPT-1, table 4 (GLUE's server)",
         "printed",
@@ -105,7 +105,7 @@ TABLES: Mapping[str, Table] = {
             GPT1: (45.4, 91.3, 82.3, 82.0, 70.3, 72.8),
         },
     ),
-    "gpt1-table-5": Table(
+    "gpt1-table-5": PaperTable(
         "ablations",
         "GPT-1, table 5",
         "printed",
@@ -117,17 +117,17 @@ TABLES: Mapping[str, Table] = {
             "lstm": (69.1, 30.3, 90.5, 83.2, 71.8, 68.1, 73.7, 81.1, 54.6),
         },
     ),
-    "gpt1-pretraining": Table(
+    "gpt1-pretraining": PaperTable(
         "pre-training", "GPT-1, section 4.1", "printed", ("perplexity a token",), {GPT1: (18.4,)}
     ),
-    "gpt1-figure-2-left": Table(
+    "gpt1-figure-2-left": PaperTable(
         "layers transferred, accuracy",
         "GPT-1, figure 2 on the left",
         "read off",
         ("no layer", "12 layers", "training curve at 12 layers"),
         {"MultiNLI": (72, 82, 97), "RACE": (40, 60, 92)},
     ),
-    "gpt1-figure-2-right": Table(
+    "gpt1-figure-2-right": PaperTable(
         "zero-shot at the end of pre-training, rescaled",
         "GPT-1, figure 2 on the right",
         "read off",
@@ -135,7 +135,7 @@ TABLES: Mapping[str, Table] = {
         {"sentiment": (0.68,), "Winograd": (0.55,), "acceptability": (0.43,), "question answering": (0.25,)},
         "0 is a random guess, 1 the best single model of the time; the paper prints neither constant.",
     ),
-    "gpt2-table-3": Table(
+    "gpt2-table-3": PaperTable(
         "zero-shot language modelling",
         "GPT-2, table 3",
         "printed",
@@ -160,7 +160,7 @@ TABLES: Mapping[str, Table] = {
         },
         "The paper counts 7 of 8 data sets on which the largest model is ahead: all but 1BW.",
     ),
-    "gpt2-text": Table(
+    "gpt2-text": PaperTable(
         "results in the text",
         "GPT-2, sections 3.3 to 3.8",
         "printed",
@@ -177,7 +177,7 @@ TABLES: Mapping[str, Table] = {
         },
         "The last row is a baseline that asks no model.",
     ),
-    "gpt2-table-4": Table(
+    "gpt2-table-4": PaperTable(
         "summarisation, ROUGE F1",
         "GPT-2, table 4",
         "printed",
@@ -191,7 +191,7 @@ TABLES: Mapping[str, Table] = {
             "GPT-2 no hint": (21.58, 4.03, 19.47, 15.03),
         },
     ),
-    "gpt2-table-6": Table(
+    "gpt2-table-6": PaperTable(
         "% of test 8-grams that also occur in",
         "GPT-2, table 6",
         "printed",
@@ -201,7 +201,7 @@ TABLES: Mapping[str, Table] = {
             "WebText": (0.88, 1.63, 6.31, 3.94, 2.42, 3.75),
         },
     ),
-    "gpt2-figure-1": Table(
+    "gpt2-figure-1": PaperTable(
         "tasks over model size",
         "GPT-2, figure 1",
         "read off",
@@ -214,7 +214,7 @@ TABLES: Mapping[str, Table] = {
         },
         "The last column is printed. The lines of the other systems are in the tables that follow.",
     ),
-    "gpt2-references": Table(
+    "gpt2-references": PaperTable(
         "other systems named beside GPT-2",
         "GPT-2, sections 3.2, 3.4, 3.5, 3.7 and 3.8, and table 4",
         "printed",
@@ -230,7 +230,7 @@ TABLES: Mapping[str, Table] = {
         },
         "F1, BLEU, the ROUGE average and exact match.",
     ),
-    "gpt2-lines": Table(
+    "gpt2-lines": PaperTable(
         "lines of figure 1",
         "CoQA's test set (Reddy et al. 2019); WMT-14 (Artetxe et al. 2018)",
         "others",
@@ -245,7 +245,7 @@ TABLES: Mapping[str, Table] = {
         "GPT-2's figure 1 names these systems without numbers, and is on CoQA's development set. PGNet's number is"
         " from that set.",
     ),
-    "gpt2-lines-unverified": Table(
+    "gpt2-lines-unverified": PaperTable(
         "further lines of figure 1",
         "CoQA (Reddy et al. 2019); WMT-14 (Artetxe et al. 2018, two papers); CNN/DailyMail (See et al. 2017)",
         "unverified",
@@ -259,7 +259,7 @@ TABLES: Mapping[str, Table] = {
         },
         "GPT-2's figure 1 names these systems without numbers.",
     ),
-    "gpt2-figure-references": Table(
+    "gpt2-figure-references": PaperTable(
         "lines of the figures",
         "GPT-2, figures 2 and 3",
         "read off",
@@ -267,7 +267,7 @@ TABLES: Mapping[str, Table] = {
         {"CBT common nouns: human": (96,), "CBT named entities: human": (92,), "Winograd: earlier best": (63.7,)},
         "The earlier best on Winograd is the paper's gain of 7 points taken off, from memory.",
     ),
-    "sizes": Table(
+    "sizes": PaperTable(
         "sizes",
         "GPT-1, section 4.1; GPT-2, table 2; parameters counted from the released shapes",
         "derived",
@@ -281,14 +281,14 @@ TABLES: Mapping[str, Table] = {
         },
         "The heads of GPT-2 are from its released files; the paper does not print them.",
     ),
-    "sizes-bert": Table(
+    "sizes-bert": PaperTable(
         "BERT's sizes",
         "Devlin et al. 2019",
         "unverified",
         ("layers", "width", "heads", "context", "parameters"),
         {"BERT base": (12, 768, 12, 512, "110M"), "BERT large": (24, 1_024, 16, 512, "340M")},
     ),
-    "corpora": Table(
+    "corpora": PaperTable(
         "corpora",
         "GPT-1, section 4.1; GPT-2, section 2.1",
         "printed",
@@ -299,7 +299,7 @@ TABLES: Mapping[str, Table] = {
             "GPT-2": ("WebText", "slightly over 8 million documents, 40 GB"),
         },
     ),
-    "corpora-bert": Table(
+    "corpora-bert": PaperTable(
         "BERT's corpora",
         "Devlin et al. 2019",
         "unverified",

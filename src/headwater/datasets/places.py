@@ -30,7 +30,7 @@ class Source:
     needed: bool = True
 
 
-class Listing:
+class DataFiles:
     """The files and Headwater folders below some folders, listed once, in a stable order.
 
     Raises ResourceError where one of the folders does not exist.

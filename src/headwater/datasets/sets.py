@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.datasets import hub
-from headwater.datasets.benchmarks import SETS, Benchmark, Source
+from headwater.datasets.benchmarks import SETS, Benchmark, SetFiles
 from headwater.datasets.rows import Raw
 from headwater.errors import DataError, UsageError, counted, nearest
 from headwater.storage.files import MALFORMED
@@ -84,14 +84,14 @@ def _folder(benchmark: Benchmark, data: Path) -> Path | None:
     return next((data / name for name in benchmark.folders if _first(sources, data / name) is not None), None)
 
 
-def _with_hub(sources: tuple[Source, ...], part: str) -> tuple[Source, ...]:
+def _with_hub(sources: tuple[SetFiles, ...], part: str) -> tuple[SetFiles, ...]:
     """What was fetched from the hub on purpose comes before a sample that lies there."""
     official = tuple(source for source in sources if not source.remark)
     samples = tuple(source for source in sources if source.remark)
-    return (*official, Source((hub.file_name(part),), hub.read), *samples)
+    return (*official, SetFiles((hub.file_name(part),), hub.read), *samples)
 
 
-def _first(sources: tuple[Source, ...], folder: Path) -> Source | None:
+def _first(sources: tuple[SetFiles, ...], folder: Path) -> SetFiles | None:
     """The first source whose files are there and begin as its reader expects."""
     for source in sources:
         paths = [folder / name for name in source.files]
@@ -100,7 +100,7 @@ def _first(sources: tuple[Source, ...], folder: Path) -> Source | None:
     return None
 
 
-def _readable(source: Source, path: Path) -> bool:
+def _readable(source: SetFiles, path: Path) -> bool:
     try:
         next(source.read(path), None)
     except (DataError, OSError, *MALFORMED):
@@ -109,7 +109,7 @@ def _readable(source: Source, path: Path) -> bool:
 
 
 def _rows(
-    benchmark: Benchmark, part: str, source: Source, folder: Path, paths: dict[str, Path], remarks: list[str]
+    benchmark: Benchmark, part: str, source: SetFiles, folder: Path, paths: dict[str, Path], remarks: list[str]
 ) -> Iterator[Raw]:
     if source.remark:
         remarks.append(source.remark)

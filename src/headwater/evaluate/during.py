@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.datasets.places import Listing
+from headwater.datasets.places import DataFiles
 from headwater.errors import UsageError
 from headwater.evaluate.evaluation import Asker, run_task, select
 from headwater.evaluate.reader import Reader
@@ -41,7 +41,7 @@ class Follower:
             raise UsageError(f"--evaluate-every {every}", expected="at least 1")
         self.every = every
         self._tokenizer = tokenizer
-        listing = Listing(data)
+        listing = DataFiles(data)
         self._tasks = [(task, listing.locate(task.sources)) for task in select(tasks)]
         self._started: float | None = None
         self._spent = self._last = 0.0

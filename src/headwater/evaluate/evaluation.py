@@ -17,7 +17,7 @@ from pydantic import Field
 from headwater import shipped
 from headwater.config import Config
 from headwater.corpus.dedup.overlap import TrainingGrams, training_grams
-from headwater.datasets.places import Listing, Place
+from headwater.datasets.places import DataFiles, Place
 from headwater.errors import DataError, HeadwaterError, ResourceError, UsageError, nearest, resumable
 from headwater.evaluate.cache import AnswerCache
 from headwater.evaluate.own_tasks import is_own, load_tasks, source_hashes
@@ -25,13 +25,13 @@ from headwater.evaluate.protocols import (
     Answer,
     Example,
     Generated,
-    Generation,
+    GenerationRequest,
     Request,
     Scored,
     Task,
 )
 from headwater.evaluate.published import published
-from headwater.evaluate.reader import Continuation, Reader
+from headwater.evaluate.reader import ContinuationRequest, Reader
 from headwater.evaluate.results import KIND, Result, Results, Skipped, read_results, write_examples, write_results
 from headwater.evaluate.tasks import TASKS
 from headwater.language_model import LanguageModel
@@ -73,8 +73,8 @@ class Asker:
         answers = self.cache.look_up(wanted) if self.cache else {}
         new = [request for request in wanted if request not in answers]
         # In order, so that those with a common beginning are asked together.
-        scored = sorted(request for request in new if isinstance(request, Continuation))
-        written = [request for request in new if isinstance(request, Generation)]
+        scored = sorted(request for request in new if isinstance(request, ContinuationRequest))
+        written = [request for request in new if isinstance(request, GenerationRequest)]
         for start in range(0, len(scored), _TOGETHER):
             self._take(answers, self._score, scored[start : start + _TOGETHER])
         for start in range(0, len(written), _WRITTEN_TOGETHER):
@@ -91,14 +91,14 @@ class Asker:
             self.cache.keep(new)
         answers |= new
 
-    def _score(self, requests: Sequence[Continuation]) -> list[Answer]:
+    def _score(self, requests: Sequence[ContinuationRequest]) -> list[Answer]:
         pairs = [(list(request.context), list(request.continuation)) for request in requests]
         return [
             Scored(tuple(map(float, score.log_probability)), tuple(map(bool, score.is_greedy)))
             for score in self.lm.scorer.token_scores(pairs)
         ]
 
-    def _write(self, requests: Sequence[Generation]) -> list[Answer]:
+    def _write(self, requests: Sequence[GenerationRequest]) -> list[Answer]:
         running, engine = [], self.lm.engine
         for request in requests:
             options: dict[str, Any] = {
@@ -115,7 +115,7 @@ class Asker:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProtocolOutcome:
     """What one protocol found: results, a record for each example, and how many could not be asked and why."""
 
     results: Sequence[Result]
@@ -177,7 +177,7 @@ def evaluate(
     folders = [data] if isinstance(data, Path) else list(data)
     skipped: list[Skipped] = []
     found: dict[str, dict[str, Place]] = {}
-    listing = Listing(folders)
+    listing = DataFiles(folders)
     for task in chosen:
         try:
             found[task.protocol] = listing.locate(task.sources)
@@ -231,7 +231,7 @@ def run_task(
     training: TrainingGrams | None = None,
     limit: int | None = None,
     progress: Progress = SILENT,
-) -> Outcome:
+) -> ProtocolOutcome:
     """Evaluate one protocol; raises DataError when its files are damaged or no example could be asked."""
     examples = task.limited(read_examples(task, places, reader), limit)
     progress.start(task.protocol, len(examples), "examples")
@@ -272,7 +272,7 @@ def run_task(
         for figure in figures
     ]
     left_out = Skipped(task.benchmark, task.protocol, reasons[0], len(reasons)) if reasons else None
-    return Outcome(results, records, left_out)
+    return ProtocolOutcome(results, records, left_out)
 
 
 def _answers(

@@ -17,7 +17,7 @@ Part = Literal["train", "validation"]
 _PIECE_TOKENS = 65_536  # a sample of a long stream takes the beginning of every piece of this length
 
 
-class Stream(NamedTuple):
+class DocumentStream(NamedTuple):
     """Token ids of one part, and where each document begins in them."""
 
     ids: NDArray[np.unsignedinteger]
@@ -49,12 +49,12 @@ class Alphabet:
         return self._bytes[places].tobytes()
 
 
-def read_stream(tokens: Path, part: Part) -> Stream:
+def read_stream(tokens: Path, part: Part) -> DocumentStream:
     """All shards of a part joined, memory-mapped where there is one; raises FolderError for another folder."""
     shards = [np.load(path, mmap_mode="r") for path in _shards(tokens, part)]
     starts = [np.load(path) for path in _shards(tokens, f"documents-{part}")]
     before = np.cumsum([0, *(len(shard) for shard in shards[:-1])])
-    return Stream(
+    return DocumentStream(
         ids=shards[0] if len(shards) == 1 else np.concatenate(shards),
         starts=np.concatenate([s + b for s, b in zip(starts, before, strict=True)]),
     )

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from headwater.datasets.places import Place, Source
-from headwater.evaluate.reader import Continuation, Reader
+from headwater.evaluate.reader import ContinuationRequest, Reader
 from headwater.storage.progress import SILENT, Progress
 
 
-class Generation(NamedTuple):
+class GenerationRequest(NamedTuple):
     """Ask for a continuation of `prompt` (token ids); `temperature` 0 takes the likeliest token each time.
 
     It ends before a text of `stop`, before `<|endoftext|>`, or after `max_tokens`.
@@ -34,7 +34,7 @@ class Generation(NamedTuple):
     excluded: tuple[int, ...] = ()  # tokens that are never taken
 
 
-Request = Continuation | Generation
+Request = ContinuationRequest | GenerationRequest
 
 
 class Scored(NamedTuple):

@@ -9,7 +9,7 @@ from headwater.errors import DataError, UsageError
 from headwater.tokenizer import Tokenizer
 
 
-class Continuation(NamedTuple):
+class ContinuationRequest(NamedTuple):
     """Ask for the log-probability of each token of `continuation` behind `context`; both are token ids.
 
     A context that does not fit the model before its continuation loses its start.
@@ -47,7 +47,7 @@ class Reader:
         """Ids of a text by itself."""
         return tuple(self.tokenizer.encode(text))
 
-    def pair(self, context: str, continuation: str, *, own_tokens: bool = False) -> Continuation:
+    def pair(self, context: str, continuation: str, *, own_tokens: bool = False) -> ContinuationRequest:
         """Encode a context and what follows it as one text, and cut the ids at the border.
 
         White space at the end of the context goes to the continuation, where GPT-2's tokens carry it, and so does
@@ -63,7 +63,7 @@ class Reader:
 
     def pair_cut(
         self, context: str, continuation: str, *, begins: bool = False, own_tokens: bool = False
-    ) -> Continuation:
+    ) -> ContinuationRequest:
         """Encode as `pair` does, and cut the end of a continuation that does not fit.
 
         Half the model's context always fits. A context that `begins` a document has `<|endoftext|>` before it,
@@ -74,17 +74,17 @@ class Reader:
         if begins and self.start is not None and head[0] != self.start:
             head = (self.start, *head)
         room = max(self.context + 1 - len(head), self.context // 2)
-        return self._checked(Continuation(head, tail[:room]))
+        return self._checked(ContinuationRequest(head, tail[:room]))
 
-    def after_start(self, ids: Sequence[int]) -> Continuation:
+    def after_start(self, ids: Sequence[int]) -> ContinuationRequest:
         """All of a text, scored from its first token on; with GPT-1's tokenizer from its second."""
         return self._checked(self._after_start(ids))
 
-    def cut(self, ids: Sequence[int], border: int) -> Continuation:
+    def cut(self, ids: Sequence[int], border: int) -> ContinuationRequest:
         """Ids of which those from `border` on are scored."""
-        return self._checked(Continuation(tuple(ids[:border]), tuple(ids[border:])))
+        return self._checked(ContinuationRequest(tuple(ids[:border]), tuple(ids[border:])))
 
-    def windows(self, ids: Sequence[int]) -> list[Continuation]:
+    def windows(self, ids: Sequence[int]) -> list[ContinuationRequest]:
         """A text of any length, every token scored once (with GPT-1's tokenizer all but the first).
 
         The first window predicts `window` tokens, each later one the next `stride` from the `window` tokens
@@ -98,31 +98,31 @@ class Reader:
             start = end
             end = min(len(whole), start + (self.window if start == 1 else self.stride))
             first = max(0, end - 1 - self.window)
-            requests.append(Continuation(whole[first:start], whole[start:end]))
+            requests.append(ContinuationRequest(whole[first:start], whole[start:end]))
         return requests
 
-    def _pair(self, context: str, continuation: str) -> Continuation:
+    def _pair(self, context: str, continuation: str) -> ContinuationRequest:
         head, whole = self.tokenizer.encode_batch([context.rstrip(), context + continuation])
         border = shared_start(head, whole)
         if not border:
             return self._after_start(whole)
-        return Continuation(tuple(whole[:border]), tuple(whole[border:]))
+        return ContinuationRequest(tuple(whole[:border]), tuple(whole[border:]))
 
-    def _own_tokens(self, asked: Continuation) -> Continuation:
+    def _own_tokens(self, asked: ContinuationRequest) -> ContinuationRequest:
         """Move the white-space tokens at the start of the continuation to the context."""
         border = 0
         while (
             border < len(asked.continuation) and not self.tokenizer.token_text(asked.continuation[border]).strip()
         ):
             border += 1
-        return Continuation(asked.context + asked.continuation[:border], asked.continuation[border:])
+        return ContinuationRequest(asked.context + asked.continuation[:border], asked.continuation[border:])
 
-    def _after_start(self, ids: Sequence[int]) -> Continuation:
+    def _after_start(self, ids: Sequence[int]) -> ContinuationRequest:
         if self.start is not None:
-            return Continuation((self.start,), tuple(ids))
-        return Continuation(tuple(ids[:1]), tuple(ids[1:]))
+            return ContinuationRequest((self.start,), tuple(ids))
+        return ContinuationRequest(tuple(ids[:1]), tuple(ids[1:]))
 
-    def _checked(self, asked: Continuation) -> Continuation:
+    def _checked(self, asked: ContinuationRequest) -> ContinuationRequest:
         count = len(asked.continuation)
         if not count:
             raise DataError("a continuation adds no token to its context", expected="some text to score")

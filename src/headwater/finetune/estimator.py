@@ -27,7 +27,7 @@ from headwater.finetune.baseline import ClassWeight
 from headwater.finetune.examples import Labels, class_name, learn_labels, number_of, to_examples
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.finetuning import load_tokenizer
-from headwater.finetune.inputs import Example, encode
+from headwater.finetune.inputs import TaskExample, encode
 from headwater.finetune.metrics import pearson
 from headwater.finetune.training import FinetuneConfig, peak_rate, prepare_base, train_task
 from headwater.model.io.folder import load_model
@@ -173,7 +173,7 @@ class Estimator:
     def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
         """(rows, classes), in the order of `classes_`; for MultipleChoice (rows, most answers)."""
         rows = _as_list(X)
-        examples = [Example(self._segments(row, n), None, n) for n, row in enumerate(rows, 1)]
+        examples = [TaskExample(self._segments(row, n), None, n) for n, row in enumerate(rows, 1)]
         fine_tuned = self._fitted()
         if not examples:
             return np.zeros((0, fine_tuned.labels.outputs), dtype=np.float32)

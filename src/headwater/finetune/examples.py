@@ -20,8 +20,8 @@ from pydantic import Field
 from headwater.config import Config
 from headwater.datasets.rows import Raw, Target, Task
 from headwater.errors import DataError, nearest
-from headwater.finetune.inputs import Encoded, Example
-from headwater.finetune.table import Row, Table, open_table
+from headwater.finetune.inputs import Encoded, TaskExample
+from headwater.finetune.table import OpenTable, Row, open_table
 from headwater.storage.files import parse_json
 
 # Names that people give to columns, the likeliest first.
@@ -119,7 +119,7 @@ def read_rows(
 
 
 def rows_of(
-    table: Table, name: str, task: Task, columns: Columns, *, need_label: bool = True, keep: bool = False
+    table: OpenTable, name: str, task: Task, columns: Columns, *, need_label: bool = True, keep: bool = False
 ) -> Iterator[Raw]:
     """`read_rows` on an open table that messages call `name`."""
     found = {role: _find(role, task, columns, table.columns, name) for role in _ROLES[task]}
@@ -278,10 +278,10 @@ def _levels(rows: Sequence[Raw], name: str) -> list[float]:
     return [float(x) for x in range(low, high + 1)]
 
 
-def to_examples(rows: Iterable[Raw], labels: Labels, name: str) -> Iterator[Example]:
+def to_examples(rows: Iterable[Raw], labels: Labels, name: str) -> Iterator[TaskExample]:
     """Examples with targets; raises DataError, with the row, for a label that training never had."""
     for row in rows:
-        yield Example(row.segments, _target(row, labels, name), row.row)
+        yield TaskExample(row.segments, _target(row, labels, name), row.row)
 
 
 def _target(row: Raw, labels: Labels, name: str) -> float | None:

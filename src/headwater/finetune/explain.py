@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headwater.finetune.fine_tuned import FineTuned
-from headwater.finetune.inputs import Example
+from headwater.finetune.inputs import TaskExample
 
 # For one decision: the most parts that are left out in turn, and about how many tokens that may cost.
 _MOST_PARTS, _FEWEST_PARTS, _TOKENS = 48, 6, 4_096
@@ -40,11 +40,11 @@ def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list
     Of a choice's answers only the chosen one is taken apart.
     """
     looked_at = [0, 1, 2 + output] if fine_tuned.task == "choice" else range(len(segments))
-    whole = fine_tuned.encode([Example(tuple(segments))])
+    whole = fine_tuned.encode([TaskExample(tuple(segments))])
     most = max(_FEWEST_PARTS, min(_MOST_PARTS, _TOKENS // int(whole.lengths.sum())))
     parts = _parts(segments, looked_at, most)
     variants = [_without(segments, parts, place) for place in range(len(parts))]
-    encoded = fine_tuned.encode(Example(variant) for variant in [tuple(segments), *variants])
+    encoded = fine_tuned.encode(TaskExample(variant) for variant in [tuple(segments), *variants])
     probabilities = fine_tuned.probabilities(encoded)
     if fine_tuned.labels.target == "score":
         values = fine_tuned.decide(probabilities)

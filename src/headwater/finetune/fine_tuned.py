@@ -23,7 +23,7 @@ from headwater.finetune.batches import inference_batches
 from headwater.finetune.examples import Columns, Labels
 from headwater.finetune.features import FrozenTaskModel
 from headwater.finetune.head import TaskModel
-from headwater.finetune.inputs import Encoded, Example, TaskTokens, encode
+from headwater.finetune.inputs import Encoded, TaskExample, TaskTokens, encode
 from headwater.model.io.folder import load_model, save_model
 from headwater.model.io.weights import check_finite
 from headwater.storage.files import read_json, write_json
@@ -67,7 +67,7 @@ class FineTuned:
         """Tokens a sequence may have."""
         return self.model.model.config.context
 
-    def encode(self, examples: Iterable[Example]) -> Encoded:
+    def encode(self, examples: Iterable[TaskExample]) -> Encoded:
         """Examples as this model reads them."""
         return encode(examples, self.task, self.tokenizer, self.context)
 
@@ -79,7 +79,7 @@ class FineTuned:
         """Stream predictions in the order of the rows, in constant memory."""
         iterator = iter(rows)
         while window := list(islice(iterator, _WINDOW)):
-            encoded = self.encode(Example(row.segments, None, row.row) for row in window)
+            encoded = self.encode(TaskExample(row.segments, None, row.row) for row in window)
             counts = np.diff(encoded.first)
             found = zip(window, counts, self.probabilities(encoded), encoded.cut.tolist(), strict=True)
             for row, count, share, cut in found:

@@ -32,7 +32,7 @@ from headwater.finetune.page import page
 from headwater.finetune.training import (
     OUTPUTS,
     FinetuneConfig,
-    Outcome,
+    TrainingOutcome,
     choose_metric,
     measure_probabilities,
     peak_rate,
@@ -224,7 +224,7 @@ def _measured(fine_tuned: FineTuned, encoded: Encoded, probabilities: npt.NDArra
 
 
 def _compared(
-    config: FinetuneConfig, outcome: Outcome, parts: Parts, encoded: Mapping[str, Encoded]
+    config: FinetuneConfig, outcome: TrainingOutcome, parts: Parts, encoded: Mapping[str, Encoded]
 ) -> dict[str, Any]:
     """Return the baseline of each part, the table of the classes, and what a person should be warned of."""
     rows = {"train": parts.train.rows, "validation": parts.validation.rows, **parts.tests}
@@ -293,7 +293,7 @@ def load_tokenizer(model: Path, given: str | Path | None = None) -> Tokenizer:
 
 
 def summarise(
-    outcome: Outcome, train: Encoded, validation: Encoded, parts: Parts, figures: dict[str, Any]
+    outcome: TrainingOutcome, train: Encoded, validation: Encoded, parts: Parts, figures: dict[str, Any]
 ) -> dict[str, Any]:
     """What metrics.json holds."""
     best = next(point for point in outcome.curve if point["step"] == outcome.best_step)

@@ -32,7 +32,7 @@ _CHUNK = 1_024
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class TaskExample:
     """One row as a task sees it.
 
     segments: (text,), (premise, hypothesis), (first, second) or (context, question, *answers). target: the class,
@@ -220,7 +220,7 @@ class Encoded:
 
 
 def encode(
-    examples: Iterable[Example], task: Task, tokenizer: Tokenizer, context: int, *, name: str = ""
+    examples: Iterable[TaskExample], task: Task, tokenizer: Tokenizer, context: int, *, name: str = ""
 ) -> Encoded:
     """Tokenize and arrange examples for a model with this context.
 
@@ -260,7 +260,7 @@ def encode(
     )
 
 
-def _tokenized(chunk: list[Example], task: Task, tokenizer: Tokenizer, name: str) -> list[list[int]]:
+def _tokenized(chunk: list[TaskExample], task: Task, tokenizer: Tokenizer, name: str) -> list[list[int]]:
     """Ids of all texts of the examples, one after another; raises DataError naming the row of a text without."""
     try:
         return tokenizer.encode_batch(
@@ -276,20 +276,20 @@ def _tokenized(chunk: list[Example], task: Task, tokenizer: Tokenizer, name: str
         raise
 
 
-def _in_row(error: DataError, example: Example, name: str) -> DataError:
+def _in_row(error: DataError, example: TaskExample, name: str) -> DataError:
     where = f"{name} row {example.row:,}".lstrip()
     return DataError(f"{where}: {error.seen}", expected=error.expected, repair=error.repair)
 
 
-def _texts(example: Example, task: Task, kind: str) -> Iterable[str]:
+def _texts(example: TaskExample, task: Task, kind: str) -> Iterable[str]:
     """The texts to tokenize. A byte-level tokenizer needs the space between context and question itself."""
     for place, text in enumerate(example.segments):
         glued = task == "choice" and place == 1 and kind == "gpt2" and text and example.segments[0]
         yield f" {text}" if glued else text
 
 
-def _chunks(examples: Iterable[Example]) -> Iterable[list[Example]]:
-    chunk: list[Example] = []
+def _chunks(examples: Iterable[TaskExample]) -> Iterable[list[TaskExample]]:
+    chunk: list[TaskExample] = []
     for example in examples:
         chunk.append(example)
         if len(chunk) == _CHUNK:

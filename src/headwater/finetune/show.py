@@ -9,7 +9,7 @@ from typing import Any
 from headwater import shipped
 from headwater.finetune.examples import read_rows
 from headwater.finetune.finetuning import load_tokenizer
-from headwater.finetune.inputs import Example, encode
+from headwater.finetune.inputs import TaskExample, encode
 from headwater.finetune.training import FinetuneConfig
 from headwater.model.io.folder import load_config
 
@@ -24,7 +24,7 @@ def show_examples(
     names = {index: name for name, index in extended.special_tokens.items()}
     shown = []
     for row in islice(read_rows(train, config.task, config.columns, need_label=False), count):
-        encoded = encode([Example(row.segments, None, row.row)], config.task, extended, context)
+        encoded = encode([TaskExample(row.segments, None, row.row)], config.task, extended, context)
         sequences = []
         for number in range(len(encoded.lengths)):
             ids = encoded.sequence(number)

@@ -21,14 +21,14 @@ FORMATS = ".csv, .tsv, .jsonl (or .ndjson) or .parquet"
 _FIELD_LIMIT = 1 << 28
 
 
-class Table(NamedTuple):
+class OpenTable(NamedTuple):
     """Column names, and the rows behind them: (row number from 1, values by column)."""
 
     columns: list[str]
     rows: Iterator[tuple[int, Row]]
 
 
-def open_table(path: Path) -> Table:
+def open_table(path: Path) -> OpenTable:
     """Open a table by the ending of its name.
 
     Raises DataError for a file that is missing, binary, not UTF-8, empty, or has a row of another shape, naming
@@ -89,7 +89,7 @@ def _unquoted(field: str) -> str:
     return field
 
 
-def _separated(path: Path, records: Iterable[list[str]]) -> Table:
+def _separated(path: Path, records: Iterable[list[str]]) -> OpenTable:
     csv.field_size_limit(_FIELD_LIMIT)
     iterator = _checked(path, iter(records))
     header = next(iterator, None)
@@ -114,7 +114,7 @@ def _separated(path: Path, records: Iterable[list[str]]) -> Table:
                 )
             yield number, dict(zip(columns, record, strict=True))
 
-    return Table(columns, rows())
+    return OpenTable(columns, rows())
 
 
 def _checked(path: Path, records: Iterator[list[str]]) -> Iterator[list[str]]:
@@ -124,7 +124,7 @@ def _checked(path: Path, records: Iterator[list[str]]) -> Iterator[list[str]]:
         raise DataError(f"{path} cannot be read as CSV: {error}") from None
 
 
-def _json_lines(path: Path) -> Table:
+def _json_lines(path: Path) -> OpenTable:
     def rows() -> Iterator[tuple[int, Row]]:
         number = 0
         for line_number, line in enumerate(_lines(path), 1):
@@ -148,10 +148,10 @@ def _json_lines(path: Path) -> Table:
     first = next(iterator, None)
     if first is None:
         raise DataError(f"{path} is empty", expected="one JSON object a line")
-    return Table(list(first[1]), chain([first], iterator))
+    return OpenTable(list(first[1]), chain([first], iterator))
 
 
-def _parquet(path: Path) -> Table:
+def _parquet(path: Path) -> OpenTable:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -172,7 +172,7 @@ def _parquet(path: Path) -> Table:
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path} cannot be read as Parquet behind row {number:,}: {error}") from None
 
-    return Table(list(file.schema_arrow.names), rows())
+    return OpenTable(list(file.schema_arrow.names), rows())
 
 
 def _beginning(record: Sequence[str]) -> str:

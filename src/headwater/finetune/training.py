@@ -136,7 +136,7 @@ def resolve(config: FinetuneConfig, *, width: int, examples: int) -> FinetuneCon
 
 
 @dataclass
-class Outcome:
+class TrainingOutcome:
     """The result of training: the best state, the step it was found at, and the curve.
 
     probabilities: (validation rows, outputs) of the best state.
@@ -167,7 +167,7 @@ def train_task(
     out: Path | None = None,
     sample_weight: npt.NDArray[np.float64] | None = None,
     on_update: OnUpdate | None = None,
-) -> Outcome:
+) -> TrainingOutcome:
     """Fine-tune `base` (as `prepare_base` returns it) on examples that `tokenizer` encoded.
 
     sample_weight: (training examples,) of each in L2, next to `config.class_weight`; on_update: called after every
@@ -244,7 +244,9 @@ def train_task(
     if best_step not in probabilities:  # it was found before the run was resumed
         probabilities[best_step] = predict_probabilities(model, validation, labels)
     curve = [_curve_entry(entry, metric, source.updates_an_epoch) for entry in run.curve]
-    return Outcome(fine_tuned, trainer, metric, best_step, trainer.config.steps, curve, probabilities[best_step])
+    return TrainingOutcome(
+        fine_tuned, trainer, metric, best_step, trainer.config.steps, curve, probabilities[best_step]
+    )
 
 
 def _weights(

@@ -18,11 +18,10 @@ from torch import Tensor, nn
 from headwater import native
 from headwater.errors import counted
 from headwater.inference.matrices import owned
-from headwater.inference.network import Block, Precision, Step
+from headwater.inference.network import DecodeRow, Precision, PromptChunk
 from headwater.inference.packing import Pack
-from headwater.inference.torch_network import Layer, Norm, TorchNetwork, final_norm_of, linears, table_dtype
-from headwater.model.transformer import Block as TransformerBlock
-from headwater.model.transformer import Embeddings, Transformer
+from headwater.inference.torch_network import BlockWeights, Norm, TorchNetwork, final_norm_of, linears, table_dtype
+from headwater.model.transformer import Block, Embeddings, Transformer
 from headwater.native.transformer import PAGE, Affine, Forward, LayerTensors, Shape, TransformerWeights
 
 # Positions of a prompt computed in one call when nobody waits for a token.
@@ -58,7 +57,7 @@ class NativeNetwork:
             epsilon=config.norm_epsilon,
         )
         self.dtype = table_dtype(precision)  # of keys, values and tables
-        blocks = [block for block in model.blocks if isinstance(block, TransformerBlock)]
+        blocks = [block for block in model.blocks if isinstance(block, Block)]
         self._norms = [[Norm.of(block.norm_1), Norm.of(block.norm_2)] for block in blocks]
         self._final_norm = final = final_norm_of(model)
         embeddings = Embeddings(model.tokens.weight.detach(), model.positions.weight.detach())
@@ -104,7 +103,7 @@ class NativeNetwork:
         """See Network."""
         weights, width = self.weights, self.config.width
         layers = [
-            Layer(matrices, norms, weights.shape.pre_norm)
+            BlockWeights(matrices, norms, weights.shape.pre_norm)
             for matrices, norms in zip(weights.layers, self._norms, strict=True)
         ]
         embeddings = Embeddings(*(table[:, :width] for table in weights.tables))
@@ -123,7 +122,7 @@ class NativeNetwork:
         self._forward = Forward(self.weights, [keys] * layers, [values] * layers)
 
 
-def _layers(blocks: Sequence[TransformerBlock], consume: bool) -> Iterator[LayerTensors]:
+def _layers(blocks: Sequence[Block], consume: bool) -> Iterator[LayerTensors]:
     """Yield each block's tensors; with `consume` its matrices are freed when the next is asked for."""
     for block in blocks:
         affine = [_affine(linear) for linear in linears(block)]
@@ -159,7 +158,7 @@ class NativeRunner:
         self._tables = np.arange(slots * pages, dtype=np.int32).reshape(slots, pages)
         self._logits = torch.empty(slots, network.weights.output.structure.outputs)
 
-    def step(self, steps: Sequence[Step], block: Block | None) -> Tensor:
+    def step(self, steps: Sequence[DecodeRow], block: PromptChunk | None) -> Tensor:
         """See Runner."""
         tokens = [step.token for step in steps]
         slots = [step.slot for step in steps]

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from headwater.errors import HeadwaterError, MismatchError
-from headwater.inference.network import Block, Runner, Step
+from headwater.inference.network import DecodeRow, PromptChunk, Runner
 from headwater.inference.request import Event, Reason, Request
 from headwater.inference.sampling import Logits, alternatives, choose, uniform
 from headwater.inference.text import TextStream
@@ -158,7 +158,7 @@ class Engine:
         decoding = any(self._is_ready(slot) for slot in self._slots)
         block = self._next_block(self.runner.shared_block if decoding else self.runner.lone_block)
         ready = [(slot, slot.generation) for slot in self._slots if slot.generation and self._is_ready(slot)]
-        steps = [Step(slot.number, slot.length, owner._visible[slot.length]) for slot, owner in ready]
+        steps = [DecodeRow(slot.number, slot.length, owner._visible[slot.length]) for slot, owner in ready]
         if steps or block is not None:
             logits = self.runner.step(steps, block).cpu().numpy()
             for (slot, owner), last, row in zip(ready, steps, logits, strict=True):
@@ -211,7 +211,7 @@ class Engine:
         """Whether what is read in blocks has its place in the cache."""
         return slot.generation is not None and slot.length >= slot.generation._prefix
 
-    def _next_block(self, longest: int) -> Block | None:
+    def _next_block(self, longest: int) -> PromptChunk | None:
         """A block of the prompt that came first among those under way; its positions count as filled."""
         unready = [s for s in self._slots if s.generation is not None and not self._is_ready(s)]
         if not unready:
@@ -219,7 +219,7 @@ class Engine:
         slot = min(unready, key=lambda slot: slot.used)
         assert slot.generation is not None
         end = min(slot.generation._prefix, slot.length + longest)
-        block = Block(slot.number, slot.length, slot.generation._visible[slot.length : end])
+        block = PromptChunk(slot.number, slot.length, slot.generation._visible[slot.length : end])
         slot.filled += block.ids
         slot.length += len(block.ids)
         return block

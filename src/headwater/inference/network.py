@@ -27,7 +27,7 @@ Precision = Literal["fp32", "bf16", "int8", "int4"]
 Matrix = Callable[[Tensor], Tensor]
 
 
-class Step(NamedTuple):
+class DecodeRow(NamedTuple):
     """One row of a decoding step: the token at `position` of `slot`, whose earlier positions are filled."""
 
     slot: int
@@ -35,7 +35,7 @@ class Step(NamedTuple):
     token: int
 
 
-class Block(NamedTuple):
+class PromptChunk(NamedTuple):
     """Tokens of a prompt, at positions `start` and on of `slot`."""
 
     slot: int
@@ -57,7 +57,7 @@ class Runner(Protocol):
     # not, blocks begin at multiples of `shared_block`, and only the keys and values of blocks are reused.
     exact: bool
 
-    def step(self, steps: Sequence[Step], block: Block | None) -> Tensor:
+    def step(self, steps: Sequence[DecodeRow], block: PromptChunk | None) -> Tensor:
         """Fill a block, then each step's position; return the logits behind the steps.
 
         (steps, vocabulary) float32, valid until the next call.

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from headwater.errors import UsageError
-from headwater.inference.network import Block, Precision, Step
+from headwater.inference.network import DecodeRow, Precision, PromptChunk
 from headwater.inference.packing import PACK_ROWS, Pack
 from headwater.model.lstm import LSTM, RecurrentState
 
@@ -77,7 +77,7 @@ class RecurrentRunner:
         self.states = model.projection.weight.new_zeros(shape, requires_grad=False)
 
     @torch.inference_mode()
-    def step(self, steps: Sequence[Step], block: Block | None) -> Tensor:
+    def step(self, steps: Sequence[DecodeRow], block: PromptChunk | None) -> Tensor:
         """See Runner."""
         if block is not None:
             for position, token in enumerate(block.ids, block.start):

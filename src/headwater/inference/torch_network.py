@@ -29,12 +29,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headwater.inference.matrices import arrange, owned
-from headwater.inference.network import Block, Matrix, Precision, Step
+from headwater.inference.network import DecodeRow, Matrix, Precision, PromptChunk
 from headwater.inference.packing import BranchAttention, Pack
 from headwater.model.attention import attend
 from headwater.model.config import ModelConfig
-from headwater.model.transformer import Block as TransformerBlock
-from headwater.model.transformer import Embeddings, Transformer
+from headwater.model.transformer import Block, Embeddings, Transformer
 
 BLOCK = 64
 GROUP = 8
@@ -56,7 +55,7 @@ class TorchNetwork:
         config: ModelConfig,
         precision: Precision,
         embeddings: Embeddings,
-        layers: Sequence[Layer],
+        layers: Sequence[BlockWeights],
         final_norm: Norm | None,
         output: Matrix,
         owner: object = None,
@@ -75,8 +74,8 @@ class TorchNetwork:
             *(owned(table, dtype, consume) for table in (model.tokens.weight, model.positions.weight))
         )
         output = arrange(embeddings.tokens, None, precision, consume=True)
-        blocks = [block for block in model.blocks if isinstance(block, TransformerBlock)]
-        layers = [Layer.of(block, precision, consume) for block in blocks]
+        blocks = [block for block in model.blocks if isinstance(block, Block)]
+        layers = [BlockWeights.of(block, precision, consume) for block in blocks]
         return cls(model.config, precision, embeddings, layers, final_norm_of(model), output)
 
     @torch.inference_mode()
@@ -150,7 +149,7 @@ class Norm:
         return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
 
 
-class Layer:
+class BlockWeights:
     """One block: its four matrices, and its norms before (GPT-2) or after (GPT-1) attention and MLP."""
 
     def __init__(self, matrices: Sequence[Matrix], norms: Sequence[Norm], pre_norm: bool) -> None:
@@ -159,7 +158,7 @@ class Layer:
         self.pre_norm = pre_norm
 
     @classmethod
-    def of(cls, block: TransformerBlock, precision: Precision, consume: bool) -> Layer:
+    def of(cls, block: Block, precision: Precision, consume: bool) -> BlockWeights:
         """Read a block's weights."""
         matrices = []
         for linear in linears(block):
@@ -198,8 +197,8 @@ class Layer:
         return x
 
 
-def linears(block: TransformerBlock) -> list[nn.Linear]:
-    """Return a block's linear maps, in the order of `Layer`."""
+def linears(block: Block) -> list[nn.Linear]:
+    """Return a block's linear maps, in the order of `BlockWeights`."""
     attention, mlp = block.attention, block.mlp
     return [attention.query_key_value, attention.projection, mlp.expand, mlp.contract]
 
@@ -233,7 +232,7 @@ class TorchRunner:
         self.name = "torch"
 
     @torch.inference_mode()
-    def step(self, steps: Sequence[Step], block: Block | None) -> Tensor:
+    def step(self, steps: Sequence[DecodeRow], block: PromptChunk | None) -> Tensor:
         """See Runner."""
         if block is not None:
             self._fill(*block)
@@ -258,7 +257,7 @@ class TorchRunner:
         nothing = torch.empty(0, dtype=torch.int64, device=device)
         self.network.forward(tokens.to(device), positions, attention, keep=nothing)
 
-    def _decode(self, steps: Sequence[Step], rows: int) -> Tensor:
+    def _decode(self, steps: Sequence[DecodeRow], rows: int) -> Tensor:
         device = self.network.device
         unused = [0] * (rows - len(steps))
         tokens = torch.tensor([step.token for step in steps] + unused, device=device)

@@ -30,7 +30,7 @@ _FOLLOWED = "zero-shot "  # how pre-training names such figures in its journal
 
 
 @dataclass(frozen=True)
-class Run:
+class RunSummary:
     """One pre-training run: its losses over tokens, and the sizes that describe it."""
 
     name: str
@@ -57,7 +57,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Score:
+class ScoreRow:
     """One row of a table of scores: value with its 95 % interval, where there is one."""
 
     name: str
@@ -97,7 +97,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Step:
+class LineageStep:
     """One folder or source in the chain, after everything that it was made from."""
 
     name: str
@@ -113,13 +113,13 @@ class Step:
 class Content:
     """Everything on one page."""
 
-    runs: Sequence[Run]
+    runs: Sequence[RunSummary]
     bars: Sequence[Bar]
-    scores: Sequence[Score]
+    scores: Sequence[ScoreRow]
     skipped: Sequence[tuple[str, str]]
     samples: Sequence[Sample]
-    fine_tuned: Sequence[tuple[str, Sequence[Score]]]
-    steps: Sequence[Step]
+    fine_tuned: Sequence[tuple[str, Sequence[ScoreRow]]]
+    steps: Sequence[LineageStep]
     versions: Mapping[str, str]
     reproductions: Sequence[Reproduction] = ()
 
@@ -131,7 +131,7 @@ def read_content(folders: Sequence[Path]) -> Content:
     for path, manifest in found:
         kinds.get(manifest.kind, []).append((path, manifest))
     bars: list[Bar] = []
-    scores: list[Score] = []
+    scores: list[ScoreRow] = []
     skipped: list[tuple[str, str]] = []
     for path, _ in kinds["results"]:
         _read_results(path, bars, scores, skipped)
@@ -182,7 +182,7 @@ def _common_parent(found: Sequence[tuple[Path, Manifest]]) -> Path:
         return Path.cwd()
 
 
-def _read_run(path: Path, manifest: Manifest) -> Run:
+def _read_run(path: Path, manifest: Manifest) -> RunSummary:
     training: list[Point] = []
     held_out: list[Point] = []
     followed: dict[str, list[Point]] = {}
@@ -209,10 +209,10 @@ def _read_run(path: Path, manifest: Manifest) -> Run:
         facts["updates"] = f"{last['step']:,}"
         facts["tokens read"] = f"{last['tokens']:,}"
         facts["training time"] = duration(float(last.get("seconds", 0)))
-    return Run(path.name, training, held_out, facts, manifest.complete, followed)
+    return RunSummary(path.name, training, held_out, facts, manifest.complete, followed)
 
 
-def _read_results(path: Path, bars: list[Bar], scores: list[Score], skipped: list[tuple[str, str]]) -> None:
+def _read_results(path: Path, bars: list[Bar], scores: list[ScoreRow], skipped: list[tuple[str, str]]) -> None:
     content = read_json(path / "results.json")
     model = str(content["model"])
     ships = model in shipped.names()
@@ -234,7 +234,7 @@ def _read_results(path: Path, bars: list[Bar], scores: list[Score], skipped: lis
             continue
         reach = None if error is None else _NORMAL_95 * error
         scores.append(
-            Score(
+            ScoreRow(
                 name=entry["protocol"],
                 metric=entry["metric"],
                 value=entry["value"],
@@ -279,16 +279,16 @@ def _squeezed(before: str, tokens: Sequence[Token]) -> list[Token]:
     return shown
 
 
-def _read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, Sequence[Score]]]:
+def _read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, Sequence[ScoreRow]]]:
     """Tables of fine-tuned models, those trained on the same data together, the best marked."""
-    groups: dict[str, list[tuple[str, Score]]] = {}
+    groups: dict[str, list[tuple[str, ScoreRow]]] = {}
     for path, manifest in models:
         metrics = read_json(path / "metrics.json")
         train = next((entry for entry in manifest.inputs if entry.role == "train"), None)
         title = _task_title(path, train.path if train else "", str(metrics["task"]))
         scratch = manifest.config.get("from_scratch")
         low, high = metrics["interval"]
-        score = Score(
+        score = ScoreRow(
             name=_SCRATCH if scratch else "from the pre-trained weights",
             metric=str(metrics["metric"]),
             value=float(metrics["value"]),
@@ -300,7 +300,7 @@ def _read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str,
             model=path.name,
         )
         groups.setdefault(train.identity if train else str(path), []).append((title, score))
-    tables: list[tuple[str, Sequence[Score]]] = []
+    tables: list[tuple[str, Sequence[ScoreRow]]] = []
     for group in groups.values():
         scores = sorted((score for _, score in group), key=lambda score: (score.name == _SCRATCH, score.model))
         tables.append((group[0][0], scores))
@@ -325,10 +325,10 @@ class _Chain:
 
     def __init__(self, base: Path) -> None:
         self._base = base
-        self._steps: dict[str, Step] = {}
+        self._steps: dict[str, LineageStep] = {}
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[LineageStep]:
         return list(self._steps.values())
 
     def add(self, entry: Mapping[str, Any]) -> str:
@@ -336,7 +336,7 @@ class _Chain:
         name = entry["path"] if "://" in entry["path"] else self._name(Path(entry["path"]))
         sources = [(str(inner["role"]), self.add(inner)) for inner in entry["inputs"]]
         if name not in self._steps:
-            self._steps[name] = Step(
+            self._steps[name] = LineageStep(
                 name=name,
                 kind=entry["kind"],
                 state=entry["state"],

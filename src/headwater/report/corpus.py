@@ -20,7 +20,7 @@ Measure = Callable[[Path], dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Size:
+class CorpusBar:
     """One bar: a stage of the funnel, a language, a length; `share` of the longest, in percent."""
 
     name: str
@@ -45,11 +45,11 @@ class Corpus:
 
     name: str
     facts: Sequence[tuple[str, str]]
-    stages: Sequence[Size] = ()
+    stages: Sequence[CorpusBar] = ()
     rules: Sequence[Rule] = ()
     clusters: str = ""
-    languages: Sequence[Size] = ()
-    lengths: Sequence[Size] = ()
+    languages: Sequence[CorpusBar] = ()
+    lengths: Sequence[CorpusBar] = ()
     domains: Sequence[tuple[str, int]] = ()
     published: Sequence[tuple[str, int, int]] = ()  # (domain, documents in WebText, documents here)
     comparison: str = ""
@@ -99,7 +99,7 @@ def _corpus(path: Path, measured: dict[str, Any]) -> Corpus:
     )
 
 
-def _stages(funnel: dict[str, Any]) -> list[Size]:
+def _stages(funnel: dict[str, Any]) -> list[CorpusBar]:
     """Documents and bytes that are left after each step."""
     documents, size = funnel["read"]["documents"], funnel["read"]["bytes"]
     left = [("read", documents, size)]
@@ -109,7 +109,7 @@ def _stages(funnel: dict[str, Any]) -> list[Size]:
         left.append((f"after {step}", documents, size))
     left.append(("after duplicates", funnel["kept"]["documents"], funnel["kept"]["bytes"]))
     most = max(1, left[0][1])
-    return [Size(name, count, round(100 * count / most, 1), bytes_ / 1e6) for name, count, bytes_ in left]
+    return [CorpusBar(name, count, round(100 * count / most, 1), bytes_ / 1e6) for name, count, bytes_ in left]
 
 
 def _rules(funnel: dict[str, Any]) -> list[Rule]:
@@ -146,6 +146,6 @@ def _comparison(webtext: dict[str, Any]) -> str:
     return f"Of WebText's thousand commonest domains {webtext['shared']:,} are here ({rank}){missing}."
 
 
-def _sizes(counts: Sequence[Sequence[Any]]) -> list[Size]:
+def _sizes(counts: Sequence[Sequence[Any]]) -> list[CorpusBar]:
     most = max((count for _, count in counts), default=1)
-    return [Size(str(name), count, round(100 * count / most, 1)) for name, count in counts]
+    return [CorpusBar(str(name), count, round(100 * count / most, 1)) for name, count in counts]

@@ -13,7 +13,7 @@ from typing import Any
 
 from headwater.errors import ResourceError
 from headwater.report.claims import anchor
-from headwater.report.content import Bar, Content, Run, Score, read_content
+from headwater.report.content import Bar, Content, RunSummary, ScoreRow, read_content
 from headwater.report.corpus import Corpus, Measure, read_corpora
 from headwater.report.plots import Series, interval_mark, line_chart
 from headwater.storage.files import write_text
@@ -108,7 +108,7 @@ def headlines(content: Content) -> list[Headline]:
     return found
 
 
-def loss_chart(runs: Sequence[Run]) -> str:
+def loss_chart(runs: Sequence[RunSummary]) -> str:
     """Training and held-out loss of every run over the tokens read."""
     series = []
     for run in runs:
@@ -119,7 +119,7 @@ def loss_chart(runs: Sequence[Run]) -> str:
     return line_chart(series, "tokens read", "loss, nats a token")
 
 
-def followed_series(runs: Sequence[Run]) -> list[Series]:
+def followed_series(runs: Sequence[RunSummary]) -> list[Series]:
     """Zero-shot scores over the tokens read, those between 0 and 1: accuracies and correlations."""
     series = []
     for run in runs:
@@ -129,7 +129,7 @@ def followed_series(runs: Sequence[Run]) -> list[Series]:
     return series
 
 
-def published_sizes(scores: Sequence[Score]) -> list[str]:
+def published_sizes(scores: Sequence[ScoreRow]) -> list[str]:
     """The papers' models that any of these scores has a published value for, in order of size."""
     return list(dict.fromkeys(name for score in scores for name in score.published))
 
@@ -141,7 +141,7 @@ def number(value: float | None) -> str:
     return f"{value:.3f}" if abs(value) < 10 else f"{value:,.2f}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def _mark(score: Score) -> Any:
+def _mark(score: ScoreRow) -> Any:
     if score.low is None or score.high is None or score.chance is None:
         return ""
     return _safe(interval_mark(score.value, score.low, score.high, chance=score.chance, span=(0.0, 1.0)))

@@ -29,7 +29,7 @@ from headwater.reproduce.labelled import (
     NO_AUXILIARY,
     NO_PRETRAINING,
     VARIANTS,
-    Score,
+    FinetunedScore,
     fine_tune,
     left_out_note,
     over_parts,
@@ -64,10 +64,10 @@ AVERAGES = {variant.name: _TABLE.value(variant.name, "average") for variant in V
 LARGE = ("qqp", "mnli", "qnli")  # the sets that the paper says the auxiliary objective helps
 SMALL_SET = 10_000
 
-Table = Mapping[str, Mapping[str, Sequence[Sequence[Score]]]]  # variant -> set -> one list a seed
+Table = Mapping[str, Mapping[str, Sequence[Sequence[FinetunedScore]]]]  # variant -> set -> one list a seed
 
 
-class Settings(Config):
+class AblationSettings(Config):
     """The sets on which all four variants run; None: every set of the scale."""
 
     sets: tuple[str, ...] | None = None
@@ -82,7 +82,7 @@ def run(laboratory: Laboratory) -> Findings:
     """Fine-tune all variants on each set that is there."""
     chosen, left_out = sets_there(laboratory.scale, _wanted(laboratory.scale), laboratory.data)
     seeds = laboratory.scale.seeds
-    table: dict[str, dict[str, list[list[Score]]]] = {variant.name: {} for variant in VARIANTS}
+    table: dict[str, dict[str, list[list[FinetunedScore]]]] = {variant.name: {} for variant in VARIANTS}
     for name in chosen:  # set by set, so that an interrupted run has whole columns
         for variant in VARIANTS:
             table[variant.name][name] = [fine_tune(laboratory, name, variant, seed) for seed in seeds]
@@ -120,7 +120,7 @@ def run(laboratory: Laboratory) -> Findings:
 
 
 def _wanted(scale: Scale) -> Sequence[str]:
-    return scale.settings("gpt1_ablations", Settings).sets or tuple(scale.labelled.sets)
+    return scale.settings("gpt1_ablations", AblationSettings).sets or tuple(scale.labelled.sets)
 
 
 def averaged(chosen: Sequence[str]) -> list[str]:
@@ -302,7 +302,7 @@ ABLATIONS = Experiment(
     claim="Pre-training is what makes the difference; the auxiliary objective helps on the larger sets; the "
     "Transformer transfers better than an LSTM.",
     models=("gpt1", "lstm"),
-    settings=Settings,
+    settings=AblationSettings,
     pieces=pieces,
     run=run,
     lacks=lambda scale, data: sets_missing(scale, _wanted(scale), data),

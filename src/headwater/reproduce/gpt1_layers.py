@@ -34,7 +34,7 @@ from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences, mean_of_sets
 
 
-class Settings(Config):
+class LayerTransferSettings(Config):
     """On which sets, and with how many transferred layers; the whole model is always among them.
 
     training: the most rows that the training curve is measured on.
@@ -141,11 +141,11 @@ def run(laboratory: Laboratory) -> Findings:
     )
 
 
-def _settings(scale: Scale) -> Settings:
-    return scale.settings("gpt1_layers", Settings)
+def _settings(scale: Scale) -> LayerTransferSettings:
+    return scale.settings("gpt1_layers", LayerTransferSettings)
 
 
-def _layers(settings: Settings, depth: int) -> Sequence[int]:
+def _layers(settings: LayerTransferSettings, depth: int) -> Sequence[int]:
     """The numbers of layers, from none to all."""
     return sorted({*(settings.layers or range(depth)), depth})
 
@@ -157,7 +157,7 @@ LAYERS = Experiment(
     section="5",
     claim="Transferring embeddings helps, and each Transformer layer adds more, up to 9 points for all of them.",
     models=("gpt1",),
-    settings=Settings,
+    settings=LayerTransferSettings,
     pieces=pieces,
     run=run,
     beside=("gpt1-figure-2-left",),

@@ -28,7 +28,7 @@ PARAMETERS, TOKENS = 116_534_784, 32_768_000_000
 MODELS = {"gpt1": "Transformer", "lstm": "LSTM"}
 
 
-class Settings(Config):
+class PerplexitySettings(Config):
     """How many windows perplexity is measured on, of each part."""
 
     windows: int = Field(default=200, ge=1)
@@ -43,7 +43,7 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
 
 def run(laboratory: Laboratory) -> Findings:
     """Train both models once a seed, measure both parts."""
-    settings = laboratory.scale.settings("gpt1_perplexity", Settings)
+    settings = laboratory.scale.settings("gpt1_perplexity", PerplexitySettings)
     text = laboratory.scale.models["gpt1"].text
     train, held_out = laboratory.tokens(text)
     measured: dict[tuple[str, str], Measured] = {}
@@ -153,7 +153,7 @@ PERPLEXITY = Experiment(
     section="4.1",
     claim="Pre-training on books reaches a token perplexity of 18.4.",
     models=tuple(MODELS),
-    settings=Settings,
+    settings=PerplexitySettings,
     pieces=pieces,
     run=run,
 )

@@ -16,7 +16,7 @@ from headwater.reproduce.figures import grouped_bars
 from headwater.reproduce.gpt1_updates import zero_shot, zero_shot_pieces
 from headwater.reproduce.labelled import (
     FULL,
-    Score,
+    FinetunedScore,
     fine_tune,
     left_out_note,
     over_parts,
@@ -40,7 +40,7 @@ TABLES = {
 PERCENT = 100
 
 
-class Settings(Config):
+class TableSettings(Config):
     """This experiment has none of its own: rows and recipe stand in the scale's `labelled`."""
 
 
@@ -86,7 +86,7 @@ def run(laboratory: Laboratory) -> Findings:
     )
 
 
-def score_rows(seeds: Sequence[Sequence[Score]]) -> list[Row]:
+def score_rows(seeds: Sequence[Sequence[FinetunedScore]]) -> list[Row]:
     """One row for each part that a set is measured on, over seeds."""
     return [
         Row(
@@ -103,7 +103,7 @@ def score_rows(seeds: Sequence[Sequence[Score]]) -> list[Row]:
     ]
 
 
-def mean_row(setting: str, seeds: Sequence[Sequence[Score]], published: float | None = None) -> Row:
+def mean_row(setting: str, seeds: Sequence[Sequence[FinetunedScore]], published: float | None = None) -> Row:
     """One row for a whole set: the mean over its parts, one value a seed, and all their examples."""
     parts = seeds[0]
     return Row(
@@ -116,12 +116,12 @@ def mean_row(setting: str, seeds: Sequence[Sequence[Score]], published: float | 
     )
 
 
-def mean_of(scores: Sequence[Score]) -> float:
+def mean_of(scores: Sequence[FinetunedScore]) -> float:
     """The mean over the parts of a set."""
     return math.fsum(score.value for score in scores) / len(scores)
 
 
-def _finding(table: str, scores: Mapping[str, Sequence[Sequence[Score]]]) -> Finding:
+def _finding(table: str, scores: Mapping[str, Sequence[Sequence[FinetunedScore]]]) -> Finding:
     """Whether the sets of a table are learned at all: above what the most frequent class gets, on average."""
     what, names = TABLES[table]
     there = [name for name in names if name in scores]
@@ -148,17 +148,17 @@ def _finding(table: str, scores: Mapping[str, Sequence[Sequence[Score]]]) -> Fin
     )
 
 
-def _blind(scores: Sequence[Score]) -> float:
+def _blind(scores: Sequence[FinetunedScore]) -> float:
     return math.fsum(score.baseline for score in scores) / len(scores)
 
 
-def _is_blind(scores: Sequence[Score]) -> bool:
+def _is_blind(scores: Sequence[FinetunedScore]) -> bool:
     return abs(mean_of(scores) - _blind(scores)) <= 1 / PERCENT
 
 
 def _draw(
     figure: object,
-    scores: Mapping[str, Sequence[Sequence[Score]]],
+    scores: Mapping[str, Sequence[Sequence[FinetunedScore]]],
     without: Mapping[str, tuple[str, Measured, int]],
 ) -> None:
     tasks: list[str] = []
@@ -198,7 +198,7 @@ TABLES_2_TO_4 = Experiment(
     claim="One pre-trained model, with only its input rearranged and one linear layer added, does natural "
     "language inference, question answering, similarity and classification.",
     models=("gpt1",),
-    settings=Settings,
+    settings=TableSettings,
     pieces=pieces,
     run=run,
     lacks=lambda scale, data: sets_missing(scale, list(scale.labelled.sets), data),

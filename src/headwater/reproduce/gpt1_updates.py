@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 
 from headwater.config import Config
 from headwater.datasets.paper_tables import TABLES
-from headwater.datasets.places import Listing
+from headwater.datasets.places import DataFiles
 from headwater.errors import DataError, HeadwaterError
 from headwater.evaluate.tasks import TASKS
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
@@ -88,7 +88,7 @@ _Raw = dict[tuple[str, str], list[dict[int, Seeds]]]
 _PAPER = ("sst-2.very", "cola.mean-log-probability", "dprd.substitution", "race.mean", "race-sample.mean")
 
 
-class Settings(Config):
+class UpdateSettings(Config):
     """Protocols, and how many examples of each."""
 
     tasks: dict[str, int] = Field(default_factory=lambda: dict.fromkeys(_PAPER, 1_000))
@@ -103,7 +103,7 @@ class Settings(Config):
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """Both models once a seed, and every protocol at every snapshot."""
-    settings = scale.settings("gpt1_updates", Settings)
+    settings = scale.settings("gpt1_updates", UpdateSettings)
     found = set()
     for model in MODELS:
         for seed in scale.seeds:
@@ -115,7 +115,7 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
 
 def run(laboratory: Laboratory) -> Findings:
     """Score every snapshot of both models with each heuristic."""
-    settings = laboratory.scale.settings("gpt1_updates", Settings)
+    settings = laboratory.scale.settings("gpt1_updates", UpdateSettings)
     raw, counts, left_out = _measured(laboratory, settings)
     tasks = [task for task in settings.tasks if (next(iter(MODELS)), task) in raw]
     if not tasks:
@@ -173,7 +173,7 @@ def zero_shot_pieces(scale: Scale) -> set[tuple[str, str]]:
 
 def _joined(scale: Scale) -> dict[str, int]:
     """The tasks that GPT-1 was also fine-tuned for, with the number of examples."""
-    tasks = scale.settings("gpt1_updates", Settings).tasks
+    tasks = scale.settings("gpt1_updates", UpdateSettings).tasks
     return {task: limit for task, limit in tasks.items() if HEURISTICS[task].fine_tuned}
 
 
@@ -196,7 +196,7 @@ def zero_shot(laboratory: Laboratory) -> dict[str, tuple[str, Seeds, int]]:
     return found
 
 
-def _measured(laboratory: Laboratory, settings: Settings) -> tuple[_Raw, dict[str, int], dict[str, str]]:
+def _measured(laboratory: Laboratory, settings: UpdateSettings) -> tuple[_Raw, dict[str, int], dict[str, str]]:
     """(model, task) -> the value by update, one table a seed; task -> examples; task -> why it is left out."""
     raw: _Raw = {}
     counts: dict[str, int] = {}
@@ -263,8 +263,8 @@ def _findings(raw: _Raw, tasks: Sequence[str]) -> list[Finding]:
 def _lacks(scale: Scale, data: Path) -> list[str]:
     """Why no heuristic can be asked, where none can."""
     missing = []
-    listing = Listing([data])
-    for task in scale.settings("gpt1_updates", Settings).tasks:
+    listing = DataFiles([data])
+    for task in scale.settings("gpt1_updates", UpdateSettings).tasks:
         try:
             listing.locate(TASKS[task].sources)
         except HeadwaterError:
@@ -305,7 +305,7 @@ UPDATES = Experiment(
     section="5",
     claim="Zero-shot performance rises steadily over pre-training, and the LSTM's is lower and less steady.",
     models=tuple(MODELS),
-    settings=Settings,
+    settings=UpdateSettings,
     pieces=pieces,
     run=run,
     lacks=_lacks,

@@ -44,7 +44,7 @@ class Continued(Config):
     length: int = Field(default=128, ge=1)
 
 
-class Continuation(NamedTuple):
+class HeldOutContinuation(NamedTuple):
     """A piece of held-out text, what a model wrote behind it, and what really stands there."""
 
     context: str
@@ -154,7 +154,7 @@ def windows_unread(tokens: Path, recipe: PretrainConfig, count: int) -> NDArray[
     return _evenly(np.flatnonzero(~read), count)
 
 
-def continuations(laboratory: Laboratory, rung: str, seed: int, asked: Continued) -> list[Continuation]:
+def continuations(laboratory: Laboratory, rung: str, seed: int, asked: Continued) -> list[HeldOutContinuation]:
     """What a model writes behind pieces of held-out text that are spread evenly over it: nobody picks.
 
     Drawn from the 40 likeliest tokens as in appendix A, seeded by the place of the piece.
@@ -186,7 +186,7 @@ def continuations(laboratory: Laboratory, rung: str, seed: int, asked: Continued
             with stage.write() as work:
                 write_json_lines(work / "continuations.jsonl", found)
     written = read_text(out / "continuations.jsonl").split("\n")
-    return [Continuation(**json.loads(line)) for line in written if line]
+    return [HeldOutContinuation(**json.loads(line)) for line in written if line]
 
 
 def _evenly(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:

@@ -34,7 +34,7 @@ VARIANTS: Mapping[str, dict[str, Any]] = {
 _Norms = Sequence[Sequence[float]]  # by update, by block
 
 
-class Settings(Config):
+class LayerNormSettings(Config):
     """The shape of the four models, and how they are trained; there is no warm-up."""
 
     layers: int = Field(default=12, ge=2)
@@ -53,7 +53,7 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
 def run(laboratory: Laboratory) -> Findings:
     """Train the four variants once a seed, and compare how far the blocks' gradients are apart."""
     scale = laboratory.scale
-    settings = scale.settings("gpt2_layer_norm", Settings)
+    settings = scale.settings("gpt2_layer_norm", LayerNormSettings)
     norms = {
         variant: [_norms(laboratory, variant, seed, settings) for seed in scale.seeds] for variant in VARIANTS
     }
@@ -97,7 +97,7 @@ def run(laboratory: Laboratory) -> Findings:
     )
 
 
-def _norms(laboratory: Laboratory, variant: str, seed: int, settings: Settings) -> _Norms:
+def _norms(laboratory: Laboratory, variant: str, seed: int, settings: LayerNormSettings) -> _Norms:
     tokens, _ = laboratory.tokens(text_of(laboratory.scale))
     config = settings.to_dict() | {"variant": variant, "seed": seed}
     name = variant.replace("1/√N", "scaled").replace(", ", "-")
@@ -112,7 +112,7 @@ def _norms(laboratory: Laboratory, variant: str, seed: int, settings: Settings) 
     return found
 
 
-def _train(stream: TokenStream, variant: str, seed: int, settings: Settings) -> list[list[float]]:
+def _train(stream: TokenStream, variant: str, seed: int, settings: LayerNormSettings) -> list[list[float]]:
     """Return the gradient norm of every block at every update; all variants of a seed read the same windows."""
     import torch
     from torch.nn import functional
@@ -163,7 +163,7 @@ LAYER_NORM = Experiment(
     section="2.3",
     claim="Moving LayerNorm to the input of each sub-block keeps the gradients of the blocks alike.",
     models=(PREFIX,),
-    settings=Settings,
+    settings=LayerNormSettings,
     pieces=pieces,
     run=run,
 )

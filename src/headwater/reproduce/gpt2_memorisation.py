@@ -19,8 +19,8 @@ from headwater.reproduce.figures import COLOURS
 from headwater.reproduce.gpt2_ladder import (
     PREFIX,
     TOP_K,
-    Continuation,
     Continued,
+    HeldOutContinuation,
     continuations,
     ends,
     label,
@@ -133,7 +133,11 @@ def _means(seeds: Sequence[Sequence[float]]) -> Measured:
 
 
 def _shares(
-    laboratory: Laboratory, rung: str, seed: int, texts: Sequence[Continuation], grams: dict[int, TrainingGrams]
+    laboratory: Laboratory,
+    rung: str,
+    seed: int,
+    texts: Sequence[HeldOutContinuation],
+    grams: dict[int, TrainingGrams],
 ) -> dict[tuple[int, str], list[float]]:
     """(words, who) -> % of n-grams in the training text, one value a continuation; `grams` keeps the filters."""
     train, _ = laboratory.corpus(laboratory.scale.models[rung].text)

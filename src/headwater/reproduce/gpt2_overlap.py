@@ -42,7 +42,7 @@ _LAMBADA_MEAN = 1.2  # GPT-2, section 4: mean overlap of LAMBADA's passages
 PROTOCOL = "lambada.openai.whole-word"
 
 
-class Settings(Config):
+class OverlapSettings(Config):
     """None of its own: LAMBADA's passages are those of table 3, of `gpt2_zero_shot`."""
 
 
@@ -212,7 +212,7 @@ OVERLAP = Experiment(
     claim="Test sets share few 8-grams with the training text, fewer than with their own training parts, and what "
     "they share explains little of the scores.",
     models=(PREFIX,),
-    settings=Settings,
+    settings=OverlapSettings,
     pieces=pieces,
     run=run,
     lacks=lambda scale, data: files_missing({"LAMBADA": SETS["LAMBADA"][0]}, data),

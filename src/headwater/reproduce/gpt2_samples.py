@@ -20,8 +20,8 @@ from headwater.reproduce.figures import grouped_bars
 from headwater.reproduce.gpt2_ladder import (
     PREFIX,
     TOP_K,
-    Continuation,
     Continued,
+    HeldOutContinuation,
     continuations,
     ends,
     label,
@@ -37,7 +37,7 @@ _KNOWN_FROM = 3  # a word counts as one where the training text has it so often:
 _RUN = 3
 
 
-class Settings(Continued):
+class SampleSettings(Continued):
     """The texts are those of `gpt2_memorisation` where the numbers are equal; shown: how many are on the page."""
 
     shown: int = Field(default=4, ge=1)
@@ -52,7 +52,7 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
 def run(laboratory: Laboratory) -> Findings:
     """Continue the same held-out pieces with both ends of the ladder."""
     scale = laboratory.scale
-    settings = scale.settings("gpt2_samples", Settings)
+    settings = scale.settings("gpt2_samples", SampleSettings)
     shown = ends(scale)
     smallest, largest = shown[0], shown[-1]
     texts = {rung: [continuations(laboratory, rung, seed, settings) for seed in scale.seeds] for rung in shown}
@@ -153,7 +153,11 @@ def _runs(words: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
 
 
 def _shown(
-    smaller: Sequence[Continuation], larger: Sequence[Continuation], small: str, large: str, count: int
+    smaller: Sequence[HeldOutContinuation],
+    larger: Sequence[HeldOutContinuation],
+    small: str,
+    large: str,
+    count: int,
 ) -> list[str]:
     """Samples to be read, side by side, evenly among all."""
     places = evenly_placed(len(smaller), count)
@@ -183,7 +187,7 @@ SAMPLES = Experiment(
     section="appendix A (tables 7 to 11)",
     claim="Completions of the largest model read better than those of the smallest.",
     models=(PREFIX,),
-    settings=Settings,
+    settings=SampleSettings,
     pieces=pieces,
     run=run,
 )

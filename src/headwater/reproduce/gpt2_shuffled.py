@@ -37,7 +37,7 @@ ORDERS: tuple[Order, ...] = ("in order", "shuffled")
 _SHORTEST = 16  # tokens of context, then twice as many each time up to the model's
 
 
-class Settings(Config):
+class ShuffledSettings(Config):
     """How many passages of held-out text are scored, and how many sentences each has."""
 
     passages: int = Field(default=100, ge=2)
@@ -53,7 +53,7 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
 def run(laboratory: Laboratory) -> Findings:
     """Score both orders at every context length, once a seed."""
     scale = laboratory.scale
-    settings = scale.settings("gpt2_shuffled", Settings)
+    settings = scale.settings("gpt2_shuffled", ShuffledSettings)
     largest = rungs(scale)[-1]
     bits: dict[Order, dict[int, Measured]] = {order: {} for order in ORDERS}
     for seed in scale.seeds:
@@ -133,7 +133,7 @@ def run(laboratory: Laboratory) -> Findings:
     )
 
 
-def _scores(laboratory: Laboratory, rung: str, seed: int, settings: Settings) -> dict[str, Any]:
+def _scores(laboratory: Laboratory, rung: str, seed: int, settings: ShuffledSettings) -> dict[str, Any]:
     """Return what `measure` found of one model; contexts are text."""
     model = laboratory.model(rung, seed)
     _, held_out = laboratory.corpus(text_of(laboratory.scale))
@@ -151,7 +151,7 @@ def _scores(laboratory: Laboratory, rung: str, seed: int, settings: Settings) ->
     return found
 
 
-def choose_passages(texts: Sequence[str], settings: Settings) -> list[list[str]]:
+def choose_passages(texts: Sequence[str], settings: ShuffledSettings) -> list[list[str]]:
     """Return runs of consecutive sentences, spread evenly; none crosses the end of a document."""
     runs = []
     for text in texts:
@@ -201,7 +201,7 @@ SHUFFLED = Experiment(
     claim="1BW's sentences are shuffled, which removes all structure beyond a sentence: what a model of long text "
     "has learned does not help there.",
     models=(PREFIX,),
-    settings=Settings,
+    settings=ShuffledSettings,
     pieces=pieces,
     run=run,
     beside=("gpt2-table-3",),

@@ -68,7 +68,7 @@ _Scores = Mapping[Column, Mapping[str, Measured]]
 NEEDED = {"WSC273": "eval-zeroshot/wsc/wsc273.txt", "Natural Questions": "eval-zeroshot/nq/NQ-open.dev.jsonl"}
 
 
-class Settings(Config):
+class TaskSettings(Config):
     """How many examples are asked: of Winograd's, texts to write, questions."""
 
     read: int | None = Field(default=None, ge=1)
@@ -88,7 +88,7 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
 def run(laboratory: Laboratory) -> Findings:
     """Score every rung on every task."""
     scale = laboratory.scale
-    settings = scale.settings("gpt2_tasks", Settings)
+    settings = scale.settings("gpt2_tasks", TaskSettings)
     ladder = rungs(scale)
     parts: Mapping[str, tuple[Sequence[str], int | None]] = {
         "winograd": (READ, settings.read),
@@ -291,7 +291,7 @@ TASKS = Experiment(
     section="3.4, 3.6 to 3.8 (figures 1 and 3, tables 4 and 5)",
     claim="A language model does tasks that nobody trained it for, when the text in front of it says so.",
     models=(PREFIX,),
-    settings=Settings,
+    settings=TaskSettings,
     pieces=pieces,
     run=run,
     lacks=lambda scale, data: files_missing(NEEDED, data),

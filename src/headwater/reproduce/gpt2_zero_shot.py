@@ -62,7 +62,7 @@ _TITLES = {"read": "text that it read", "unread": "same books, not read", "held-
 _TIGHT = 0.05  # nats a token
 
 
-class Settings(Config):
+class ZeroShotSettings(Config):
     """limit: examples of each set; windows: of each part of the text for figure 4."""
 
     limit: int | None = Field(default=None, ge=1)
@@ -79,7 +79,7 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
 def run(laboratory: Laboratory) -> Findings:
     """Train the ladder, score every rung, measure its loss on the three parts."""
     scale = laboratory.scale
-    settings = scale.settings("gpt2_zero_shot", Settings)
+    settings = scale.settings("gpt2_zero_shot", ZeroShotSettings)
     ladder = rungs(scale)
     scores = ScoreTable(COLUMNS)
     losses: dict[str, dict[str, Measured]] = {part: {} for part in PARTS}
@@ -145,7 +145,7 @@ def run(laboratory: Laboratory) -> Findings:
 
 def table_3(laboratory: Laboratory, rung: str, seed: int) -> tuple[Results, Path]:
     """The scores of one model on table 3's sets, and the folder that has every example of them."""
-    limit = laboratory.scale.settings("gpt2_zero_shot", Settings).limit
+    limit = laboratory.scale.settings("gpt2_zero_shot", ZeroShotSettings).limit
     tasks = list(dict.fromkeys(protocol for protocol, _ in COLUMNS))
     name = f"table 3, {rung}, seed {seed}"
     return laboratory.evaluate(name, laboratory.model(rung, seed), tasks, limit=limit)
@@ -257,7 +257,7 @@ ZERO_SHOT = Experiment(
     section="3.1 to 3.3 and 4 (table 3, figures 1 and 4)",
     claim="Scores on sets that no model was trained on grow with size, and every size still underfits its text.",
     models=(PREFIX,),
-    settings=Settings,
+    settings=ZeroShotSettings,
     pieces=pieces,
     run=run,
     lacks=lambda scale, data: files_missing(NEEDED, data),

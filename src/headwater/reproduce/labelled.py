@@ -59,7 +59,7 @@ VARIANTS = (FULL, NO_PRETRAINING, NO_AUXILIARY, LSTM)
 
 
 @dataclass(frozen=True)
-class Score:
+class FinetunedScore:
     """One figure of one fine-tuned model on one test part; `baseline` is what blind answers get.
 
     error: standard error of the value over the test examples. items: one value for each test example, of which
@@ -153,7 +153,7 @@ def _tuned(laboratory: Laboratory, benchmark: str, variant: Variant, seed: int, 
 
 def fine_tune(
     laboratory: Laboratory, benchmark: str, variant: Variant, seed: int, *, layers: int | None = None
-) -> list[Score]:
+) -> list[FinetunedScore]:
     """Fine-tune one variant on one set; with `layers`, only so many blocks come from pre-training.
 
     Returns the set's own metric for each test part, or for validation where there is no test part with labels.
@@ -162,7 +162,7 @@ def fine_tune(
     task = _benchmark(benchmark)
     remarks = open_folder(rows).config["remarks"]
     return [
-        Score(
+        FinetunedScore(
             task=row["task"],
             metric=row["metric"],
             value=row["value"],
@@ -201,7 +201,7 @@ def training_score(
     return dict(read_json(place / "score.json"))
 
 
-def over_parts(seeds: Sequence[Sequence[Score]]) -> Measured:
+def over_parts(seeds: Sequence[Sequence[FinetunedScore]]) -> Measured:
     """Return the mean over the test parts of a set, one value a seed; the parts share no examples."""
     measured = Measured()
     for scores in seeds:

@@ -46,7 +46,7 @@ class Noise:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ClaimPlan:
     """What it takes to decide one claim.
 
     effect: in the unit of the claim's difference, or None where the claim is counted and has no interval; basis:
@@ -119,13 +119,13 @@ class Plan:
         return f"{start} {spread} {decides}{over}; {power}{enough}"
 
 
-def load_plans() -> list[Plan]:
+def load_plans() -> list[ClaimPlan]:
     """Return the plans of `plans.toml`; an effect is a difference of two figures or of their logarithms."""
     return [_plan(entry) for entry in read_toml(FILE)["plan"]]
 
 
-def _plan(entry: Mapping[str, Any]) -> Plan:
-    plan = Plan(entry["experiment"], entry["claim"], None)
+def _plan(entry: Mapping[str, Any]) -> ClaimPlan:
+    plan = ClaimPlan(entry["experiment"], entry["claim"], None)
     if entry.get("counted"):
         return plan
     if "chosen" in entry:
@@ -135,7 +135,7 @@ def _plan(entry: Mapping[str, Any]) -> Plan:
     return replace(plan, effect=effect, basis=entry.get("basis", plan.basis))
 
 
-def from_pilot(plans: Iterable[Plan], results: Mapping[str, Any]) -> list[Plan]:
+def from_pilot(plans: Iterable[ClaimPlan], results: Mapping[str, Any]) -> list[ClaimPlan]:
     """Return the plans with the noise that the `results.json` of a pilot has; others stay as they are."""
     if "findings" not in results or "experiment" not in results:
         raise FolderError("the pilot has no findings", expected="results.json of headwater reproduce")

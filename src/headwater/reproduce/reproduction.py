@@ -27,7 +27,7 @@ SHARED = "shared"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ReproductionOutcome:
     """What a reproduction left: the results of each experiment, and why others were left out."""
 
     out: Path
@@ -44,7 +44,7 @@ def reproduce(
     *,
     device: str = "auto",
     progress: Progress = SILENT,
-) -> Outcome:
+) -> ReproductionOutcome:
     """Run experiments by name, or `all`, at a scale, and write their results below `out`.
 
     Raises UsageError for an unknown name or a device that is not available, ResourceError where this machine
@@ -90,7 +90,7 @@ def reproduce(
             for finding in findings.findings:
                 progress.note(f"{finding.claim}: {finding.verdict} ({finding.here})")
         write_index(out, scale)
-    return Outcome(out, results, left_out)
+    return ReproductionOutcome(out, results, left_out)
 
 
 def choose(names: Sequence[str]) -> list[Experiment]:

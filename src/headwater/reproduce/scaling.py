@@ -34,7 +34,7 @@ _GPU_RATE = 4e14  # operations a second of one H100 at 40 % of its bf16 peak
 _BUDGETS = {"4 minutes": 240, "1 hour": _HOUR, "1 day": 24 * _HOUR}
 
 
-class Run(NamedTuple):
+class ScalingRun(NamedTuple):
     """One run: operations a token / 6, tokens, held-out loss in nats a token, operations a second."""
 
     name: str
@@ -64,7 +64,7 @@ class Law(NamedTuple):
         return size, operations / 6 / size
 
 
-def fit(runs: Sequence[Run], near: Law | None = None) -> Law:
+def fit(runs: Sequence[ScalingRun], near: Law | None = None) -> Law:
     """Fit the law to the log loss of runs by Huber's loss, from several starts or from one `near` it."""
     from scipy.optimize import least_squares
 
@@ -101,7 +101,7 @@ def fit(runs: Sequence[Run], near: Law | None = None) -> Law:
     return Law(floor, math.exp(a), alpha, math.exp(b), beta)
 
 
-def resampled(runs: Sequence[Run]) -> list[Law]:
+def resampled(runs: Sequence[ScalingRun]) -> list[Law]:
     """Laws of bootstrap samples of the runs, with a fixed seed; samples of fewer than six runs are drawn again."""
     draws = np.random.default_rng(_SEED)
     laws: list[Law] = []
@@ -173,14 +173,14 @@ def run(laboratory: Laboratory) -> Findings:
     )
 
 
-def _run(laboratory: Laboratory, name: str) -> Run:
+def _run(laboratory: Laboratory, name: str) -> ScalingRun:
     seed = laboratory.scale.seeds[0]
     recipe = PretrainConfig.build(laboratory.scale.models[name].recipe)
     lines = laboratory.curve(name, seed)
     size = training_flops_a_token(recipe.architecture, recipe.window) / 6
     speed = statistics.median(line["tokens_per_second"] for line in lines)
     last = [line["validation_loss"] for line in lines if "validation_loss" in line][-1]
-    return Run(name, size, lines[-1]["tokens"], last, 6 * size * speed)
+    return ScalingRun(name, size, lines[-1]["tokens"], last, 6 * size * speed)
 
 
 def _budget(name: str, operations: float, law: Law, laws: Sequence[Law]) -> str:
@@ -192,9 +192,9 @@ def _budget(name: str, operations: float, law: Law, laws: Sequence[Law]) -> str:
     )
 
 
-def _draw(figure: Any, runs: Sequence[Run], law: Law) -> None:
+def _draw(figure: Any, runs: Sequence[ScalingRun], law: Law) -> None:
     axes = figure.subplots()
-    by_size: Mapping[float, list[Run]] = {one.size: [r for r in runs if r.size == one.size] for one in runs}
+    by_size: Mapping[float, list[ScalingRun]] = {one.size: [r for r in runs if r.size == one.size] for one in runs}
     for number, (size, of) in enumerate(sorted(by_size.items())):
         tokens = np.geomspace(min(r.tokens for r in runs), max(r.tokens for r in runs))
         axes.plot(tokens, [law.loss(size, each) for each in tokens], color=f"C{number}", linewidth=1)

@@ -24,7 +24,7 @@ class Prompt:
 
 
 @dataclass
-class Plan:
+class CompletionPlan:
     """One API request, checked: `requests` are the continuations, `best_of` for each prompt in turn."""
 
     body: CompletionRequest
@@ -44,7 +44,7 @@ class Plan:
 class Answer:
     """One continuation as it grows."""
 
-    def __init__(self, plan: Plan, tokenizer: Tokenizer, number: int) -> None:
+    def __init__(self, plan: CompletionPlan, tokenizer: Tokenizer, number: int) -> None:
         self.prompt = plan.prompts[number // plan.best_of]
         self._tokenizer, self._body = tokenizer, plan.body
         self.index = number

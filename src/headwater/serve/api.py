@@ -29,7 +29,7 @@ from starlette.types import Receive, Scope, Send
 
 from headwater.errors import HeadwaterError
 from headwater.serve import inside, schema, tasks
-from headwater.serve.answers import Plan
+from headwater.serve.answers import CompletionPlan
 from headwater.serve.completions import complete, plan_completion, stream
 from headwater.serve.guard import Guard, unless_gone
 from headwater.serve.limits import Keys, Limits
@@ -222,7 +222,7 @@ def _add_openai(app: FastAPI, server: Server) -> None:
         """Continue a prompt."""
         served = server.find(body.model)
 
-        async def plan() -> Plan:
+        async def plan() -> CompletionPlan:
             return await served.read(body.prompt, lambda: plan_completion(served, body, server.limits))
 
         async def whole() -> dict[str, Any]:
@@ -256,7 +256,7 @@ def _add_openai(app: FastAPI, server: Server) -> None:
         """One model."""
         return Json(tasks.card(server.find(name)))
 
-    @app.post("/v1/embeddings", response_model=schema.Embeddings, tags=["OpenAI"])
+    @app.post("/v1/embeddings", response_model=schema.EmbeddingList, tags=["OpenAI"])
     async def embeddings(body: schema.EmbeddingRequest) -> Any:
         """The mean of each text's final states, of length 1."""
         served = server.find(body.model)
@@ -270,7 +270,7 @@ def _add_own(app: FastAPI, server: Server) -> None:
         served = server.find(body.model)
         return Work(server, served, lambda: tasks.score(served, body, server.limits))
 
-    @app.post("/classify", response_model=schema.Labels, tags=["Headwater"])
+    @app.post("/classify", response_model=schema.Classification, tags=["Headwater"])
     async def classify(body: schema.ClassifyRequest) -> Any:
         """Label texts with a fine-tuned model."""
         served = server.find(body.model)

@@ -19,7 +19,7 @@ from headwater.errors import HeadwaterError, counted
 from headwater.inference.network import require_ids
 from headwater.inference.request import Request, too_long
 from headwater.inference.text import TextStream
-from headwater.serve.answers import Answer, Plan, Prompt
+from headwater.serve.answers import Answer, CompletionPlan, Prompt
 from headwater.serve.limits import Limits
 from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Problem, encode, refused, require_small
@@ -36,7 +36,7 @@ _MANY = 64
 DONE = b"data: [DONE]\n\n"
 
 
-def plan_completion(served: Served, body: CompletionRequest, limits: Limits) -> Plan:
+def plan_completion(served: Served, body: CompletionRequest, limits: Limits) -> CompletionPlan:
     """Check the parameters against the model. Raises Problem naming the one that is wrong."""
     served.require_causal()
     _check_fields(body)
@@ -72,7 +72,7 @@ def plan_completion(served: Served, body: CompletionRequest, limits: Limits) -> 
     if body.logprobs is not None or body.prompt_logprobs is not None:
         values = max(body.logprobs or 0, body.prompt_logprobs or 0) + 2
         require_small(_VALUE_BYTES * values * total, limits, "prompt" if body.logprobs is None else "logprobs")
-    return Plan(body, prompts, requests, best_of, n)
+    return CompletionPlan(body, prompts, requests, best_of, n)
 
 
 def _check_fields(body: CompletionRequest) -> None:
@@ -151,7 +151,7 @@ def check_length(ids: list[int], context: int, param: str) -> None:
         raise too_long(len(ids), context, param=param)
 
 
-async def score_prompts(served: Served, plan: Plan) -> None:
+async def score_prompts(served: Served, plan: CompletionPlan) -> None:
     """Compute the log-probabilities of the prompts, if the request asks for them, one prompt at a time."""
     counts = [plan.body.logprobs if plan.body.echo else None, plan.body.prompt_logprobs]
     asked = [count for count in counts if count is not None]
@@ -161,7 +161,9 @@ async def score_prompts(served: Served, plan: Plan) -> None:
         prompt.scores = await served.beside(partial(served.scorer.alternatives, prompt.ids, max(asked)))
 
 
-async def chunks(served: Served, plan: Plan, metrics: Metrics) -> AsyncIterator[tuple[Answer, dict[str, Any]]]:
+async def chunks(
+    served: Served, plan: CompletionPlan, metrics: Metrics
+) -> AsyncIterator[tuple[Answer, dict[str, Any]]]:
     """All continuations' chunks as they come. Closing this ends what still runs."""
     answers = [Answer(plan, served.lm.tokenizer, number) for number in range(len(plan.prompts) * plan.best_of)]
     run = served.worker.open(plan.requests) if plan.requests else None
@@ -185,7 +187,7 @@ async def chunks(served: Served, plan: Plan, metrics: Metrics) -> AsyncIterator[
             run.close()
 
 
-async def complete(served: Served, plan: Plan, metrics: Metrics) -> dict[str, Any]:
+async def complete(served: Served, plan: CompletionPlan, metrics: Metrics) -> dict[str, Any]:
     """The whole answer: of each prompt the `n` best of `best_of`, by log-probability a token."""
     await score_prompts(served, plan)
     answers: dict[int, Answer] = {}
@@ -208,7 +210,7 @@ def _choices(answers: list[Answer]) -> list[dict[str, Any]]:
     return [answer.whole(index) for index, answer in enumerate(answers)]
 
 
-async def stream(served: Served, plan: Plan, metrics: Metrics) -> AsyncIterator[bytes]:
+async def stream(served: Served, plan: CompletionPlan, metrics: Metrics) -> AsyncIterator[bytes]:
     """The same as server-sent events. A failure under way is an event of its own, and the last."""
     await score_prompts(served, plan)
     head = json.dumps(_head(served, plan))[:-1]
@@ -229,12 +231,12 @@ async def stream(served: Served, plan: Plan, metrics: Metrics) -> AsyncIterator[
     yield DONE
 
 
-def usage(plan: Plan, answers: list[Answer]) -> dict[str, int]:
+def usage(plan: CompletionPlan, answers: list[Answer]) -> dict[str, int]:
     """Tokens in and out, those of texts that were not chosen included."""
     generated = sum(len(answer.tokens) for answer in answers)
     total = plan.prompt_tokens + generated
     return {"prompt_tokens": plan.prompt_tokens, "completion_tokens": generated, "total_tokens": total}
 
 
-def _head(served: Served, plan: Plan) -> dict[str, Any]:
+def _head(served: Served, plan: CompletionPlan) -> dict[str, Any]:
     return {"id": plan.identity, "object": "text_completion", "created": plan.created, "model": served.name}

@@ -206,7 +206,7 @@ class Completion(BaseModel):
     usage: Usage
 
 
-class Embedding(BaseModel):
+class EmbeddingObject(BaseModel):
     """One text's vector: numbers, or their little-endian float32 bytes in base64."""
 
     object: Literal["embedding"]
@@ -214,16 +214,16 @@ class Embedding(BaseModel):
     embedding: list[float] | str
 
 
-class Embeddings(BaseModel):
+class EmbeddingList(BaseModel):
     """The answer of /v1/embeddings."""
 
     object: Literal["list"]
-    data: list[Embedding]
+    data: list[EmbeddingObject]
     model: str
     usage: Usage
 
 
-class Score(BaseModel):
+class PairScore(BaseModel):
     """One pair's score; is_greedy where it is a log-probability."""
 
     index: int
@@ -237,7 +237,7 @@ class Scores(BaseModel):
     object: Literal["list"]
     model: str
     meaning: Literal["similarity", "log_probability"]
-    data: list[Score]
+    data: list[PairScore]
 
 
 class Word(BaseModel):
@@ -258,7 +258,7 @@ class Label(BaseModel):
     words: list[Word] | None = None
 
 
-class Labels(BaseModel):
+class Classification(BaseModel):
     """The answer of /classify."""
 
     object: Literal["list"]
@@ -267,7 +267,7 @@ class Labels(BaseModel):
     data: list[Label]
 
 
-class Candidate(BaseModel):
+class TokenCandidate(BaseModel):
     """A token that may come next, or fill a blank."""
 
     token: int
@@ -279,7 +279,7 @@ class Blank(BaseModel):
     """The most probable tokens of one `[MASK]`; position counts the text's tokens, with those that frame it."""
 
     position: int
-    tokens: list[Candidate]
+    tokens: list[TokenCandidate]
 
 
 class Blanks(BaseModel):
@@ -314,7 +314,7 @@ class EmbeddingRows(BaseModel):
     position: list[float]
 
 
-class Continuation(BaseModel):
+class GreedyContinuation(BaseModel):
     """The likeliest tokens in turn."""
 
     token_ids: list[int]
@@ -334,14 +334,14 @@ class Inspection(BaseModel):
     token_ids: list[int]
     tokens: list[str]
     attention: list[list[list[float]]]
-    layers: list[list[Candidate]]
+    layers: list[list[TokenCandidate]]
     target: Followed
     norms: list[float]
     writes: list[list[float]]
     recent: RecentAttention | None
     embeddings: EmbeddingRows | None
     logits: str | None
-    continuation: Continuation | None
+    continuation: GreedyContinuation | None
     uniform: float | None
 
 

@@ -24,7 +24,7 @@ from headwater.serve.problems import Problem, refused, too_busy
 logger = logging.getLogger(__name__)
 
 
-class Run:
+class GenerationGroup:
     """The continuations of one API request: iterate over (number, event); `close` ends what still runs."""
 
     def __init__(self, worker: Worker, count: int) -> None:
@@ -34,7 +34,7 @@ class Run:
         self._worker = worker
         self._events: asyncio.Queue[tuple[int, Event | Problem]] = asyncio.Queue()
 
-    def __aiter__(self) -> Run:
+    def __aiter__(self) -> GenerationGroup:
         return self
 
     async def __anext__(self) -> tuple[int, Event]:
@@ -75,10 +75,10 @@ class Worker:
         self.rejected = 0
         self._engine, self._loop = engine, asyncio.get_running_loop()
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._outbox: list[tuple[Run, int, Event | Problem]] = []
-        self._runs: set[Run] = set()
+        self._outbox: list[tuple[GenerationGroup, int, Event | Problem]] = []
+        self._runs: set[GenerationGroup] = set()
         self._stopping = False
-        self._open: set[Run] = set()
+        self._open: set[GenerationGroup] = set()
         self._clock = clock
         # While continuations wait, a slot becomes free once in so many seconds: a running mean, and when one did
         # last.
@@ -87,7 +87,7 @@ class Worker:
         self._thread = threading.Thread(target=self._drive, name=f"engine {name}", daemon=True)
         self._thread.start()
 
-    def open(self, requests: Sequence[Request]) -> Run:
+    def open(self, requests: Sequence[Request]) -> GenerationGroup:
         """Begin continuations, checked before; raises Problem 429 where the queue has no room for them."""
         if len(requests) > self.capacity:
             raise Problem(
@@ -101,13 +101,13 @@ class Worker:
             self.rejected += 1
             lacking = self.held + len(requests) - self.capacity
             raise too_busy(max(1, min(60, math.ceil(self._between * lacking))))
-        run = Run(self, len(requests))
+        run = GenerationGroup(self, len(requests))
         self.held += len(requests)
         self._open.add(run)
         self.post(lambda: self._submit(run, requests))
         return run
 
-    def settle(self, run: Run) -> None:
+    def settle(self, run: GenerationGroup) -> None:
         """Count one continuation of a run as done."""
         now = self._clock()
         if self._freed is not None and self.waiting:
@@ -131,7 +131,7 @@ class Worker:
         """Have the thread call `command` between two steps."""
         self._inbox.put(command)
 
-    def cancel(self, run: Run) -> None:
+    def cancel(self, run: GenerationGroup) -> None:
         """End what is left of a run."""
         for generation in run.generations:
             self._engine.cancel(generation)
@@ -142,7 +142,7 @@ class Worker:
         self.post(lambda: None)
         self._thread.join()
 
-    def _submit(self, run: Run, requests: Sequence[Request]) -> None:
+    def _submit(self, run: GenerationGroup, requests: Sequence[Request]) -> None:
         if run.closed:
             self._outbox += [(run, number, Event(None, "", None, "cancelled")) for number in range(len(requests))]
             return
@@ -159,7 +159,7 @@ class Worker:
                 self._outbox += [(run, rest, problem) for rest in range(number, len(requests))]
                 return
 
-    def _listener(self, run: Run, number: int) -> Callable[[Event], None]:
+    def _listener(self, run: GenerationGroup, number: int) -> Callable[[Event], None]:
         def listen(event: Event) -> None:
             self._outbox.append((run, number, event))
 
@@ -229,6 +229,6 @@ def _failed() -> Problem:
     return Problem(500, "The model failed on this request.", code="engine_fault")
 
 
-def _deliver(events: list[tuple[Run, int, Event | Problem]]) -> None:
+def _deliver(events: list[tuple[GenerationGroup, int, Event | Problem]]) -> None:
     for run, number, event in events:
         run.deliver(number, event)

@@ -93,7 +93,7 @@ class RemoteFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class RemoteListing:
     """The files of a remote source in order: (name below `root`, bytes), and what a manifest says of it.
 
     Of a Headwater folder these are the files that its own manifest names.
@@ -109,7 +109,7 @@ class Listing:
         return [place(self.root, name) for name, _ in self.files if name.endswith(suffix)]
 
 
-def list_source(url: str) -> Listing:
+def list_source(url: str) -> RemoteListing:
     """What lies at a URL: a file, a folder or a pattern with `*`; raises DataError where nothing does.
 
     Raises FolderError for a Headwater folder that is not all there.
@@ -130,16 +130,16 @@ def list_source(url: str) -> Listing:
     if manifest is None:
         kind = "file" if [name for name in sizes if _join(top, name) == path] else "folder"
         identity = hashlib.sha256(json.dumps(marks).encode()).hexdigest()
-        return Listing(root, tuple(sizes.items()), Input(role="", path=url, kind=kind, identity=identity))
+        return RemoteListing(root, tuple(sizes.items()), Input(role="", path=url, kind=kind, identity=identity))
     folder = posixpath.dirname(own)
     wanted = {posixpath.join(folder, name): record.bytes for name, record in manifest.files.items()}
     if not manifest.complete or any(sizes.get(name) != size for name, size in wanted.items()):
         raise FolderError(f"{url} is not complete", repair="Upload it again with the command that made it")
     told = Input(role="", path=url, kind=manifest.kind, identity=manifest.identity)
-    return Listing(root, tuple(sorted(wanted.items())), told, manifest)
+    return RemoteListing(root, tuple(sorted(wanted.items())), told, manifest)
 
 
-def open_listing(url: str, kind: str) -> Listing:
+def open_listing(url: str, kind: str) -> RemoteListing:
     """What `provenance.open_folder` is to a folder: the listing of a whole Headwater folder of this kind."""
     listing = list_source(url)
     if listing.manifest is None:

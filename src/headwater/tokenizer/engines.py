@@ -34,7 +34,7 @@ _PROBED_BEYOND = (0xE0001, 0xE0100, 0xF0000, 0x10FFFD)
 _PROBED_STEP = 257
 
 
-class Engine(Protocol):
+class Encoder(Protocol):
     """Encodes texts of UTF-8 bytes: (ids of all, offsets of len(texts) + 1)."""
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
@@ -92,7 +92,7 @@ class GigatokenEngine:
         return np.asarray(layout.content.data, np.uint32)[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
-def fast_engine(vocabulary: Vocabulary, judge: Engine) -> Engine | None:
+def fast_engine(vocabulary: Vocabulary, judge: Encoder) -> Encoder | None:
     """gigatoken, if it is installed and gives the judge's ids for the probe; else None, with one note."""
     try:
         engine = GigatokenEngine(vocabulary)
@@ -109,7 +109,7 @@ def fast_engine(vocabulary: Vocabulary, judge: Engine) -> Engine | None:
     return engine
 
 
-def first_difference(engine: Engine, judge: Engine, vocabulary: Vocabulary) -> str | None:
+def first_difference(engine: Encoder, judge: Encoder, vocabulary: Vocabulary) -> str | None:
     """The first text of the probe that the engines encode differently, alone or among others."""
     texts = list(probe(vocabulary))
     data = [text.encode() for text in texts]

@@ -16,7 +16,7 @@ from headwater.corpus.build import tasks as sources
 from headwater.corpus.build import workers as engine
 from headwater.corpus.build.pipeline import build
 from headwater.corpus.build.recipes import BuildConfig
-from headwater.corpus.build.workers import Plan
+from headwater.corpus.build.workers import BuildPlan
 from headwater.errors import DataError, StorageError
 from headwater.storage.provenance import open_folder
 
@@ -81,7 +81,7 @@ def test_a_step_of_datatrove_does_a_task(tmp_path: Path) -> None:
 
     files = write_files(tmp_path / "files", 3)
     (files / "02.jsonl").write_text("broken\n")
-    plan = Plan(tmp_path / "parts", BuildConfig(), tuple(plan_tasks([files])))
+    plan = BuildPlan(tmp_path / "parts", BuildConfig(), tuple(plan_tasks([files])))
     plan.folder.mkdir()
     plan.save()
     step = DoTask(str(plan.folder))

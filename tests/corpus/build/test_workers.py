@@ -21,7 +21,7 @@ from headwater.corpus.build import workers as engine
 from headwater.corpus.build.pipeline import build, read_funnel
 from headwater.corpus.build.recipes import BuildConfig, load_recipe
 from headwater.corpus.build.tasks import plan_tasks
-from headwater.corpus.build.workers import Plan, Workers, run_tasks
+from headwater.corpus.build.workers import BuildPlan, Workers, run_tasks
 from headwater.corpus.folder import read_documents
 from headwater.errors import DataError, StorageError, UsageError
 from headwater.storage.provenance import open_folder
@@ -185,7 +185,7 @@ def test_a_task_that_kills_every_worker_ends_the_build_with_its_name(
         return process
 
     monkeypatch.setattr(engine._Round, "_start", killing)
-    plan = Plan(tmp_path / "parts", NEAR, tuple(plan_tasks([files])))
+    plan = BuildPlan(tmp_path / "parts", NEAR, tuple(plan_tasks([files])))
     plan.folder.mkdir()
     plan.save()
     begun = time.monotonic()
@@ -220,7 +220,7 @@ def test_a_disk_that_fills_up_at_the_end_of_a_task_is_said(
 
     monkeypatch.setattr(engine.ArrayFile, "_save", full)
     (tmp_path / "a.txt").write_text(prose(1))
-    plan = Plan(tmp_path / "parts", NEAR, tuple(plan_tasks([tmp_path / "a.txt"])))
+    plan = BuildPlan(tmp_path / "parts", NEAR, tuple(plan_tasks([tmp_path / "a.txt"])))
     plan.folder.mkdir()
     with pytest.raises(StorageError, match="no space is left"):
         engine.run_task(plan, 0)

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.corpus.sources.python_docs import (
     SIGNATURE_CHARACTERS,
-    Findings,
+    GatheringReport,
     Roots,
     documented_objects,
     installed_packages,
@@ -72,7 +72,7 @@ def roots(tmp_path: Path) -> Roots:
 
 
 def test_public_documentation_with_its_labels_in_a_stable_order(roots: Roots) -> None:
-    findings = Findings()
+    findings = GatheringReport()
     documents = list(read_python_docs(roots, findings))
     found = [(d.labels["package"], d.labels["module"], d.labels["object"]) for d in documents]
     assert found == [
@@ -106,7 +106,7 @@ def test_a_limit_reads_a_sample_of_the_modules_and_leaves_the_rest_unread(
     read: list[str] = []
     read_bytes = Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or read_bytes(path))
-    findings = Findings()
+    findings = GatheringReport()
     sample = list(read_python_docs(roots, findings, limit=size // 3))
     assert len(read) == findings.files == len(sample)
     assert findings.files_left == 60 - len(sample)

@@ -1,6 +1,6 @@
 """The same build on more machines than one, which share a disk: Ray, through datatrove, and Slurm, by job scripts.
 
-Both do the tasks of a `Plan`; where a task is done has no part in what it gives. What stays to be done after
+Both do the tasks of a `BuildPlan`; where a task is done has no part in what it gives. What stays to be done after
 them, joining the parts, is done by `corpus build` itself. `InDatatrove` puts any step of this package into a
 datatrove pipeline, among datatrove's own readers, filters and writers.
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headwater.corpus.build.workers import Plan, raise_error, run_task, save_error
+from headwater.corpus.build.workers import BuildPlan, raise_error, run_task, save_error
 from headwater.corpus.filters.steps import Step
 from headwater.corpus.folder import Document
 from headwater.errors import HeadwaterError, ResourceError
@@ -44,7 +44,7 @@ class DoTask(PipelineStep):  # type: ignore[misc]
 
     def run(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
         """See datatrove; a user's error is written down for whoever waits for the build."""
-        plan = Plan.load(Path(self.folder))
+        plan = BuildPlan.load(Path(self.folder))
         try:
             run_task(plan, rank)
         except HeadwaterError as error:
@@ -77,7 +77,7 @@ class InDatatrove(PipelineStep):  # type: ignore[misc]
             yield document
 
 
-def run_on_ray(plan: Plan, workers: int, address: str) -> None:
+def run_on_ray(plan: BuildPlan, workers: int, address: str) -> None:
     """Do the tasks on a Ray cluster, or on one started here where `address` is empty.
 
     A task whose node goes away is done on another. Raises what a task raised.
@@ -123,7 +123,7 @@ def _join_ray(ray: Any, address: str) -> None:
         raise ResourceError(seen[:500], repair=repair) from None
 
 
-def write_slurm_jobs(plan: Plan, folder: Path, workers: int, finish: list[str]) -> Path:
+def write_slurm_jobs(plan: BuildPlan, folder: Path, workers: int, finish: list[str]) -> Path:
     """Write `tasks.slurm`, `finish.slurm` and `submit.sh` into `folder`; returns the last.
 
     `finish` is the command that joins the parts, run from where this one is. Partition, time and account are for

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.corpus.build.recipes import BuildConfig, make_steps
-from headwater.corpus.build.tasks import BUILT_IN, Task, list_remote, other_files, plan_tasks
+from headwater.corpus.build.tasks import BUILT_IN, BuildTask, list_remote, other_files, plan_tasks
 from headwater.corpus.build.workers import (
     ACCOUNT,
     FINGERPRINTS,
     KEYS,
     SHINGLES,
     WANTED,
-    Plan,
+    BuildPlan,
     Workers,
     read_part,
     run_tasks,
@@ -111,7 +111,7 @@ def build(
 
 
 def _carry_out(
-    plan: Plan,
+    plan: BuildPlan,
     stage: Stage,
     sources: Sequence[str | Path],
     workers: int,
@@ -161,7 +161,7 @@ def prepare_slurm(
 
 def _stage(
     sources: Sequence[str | Path], destination: Destination, config: BuildConfig
-) -> tuple[Stage, list[Task]]:
+) -> tuple[Stage, list[BuildTask]]:
     """The stage of a build and its tasks; raises UsageError or DataError where the sources cannot be sources."""
     if not all(map(str, sources)) or not sources:  # an empty name would stand for the folder where this runs
         raise UsageError("no source is named", expected=f"{' or '.join(BUILT_IN)}, or files and folders")
@@ -178,18 +178,18 @@ def _stage(
     return destination.stage(kind="corpus", config=settings, inputs=inputs, defaults=BuildConfig.defaults()), tasks
 
 
-def _plan(sources: Sequence[str | Path], stage: Stage, config: BuildConfig, tasks: list[Task]) -> Plan:
+def _plan(sources: Sequence[str | Path], stage: Stage, config: BuildConfig, tasks: list[BuildTask]) -> BuildPlan:
     """The plan of a build, the one that was made before where this build was begun before."""
     places = [str(Path(name).absolute()) for name in config.evaluation_sets]  # for workers anywhere
     config = config.model_copy(update={"evaluation_sets": tuple(places)})
     make_steps(config)  # what is wrong with the configuration shows before any work
     folder = _parts_folder(stage, sources)
-    if Plan.is_saved(folder):
+    if BuildPlan.is_saved(folder):
         try:
-            return Plan.load(folder)
+            return BuildPlan.load(folder)
         except FolderError:
             shutil.rmtree(folder)
-    plan = Plan(folder, config, tuple(tasks))
+    plan = BuildPlan(folder, config, tuple(tasks))
     with storage_errors(stage.out):
         plan.folder.mkdir(parents=True, exist_ok=True)
         plan.save()
@@ -212,7 +212,7 @@ def has_funnel(corpus: str | Path) -> bool:
     return place(corpus, FUNNEL).is_file()
 
 
-def _assemble(plan: Plan, work: Path, sources: Sequence[str | Path], workers: Workers) -> dict[str, int]:
+def _assemble(plan: BuildPlan, work: Path, sources: Sequence[str | Path], workers: Workers) -> dict[str, int]:
     """Join the parts into the open stage folder without duplicates; returns what was kept."""
     funnel, aside, given = Funnel(), 0, _sources_given(sources)
     reasons: dict[int, str] = {}  # why the first page of a source was set aside
@@ -267,7 +267,7 @@ def _assemble(plan: Plan, work: Path, sources: Sequence[str | Path], workers: Wo
 class _Duplicates:
     """Which documents of all parts go because an earlier one is the same, or nearly."""
 
-    def __init__(self, plan: Plan, workers: Workers) -> None:
+    def __init__(self, plan: BuildPlan, workers: Workers) -> None:
         import numpy as np
 
         parts = [plan.part(number) for number in range(len(plan.tasks))]
@@ -304,7 +304,7 @@ class _Duplicates:
                 self.examples[kind].append({"source": document.source, "url": document.url, "text": text})
 
 
-def _shingles(plan: Plan, wanted: npt.NDArray[np.int64], workers: Workers) -> ShingleFiles:
+def _shingles(plan: BuildPlan, wanted: npt.NDArray[np.int64], workers: Workers) -> ShingleFiles:
     """The shingles of these documents, made beside the parts that they are in."""
     import numpy as np
 
@@ -322,7 +322,7 @@ def _shingles(plan: Plan, wanted: npt.NDArray[np.int64], workers: Workers) -> Sh
     return ShingleFiles([parts[number] / SHINGLES for number in having])
 
 
-def _documents(plan: Plan) -> Iterator[Document]:
+def _documents(plan: BuildPlan) -> Iterator[Document]:
     """All documents of all parts, in order."""
     for number in range(len(plan.tasks)):
         yield from read_part(plan.part(number))

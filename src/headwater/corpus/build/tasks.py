@@ -28,7 +28,7 @@ from headwater.corpus.sources.text import SUFFIXES as ROW_SUFFIXES
 from headwater.errors import DataError
 from headwater.storage.files import read_bytes
 from headwater.storage.provenance import MANIFEST, open_folder, read_manifest
-from headwater.storage.remote import Listing, is_remote, list_source, place
+from headwater.storage.remote import RemoteListing, is_remote, list_source, place
 
 BUILT_IN = (python_docs.SOURCE,)
 SUFFIXES = (*ROW_SUFFIXES, *PAGE_SUFFIXES)
@@ -41,7 +41,7 @@ TEXT_BYTES = 1024**3  # of one file of text in any encoding, which is in memory 
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class BuildTask:
     """Work for one worker; `files` are named from `root` on. One of a folder that cannot be read is set aside."""
 
     source: int
@@ -60,27 +60,29 @@ class Account:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-def list_remote(sources: Sequence[str | Path]) -> dict[str, Listing]:
+def list_remote(sources: Sequence[str | Path]) -> dict[str, RemoteListing]:
     """What lies at each source that is a URL, by the URL."""
     return {str(source): list_source(str(source)) for source in sources if is_remote(source)}
 
 
-def plan_tasks(sources: Sequence[str | Path], listings: Mapping[str, Listing] | None = None) -> list[Task]:
+def plan_tasks(
+    sources: Sequence[str | Path], listings: Mapping[str, RemoteListing] | None = None
+) -> list[BuildTask]:
     """The tasks of all sources in order; raises DataError for a source that cannot be one.
 
     `listings` of the sources behind URLs are made where they are not given.
     """
     listings = list_remote(sources) if listings is None else listings
-    tasks: list[Task] = []
+    tasks: list[BuildTask] = []
     for number, source in enumerate(sources):
         path = Path(source)
         if str(source) in BUILT_IN:
-            tasks.append(Task(number, "python-docs", ""))
+            tasks.append(BuildTask(number, "python-docs", ""))
         elif is_remote(source):
             tasks += _remote_tasks(number, listings[str(source)])
         elif (path / MANIFEST).is_file() and read_manifest(path).kind != "pages":
             root = path.absolute()
-            tasks += [Task(number, "corpus", str(root), (shard.name,)) for shard in shard_paths(path)]
+            tasks += [BuildTask(number, "corpus", str(root), (shard.name,)) for shard in shard_paths(path)]
         else:
             if (path / MANIFEST).is_file():
                 open_folder(path, "pages")  # fetched, and wholly
@@ -90,22 +92,22 @@ def plan_tasks(sources: Sequence[str | Path], listings: Mapping[str, Listing] | 
                 _check_name(file)
             sizes = [(file.relative_to(root).as_posix(), file.stat().st_size) for file in files]
             of_folder = path.is_dir()
-            tasks += [Task(number, "files", str(root), names, of_folder) for names in _groups(sizes)]
+            tasks += [BuildTask(number, "files", str(root), names, of_folder) for names in _groups(sizes)]
     return tasks
 
 
-def _remote_tasks(number: int, listing: Listing) -> list[Task]:
+def _remote_tasks(number: int, listing: RemoteListing) -> list[BuildTask]:
     url, kind = listing.input.path, listing.input.kind
     if kind == "corpus":
         shards = [name for name, _ in listing.files if name.endswith(".parquet")]
-        return [Task(number, "corpus", listing.root, (name,)) for name in shards]
+        return [BuildTask(number, "corpus", listing.root, (name,)) for name in shards]
     if kind not in {"file", "folder", "pages"}:
         raise DataError(f"{url} is a {kind} folder", expected="files with text, pages or a corpus")
     alone = kind == "file"
     files = [entry for entry in listing.files if alone or entry[0].lower().endswith(SUFFIXES)]
     if not files:
         raise DataError(f"{url} holds no text file", expected=_EXPECTED)
-    return [Task(number, "files", listing.root, names, not alone) for names in _groups(files)]
+    return [BuildTask(number, "files", listing.root, names, not alone) for names in _groups(files)]
 
 
 def source_files(source: Path) -> list[Path]:
@@ -140,10 +142,10 @@ def other_files(source: Path) -> list[str]:
     return [without_surrogates(path.relative_to(source).as_posix()) for path in others]
 
 
-def read_task(task: Task, config: BuildConfig, account: Account) -> Iterator[Document]:
+def read_task(task: BuildTask, config: BuildConfig, account: Account) -> Iterator[Document]:
     """Stream the documents of a task; `account` is filled on the way."""
     if task.kind == "python-docs":
-        findings = python_docs.Findings()
+        findings = python_docs.GatheringReport()
         yield from python_docs.read_python_docs(None, findings, config.python_docs_bytes)
         account.details |= vars(findings)
         if findings.files_left:
@@ -166,7 +168,7 @@ def read_task(task: Task, config: BuildConfig, account: Account) -> Iterator[Doc
 
 
 def _read_or_set_aside(
-    path: Path, name: str, task: Task, config: BuildConfig, account: Account
+    path: Path, name: str, task: BuildTask, config: BuildConfig, account: Account
 ) -> Iterator[Document]:
     """Stream the documents of a text file; set one of a folder aside, whole, where it cannot be read."""
     try:

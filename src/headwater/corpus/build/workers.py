@@ -24,7 +24,7 @@ from typing import Any
 
 from headwater import errors
 from headwater.corpus.build.recipes import BuildConfig, make_steps
-from headwater.corpus.build.tasks import Account, Task, read_task
+from headwater.corpus.build.tasks import Account, BuildTask, read_task
 from headwater.corpus.dedup.exact import FINGERPRINT_BYTES, text_fingerprint
 from headwater.corpus.filters.steps import Funnel, run_steps
 from headwater.corpus.folder import Document, read_shard, write_documents
@@ -48,12 +48,12 @@ Seen = Callable[[Funnel], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BuildPlan:
     """All tasks of a build, how to do them, and the folder for their parts; saved before any is done."""
 
     folder: Path
     config: BuildConfig
-    tasks: tuple[Task, ...]
+    tasks: tuple[BuildTask, ...]
 
     def save(self) -> None:
         """Write the plan into its folder, for workers to read."""
@@ -66,10 +66,10 @@ class Plan:
         return (folder / _PLAN).is_file()
 
     @classmethod
-    def load(cls, folder: Path) -> Plan:
+    def load(cls, folder: Path) -> BuildPlan:
         """The plan that lies in a folder; raises FolderError where it was altered."""
         found = read_sealed(folder / _PLAN)
-        tasks = tuple(Task(**{**task, "files": tuple(task["files"])}) for task in found["tasks"])
+        tasks = tuple(BuildTask(**{**task, "files": tuple(task["files"])}) for task in found["tasks"])
         return cls(folder, BuildConfig.build(found["config"]), tasks)
 
     def part(self, number: int) -> Path:
@@ -88,7 +88,7 @@ class Plan:
         return [number for number in range(len(self.tasks)) if not self.part(number).is_dir()]
 
 
-def run_task(plan: Plan, number: int, seen: Seen = lambda funnel: None) -> None:
+def run_task(plan: BuildPlan, number: int, seen: Seen = lambda funnel: None) -> None:
     """Do one task, unless it is done; `seen` is shown its funnel on the way."""
     part = plan.part(number)
     if part.is_dir():
@@ -117,7 +117,7 @@ class Workers:
             _end(self.idle.pop())
 
 
-def run_tasks(plan: Plan, workers: Workers, seen: Seen) -> None:
+def run_tasks(plan: BuildPlan, workers: Workers, seen: Seen) -> None:
     """Do all missing tasks with these processes; `seen` is shown the funnel of all that is done so far.
 
     Raises what a task raised, StorageError for a task whose worker died ATTEMPTS times.
@@ -139,7 +139,7 @@ def run_tasks(plan: Plan, workers: Workers, seen: Seen) -> None:
     _Round(plan, "do", missing, done, workers).run()
 
 
-def write_wanted(plan: Plan, numbers: list[int], workers: Workers) -> None:
+def write_wanted(plan: BuildPlan, numbers: list[int], workers: Workers) -> None:
     """Write the shingles of the documents that WANTED in each of these parts names, beside them."""
     if workers.count == 1 or len(numbers) <= 1:
         for number in numbers:
@@ -178,7 +178,7 @@ class _Round:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: BuildPlan,
         job: str,
         missing: list[int],
         done: Callable[[dict[str, Any]], None],
@@ -310,7 +310,7 @@ def _error(described: dict[str, str]) -> HeadwaterError:
     return error
 
 
-def _fill_part(work: Path, config: BuildConfig, task: Task, seen: Seen) -> None:
+def _fill_part(work: Path, config: BuildConfig, task: BuildTask, seen: Seen) -> None:
     account, funnel = Account(), Funnel()
     hasher = None
     if config.near_duplicates:
@@ -351,12 +351,12 @@ def _funnel(part: Path) -> Funnel:
     return Funnel.from_dict(read_sealed(part / ACCOUNT)["funnel"])
 
 
-def save_error(plan: Plan, error: HeadwaterError) -> None:
+def save_error(plan: BuildPlan, error: HeadwaterError) -> None:
     """Leave a task's error where the build that waits for the task finds it."""
     write_json(plan.folder / _ERROR, _described(error))
 
 
-def raise_error(plan: Plan) -> None:
+def raise_error(plan: BuildPlan) -> None:
     """Raise the error that a task left, or StorageError where a task is still to be done."""
     left = plan.folder / _ERROR
     if left.exists():
@@ -383,7 +383,7 @@ def _described(error: HeadwaterError) -> dict[str, str]:
 
 def _do_tasks(folder: Path, first: int, stride: int) -> int:
     """Every `stride`-th task from `first` on, as a job of a cluster does them; returns the exit status."""
-    plan = Plan.load(folder)
+    plan = BuildPlan.load(folder)
     for number in range(first, len(plan.tasks), stride):
         try:
             run_task(plan, number)
@@ -397,7 +397,7 @@ def _do_tasks(folder: Path, first: int, stride: int) -> int:
 def _serve(folder: Path) -> None:
     """A worker: requests from stdin, what to do and the number of a task, one JSON line each to stdout."""
     answers, sys.stdout = sys.stdout, sys.stderr
-    plan = Plan.load(folder)
+    plan = BuildPlan.load(folder)
     for line in sys.stdin:
         job, _, number = line.partition(" ")
         part = plan.part(int(number))

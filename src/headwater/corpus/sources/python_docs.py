@@ -49,7 +49,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass
-class Findings:
+class GatheringReport:
     """What was met while gathering: for the corpus folder's account of itself."""
 
     files: int = 0
@@ -87,7 +87,7 @@ def installed_packages(roots: Roots) -> dict[str, str]:
 
 
 def read_python_docs(
-    roots: Roots | None = None, findings: Findings | None = None, limit: int | None = None
+    roots: Roots | None = None, findings: GatheringReport | None = None, limit: int | None = None
 ) -> Iterator[Document]:
     """Stream the documents of this source; `findings` is filled on the way.
 
@@ -99,7 +99,7 @@ def read_python_docs(
     itself) and signature.
     """
     roots = roots or Roots.of_interpreter()
-    findings = findings if findings is not None else Findings()
+    findings = findings if findings is not None else GatheringReport()
     seen: set[bytes] = set()
     size = 0
     for document in _topics(roots.standard_library / "pydoc_data" / "topics.py", findings):
@@ -121,7 +121,9 @@ def read_python_docs(
         yield from sample[number]
 
 
-def _file_documents(file: tuple[str, str, Path], seen: set[bytes], findings: Findings) -> Iterator[Document]:
+def _file_documents(
+    file: tuple[str, str, Path], seen: set[bytes], findings: GatheringReport
+) -> Iterator[Document]:
     """Yield the documents of one source file whose docstring is not in `seen`."""
     package, module, path = file
     findings.files += 1
@@ -324,7 +326,7 @@ def _document(package: str, module: str, name: str, signature: str, docstring: s
     )
 
 
-def _topics(path: Path, findings: Findings) -> Iterator[Document]:
+def _topics(path: Path, findings: GatheringReport) -> Iterator[Document]:
     """The language reference: a module whose one statement assigns a dictionary of name to text.
 
     Python 3.11 writes the texts as one parenthesised literal each, later versions as one triple-quoted one:

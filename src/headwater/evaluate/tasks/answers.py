@@ -17,7 +17,7 @@ from headwater.datasets.places import Place, Source
 from headwater.datasets.rows import Raw
 from headwater.errors import DataError
 from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
-from headwater.evaluate.reader import Continuation, Reader
+from headwater.evaluate.reader import ContinuationRequest, Reader
 
 
 class Answers(Task):
@@ -47,7 +47,7 @@ class Answers(Task):
             examples.append(Example(str(row.row), content, text=context))
         return examples
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
         """Ask for each answer after document and question; raise DataError for an empty answer or no label."""
         if example.content["label"] is None or not all(answer.strip() for answer in example.content["answers"]):
             what = "the right answer is not told" if example.content["label"] is None else "an answer is empty"

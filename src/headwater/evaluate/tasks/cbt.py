@@ -16,7 +16,7 @@ from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
 from headwater.evaluate.detokenize import CBT, UNDONE, Detokenizer
 from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
-from headwater.evaluate.reader import Continuation, Reader
+from headwater.evaluate.reader import ContinuationRequest, Reader
 from headwater.storage.files import read_text
 from headwater.storage.progress import SILENT, Progress
 
@@ -61,7 +61,7 @@ class ChildrensBooks(Task):
             examples.append(Example(str(number), content, text=" ".join([*context, query.replace(BLANK, answer)])))
         return examples
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
         """Each candidate with the rest of its sentence behind all that comes before."""
         asked = []
         for text in example.content["filled"]:

@@ -16,12 +16,12 @@ from typing import Any
 from headwater.datasets.json_lines import json_lines
 from headwater.datasets.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
-from headwater.evaluate.reader import Continuation, Reader
+from headwater.evaluate.reader import ContinuationRequest, Reader
 
 CHOICES = 4
 
 
-class Choice(Task):
+class ContinuationChoice(Task):
     """The right one among four continuations."""
 
     metrics = (Metric("accuracy", chance=1 / CHOICES),)
@@ -51,7 +51,7 @@ class Choice(Task):
         rows = json_lines(path, _content, f"context, question, {CHOICES} answers and label")
         return [Example(str(n), row, text=row["answers"][row["label"]]) for n, row in enumerate(rows, start=1)]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
         """Each answer behind the prompt and, for `.gain`, by itself; cut where the model's context ends."""
         prompt, answers = example.content["prompt"], example.content["answers"]
         asked = [
@@ -83,7 +83,7 @@ def _content(row: Mapping[str, Any]) -> dict[str, Any]:
 
 TASKS = [
     *(
-        Choice(
+        ContinuationChoice(
             "signature.docstring",
             "signature",
             "which of four docstrings belongs to a signature",
@@ -93,7 +93,9 @@ TASKS = [
         for g in (False, True)
     ),
     *(
-        Choice("continuation.four", "continuation", "which of four texts goes on from a context", gain=g)
+        ContinuationChoice(
+            "continuation.four", "continuation", "which of four texts goes on from a context", gain=g
+        )
         for g in (False, True)
     ),
 ]

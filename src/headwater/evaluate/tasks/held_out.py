@@ -22,7 +22,7 @@ from headwater.evaluate.held_out import (
     read_tokenizer,
 )
 from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Scored, Task, ratio_error
-from headwater.evaluate.reader import Continuation, Reader
+from headwater.evaluate.reader import ContinuationRequest, Reader
 from headwater.evaluate.yardsticks import NGRAM_BYTES, yardsticks
 from headwater.storage.progress import SILENT, Progress
 
@@ -71,7 +71,7 @@ class HeldOut(Task):
             for i, (d, size) in enumerate(zip(documents, sizes, strict=True))
         ]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
         """The windows of one document."""
         if example.content["tokenizer"] != reader.tokenizer.identity:
             raise MismatchError(

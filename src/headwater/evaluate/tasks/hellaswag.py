@@ -20,7 +20,7 @@ from typing import Any, Literal
 from headwater.datasets.json_lines import json_lines
 from headwater.datasets.places import Place, Source
 from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
-from headwater.evaluate.reader import Continuation, Reader
+from headwater.evaluate.reader import ContinuationRequest, Reader
 
 Reading = Literal["lm-eval", "llm-c"]
 ENDINGS = 4
@@ -65,7 +65,7 @@ class HellaSwag(Task):
         )
         return [Example(str(n), row, text=row["context"]) for n, row in enumerate(rows, start=1)]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
         """Return each ending after the context, with a space between them."""
         context, endings = example.content["context"], example.content["endings"]
         if self.reading == "lm-eval":

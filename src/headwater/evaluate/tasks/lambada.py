@@ -34,7 +34,7 @@ from headwater.evaluate.protocols import (
     Example,
     Figure,
     Generated,
-    Generation,
+    GenerationRequest,
     Metric,
     Request,
     Scored,
@@ -149,7 +149,7 @@ class Lambada(Task):
             return [reader.cut(ids, len(ids) - 1)]
         if self.reading == "whole-word":
             return [asked]
-        return [asked, Generation(asked.context[-reader.context :], 1)]
+        return [asked, GenerationRequest(asked.context[-reader.context :], 1)]
 
     def further(self, example: Example, answers: Sequence[Answer], reader: Reader) -> Sequence[Request]:
         """Ask for the rest of the word and, after a function word, for the next likeliest first token.
@@ -166,9 +166,9 @@ class Lambada(Task):
             if not may_begin_function_word(reader.tokenizer.token_text(firsts[-1])):
                 return []
             room = reader.context + 1 - _LONGEST_WORD
-            return [Generation((*prompt, firsts[-1])[-room:], _LONGEST_WORD, stop=(" ", "\n"))]
+            return [GenerationRequest((*prompt, firsts[-1])[-room:], _LONGEST_WORD, stop=(" ", "\n"))]
         word = first_word(reader.tokenizer.token_text(firsts[-1]) + generated[-1].text)
-        return [Generation(prompt, 1, excluded=tuple(firsts))] if is_function_word(word) else []
+        return [GenerationRequest(prompt, 1, excluded=tuple(firsts))] if is_function_word(word) else []
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
         """Return whether the predicted word is the answer, and the answer's log-probability."""

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
 from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
-from headwater.evaluate.reader import Continuation, Reader
+from headwater.evaluate.reader import ContinuationRequest, Reader
 from headwater.storage.files import read_text
 
 Reading = Literal["full", "partial", "substitution"]
@@ -80,7 +80,7 @@ class Pronouns(Task):
             for number, (text, before, after, candidates, label) in enumerate(read_blocks(places["test"]), start=1)
         ]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
         """What the reading compares, for each candidate."""
         before, after = example.content["before"], example.content["after"]
         asked = []

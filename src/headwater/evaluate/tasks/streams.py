@@ -21,7 +21,7 @@ from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
 from headwater.evaluate.detokenize import ONE_BILLION, PTB, UNDONE, WIKITEXT, Detokenizer
 from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Scored, Task, ratio_error
-from headwater.evaluate.reader import Continuation, Reader
+from headwater.evaluate.reader import ContinuationRequest, Reader
 from headwater.storage.files import decode_text, read_bytes
 from headwater.storage.progress import SILENT, Progress
 
@@ -32,7 +32,7 @@ _PIECE = 1 << 20  # characters encoded at a time
 _BETWEEN_WORDS = re.compile(r"[^\W_](?= [^\W_])")
 
 
-class Stream(Task):
+class StreamTask(Task):
     """One text from beginning to end; an example is a window of it."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Stream(Task):
             for number, window in enumerate(windows)
         ]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[Continuation]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
         """The window."""
         return [example.content["request"]]
 
@@ -165,17 +165,19 @@ _1BW = ("news.en.heldout-00000-of-00050",)
 _1BW_WHERE = "The One Billion Word benchmark of Chelba et al. 2013, its first held-out shard"
 
 TASKS = [
-    Stream("wikitext-2", "tokens", _WIKI_2, _WIKI),
-    Stream("wikitext-2", "detokenized", _WIKI_2, _WIKI, detokenizer=WIKITEXT),
-    Stream("wikitext-103", "tokens", _WIKI_103, _WIKI),
-    Stream("wikitext-103", "detokenized", _WIKI_103, _WIKI, detokenizer=WIKITEXT),
+    StreamTask("wikitext-2", "tokens", _WIKI_2, _WIKI),
+    StreamTask("wikitext-2", "detokenized", _WIKI_2, _WIKI, detokenizer=WIKITEXT),
+    StreamTask("wikitext-103", "tokens", _WIKI_103, _WIKI),
+    StreamTask("wikitext-103", "detokenized", _WIKI_103, _WIKI, detokenizer=WIKITEXT),
     # The raw test text is the same for both; it has the words that <unk> hides.
-    Stream("wikitext-raw", "tokens", _WIKI_RAW, _WIKI),
-    Stream("wikitext-raw", "detokenized", _WIKI_RAW, _WIKI, detokenizer=WIKITEXT),
-    Stream("ptb", "tokens", _PTB_FILE, _PTB_WHERE),
-    Stream("ptb", "detokenized", _PTB_FILE, _PTB_WHERE, detokenizer=PTB),
-    Stream("enwik8", "bytes", ("enwik8.test.5mb", "enwik8"), "mattmahoney.net/dc/enwik8.zip", unit="byte"),
-    Stream("text8", "characters", ("text8.test.5mb", "text8"), "mattmahoney.net/dc/text8.zip", unit="character"),
-    Stream("1bw", "tokens", _1BW, _1BW_WHERE),
-    Stream("1bw", "detokenized", _1BW, _1BW_WHERE, detokenizer=ONE_BILLION),
+    StreamTask("wikitext-raw", "tokens", _WIKI_RAW, _WIKI),
+    StreamTask("wikitext-raw", "detokenized", _WIKI_RAW, _WIKI, detokenizer=WIKITEXT),
+    StreamTask("ptb", "tokens", _PTB_FILE, _PTB_WHERE),
+    StreamTask("ptb", "detokenized", _PTB_FILE, _PTB_WHERE, detokenizer=PTB),
+    StreamTask("enwik8", "bytes", ("enwik8.test.5mb", "enwik8"), "mattmahoney.net/dc/enwik8.zip", unit="byte"),
+    StreamTask(
+        "text8", "characters", ("text8.test.5mb", "text8"), "mattmahoney.net/dc/text8.zip", unit="character"
+    ),
+    StreamTask("1bw", "tokens", _1BW, _1BW_WHERE),
+    StreamTask("1bw", "detokenized", _1BW, _1BW_WHERE, detokenizer=ONE_BILLION),
 ]

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from headwater.datasets.json_lines import json_lines
 from headwater.datasets.places import Place, Source
 from headwater.evaluate.agreement import rouge
-from headwater.evaluate.protocols import Answer, Example, Generated, Generation, Metric, Task
+from headwater.evaluate.protocols import Answer, Example, Generated, GenerationRequest, Metric, Task
 from headwater.evaluate.reader import Reader
 from headwater.evaluate.tasks.written import fitted
 
@@ -61,14 +61,14 @@ class Summaries(Task):
             for number, row in enumerate(rows, start=1)
         ]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[Generation]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
         """The article, its end cut where it does not fit."""
         if self.reading in {"lead-3", "random-3"}:
             return []
         hint = reader.encode("\nTL;DR:" if self.reading == "tldr" else "\n")
         prompt = fitted(reader.encode(example.content["article"]), hint, _TOKENS, reader)
         number = example.content["number"]
-        return [Generation(prompt, _TOKENS, temperature=1.0, top_k=_TOP_K, seed=number)]
+        return [GenerationRequest(prompt, _TOKENS, temperature=1.0, top_k=_TOP_K, seed=number)]
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
         """ROUGE of the three sentences."""

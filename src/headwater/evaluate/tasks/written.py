@@ -21,7 +21,16 @@ from headwater.datasets.json_lines import json_lines
 from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
 from headwater.evaluate.agreement import Bleu, exact_match, f1_against_people, normalise
-from headwater.evaluate.protocols import Answer, Example, Figure, Generated, Generation, Metric, Task, mean_figure
+from headwater.evaluate.protocols import (
+    Answer,
+    Example,
+    Figure,
+    Generated,
+    GenerationRequest,
+    Metric,
+    Task,
+    mean_figure,
+)
 from headwater.evaluate.reader import Reader
 from headwater.storage.files import parse_json, read_text
 
@@ -57,10 +66,10 @@ class Conversations(Task):
                 history += f" {people[0]}"
         return examples
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[Generation]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
         """The document, shortened at its end where it must be, and the conversation."""
         story, history = reader.encode(example.content["story"] + "\n"), reader.encode(example.content["history"])
-        return [Generation(fitted(story, history, _ANSWER_TOKENS, reader), _ANSWER_TOKENS, stop=("\n",))]
+        return [GenerationRequest(fitted(story, history, _ANSWER_TOKENS, reader), _ANSWER_TOKENS, stop=("\n",))]
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
         """F1 and exact match of the line."""
@@ -96,10 +105,10 @@ class NaturalQuestions(Task):
             for number, (question, answers) in enumerate(pairs[:-SHOTS], start=1)
         ]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[Generation]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
         """The examples and the question."""
         prompt = fitted((), reader.encode(example.content["prompt"]), _ANSWER_TOKENS, reader)
-        return [Generation(prompt, _ANSWER_TOKENS, stop=("\n",))]
+        return [GenerationRequest(prompt, _ANSWER_TOKENS, stop=("\n",))]
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
         """Exact match, and how sure the model was of the whole line."""
@@ -145,7 +154,7 @@ class QuestionTypes(Task):
             examples.append(Example(str(number), {"text": answer, "answers": answers}, text=question))
         return examples
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[Generation]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
         """Return nothing to ask."""
         return []
 
@@ -192,10 +201,10 @@ class Translation(Task):
             for number, (ours, theirs) in enumerate(pairs[:-SHOTS], start=1)
         ]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[Generation]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
         """The pairs and the sentence."""
         prompt = fitted((), reader.encode(example.content["prompt"]), _SENTENCE_TOKENS, reader)
-        return [Generation(prompt, _SENTENCE_TOKENS, stop=("\n",))]
+        return [GenerationRequest(prompt, _SENTENCE_TOKENS, stop=("\n",))]
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
         """The first sentence, beside its reference."""
