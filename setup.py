@@ -18,7 +18,7 @@ from setuptools.command.build_py import build_py
 
 FOLDER = "src/headwater/native"
 PORTABLE = ("cpu", "merges", "bloom")
-KERNELS = ("elementwise", "pool", "transformer")
+KERNELS = ("attention", "elementwise", "pool", "product", "transformer")
 # Multiplications and additions are joined only where the source says so.
 OPTIONS = [
     "-std=gnu11",
@@ -85,7 +85,7 @@ def extension(name: str, sources: tuple[str, ...], options: list[str]) -> Extens
     return Extension(
         f"headwater.native._{name}",
         [f"{FOLDER}/{source}.c" for source in ("module", "calls", *sources)],
-        depends=[f"{FOLDER}/{header}.h" for header in ("calls", "pool", "simd")],
+        depends=[f"{FOLDER}/{header}.h" for header in ("calls", "dot", "pool", "simd", "transformer")],
         define_macros=[("HEADWATER_INIT", f"PyInit__{name}"), ("Py_LIMITED_API", "0x030B0000")],
         extra_compile_args=options,
         py_limited_api=True,

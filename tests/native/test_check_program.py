@@ -14,25 +14,36 @@ import pytest
 from headwater import native
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [ROOT / "src/headwater/native" / f"{name}.c" for name in ("elementwise", "transformer", "pool", "calls")]
+FOLDER = ROOT / "src/headwater/native"
 SANITIZERS = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 ON_X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 pytestmark = pytest.mark.slow
 
 
-def variants(machine: str) -> dict[str, list[str]]:
-    """The compiler options that setup.py has for each variant."""
-    settings: dict[str, Any] = {}
-    exec((ROOT / "setup.py").read_text(encoding="utf-8").split("class Build")[0], settings)
-    found: dict[str, list[str]] = settings["VARIANTS"][machine]
+def settings() -> dict[str, Any]:
+    """The sources and the compiler options that setup.py has for each variant."""
+    found: dict[str, Any] = {}
+    exec((ROOT / "setup.py").read_text(encoding="utf-8").split("class Build")[0], found)
     return found
 
 
 def run(compiler: str, options: list[str], folder: Path, emulator: list[str]) -> None:
     program = folder / "check"
-    command = [compiler, "-std=gnu11", "-O1", "-Wno-psabi", "-pthread", "-ffp-contract=off", *options]
-    sources = [*SOURCES, Path(__file__).with_name("check_kernels.c")]
+    command = [
+        compiler,
+        "-std=gnu11",
+        "-O1",
+        "-Wno-psabi",
+        "-pthread",
+        "-ffp-contract=off",
+        f"-I{FOLDER}",
+        *options,
+    ]
+    sources = [
+        *(FOLDER / f"{name}.c" for name in ("calls", *settings()["KERNELS"])),
+        Path(__file__).with_name("check_kernels.c"),
+    ]
     subprocess.run([*command, *sources, "-lm", "-o", program], check=True)
     checked = subprocess.run([*emulator, program], capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stdout) == (0, "all agree\n"), checked.stdout + checked.stderr
@@ -41,7 +52,7 @@ def run(compiler: str, options: list[str], folder: Path, emulator: list[str]) ->
 @pytest.mark.parametrize("variant", native.available())
 @pytest.mark.skipif(shutil.which("gcc") is None or not ON_X86, reason="gcc for x86-64 is not installed")
 def test_no_kernel_touches_memory_that_is_not_its_own(variant: str, tmp_path: Path) -> None:
-    run("gcc", [*SANITIZERS, *variants("x86_64")[variant]], tmp_path, [])
+    run("gcc", [*SANITIZERS, *settings()["VARIANTS"]["x86_64"][variant]], tmp_path, [])
 
 
 @pytest.mark.parametrize("variant", ["neon_bf16", "neon", "generic"])
@@ -50,5 +61,5 @@ def test_no_kernel_touches_memory_that_is_not_its_own(variant: str, tmp_path: Pa
     reason="gcc-aarch64-linux-gnu and qemu-user are not installed",
 )
 def test_the_variants_for_arm_agree_under_an_emulator(variant: str, tmp_path: Path) -> None:
-    options = ["-static", *variants("aarch64")[variant]]
+    options = ["-static", *settings()["VARIANTS"]["aarch64"][variant]]
     run("aarch64-linux-gnu-gcc", options, tmp_path, ["qemu-aarch64", "-cpu", "max"])

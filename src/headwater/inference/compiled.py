@@ -1,6 +1,6 @@
 """The native backend of inference: a Transformer's weights in the layout of the kernels, and slots of its cache.
 
-A row's sums have one order whatever else is in the call (`native/transformer.c`), so nothing needs a fixed shape:
+A row's sums have one order whatever else is in the call (`native/transformer.h`), so nothing needs a fixed shape:
 decoding rows and a block of a prompt share one pass over the weights, blocks have any size, another request may
 take over any position, generated ones as well, and a score is the same to the last bit in any pack.
 """

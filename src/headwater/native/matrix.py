@@ -1,4 +1,4 @@
-"""One weight matrix in the layout of transformer.c, and its twin in torch.
+"""One weight matrix in the layout of transformer.h, and its twin in torch.
 
 Kinds: fp32; bf16; int8, one byte a weight with one scale an output; int4, half a byte a weight with one bfloat16
 scale for every 32 inputs of an output. With int8 and int4 weights each row of the input is rounded to bytes, with
@@ -26,12 +26,11 @@ PANEL = 64  # outputs that a thread computes together; inputs that share a scale
 PART = 32  # inputs that share a scale of int4 weights
 _TOGETHER: dict[Kind, int] = {"fp32": 1, "bf16": 2, "int8": 4}
 _PART_BYTES = PART * PANEL // 2 + 2 * PANEL
-_AHEAD = 8192  # bytes behind the weights: kernels ask for what lies ahead
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
 class MatrixStructure(ctypes.Structure):
-    """`Matrix` of transformer.c."""
+    """`Matrix` of transformer.h."""
 
     _fields_ = (
         ("weight", _POINTER),
@@ -69,14 +68,13 @@ class Arena:
         library = kernels.library
         library.headwater_allocate.restype, library.headwater_allocate.argtypes = _POINTER, [_COUNT]
         library.headwater_free.restype, library.headwater_free.argtypes = None, [_POINTER]
-        size += _AHEAD
         address = library.headwater_allocate(size)
         if not address:
             raise MemoryError(f"no {size:,} bytes for the weights")
         # Not at the interpreter's end: the system frees it then.
         weakref.finalize(self, library.headwater_free, address).atexit = False
         self._bytes = torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=torch.uint8)
-        self._used, self._size = 0, size - _AHEAD
+        self._used, self._size = 0, size
 
     def put(self, source: Tensor) -> int:
         """Copy a tensor, in the order of its indices; return its address, a multiple of 64."""
@@ -198,7 +196,7 @@ def to_int4(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _packed(weight: Tensor, kind: Kind, zero: int) -> tuple[Tensor, Tensor | None]:
-    """Return the weights as transformer.c lays them out, and for int8 one scale an output."""
+    """Return the weights as transformer.h lays them out, and for int8 one scale an output."""
     outputs, inputs = (padded_size(size) for size in weight.shape)
     if kind == "int4":
         return _packed_int4(pad(weight.float(), outputs, inputs)), None

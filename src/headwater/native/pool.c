@@ -18,7 +18,7 @@ enum { SPINS_BEFORE_YIELD = 2000, SPINS_BEFORE_SLEEP = 20000, SLICE_OF_A_THREAD 
 
 static struct {
     _Atomic uint64_t state;
-    _Atomic int64_t done, first; /* first: the item of the phase at which the present slice begins */
+    _Atomic int64_t done, end; /* end: the item of the phase at which the present slice ends */
     _Atomic(Work) work;
     _Atomic(const void *) task;
     _Atomic int sleeping, stopping, limit; /* limit: how many helpers the present call may use */
@@ -50,8 +50,8 @@ static int take_item(int thread) {
         if (thread > atomic_load_explicit(&pool.limit, memory_order_relaxed)) return 0;
         if (!atomic_compare_exchange_weak(&pool.state, &state, state - 1)) continue;
         const Work work = atomic_load_explicit(&pool.work, memory_order_relaxed);
-        const int64_t first = atomic_load_explicit(&pool.first, memory_order_relaxed);
-        work(atomic_load_explicit(&pool.task, memory_order_relaxed), first + (int64_t)(uint32_t)state - 1, thread);
+        const int64_t end = atomic_load_explicit(&pool.end, memory_order_relaxed);
+        work(atomic_load_explicit(&pool.task, memory_order_relaxed), end - (int64_t)(uint32_t)state, thread);
         atomic_fetch_add_explicit(&pool.done, 1, memory_order_release);
         return 1;
     }
@@ -108,7 +108,7 @@ static void run_slice(Work work, const void *task, int64_t first, int64_t items)
     }
     atomic_store(&pool.work, work);
     atomic_store(&pool.task, task);
-    atomic_store(&pool.first, first);
+    atomic_store(&pool.end, first + items);
     atomic_store(&pool.done, 0);
     const uint64_t serial = (atomic_load(&pool.state) >> 32) + 1;
     atomic_store(&pool.state, serial << 32 | (uint64_t)items);

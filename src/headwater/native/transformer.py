@@ -36,7 +36,7 @@ _SCRATCH_ROWS = 4  # rows that attention computes together
 
 
 class _LayerStructure(ctypes.Structure):
-    """`Layer` of transformer.c."""
+    """`Layer` of transformer.h."""
 
     _fields_ = (
         *((name, MatrixStructure) for name in ("query_key_value", "projection", "expand", "contract")),
@@ -47,7 +47,7 @@ class _LayerStructure(ctypes.Structure):
 
 
 class _ModelStructure(ctypes.Structure):
-    """`Model` of transformer.c."""
+    """`Model` of transformer.h."""
 
     _fields_ = (
         *((name, _COUNT) for name in ("kind", "layers", "width", "padded", "inner", "heads", "head", "stride")),
