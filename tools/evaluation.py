@@ -27,12 +27,12 @@ def protocols() -> Iterator[str]:
     yield "| protocol | what exactly is scored | the paper's choice | inferred here |"
     yield "|---|---|---|---|"
     for name, task in TASKS.items():
-        cells = (text or "–" for text in (task.scored, task.from_paper, task.inferred))
+        cells = (text.replace("|", "\\|") or "–" for text in (task.scored, task.from_paper, task.inferred))
         yield f"| `{name}` | {' | '.join(cells)} |"
 
 
 def verification() -> Iterator[str]:
-    """Yield a table of the largest differences, one column a model."""
+    """Yield a table of the largest differences, one column a model, and whether all are within the tolerance."""
     found = json.loads(VERIFICATION.read_text(encoding="utf-8"))
     models = list(found)
     yield f"| protocol | {' | '.join(f'{model}: examples, largest difference' for model in models)} |"
@@ -43,6 +43,11 @@ def verification() -> Iterator[str]:
             row = found[model].get(protocol)
             cells.append("not run" if row is None else f"{row[0]}, {row[1]:.0e}")
         yield f"| `{protocol}` | {' | '.join(cells)} |"
+    for model in models:
+        worst, protocol = max(
+            (found[model][protocol][1], protocol) for protocol in TASKS if protocol in found[model]
+        )
+        yield f"\nLargest difference with {model}: {worst:.1e}, in `{protocol}`."
 
 
 def published() -> Iterator[str]:

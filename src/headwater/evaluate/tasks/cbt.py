@@ -42,9 +42,8 @@ class ChildrensBooks(Task):
             "each candidate and the rest of its sentence, given all before; the largest probability is chosen"
         )
         self.from_paper = "what is scored; the validation part" + ("; de-tokenized text" if detokenizer else "")
-        self.inferred = "the de-tokenizer's rules; sentences joined by " + (
-            "spaces" if joined == " " else "line breaks"
-        )
+        rules = "the de-tokenizer's rules" if detokenizer else "the text as it is"
+        self.inferred = f"{rules}; sentences joined by {'spaces' if joined == ' ' else 'line breaks'}"
         self._detokenizer, self._joined = detokenizer, joined
         names = (f"cbtest_{letters}_valid_2000ex.txt",)
         self.sources = (

@@ -119,9 +119,11 @@ class Lambada(Task):
             "original": "the authors' own text",
         }
         told["original.detokenized"] = "the de-tokenizer's rules"
-        rest = "the list of function words, and that it works on whole words" if filtered else ""
-        if reading == "last-token":
-            rest = "that one token is scored: the paper predicts the word"
+        rest = {
+            "last-token": "that one token is scored: the paper predicts the word",
+            "whole-word": "that the perplexity is a word's",
+            "whole-word.stop-words": "the list of function words, and that it works on whole words",
+        }[reading]
         self.inferred = "; ".join(filter(None, (rest, told.get(text, ""))))
         self.sources = (_OPENAI if text.startswith("openai") else _ORIGINAL,)
         accuracy, perplexity = Metric("accuracy"), Metric("perplexity", higher_is_better=False)
