@@ -21,7 +21,8 @@ from headwater.reproduce.experiment import Row
 from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.page import CHANGES, VERSION, outdated
-from headwater.reproduce.scale import Scale, load_scale, scale_names
+from headwater.reproduce.scale import Rows, Scale, cost_of, load_scale, scale_names
+from headwater.reproduce.setup import describe_work
 from headwater.reproduce.statistics import (
     FAILS,
     HOLDS,
@@ -85,6 +86,19 @@ def test_what_is_made_is_shared_and_found_again(done: Path, scale: Scale, texts:
     reproduce(["gpt1_perplexity"], scale, texts, done)
     after = {path: path.stat().st_mtime_ns for path in (done / "shared").rglob("*") if path.is_file()}
     assert after == before
+
+
+def test_the_work_is_told_before_it_starts(scale: Scale) -> None:
+    pieces = {("pre-training", f"gpt1, seed {seed}") for seed in scale.seeds}
+    pieces |= {("fine-tuning on sst2", "full, seed 1"), ("fine-tuning on rte", "3 layers, seed 1")}
+    told = describe_work(scale, pieces, cost_of(scale, ["gpt1"]))
+    # 48 rows once, each of one context; pre-training reads 4 updates of 4 contexts with 3 seeds.
+    assert told == (
+        "the work: fine-tuning: 2; pre-training: 3; fine-tuning takes at most 1.0 times what pre-training takes"
+    )
+    sets = scale.labelled.model_copy(update={"sets": scale.labelled.sets | {"rte": Rows()}})
+    scale = scale.model_copy(update={"labelled": sets})
+    assert "without rte, of which all rows are used" in describe_work(scale, pieces, cost_of(scale, ["gpt1"]))
 
 
 def test_missing_data_is_named(tmp_path: Path, scale: Scale) -> None:

@@ -17,7 +17,8 @@ from headwater.reproduce.experiment import Experiment
 from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.page import write_experiment, write_index
-from headwater.reproduce.scale import Scale, check_machine
+from headwater.reproduce.scale import Scale, check_machine, cost_of
+from headwater.reproduce.setup import describe_work
 from headwater.storage.files import storage_errors
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import SILENT, Progress
@@ -77,6 +78,7 @@ def reproduce(
     pieces = set[tuple[str, str]]().union(*(experiment.pieces(scale) for experiment in ready))
     models = {name.partition(",")[0] for kind, name in pieces if kind == "pre-training"}
     progress.note(check_machine(scale, sorted(models), device))
+    progress.note(describe_work(scale, pieces, cost_of(scale, sorted(models))))
     with storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     results = {}

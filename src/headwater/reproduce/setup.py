@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from headwater.corpus.folder import measure
+from headwater.datasets.sets import BY_NAME
 from headwater.errors import counted
+from headwater.finetune.training import FinetuneConfig
 from headwater.model import count_parameters
 from headwater.model.io.folder import load_config
+from headwater.pretrain.cost import training_flops_a_token
 from headwater.pretrain.pretraining import PretrainConfig
-from headwater.reproduce.labelled import describe_rows
+from headwater.reproduce.labelled import FULL, VARIANTS, describe_rows
 from headwater.reproduce.laboratory import Laboratory
+from headwater.reproduce.scale import Cost, Rows, Scale
 from headwater.storage.provenance import open_folder
 
 Lines = list[tuple[str, str]]
 _NAMED = 3  # sources that are named
+_FINE_TUNING = "fine-tuning on "
+_SEQUENCES = {"similarity": 2, "choice": 4}  # that an example has at most, 1 elsewhere
 
 
 def describe(laboratory: Laboratory, models: Sequence[str], *, fine_tuned: bool = False) -> Lines:
@@ -82,3 +89,32 @@ def describe_fine_tuning(laboratory: Laboratory) -> Lines:
     recipe = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in plan.recipe.items())
     rows = "; ".join(f"{name}: {describe_rows(taken)}" for name, taken in plan.sets.items())
     return [("fine-tuning", recipe or "as the paper"), ("rows", rows)]
+
+
+def describe_work(scale: Scale, pieces: Iterable[tuple[str, str]], pretraining: Cost) -> str:
+    """Return how many pieces of work of each kind there are, and what fine-tuning takes next to pre-training.
+
+    Fine-tuning is counted at its most: every text as long as the context. Sets without a limit on their rows are
+    named and not counted.
+    """
+    kinds = Counter("fine-tuning" if kind.startswith(_FINE_TUNING) else kind for kind, _ in pieces)
+    work = "; ".join(f"{kind}: {number:,}" for kind, number in sorted(kinds.items()))
+    models = {variant.name: variant.model for variant in VARIANTS}
+    tuned = [(kind.removeprefix(_FINE_TUNING), name) for kind, name in pieces if kind.startswith(_FINE_TUNING)]
+    epochs = FinetuneConfig.build({"task": "classify"}, scale.labelled.recipe).epochs
+    flops, whole = 0.0, set()
+    for benchmark, name in tuned:
+        rows = scale.labelled.sets.get(benchmark, Rows(train=1)).train
+        if rows is None:
+            whole.add(benchmark)
+            continue
+        plan = scale.models[models.get(name.partition(",")[0], FULL.model)]
+        recipe = PretrainConfig.build(plan.recipe)
+        shape = recipe.architecture.model_copy(update={"vocabulary": scale.texts[plan.text].vocabulary})
+        sequences = rows * epochs * _SEQUENCES.get(BY_NAME[benchmark].task, 1)
+        flops += sequences * recipe.window * training_flops_a_token(shape, recipe.window)
+    if not tuned:
+        return f"the work: {work}"
+    times = flops / pretraining.flops
+    text = f"the work: {work}; fine-tuning takes at most {times:.1f} times what pre-training takes"
+    return f"{text}, without {', '.join(sorted(whole))}, of which all rows are used" if whole else text
