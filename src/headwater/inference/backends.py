@@ -9,6 +9,7 @@ import torch
 from headwater import native
 from headwater.errors import UsageError
 from headwater.inference.compiled import NativeNetwork, supported
+from headwater.inference.fill import require_causal
 from headwater.inference.network import Network, Precision
 from headwater.inference.recurrent import RecurrentNetwork
 from headwater.inference.torch_network import TorchNetwork
@@ -29,19 +30,16 @@ def open_network(model: Model, precision: Precision | None = None, *, consume: b
     """Read a model's weights at a precision; None is that of its matrices, float32 or bfloat16.
 
     `consume`: take the model apart on the way, so that its matrices are not in memory twice; it is then unusable.
-    Raises UsageError for a precision that the model or its device does not have, and for a masked model.
+    Raises UsageError for a precision that the model or its device does not have, and for a model that does not
+    read from left to right.
     """
     if precision is None:
         precision = "bf16" if model.tokens.weight.dtype == torch.bfloat16 else "fp32"
     if isinstance(model, LSTM):
         return RecurrentNetwork(model, precision, consume=consume)
+    require_causal(model.config)
     if not isinstance(model, Transformer):
         raise UsageError(f"a model of class {type(model).__name__} was given", expected="a Transformer or an LSTM")
-    if model.config.is_masked:
-        raise UsageError(
-            "the model's attention is full (BERT): it fills blanks, and does not continue a text",
-            expected="a model with causal attention",
-        )
     if supported(model):
         return NativeNetwork(model, precision, consume=consume)
     return TorchNetwork.of(model, precision, consume=consume)
@@ -53,7 +51,7 @@ def automatic_precision(config: ModelConfig, device: torch.device) -> Precision:
     It is faster where the device multiplies it in hardware, and on the native kernels, which read half the bytes.
     """
     weights = config.width * (config.vocabulary + 12 * config.layers * config.width)
-    if config.architecture == "lstm" or weights <= _SMALL:
+    if config.is_recurrent or weights <= _SMALL:
         return "fp32"
     compiled = device.type == "cpu" and native.kernels() is not None
     return "bf16" if compiled or bf16_is_fast(device) else "fp32"
@@ -66,7 +64,7 @@ def choose_precision(name: str, config: ModelConfig, device: torch.device) -> Pr
         return "fp32" if config.is_masked else automatic_precision(config, device)
     if name in ("int8", "int4") and config.is_masked:
         raise UsageError(f"{name} was asked of a masked model", expected="fp32 or bf16")
-    if name in ("int8", "int4") and config.architecture == "lstm":
+    if name in ("int8", "int4") and config.is_recurrent:
         raise UsageError(f"{name} was asked of an LSTM", expected="fp32 or bf16")
     if name in get_args(Precision):
         return cast("Precision", name)

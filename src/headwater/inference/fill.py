@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from torch import Tensor
 
 from headwater.errors import ContextError, UsageError
 from headwater.model.attention import padding_mask
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     from headwater.tokenizer import Tokenizer
 
 MOST_MASKS = 64  # blanks of one text
+# Why a model does not fill blanks: one that is causal, and one that is not (ELMo).
+_READS = {
+    True: "has causal attention and does not fill blanks",
+    False: "has an LSTM in each direction (ELMo): it gives features; it neither writes nor fills blanks",
+}
+_FEATURES = "Learn a task with it: headwater finetune --freeze"
 _BATCH_TOKENS = 4_096  # tokens that go through the model at a time
 
 
@@ -37,19 +44,21 @@ class Candidate(NamedTuple):
 def require_masked(config: ModelConfig) -> None:
     """Raise UsageError for a model that does not fill blanks."""
     if not config.is_masked:
+        repair = "Continue a text with it: headwater generate" if config.is_causal else _FEATURES
         raise UsageError(
-            "this model has causal attention and does not fill blanks",
-            expected="a masked model, as BERT",
-            repair="Continue a text with it: headwater generate",
+            f"this model {_READS[config.is_causal]}", expected="a masked model, as BERT", repair=repair
         )
 
 
 def require_causal(config: ModelConfig) -> None:
     """Raise UsageError for a model that does not continue a text."""
-    if config.is_masked:
+    if not config.is_causal:
+        expected = "a model with causal attention, as GPT-1 or GPT-2"
+        if not config.is_masked:
+            raise UsageError(f"this model {_READS[False]}", expected=expected, repair=_FEATURES)
         raise UsageError(
             "this model has full attention: it fills blanks and cannot read a text from left to right",
-            expected="a model with causal attention, as GPT-1 or GPT-2",
+            expected=expected,
             repair='Fill a blank with it: headwater fill "The [MASK] is blue."',
         )
 
@@ -93,34 +102,53 @@ def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[li
     ]
 
 
-@torch.inference_mode()
 def pseudo_log_likelihood(model: Model, tokenizer: Tokenizer, texts: Sequence[str]) -> list[float]:
     """Return Σ log P(token | all others) over the tokens of each text, each hidden in turn.
 
     Raises UsageError for a model that is not masked, ContextError for a text longer than the context.
     """
+    before, after = tokenizer.frame
+    whole = [framed(model, tokenizer, text) for text in texts]
+    asked = [(ids, range(len(before), len(ids) - len(after))) for ids in whole]
+    return [float(scores.sum()) for scores, _ in hidden_scores(model, tokenizer, asked)]
+
+
+@torch.inference_mode()
+def hidden_scores(
+    model: Model, tokenizer: Tokenizer, asked: Sequence[tuple[list[int], Sequence[int]]]
+) -> list[tuple[Tensor, Tensor]]:
+    """Return, for each (ids, places), the score of the token at each place, hidden alone.
+
+    A score is its log-probability, (places,) float64, and whether no token was more probable, (places,) bool.
+    Raises UsageError for a model that is not masked.
+    """
     require_masked(model.config)
     assert tokenizer.mask is not None
     device = model.tokens.weight.device
-    before, after = tokenizer.frame
-    rows: list[tuple[int, int, list[int]]] = []  # which text, which token is hidden, ids with it hidden
-    scores = [0.0] * len(texts)
-    whole = [framed(model, tokenizer, text) for text in texts]
-    for number, ids in enumerate(whole):
-        for place in range(len(before), len(ids) - len(after)):
-            rows.append((number, place, [*ids[:place], tokenizer.mask, *ids[place + 1 :]]))
-    rows.sort(key=lambda row: len(row[2]))  # rows of similar length together: little padding
+    scores = [
+        (torch.zeros(len(places), dtype=torch.float64), torch.zeros(len(places), dtype=torch.bool))
+        for _, places in asked
+    ]
+    # (request, number of the place in it); rows of similar length together: little padding
+    rows = [(number, which) for number, (_, places) in enumerate(asked) for which in range(len(places))]
+    rows.sort(key=lambda row: len(asked[row[0]][0]))
     while rows:
-        count = max(1, _BATCH_TOKENS // len(rows[-1][2]))
+        count = max(1, _BATCH_TOKENS // len(asked[rows[-1][0]][0]))
         batch, rows = rows[-count:], rows[:-count]
-        lengths = torch.tensor([len(ids) for _, _, ids in batch], device=device)
+        texts = [asked[number][0] for number, _ in batch]
+        lengths = torch.tensor([len(ids) for ids in texts], device=device)
         time = int(lengths.max())
-        padded = torch.tensor([ids + [0] * (time - len(ids)) for _, _, ids in batch], device=device)
-        hidden = model.hidden(padded, mask=padding_mask(lengths, time))
-        at = hidden[torch.arange(len(batch), device=device), [place for _, place, _ in batch]]  # (batch, width)
-        log_probabilities = model.logits(at)[:, : tokenizer.vocabulary_size].log_softmax(dim=-1)
-        for (number, place, _), row in zip(batch, log_probabilities.cpu(), strict=True):
-            scores[number] += float(row[whole[number][place]])
+        padded = torch.tensor([ids + [0] * (time - len(ids)) for ids in texts], device=device)
+        at = torch.tensor([asked[number][1][which] for number, which in batch], device=device)
+        numbers = torch.arange(len(batch), device=device)
+        truth = padded[numbers, at]
+        padded[numbers, at] = tokenizer.mask
+        hidden = model.hidden(padded, mask=padding_mask(lengths, time))[numbers, at]  # (batch, width)
+        log_probabilities = model.logits(hidden)[:, : tokenizer.vocabulary_size].log_softmax(dim=-1)
+        found = log_probabilities.gather(1, truth[:, None])[:, 0]
+        greedy = found >= log_probabilities.amax(dim=1)
+        for (number, which), score, best in zip(batch, found.tolist(), greedy.tolist(), strict=True):
+            scores[number][0][which], scores[number][1][which] = score, best
     return scores
 
 

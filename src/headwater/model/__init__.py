@@ -1,16 +1,18 @@
-"""Models: what they are (`config`), how they compute (`transformer`, `lstm`), and their folders."""
+"""Models: what they are (`config`), how they compute (`transformer`, `lstm`, `bilstm`), and their folders."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from headwater.model.config import PRESETS, ModelConfig, preset
 
 if TYPE_CHECKING:
+    from headwater.model.bilstm import BiLSTM
     from headwater.model.lstm import LSTM
     from headwater.model.transformer import Transformer
 
-    Model: TypeAlias = Transformer | LSTM
+    Model: TypeAlias = Transformer | LSTM | BiLSTM
 
 __all__ = ["PRESETS", "ModelConfig", "build_model", "count_parameters", "preset"]
 
@@ -23,11 +25,17 @@ def build_model(config: ModelConfig, *, seed: int | None = None, device: str = "
     """
     import torch
 
+    from headwater.model.bilstm import BiLSTM
     from headwater.model.lstm import LSTM
     from headwater.model.transformer import Transformer
 
+    classes: dict[str, Callable[[ModelConfig], Model]] = {
+        "transformer": Transformer,
+        "lstm": LSTM,
+        "bilstm": BiLSTM,
+    }
     with torch.device("meta"):
-        model = Transformer(config) if config.architecture == "transformer" else LSTM(config)
+        model = classes[config.architecture](config)
     if device != "meta":
         model = model.to_empty(device=device)
     if seed is not None:

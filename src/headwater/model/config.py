@@ -2,9 +2,10 @@
 
 GPT-1 (Radford et al. 2018, section 4.1): post-norm, no final norm, context 512, 40,478 rows. GPT-2 (Radford et
 al. 2019, section 2.3): pre-norm with one final norm, residual weights scaled by 1/√N at the start, context 1,024,
-50,257 rows. BERT (Devlin et al. 2019, section 3): GPT-1 with full attention. The presets for small machines keep
-GPT-2's 64 dimensions a head and its width of 64 times the depth, and take their number of rows from the tokenizer
-they are trained with.
+50,257 rows. BERT (Devlin et al. 2019, section 3): GPT-1 with full attention. ELMo (Peters et al.
+2018, section 3.1), `bilstm`: an LSTM in each direction, with as many parameters as the GPT-1 of its size. The
+presets for small machines keep GPT-2's 64 dimensions a head and its width of 64 times the depth, and take their
+number of rows from the tokenizer they are trained with.
 
 `faithful` decides where the authors' code does what the papers do not say: "code" follows the code, "paper" takes
 what the papers' text and equations describe. Pre-training, fine-tuning and conversion have it as a key.
@@ -39,7 +40,7 @@ class ModelConfig(Config):
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    architecture: Literal["transformer", "lstm"] = "transformer"
+    architecture: Literal["transformer", "lstm", "bilstm"] = "transformer"
     """Kind of model."""
     # The upper bounds are far beyond any model, and keep a stranger's file from asking for endless work.
     vocabulary: int = Field(default=50_257, ge=2, le=1 << 31)
@@ -87,23 +88,46 @@ class ModelConfig(Config):
     def _fits(self) -> Self:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}")
-        if self.architecture == "lstm" and self.units is None:
-            raise ValueError("an lstm needs units, as units = 2048")
-        if self.architecture == "lstm" and self.is_masked:
-            raise ValueError("an lstm cannot have attention = full")
+        if self.is_recurrent and self.units is None:
+            raise ValueError(f"architecture = {self.architecture} needs units, as units = 2048")
+        if self.is_recurrent and self.is_masked:
+            raise ValueError(f"architecture = {self.architecture} cannot have attention = full")
         return self
 
     def faithful_to(self, faithful: Faithful) -> ModelConfig:
         """Return this configuration with the keys that `faithful` decides."""
         if self.output_transform:  # BERT's released models are as their paper says
             return self
-        family = "gpt1" if self.architecture == "lstm" or self.norm == "post" else "gpt2"
+        family = "gpt1" if self.is_recurrent or self.norm == "post" else "gpt2"
         return self.model_copy(update=_FAITHFUL[family][faithful])
 
     @property
     def is_masked(self) -> bool:
         """Whether the model fills blanks (BERT) rather than continues a text (GPT)."""
         return self.attention == "full"
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the model has LSTMs in place of attention."""
+        return self.architecture != "transformer"
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a position sees only what came before it: such a model continues and scores texts."""
+        return not self.is_masked and self.architecture != "bilstm"
+
+    @property
+    def output_width(self) -> int:
+        """Numbers of each position that heads read."""
+        return 2 * self.width if self.architecture == "bilstm" else self.width
+
+    @property
+    def layer_outputs(self) -> int:
+        """How many outputs of each position a mixture of layers has: h_0 and each layer's.
+
+        An LSTM has its token rows and its mapped output, whatever its depth.
+        """
+        return 2 if self.architecture == "lstm" else self.layers + 1
 
 
 _GPT1: dict[str, Any] = {
@@ -122,6 +146,8 @@ _BERT = _MASKED | {
     **{"segments": 2, "embedding_norm": True, "output_transform": True},
 }
 _LSTM: dict[str, Any] = {"architecture": "lstm", "layers": 1, "heads": 1, "dropout": 0.1}
+# ELMo's two layers; the units give as many parameters as gpt1-nano and gpt1-mini have.
+_BILSTM = _LSTM | {"architecture": "bilstm", "layers": 2}
 
 PRESETS: dict[str, dict[str, Any]] = {
     "gpt1": _GPT1_FULL,
@@ -144,6 +170,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "bert-mini": _MASKED | _SMALL | {"layers": 5, "width": 320, "heads": 5},
     "lstm-nano": _LSTM | _SMALL | {"width": 192, "units": 512},
     "lstm-mini": _LSTM | _SMALL | {"width": 320, "units": 896},
+    "bilstm-nano": _BILSTM | _SMALL | {"width": 192, "units": 197},
+    "bilstm-mini": _BILSTM | _SMALL | {"width": 320, "units": 455},
 }
 
 

@@ -33,17 +33,55 @@ class RecurrentState:
         self.length += time
 
 
-class LSTM(nn.Module):
-    """Token embeddings, the recurrence, the map to the embeddings' width, the tied output."""
+class Recurrent(nn.Module):
+    """The token rows, which are input and tied output, of a model with recurrences."""
 
     backend: Backend
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        units = config.units or config.width
         self.tokens = Embedding(config.vocabulary, config.width)
         self.embedding_dropout = nn.Dropout(config.dropout)
+
+    def embeddings(self) -> Embeddings:
+        """The token matrix of this step, as `Transformer.embeddings`; there are no position rows."""
+        tokens = self.tokens.weight
+        if self.config.embedding_dropout == "matrix":
+            tokens = self.embedding_dropout(tokens)
+        return Embeddings(tokens, tokens[:0])
+
+    def output_matrix(self, embeddings: Embeddings | None = None) -> Tensor:
+        """The rows that the softmax runs over: (vocabulary, width)."""
+        return (embeddings or self.embeddings()).tokens
+
+    def logits(self, hidden: Tensor, embeddings: Embeddings | None = None) -> Tensor:
+        """(…, width) -> (…, vocabulary) float32."""
+        return project(hidden, self.output_matrix(embeddings))
+
+    @torch.no_grad()
+    def initialise(self, seed: int) -> None:
+        """Draw all weights from the seed: N(0, deviation²), biases 0, the forget gates' 1."""
+        generator = torch.Generator().manual_seed(seed)
+        for parameter in self.parameters():
+            if parameter.dim() < 2:
+                nn.init.zeros_(parameter)
+            else:
+                drawn = torch.empty(parameter.shape)
+                parameter.copy_(drawn.normal_(std=self.config.init_deviation, generator=generator))
+        for recurrence in (module for module in self.modules() if isinstance(module, nn.LSTM)):
+            units = recurrence.hidden_size
+            for layer in range(recurrence.num_layers):
+                # Gates stand in the order input, forget, cell, output; of the two biases one is enough.
+                recurrence.get_parameter(f"bias_ih_l{layer}")[units : 2 * units] = 1.0
+
+
+class LSTM(Recurrent):
+    """Token embeddings, the recurrence, the map to the embeddings' width, the tied output."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        units = config.units or config.width
         between = config.dropout if config.layers > 1 else 0.0
         self.recurrence = nn.LSTM(config.width, units, config.layers, batch_first=True, dropout=between)
         self.hidden_dropout = nn.Dropout(config.dropout)
@@ -55,13 +93,6 @@ class LSTM(nn.Module):
         """Next-token logits: (batch, time) int64 -> (batch, time, vocabulary) float32."""
         embeddings = self.embeddings()
         return self.logits(self.hidden(ids, embeddings=embeddings), embeddings)
-
-    def embeddings(self) -> Embeddings:
-        """The token matrix of this step, as `Transformer.embeddings`; there are no position rows."""
-        tokens = self.tokens.weight
-        if self.config.embedding_dropout == "matrix":
-            tokens = self.embedding_dropout(tokens)
-        return Embeddings(tokens, tokens[:0])
 
     def hidden(
         self,
@@ -84,7 +115,7 @@ class LSTM(nn.Module):
         if self.config.embedding_dropout == "sum":
             x = self.embedding_dropout(x)
         state = cache.state if cache is not None else None
-        x, state = self._recur(x.to(self.projection.weight.dtype), state)  # (batch, time, units)
+        x, state = recur(self.recurrence, x.to(self.projection.weight.dtype), state)  # (batch, time, units)
         if cache is not None:
             cache.store(state, ids.shape[1])
         projected: Tensor = self.projection(self.hidden_dropout(x)).float()
@@ -92,39 +123,21 @@ class LSTM(nn.Module):
             layers += [rows.float(), projected]
         return projected
 
-    def _recur(self, x: Tensor, state: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Run the recurrence. Devices want its biases, which training keeps in float32, in the matrices' dtype."""
-        recurrence = self.recurrence
-        if x.device.type == "cpu" or x.dtype == torch.float32:
-            result: tuple[Tensor, tuple[Tensor, Tensor]] = recurrence(x, state)
-            return result
-        if state is None:
-            zeros = x.new_zeros(recurrence.num_layers, len(x), recurrence.hidden_size)
-            state = (zeros, zeros)
-        weights = [weight.to(x.dtype) for weight in recurrence._flat_weights if weight is not None]
-        layers, dropout = recurrence.num_layers, recurrence.dropout
-        x, hidden, cell = torch.lstm(x, state, weights, True, layers, dropout, self.training, False, True)
-        return x, (hidden, cell)
 
-    def output_matrix(self, embeddings: Embeddings | None = None) -> Tensor:
-        """The rows that the softmax runs over: (vocabulary, width)."""
-        return (embeddings or self.embeddings()).tokens
+def recur(
+    recurrence: nn.LSTM, x: Tensor, state: tuple[Tensor, Tensor] | None = None
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Run a recurrence: (batch, time, in) -> (batch, time, units) and the state after it.
 
-    def logits(self, hidden: Tensor, embeddings: Embeddings | None = None) -> Tensor:
-        """(…, width) -> (…, vocabulary) float32."""
-        return project(hidden, self.output_matrix(embeddings))
-
-    @torch.no_grad()
-    def initialise(self, seed: int) -> None:
-        """Draw all weights from the seed: N(0, deviation²), biases 0, the forget gates' 1."""
-        generator = torch.Generator().manual_seed(seed)
-        for parameter in self.parameters():
-            if parameter.dim() < 2:
-                nn.init.zeros_(parameter)
-            else:
-                drawn = torch.empty(parameter.shape)
-                parameter.copy_(drawn.normal_(std=self.config.init_deviation, generator=generator))
-        units = self.recurrence.hidden_size
-        for layer in range(self.config.layers):
-            # Gates stand in the order input, forget, cell, output; of the two biases one is enough.
-            self.recurrence.get_parameter(f"bias_ih_l{layer}")[units : 2 * units] = 1.0
+    Devices want its biases, which training keeps in float32, in the matrices' dtype.
+    """
+    if x.device.type == "cpu" or x.dtype == torch.float32:
+        result: tuple[Tensor, tuple[Tensor, Tensor]] = recurrence(x, state)
+        return result
+    if state is None:
+        zeros = x.new_zeros(recurrence.num_layers, len(x), recurrence.hidden_size)
+        state = (zeros, zeros)
+    weights = [weight.to(x.dtype) for weight in recurrence._flat_weights if weight is not None]
+    layers, dropout = recurrence.num_layers, recurrence.dropout
+    x, hidden, cell = torch.lstm(x, state, weights, True, layers, dropout, recurrence.training, False, True)
+    return x, (hidden, cell)

@@ -67,15 +67,18 @@ def fitting_tokens(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> int:
 def training_flops_a_token(config: ModelConfig, context: int) -> int:
     """Model floating-point operations of forward and backward pass, a token of a window of `context`."""
     width = config.width
-    attention = 0 if config.architecture == "lstm" else 12 * config.layers * width * context
-    return 6 * (inner_weights(config) + config.vocabulary * width) + attention
+    attention = 0 if config.is_recurrent else 12 * config.layers * width * context
+    predictions = 2 if config.architecture == "bilstm" else 1  # of a token: from either side
+    return 6 * (inner_weights(config) + predictions * config.vocabulary * width) + attention
 
 
 def inner_weights(config: ModelConfig) -> int:
     """Weights that a token is multiplied by between the embeddings and the head."""
     width = config.width
+    units = config.units or 0
+    if config.architecture == "bilstm":
+        return 2 * config.layers * units * (4 * (width + units) + width)
     if config.architecture == "lstm":
-        units = config.units or 0
         gates = sum(4 * units * ((width if layer == 0 else units) + units) for layer in range(config.layers))
         return gates + units * width
     return 12 * config.layers * width**2

@@ -1,4 +1,4 @@
-"""The objectives of pre-training: L1 and the masked objective, each a function of a model and a batch.
+"""The objectives of pre-training: L1, ELMo's and the masked objective, each a function of a model and a batch.
 
 L1(U) = Σ log P(u_i | u_{i−k}, …, u_{i−1}) (GPT-1 section 3.1, equation 1; GPT-2 section 2, equation 1), here as
 the mean negative log-likelihood of a token. The masked objective is BERT's (Devlin et al. 2019, section 3.1): the
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from headwater.model.attention import document_mask
@@ -31,6 +32,25 @@ def l1(end_of_text: int | None = None) -> Objective:
         return loss, {}
 
     return objective
+
+
+def both_directions(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """Return ELMo's objective: half the sum of a forward and a backward L1 (Peters et al. 2018, section 3.1).
+
+    Both predict the tokens of the window from the same rows; the half makes it a mean over predicted tokens.
+    """
+    # The token after the window is a target whatever the window before it had.
+    following = torch.cat([batch.ids[:, 1:], batch.targets[:, -1:]], dim=1)
+    embeddings = model.embeddings()
+    forwards, backwards = model.predictors(batch.ids, following, embeddings)  # (sequences, context, width) each
+    matrix, weights = model.output_matrix(embeddings), batch.weights.flatten()
+    unseen = batch.targets.flatten() != IGNORE
+    before = batch.ids.flatten().where(unseen, IGNORE)
+    losses = [
+        cross_entropy(hidden.flatten(0, 1), matrix, targets, weights, model.backend)
+        for hidden, targets in ((forwards, batch.targets.flatten()), (backwards, before))
+    ]
+    return (losses[0] + losses[1]) / 2, {"forward": losses[0].detach(), "backward": losses[1].detach()}
 
 
 def masked(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]:

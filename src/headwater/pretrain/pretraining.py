@@ -27,7 +27,7 @@ from headwater.model.io.folder import load_config, load_model, save_model
 from headwater.model.loss import IGNORE
 from headwater.pretrain.cost import fitting_tokens, training_flops_a_token
 from headwater.pretrain.masking import MaskedSampler, MaskedStream, Masking
-from headwater.pretrain.objectives import l1, masked
+from headwater.pretrain.objectives import both_directions, l1, masked
 from headwater.pretrain.tokens.sampler import Sampler, TokenBatch, TokenStream, too_short
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import SILENT, Progress
@@ -140,7 +140,7 @@ def resolve(
         if count["tokens"] <= window:
             raise too_short(tokens, packed, part, window)
     if not config.cross_documents:
-        if model.is_masked:
+        if model.is_masked or model.is_recurrent:
             raise UsageError(
                 "cross_documents = false is only for causal attention", repair="Leave cross_documents out"
             )
@@ -294,6 +294,8 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
         masking = Masking(tokenizer.mask, tokenizer.vocabulary_size, config.seed)
         source, unread = MaskedSampler(sampler, masking), MaskedStream(held_out, masking)
         objective: Objective = masked
+    elif config.architecture.architecture == "bilstm":
+        objective = both_directions
     else:
         objective = l1(None if config.cross_documents else _end_of_text(tokens))
     sharded = config.shard and ranks.count > 1  # one rank has all of the model anyway

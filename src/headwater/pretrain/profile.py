@@ -118,7 +118,7 @@ def _limits(trainer: Trainer, config: ModelConfig, tokens: int, context: int, mo
     memory = memory_rate(trainer.ranks.device)
     parameters = sum(master.numel() for master in trainer.optimizer.masters)
     width = config.width
-    recurrent = config.architecture == "lstm"
+    recurrent = config.is_recurrent
     return {
         "matrix products": 6 * inner_weights(config) * tokens / rate,
         # Half of the square, both products, forward and twice backward.

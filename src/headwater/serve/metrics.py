@@ -56,7 +56,7 @@ class Metrics:
     def text(self, models: Iterable[Served]) -> str:
         """Everything, one line a value."""
         models = list(models)
-        engines = [m for m in models if not m.is_masked]
+        engines = [m for m in models if m.is_causal]
         lines: list[str] = []
 
         def family(name: str, kind: str, help_text: str, values: Iterable[str]) -> None:

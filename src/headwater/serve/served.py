@@ -47,8 +47,8 @@ class Served:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def start(self, queue: int) -> None:
-        """Begin its threads, in a running event loop. A masked model has no engine and no thread for one."""
-        if not self.is_masked:
+        """Begin its threads, in a running event loop. Only a causal model has an engine and a thread for it."""
+        if self.is_causal:
             self.worker = Worker(self.engine, queue, self.name)
         self._queue, self._jobs = max(1, queue), 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"beside {self.name}", initializer=_be_nice)
@@ -76,7 +76,7 @@ class Served:
 
     def stop(self) -> None:
         """End the threads."""
-        if not self.is_masked:
+        if self.is_causal:
             self.worker.stop()
         self._thread.shutdown(cancel_futures=True)
         self._long_texts.shutdown(cancel_futures=True)
@@ -87,12 +87,17 @@ class Served:
         return self.lm.config.is_masked
 
     @property
+    def is_causal(self) -> bool:
+        """Whether it continues and scores texts."""
+        return self.lm.config.is_causal
+
+    @property
     def alive(self) -> bool:
         """Whether it can answer."""
-        return self.is_masked or self.worker.alive
+        return not self.is_causal or self.worker.alive
 
     def require_causal(self) -> None:
-        """Raise Problem for a masked model."""
+        """Raise Problem for a model that does not read a text from left to right."""
         if self.is_masked:
             raise Problem(
                 400,
@@ -100,6 +105,12 @@ class Served:
                 "It fills blanks: see /v1/fill.",
                 param="model",
                 code="masked_model",
+            )
+        if not self.is_causal:
+            raise Problem(
+                400,
+                f"The model {self.name!r} has an LSTM in each direction: it gives features and continues no text.",
+                param="model",
             )
 
     # Read once: a model does not change while it is served.
@@ -150,7 +161,7 @@ def open_models(
     served = [_open(name, place, tokenizer, precision, device, slots or 1) for name, place in named.items()]
     memory = available_memory(choose_device(device, training=False)) // len(served)
     for one in served:
-        if one.is_masked:
+        if not one.is_causal:
             continue
         if slots is None:
             one.lm.slots = automatic_slots(one.lm.config, memory)

@@ -1,0 +1,99 @@
+"""ELMo's model: a forward and a backward LSTM over shared token rows (Peters et al. 2018, section 3.1).
+
+Each direction has its own layers, with a residual connection between them as in the paper. The token rows and
+the tied output are shared. Decided here: tokens are rows of the same tokenizer as GPT's, not the output of ELMo's
+character network; a layer's state is mapped to the width of the rows outside the recurrence, as in `lstm`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from headwater.model.backend import default_backend, use_backend
+from headwater.model.config import ModelConfig
+from headwater.model.lstm import Recurrent, recur
+from headwater.model.transformer import Embeddings, Linear
+
+
+class Direction(nn.Module):
+    """The layers of one direction; each maps its state to the width of the token rows."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        units = config.units or config.width
+        layers = range(config.layers)
+        self.recurrences = nn.ModuleList([nn.LSTM(config.width, units, batch_first=True) for _ in layers])
+        self.projections = nn.ModuleList([Linear(units, config.width) for _ in layers])
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """(batch, time, width) -> each layer's output, (batch, time, width) float32."""
+        outputs: list[Tensor] = []
+        for recurrence, projection in zip(self.recurrences, self.projections, strict=True):
+            assert isinstance(recurrence, nn.LSTM)
+            assert isinstance(projection, Linear)
+            read, _ = recur(recurrence, x.to(projection.weight.dtype))  # (batch, time, units)
+            x = projection(self.dropout(read)).float() + (x if outputs else 0.0)
+            outputs.append(x)
+        return outputs
+
+
+class BiLSTM(Recurrent):
+    """Both directions. It predicts the next token and the one before; it does not continue a text."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.forwards, self.backwards = Direction(config), Direction(config)
+        self.backend = default_backend()
+        use_backend(self, self.backend)
+
+    def hidden(
+        self,
+        ids: Tensor,
+        *,
+        mask: Tensor | None = None,
+        embeddings: Embeddings | None = None,
+        layers: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Return what heads read: (batch, time) int64 -> (batch, time, 2 · width) float32, forward and backward.
+
+        mask: the `padding_mask` of a padded batch. layers: a list that the token rows, twice, and each layer's
+        output are appended to.
+        """
+        lengths = None if mask is None else mask.flatten(1).sum(dim=1)
+        rows = self._rows(ids, embeddings)
+        back = reversal(ids, lengths)[:, :, None].expand_as(rows)
+        forwards = self.forwards(rows)
+        backwards = [x.gather(1, back) for x in self.backwards(rows.gather(1, back))]
+        outputs = [torch.cat(pair, dim=2) for pair in zip(forwards, backwards, strict=True)]
+        if layers is not None:
+            layers += [torch.cat([rows, rows], dim=2), *outputs]
+        return outputs[-1]
+
+    def predictors(
+        self, ids: Tensor, following: Tensor, embeddings: Embeddings | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return what predicts `following` from `ids`, forward, and `ids` from `following`, backward.
+
+        ids, following: (batch, time) int64, a window and the same one position later. Each result is (batch,
+        time, width) float32.
+        """
+        forwards = self.forwards(self._rows(ids, embeddings))[-1]
+        backwards = self.backwards(self._rows(following.flip(1), embeddings))[-1].flip(1)
+        return forwards, backwards
+
+    def _rows(self, ids: Tensor, embeddings: Embeddings | None) -> Tensor:
+        x = functional.embedding(ids, (embeddings or self.embeddings()).tokens).float()
+        if self.config.embedding_dropout == "sum":
+            x = self.embedding_dropout(x)
+        return x
+
+
+def reversal(ids: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return the places that turn each sequence round and leave its padding: (batch, time) int64."""
+    places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+    if lengths is None:
+        return places.flip(1)
+    return torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
