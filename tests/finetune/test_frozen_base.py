@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from headwater import Classifier, Entailment
-from headwater.datasets.rows import Task
+from headwater import Classifier
+from headwater.datasets.rows import Raw, Task
 from headwater.errors import UsageError
 from headwater.finetune import features
 from headwater.finetune.features import FrozenTaskModel
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.finetuning import finetune
+from headwater.finetune.task_models import TaskModelName
 from headwater.finetune.training import FinetuneConfig
 from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model, save_model
@@ -26,13 +27,13 @@ from headwater.tokenizer import Tokenizer
 Sentences = Callable[..., tuple[list[str], list[str]]]
 
 
-@pytest.fixture(params=["gpt2-pico", "bert-nano", "lstm-nano"])
+@pytest.fixture(params=["gpt2-pico", "bert-nano", "lstm-nano", "bilstm-nano"])
 def any_base(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path: Path) -> Path:
     """A model folder of each architecture, with random weights."""
     folder = tmp_path / "any-base"
     folder.mkdir()
     shape: dict[str, Any] = {"vocabulary": tokenizer.vocabulary_size, "width": 32, "context": 48}
-    shape |= {"units": 40} if request.param.startswith("lstm") else {"heads": 2, "layers": 2}
+    shape |= {"units": 40} if "lstm" in request.param else {"heads": 2, "layers": 2}
     save_model(build_model(preset(request.param, **shape), seed=1), folder, tokenizer=tokenizer)
     return folder
 
@@ -70,25 +71,45 @@ def test_each_text_passes_through_the_base_once_whatever_the_epochs(
     np.testing.assert_array_equal(again.predict_proba(fresh), classifier.predict_proba(fresh))
 
 
-def test_two_texts_are_told_apart(base: Path) -> None:
+@pytest.mark.parametrize("task_model", ["pooling", "lstm"])
+def test_two_texts_are_told_apart(
+    base: Path, tokenizer: Tokenizer, tmp_path: Path, task_model: TaskModelName
+) -> None:
     words = ["film", "story", "plot", "dull", "great"]
     pairs = [(a, b) for a in words for b in words] * 4
     same = ["yes" if a == b else "no" for a, b in pairs]
-    model = Entailment(base, freeze=True, epochs=30, learning_rate=1e-2, class_weight="balanced", seed=2)
-    assert model.fit(pairs, same).score(pairs, same) > 0.9
+    table = tmp_path / "pairs.csv"
+    rows = [f"{a},{b},{y}\n" for (a, b), y in zip(pairs, same, strict=True)]
+    table.write_text("premise,hypothesis,label\n" + "".join(rows), encoding="utf-8")
+    config = FinetuneConfig(
+        task="entail", freeze=True, task_model=task_model, epochs=20, learning_rate=1e-2, class_weight="balanced"
+    )
+    finetune(config, tmp_path / "tuned", model=base, train=table, validation=table)
+    tuned = FineTuned.load(tmp_path / "tuned")
+    found = list(tuned.predict(Raw(pair, None, row) for row, pair in enumerate(pairs)))
+    right = [one.label == label for one, label in zip(found, same, strict=True)]
+    assert sum(right) > 0.9 * len(right)
 
 
+def test_a_recurrent_task_model_needs_a_frozen_base() -> None:
+    with pytest.raises(UsageError, match="needs freeze"):
+        FinetuneConfig.build({"task_model": "lstm"}, source="test")
+
+
+@pytest.mark.parametrize("task_model", ["pooling", "lstm"])
+@pytest.mark.parametrize("name", ["bert-nano", "bilstm-nano"])
 @pytest.mark.parametrize("task", ["classify", "entail", "similarity", "choice"])
-def test_padding_changes_nothing(task: Task) -> None:
+def test_padding_changes_nothing(task: Task, name: str, task_model: TaskModelName) -> None:
     from headwater.finetune.examples import Labels
 
     from .test_masked_base import one_of
     from .test_objective import random_examples, whole_batch
 
     counts = [1, 1, 1] if task in {"classify", "entail"} else [2, 2, 2]
-    base = build_model(preset("bert-nano", vocabulary=40, context=16, layers=2, width=8, heads=2), seed=3)
+    shape = {"units": 6} if name == "bilstm-nano" else {"heads": 2}
+    base = build_model(preset(name, vocabulary=40, context=16, layers=2, width=8, **shape), seed=3)
     labels = Labels(target="answer") if task == "choice" else Labels(target="class", names=["a", "b"])
-    model = FrozenTaskModel(base, task, labels.outputs, delimiter=7, dropout=0.0, seed=4).eval()
+    model = FrozenTaskModel(base, task, labels.outputs, delimiter=7, reader=task_model, dropout=0.0, seed=4).eval()
     encoded = random_examples(counts, 5, 2)
     with torch.no_grad():
         together = model.predict(whole_batch(encoded, labels))

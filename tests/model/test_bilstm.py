@@ -12,7 +12,7 @@ from headwater.errors import UsageError
 from headwater.language_model import load
 from headwater.model import build_model, count_parameters, preset
 from headwater.model.attention import padding_mask
-from headwater.model.folder import load_model, save_model
+from headwater.model.io.folder import load_model, save_model
 from headwater.model.loss import IGNORE
 from headwater.pretrain.objectives import both_directions
 from headwater.pretrain.tokens.sampler import TokenBatch

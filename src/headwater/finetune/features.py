@@ -1,9 +1,8 @@
-"""Features of a frozen base: the base stays as it is, a mixture of its layers and one linear layer learn.
+"""Features of a frozen base: the base stays as it is, a mixture of its layers and a small task model learn.
 
 ELMo (Peters et al. 2018), equation 1: γ · Σ softmax(s)_j · h_j over the layers' outputs h_0 … h_n, with learned
-s and γ. Each h_j is normalised to mean 0 and variance 1 first, without a gain: the paper's optional LayerNorm. The
-mixture is pooled over the text's positions by mean and by maximum. For one text the linear layer reads both and
-the extract position; for two texts u and v it reads [u, v, |u − v|, u · v] and the extract position.
+s and γ. Each h_j is normalised to mean 0 and variance 1 first, without a gain: the paper's optional LayerNorm. A
+task model (`task_models`) reads the mixture, and one linear layer classifies what it gives.
 
 The base never changes, so each sequence passes through it once: `with_outputs` keeps the layers' outputs, and
 every epoch reads them from there.
@@ -25,23 +24,22 @@ from torch.nn import functional
 from headwater.datasets.rows import Task
 from headwater.errors import StorageError
 from headwater.finetune.batches import Batch, inference_batches
-from headwater.finetune.head import TaskModel, TaskOutput, pool
+from headwater.finetune.head import TaskModel, TaskOutput
 from headwater.finetune.inputs import Encoded
+from headwater.finetune.task_models import Pooling, Recurrent, TaskModelName
 from headwater.storage.files import storage_errors
 
 if TYPE_CHECKING:
     from headwater.model import Model
 
-# Vectors of the model's width that the linear layer reads, for one text and for two.
-_ONE_TEXT, _TWO_TEXTS = 3, 9
-
 
 class FeatureHead(nn.Linear):
-    """The linear layer over pooled features, and the mixture's s (layers + 1,) and γ (1,)."""
+    """The mixture's s (layer outputs,) and γ (1,), the task model that reads it, and the linear layer."""
 
-    def __init__(self, layers: int, features: int, outputs: int) -> None:
-        super().__init__(features, outputs)
-        self.mixture = nn.Parameter(torch.zeros(layers + 1))
+    def __init__(self, layer_outputs: int, reader: Pooling | Recurrent, outputs: int) -> None:
+        super().__init__(reader.features, outputs)
+        self.reader = reader
+        self.mixture = nn.Parameter(torch.zeros(layer_outputs))
         self.scale = nn.Parameter(torch.ones(1))
 
     def reset_parameters(self) -> None:
@@ -62,14 +60,26 @@ class FrozenTaskModel(TaskModel):
     head: FeatureHead
 
     def __init__(
-        self, model: Model, task: Task, outputs: int, *, delimiter: int, dropout: float = 0.1, seed: int = 0
+        self,
+        model: Model,
+        task: Task,
+        outputs: int,
+        *,
+        delimiter: int,
+        reader: TaskModelName = "pooling",
+        dropout: float = 0.1,
+        seed: int = 0,
     ) -> None:
-        features = (_ONE_TEXT if task == "classify" else _TWO_TEXTS) * model.config.width
-        # An LSTM gives its token rows and its mapped output, whatever its depth.
-        layers = model.config.layers if model.config.architecture == "transformer" else 1
-        head = FeatureHead(layers, features, outputs)
-        super().__init__(model, task, outputs, dropout=dropout, seed=seed, head=head)
-        self.delimiter = delimiter
+        width, texts = model.config.output_width, 1 if task == "classify" else 2
+        generator = torch.Generator().manual_seed(seed + 1)  # the linear layer has the seed itself
+        read = Pooling(width, texts) if reader == "pooling" else Recurrent(width, texts, generator)
+        head = FeatureHead(model.config.layer_outputs, read, outputs)
+        super().__init__(model, task, outputs, dropout=dropout, seed=seed, head=head, delimiter=delimiter)
+        self.separator, self.reader = delimiter, reader
+        if isinstance(read, Recurrent):
+            # What a fresh task model gives is small: at a language model's deviation nothing moves for long.
+            with torch.no_grad():
+                head.weight *= read.features**-0.5 / model.config.init_deviation
         self.model.requires_grad_(False).eval()
 
     def train(self, mode: bool = True) -> Self:
@@ -92,29 +102,18 @@ class FrozenTaskModel(TaskModel):
     def base_outputs(self, batch: Batch) -> Tensor:
         """Return every layer's normalised output: (sequences, time, layers + 1, width) float16."""
         layers: list[Tensor] = []
-        self.model.hidden(batch.ids, mask=self._mask(batch), layers=layers)
+        self.read(batch, layers=layers)
         stacked = torch.stack([layer.float() for layer in layers], dim=2)
         return functional.layer_norm(stacked, stacked.shape[-1:]).half()
 
     def _pooled(self, mixed: Tensor, batch: Batch) -> Tensor:
         """(sequences, time, width) -> (sequences, features)."""
-        places = torch.arange(mixed.shape[1], device=mixed.device)
-        text = (places > 0) & (places < batch.extract[:, None])  # (sequences, time), without start and extract
-        extract = pool(mixed, batch.extract)
-        if self.task == "classify":
-            return torch.cat([_mean_and_maximum(mixed, text), extract], dim=1)
-        between = (batch.ids == self.delimiter).int().argmax(dim=1)[:, None]
-        u = _mean_and_maximum(mixed, text & (places < between))
-        v = _mean_and_maximum(mixed, text & (places > between))
-        return torch.cat([u, v, (u - v).abs(), u * v, extract], dim=1)
-
-
-def _mean_and_maximum(x: Tensor, inside: Tensor) -> Tensor:
-    """Pool over positions `inside`, 0 where there is none: (sequences, time, width) -> (sequences, 2 · width)."""
-    chosen = inside[:, :, None]
-    mean = (x * chosen).sum(dim=1) / chosen.sum(dim=1).clamp(min=1)
-    maximum = x.masked_fill(~chosen, float("-inf")).amax(dim=1)
-    return torch.cat([mean, maximum.masked_fill(~chosen.any(dim=1), 0.0)], dim=1)
+        start, end = torch.ones_like(batch.extract), batch.extract  # without start and extract tokens
+        spans = [(start, end)]
+        if self.task != "classify":
+            between = batch.ids.eq(self.separator).int().argmax(dim=1)
+            spans = [(start, between), (between + 1, end)]
+        return self.head.reader(mixed, spans, self.summary(mixed, batch))
 
 
 def with_outputs(model: FrozenTaskModel, encoded: Encoded, path: Path | None = None) -> Encoded:
@@ -123,7 +122,7 @@ def with_outputs(model: FrozenTaskModel, encoded: Encoded, path: Path | None = N
     They are kept in memory, or memory-mapped in the file `path`, which is read where it is complete already.
     Raises StorageError where the disk has no room for them.
     """
-    shape = (len(encoded.ids), len(model.head.mixture), model.model.config.width)
+    shape = (len(encoded.ids), len(model.head.mixture), model.model.config.output_width)
     if path is None:
         store: npt.NDArray[np.float16] = np.empty(shape, dtype=np.float16)
         _fill(model, encoded, store)

@@ -24,6 +24,7 @@ from headwater.finetune.examples import Columns, Labels
 from headwater.finetune.features import FrozenTaskModel
 from headwater.finetune.head import TaskModel
 from headwater.finetune.inputs import Encoded, TaskExample, TaskTokens, encode
+from headwater.finetune.task_models import TaskModelName
 from headwater.model.io.folder import load_model, save_model
 from headwater.model.io.weights import check_finite
 from headwater.storage.files import read_json, write_json
@@ -121,7 +122,7 @@ class FineTuned:
             "columns": self.columns.to_dict(),
             "classifier_dropout": self.model.dropout,
             "frozen": isinstance(self.model, FrozenTaskModel),
-        }
+        } | ({"task_model": self.model.reader} if isinstance(self.model, FrozenTaskModel) else {})
 
     @classmethod
     def load(
@@ -159,7 +160,7 @@ class FineTuned:
             described["task"],
             labels.outputs,
             dropout=float(described["classifier_dropout"]),
-            frozen=described.get("frozen") is True,
+            frozen=described.get("task_model", "pooling") if described.get("frozen") is True else None,
         )
         try:
             model.head.load_state_dict(load_file(folder / HEAD_FILE))
@@ -178,14 +179,14 @@ def build_task_model(
     outputs: int,
     *,
     dropout: float,
-    frozen: bool = False,
+    frozen: TaskModelName | None = None,
     seed: int = 0,
 ) -> TaskModel:
-    """Return the base with an untrained head; `frozen`: a head over the layers of a base that stays as it is."""
-    if not frozen:
-        return TaskModel(base, task, outputs, dropout=dropout, seed=seed)
+    """Return the base with an untrained head; `frozen`: a task model over a base that stays as it is."""
     delimiter = TaskTokens.of(tokenizer).delimiter
-    return FrozenTaskModel(base, task, outputs, delimiter=delimiter, dropout=dropout, seed=seed)
+    if frozen is None:
+        return TaskModel(base, task, outputs, dropout=dropout, seed=seed, delimiter=delimiter)
+    return FrozenTaskModel(base, task, outputs, delimiter=delimiter, reader=frozen, dropout=dropout, seed=seed)
 
 
 def _build(kind: type[Meaning], described: Any, folder: Path) -> Meaning:

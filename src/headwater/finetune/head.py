@@ -1,13 +1,15 @@
 """The one layer that fine-tuning adds, and the model together with it.
 
 P(y | x) = softmax(h W_y), h the last block's output at the extract token (GPT-1 section 3.2, equation 3), with
-a bias as in the authors' code. Similarity adds the vectors of both orders before the layer; multiple choice has
-one output, and its softmax runs over the answers (section 3.3).
+a bias as in the authors' code. With full attention h is the output at the first token (BERT, Devlin et al. 2019,
+section 3), and the second text has its own segment row; with an LSTM in each direction each half is read where it
+ends. Similarity adds the vectors of both orders before the layer; multiple choice has one output, and its softmax
+runs over the answers (section 3.3).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -45,11 +47,13 @@ class TaskModel(nn.Module):
         dropout: float = 0.1,
         seed: int = 0,
         head: nn.Linear | None = None,
+        delimiter: int | None = None,
     ) -> None:
+        """delimiter: the id of the token between two texts; only a model with segment rows needs it."""
         super().__init__()
-        self.model, self.task, self.dropout = model, task, dropout
+        self.model, self.task, self.dropout, self.delimiter = model, task, dropout, delimiter
         # `skip_init` leaves torch's generator alone.
-        self.head = head or nn.utils.skip_init(nn.Linear, model.config.width, outputs)
+        self.head = head or nn.utils.skip_init(nn.Linear, model.config.output_width, outputs)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             nn.init.normal_(self.head.weight, std=model.config.init_deviation, generator=generator)
@@ -58,21 +62,32 @@ class TaskModel(nn.Module):
     def forward(self, batch: Batch) -> TaskOutput:
         """Logits and hidden states of a batch; ABSENT where an example has fewer answers than another."""
         embeddings = self.model.embeddings()
-        hidden = self.model.hidden(batch.ids, mask=self._mask(batch), embeddings=embeddings)
-        # hidden: (sequences, time, width)
-        logits = self.classify(pool(hidden, batch.extract), batch)
+        hidden = self.read(batch, embeddings=embeddings)  # (sequences, time, width)
+        logits = self.classify(self.summary(hidden, batch), batch)
         return TaskOutput(logits, hidden, self.model.output_matrix(embeddings))
 
     def predict(self, batch: Batch) -> Tensor:
         """Logits alone."""
-        hidden = self.model.hidden(batch.ids, mask=self._mask(batch))
-        return self.classify(pool(hidden, batch.extract), batch)
+        return self.classify(self.summary(self.read(batch), batch), batch)
 
-    def _mask(self, batch: Batch) -> Tensor | None:
-        """Return the key mask that keeps padding out of full attention; causal attention needs none."""
-        if not self.model.config.is_masked:
-            return None
-        return padding_mask(batch.extract + 1, batch.ids.shape[1])
+    def read(self, batch: Batch, **options: Any) -> Tensor:
+        """Return the model's hidden states, (sequences, time, width); with padding and segments as needed."""
+        config = self.model.config
+        if not config.is_causal:
+            options["mask"] = padding_mask(batch.extract + 1, batch.ids.shape[1])
+        if config.segments > 1 and self.delimiter is not None:
+            delimiters = batch.ids == self.delimiter
+            options["segments"] = (delimiters.cumsum(dim=1) > delimiters.long()).long()
+        hidden: Tensor = self.model.hidden(batch.ids, **options)
+        return hidden
+
+    def summary(self, hidden: Tensor, batch: Batch) -> Tensor:
+        """Return what stands for a whole sequence: (sequences, time, width) -> (sequences, width)."""
+        config = self.model.config
+        last, first = pool(hidden, batch.extract), hidden[:, 0]
+        if config.is_causal:
+            return last
+        return first if config.is_masked else torch.cat([last[:, : config.width], first[:, config.width :]], dim=1)
 
     def classify(self, pooled: Tensor, batch: Batch) -> Tensor:
         """(sequences, width) -> (examples, outputs or most answers) float32.

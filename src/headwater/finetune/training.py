@@ -32,6 +32,7 @@ from headwater.finetune.fine_tuned import (
 from headwater.finetune.inputs import Encoded
 from headwater.finetune.metrics import measure_classes, measure_scores
 from headwater.finetune.objective import l3
+from headwater.finetune.task_models import TaskModelName
 from headwater.model import build_model
 from headwater.model.config import Faithful
 from headwater.model.rows import add_rows
@@ -89,6 +90,8 @@ class FinetuneConfig(TrainConfig):
     """Share of all updates over which the learning rate rises, where warmup_steps is 0."""
     freeze: bool = False
     """Keep the base as it is; learn a head over a mixture of its layers."""
+    task_model: TaskModelName = "pooling"
+    """What reads the mixture: pooling, or lstm, which is a bi-LSTM, or ESIM for two texts."""
     from_scratch: bool = False
     """Use only the base's shape and tokenizer."""
     transfer_layers: int | None = Field(default=None, ge=0)
@@ -118,6 +121,8 @@ class FinetuneConfig(TrainConfig):
     def _fits(self) -> Self:
         if self.target is not None and (self.target == "answer") != (self.task == "choice"):
             raise ValueError(f"target {self.target!r} is none of task {self.task!r}")
+        if self.task_model != "pooling" and not self.freeze:
+            raise ValueError(f"task_model = {self.task_model} reads a frozen base: it needs freeze")
         if self.freeze and (self.from_scratch or self.transfer_layers is not None):
             raise ValueError("freeze needs the whole pre-trained base: leave from_scratch and transfer_layers out")
         return self
@@ -186,13 +191,16 @@ def train_task(
         config.task,
         labels.outputs,
         dropout=config.classifier_dropout,
-        frozen=config.freeze,
+        frozen=config.task_model if config.freeze else None,
         seed=head_seed,
     )
     if config.freeze:
-        config = config.model_copy(update={"lambda_lm": 0.0})  # the language model learns nothing
-    if base.config.is_masked and config.lambda_lm:
-        progress.note("the auxiliary objective needs causal attention: this model is trained without it")
+        # The language model learns nothing; the head is too small to gain from bfloat16.
+        config = config.model_copy(update={"lambda_lm": 0.0, "precision": "fp32"})
+    if config.lambda_lm and not base.config.is_causal:
+        progress.note(
+            "the auxiliary objective needs a model that reads from left to right: this model is trained without it"
+        )
         config = config.model_copy(update={"lambda_lm": 0.0})
     trainer = Trainer(model.to(device), l3(config.lambda_lm), config, ranks=Ranks(device=device))
     fine_tuned = FineTuned(model, tokenizer, config.task, labels, config.columns)
