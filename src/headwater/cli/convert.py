@@ -18,8 +18,8 @@ def convert(
     source: Annotated[
         Path,
         typer.Argument(
-            help="OpenAI's GPT-1 or GPT-2 release, a model folder, one that ships, a hub name, tokens, or "
-            "a folder with token files of nanoGPT, llm.c or build-nanogpt.",
+            help="OpenAI's GPT-1 or GPT-2 release, a model folder, one that ships, a hub name, a fine-tuned model (for "
+            "transformers), tokens, or a folder with token files of nanoGPT, llm.c or build-nanogpt.",
             show_default=False,
         ),
     ],
@@ -65,6 +65,12 @@ def convert(
         return
     if layout is not None:
         raise UsageError(f"{source} is not a tokens folder", expected="no --format", param="format")
+    if (source / "task.json").is_file() and destination.suffix != ".gguf":
+        from headwater.finetune.export import export_classifier
+
+        result = export_classifier(source, destination)
+        emit(result, as_json=as_json, text=f"{destination}: opens in transformers as {result['class']}")
+        return
     from headwater.convert import convert as convert_model
 
     result = convert_model(

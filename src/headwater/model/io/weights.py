@@ -48,6 +48,11 @@ def find_tensors(folder: Path) -> dict[str, Place]:
     return {name: place for path in _weight_files(folder) for name, place in _read_header(path).items()}
 
 
+def tensor_sizes(path: Path) -> dict[str, int]:
+    """Return how many numbers each tensor of one safetensors file has; raises FolderError for a damaged one."""
+    return {name: math.prod(place.shape) for name, place in _read_header(path).items()}
+
+
 class TensorReader:
     """Reads tensors out of files, each file mapped once. Several threads may read at once."""
 
