@@ -347,6 +347,11 @@ class LanguageModel:
             found = masked.fill(model, self.tokenizer, text, top)
         return [[(candidate.text, candidate.probability) for candidate in blank] for blank in found]
 
+    def hidden_scores(self, asked: Sequence[tuple[list[int], Sequence[int]]]) -> list[tuple[Tensor, Tensor]]:
+        """See `inference.fill.hidden_scores`: scores of tokens that a masked model is not shown."""
+        with self._lock, masked.evaluated(self._whole_model()) as model:
+            return masked.hidden_scores(model, self.tokenizer, asked)
+
     def logits(self, ids: Tensor) -> Tensor:
         """Next-token logits: (batch, time) int64 -> (batch, time, vocabulary) float32."""
         import torch

@@ -16,7 +16,7 @@ from typing import Self
 
 from headwater.errors import StorageError
 from headwater.evaluate.protocols import Answer, Generated, Request, Scored
-from headwater.evaluate.reader import ContinuationRequest
+from headwater.evaluate.reader import ContinuationRequest, HiddenRequest
 
 _DIGITS = 16  # of an answer's own hash, before it
 _VERSION = 1  # of how requests are answered: another one never reuses an older one's answers
@@ -100,6 +100,6 @@ def _digest(text: str) -> str:
 
 def _decode(request: Request, text: str) -> Answer:
     content = json.loads(text)
-    if isinstance(request, ContinuationRequest):
+    if isinstance(request, ContinuationRequest | HiddenRequest):
         return Scored(tuple(content[0]), tuple(content[1]))
     return Generated(content[0], tuple(content[1]), tuple(content[2]))

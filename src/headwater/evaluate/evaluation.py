@@ -31,10 +31,11 @@ from headwater.evaluate.protocols import (
     Task,
 )
 from headwater.evaluate.published import published
-from headwater.evaluate.reader import ContinuationRequest, Reader
+from headwater.evaluate.reader import ContinuationRequest, HiddenRequest, MaskedReader, Reader
 from headwater.evaluate.results import KIND, Result, Results, Skipped, read_results, write_examples, write_results
 from headwater.evaluate.tasks import TASKS
 from headwater.language_model import LanguageModel
+from headwater.model.config import ModelConfig
 from headwater.storage.files import MALFORMED
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import Stage, identity_of
@@ -74,9 +75,12 @@ class Asker:
         new = [request for request in wanted if request not in answers]
         # In order, so that those with a common beginning are asked together.
         scored = sorted(request for request in new if isinstance(request, ContinuationRequest))
+        hidden = sorted(request for request in new if isinstance(request, HiddenRequest))
         written = [request for request in new if isinstance(request, GenerationRequest)]
         for start in range(0, len(scored), _TOGETHER):
             self._take(answers, self._score, scored[start : start + _TOGETHER])
+        for start in range(0, len(hidden), _TOGETHER):
+            self._take(answers, self._score_hidden, hidden[start : start + _TOGETHER])
         for start in range(0, len(written), _WRITTEN_TOGETHER):
             self._take(answers, self._write, written[start : start + _WRITTEN_TOGETHER])
         return answers
@@ -96,6 +100,19 @@ class Asker:
         return [
             Scored(tuple(map(float, score.log_probability)), tuple(map(bool, score.is_greedy)))
             for score in self.lm.scorer.token_scores(pairs)
+        ]
+
+    def _score_hidden(self, requests: Sequence[HiddenRequest]) -> list[Answer]:
+        before, after = self.lm.tokenizer.frame
+        room = self.lm.config.context - len(before) - len(after)
+        asked = []
+        for request in requests:
+            text = [*request.context, *request.continuation][-room:]  # a long text loses the start of its context
+            end = len(before) + len(text)
+            asked.append(([*before, *text, *after], range(end - len(request.continuation), end)))
+        return [
+            Scored(tuple(scores.tolist()), tuple(greedy.tolist()))
+            for scores, greedy in self.lm.hidden_scores(asked)
         ]
 
     def _write(self, requests: Sequence[GenerationRequest]) -> list[Answer]:
@@ -197,7 +214,9 @@ def evaluate(
         progress.note(f"{out} is complete already")
         return read_results(out)
     lm = LanguageModel.open(model, precision=config.precision, device=device)
-    reader = Reader(lm.tokenizer, lm.config.context, config.window, config.stride)
+    kind = MaskedReader if lm.config.is_masked else Reader
+    room = lm.config.context - sum(map(len, lm.tokenizer.frame)) if lm.config.is_masked else lm.config.context
+    reader = kind(lm.tokenizer, room, config.window, config.stride)
     results: list[Result] = []
     training = None if overlap is None else training_grams(overlap)
     cache = AnswerCache(out.with_name(f".{out.name}.answers"), identity_of(model)[1], config.precision)
@@ -206,6 +225,7 @@ def evaluate(
             if task.protocol not in found:
                 continue
             try:
+                _require_fit(task, lm.config)
                 asker = Asker(lm, cache)
                 outcome = run_task(
                     task, found[task.protocol], asker, reader, training=training, limit=limit, progress=progress
@@ -220,6 +240,19 @@ def evaluate(
         write_results(summary, work)
     cache.remove()
     return summary
+
+
+def _require_fit(task: Task, config: ModelConfig) -> None:
+    """Raise DataError for a protocol that is not for this kind of model."""
+    if task.masked and not config.is_masked:
+        raise DataError(
+            "the protocol hides tokens, and this model does not fill blanks", expected="a masked model"
+        )
+    if not task.masked and not config.is_causal:
+        raise DataError(
+            "the protocol reads from left to right, and this model does not",
+            expected="a causal model; a masked one has the protocols that end in .pseudo-log-likelihood",
+        )
 
 
 def run_task(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from headwater.datasets.places import Place, Source
-from headwater.evaluate.reader import ContinuationRequest, Reader
+from headwater.evaluate.reader import ContinuationRequest, HiddenRequest, Reader
 from headwater.storage.progress import SILENT, Progress
 
 
@@ -34,11 +34,11 @@ class GenerationRequest(NamedTuple):
     excluded: tuple[int, ...] = ()  # tokens that are never taken
 
 
-Request = ContinuationRequest | GenerationRequest
+Request = ContinuationRequest | HiddenRequest | GenerationRequest
 
 
 class Scored(NamedTuple):
-    """Answer to Continuation: log-probability of each token (natural), and whether it was the likeliest."""
+    """Answer to ContinuationRequest or HiddenRequest: the log-probability of each token, and whether it was the likeliest."""
 
     log_probabilities: tuple[float, ...]
     is_greedy: tuple[bool, ...]
@@ -55,7 +55,7 @@ class Scored(NamedTuple):
 
 
 class Generated(NamedTuple):
-    """Answer to Generation: its text and tokens, and the log-probability of each."""
+    """Answer to GenerationRequest: its text and tokens, and the log-probability of each."""
 
     text: str
     tokens: tuple[int, ...]
@@ -98,7 +98,7 @@ class Task(ABC):
     """One protocol. The class attributes describe it; `evaluate --list` prints them.
 
     scored: what exactly is scored. from_paper: which of these choices a paper states. inferred: which ones it
-    leaves open, or where this protocol differs.
+    leaves open, or where this protocol differs. masked: whether it is for masked models, or for causal ones.
     """
 
     benchmark: str
@@ -107,6 +107,7 @@ class Task(ABC):
     scored: str
     from_paper: str = ""
     inferred: str = ""
+    masked: bool = False
     metrics: Sequence[Metric]
     sources: Sequence[Source]
 

@@ -19,6 +19,16 @@ class ContinuationRequest(NamedTuple):
     continuation: tuple[int, ...]
 
 
+class HiddenRequest(NamedTuple):
+    """Ask for the log-probability of each token of `continuation`, hidden alone, of a masked model.
+
+    It sees all other tokens of the text, which is `context` and `continuation`.
+    """
+
+    context: tuple[int, ...]
+    continuation: tuple[int, ...]
+
+
 class Reader:
     """Turns the texts of a protocol into token ids; `context` is the longest that the model sees.
 
@@ -132,6 +142,13 @@ class Reader:
                 expected=f"at most {self.context}",
             )
         return asked
+
+
+class MaskedReader(Reader):
+    """The texts of a protocol as a masked model reads them: no token needs another before it."""
+
+    def _after_start(self, ids: Sequence[int]) -> ContinuationRequest:
+        return ContinuationRequest((), tuple(ids))
 
 
 def shared_start(a: Sequence[int], b: Sequence[int]) -> int:

@@ -9,6 +9,7 @@ from headwater.evaluate.tasks import (
     choice,
     held_out,
     hellaswag,
+    hidden,
     lambada,
     pronouns,
     sentences,
@@ -17,6 +18,19 @@ from headwater.evaluate.tasks import (
     written,
 )
 
-_MODULES = (held_out, choice, streams, lambada, cbt, pronouns, sentences, answers, hellaswag, written, summaries)
+_MODULES = (
+    held_out,
+    choice,
+    streams,
+    lambada,
+    cbt,
+    pronouns,
+    sentences,
+    hidden,
+    answers,
+    hellaswag,
+    written,
+    summaries,
+)
 
 TASKS: dict[str, Task] = {task.protocol: task for module in _MODULES for task in module.TASKS}

@@ -22,8 +22,8 @@ from typing import Any, Literal
 
 from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
-from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
-from headwater.evaluate.reader import ContinuationRequest, Reader
+from headwater.evaluate.protocols import Answer, Example, Metric, Request, Scored, Task, choose_largest
+from headwater.evaluate.reader import Reader
 from headwater.storage.files import read_text
 
 Reading = Literal["full", "partial", "substitution"]
@@ -80,10 +80,10 @@ class Pronouns(Task):
             for number, (text, before, after, candidates, label) in enumerate(read_blocks(places["test"]), start=1)
         ]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
         """What the reading compares, for each candidate."""
         before, after = example.content["before"], example.content["after"]
-        asked = []
+        asked: list[Request] = []
         for candidate in example.content["candidates"]:
             if self.reading == "full":
                 asked.append(reader.after_start(reader.encode(f"{before}{candidate}{after}")))

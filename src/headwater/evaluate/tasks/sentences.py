@@ -28,7 +28,7 @@ from headwater.evaluate.protocols import (
     choose_largest,
     mean_figure,
 )
-from headwater.evaluate.reader import ContinuationRequest, Reader
+from headwater.evaluate.reader import Reader
 from headwater.storage.files import read_text
 
 _LABELS = ("negative", "positive")  # in the order of SST-2's labels
@@ -75,7 +75,7 @@ class Sentiment(Task):
             for row in rows(path)
         ]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
         """Each label word behind the sentence; raises DataError where one is to be a token and is none."""
         context = f"{example.content['sentence']} very"
         asked = [reader.pair(context, f" {word}") for word in _LABELS]

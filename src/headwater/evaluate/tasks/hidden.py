@@ -1,0 +1,74 @@
+"""Pseudo-log-likelihood: what masked models (BERT) are asked in place of a text's probability.
+
+Each token is hidden alone and scored from all others (Salazar et al. 2020, "Masked Language Model Scoring",
+equation 1). A protocol here asks about the same examples and tokens as one for causal models: CoLA's whole
+sentence, SST-2's word after *very*, what follows a candidate in the pronoun sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headwater.evaluate.protocols import Example, Request, Task
+from headwater.evaluate.reader import ContinuationRequest, HiddenRequest, Reader
+from headwater.evaluate.tasks.pronouns import TASKS as PRONOUNS
+from headwater.evaluate.tasks.pronouns import Pronouns
+from headwater.evaluate.tasks.sentences import Acceptability, Sentiment
+
+NAME = "pseudo-log-likelihood"
+
+
+def _hidden(requests: Sequence[Request]) -> list[Request]:
+    return [HiddenRequest(*request) for request in requests if isinstance(request, ContinuationRequest)]
+
+
+def _describe(task: Task) -> None:
+    task.protocol = f"{task.benchmark}.{NAME}"
+    task.masked = True
+    task.summary = f"{task.summary}; each token hidden alone, for masked models"
+    task.scored = f"{task.scored}; each token's log-probability given all others"
+    task.from_paper = "Salazar et al. 2020: one token hidden at a time"
+    task.inferred = f"which tokens are scored: those of the protocol for causal models; {task.inferred}"
+
+
+class HiddenSentiment(Sentiment):
+    """SST-2 by the word after *very*, its tokens hidden one at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(whole_word=True)
+        _describe(self)
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
+        """Each label word behind the sentence."""
+        return _hidden(super().requests(example, reader))
+
+
+class HiddenAcceptability(Acceptability):
+    """CoLA by the mean over the sentence's tokens."""
+
+    def __init__(self) -> None:
+        _describe(self)
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
+        """The whole sentence."""
+        return _hidden(super().requests(example, reader))
+
+
+class HiddenPronouns(Pronouns):
+    """Whom a pronoun means, by what follows each candidate."""
+
+    def __init__(self, task: Pronouns) -> None:
+        (source,) = task.sources
+        super().__init__(task.benchmark, task.reading, source.names, source.where)
+        _describe(self)
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
+        """What follows, for each candidate."""
+        return _hidden(super().requests(example, reader))
+
+
+TASKS: list[Task] = [
+    HiddenAcceptability(),
+    HiddenSentiment(),
+    *(HiddenPronouns(task) for task in PRONOUNS if task.reading != "full"),
+]
