@@ -12,8 +12,8 @@ import torch
 from headwater.evaluate import evaluate
 from headwater.evaluate.results import read_examples
 from headwater.model import build_model, preset
-from headwater.model.folder import load_model, save_model
-from headwater.provenance import Stage
+from headwater.model.io.folder import load_model, save_model
+from headwater.storage.provenance import Stage
 from headwater.tokenizer import Tokenizer
 
 FILES = {

@@ -20,7 +20,7 @@ _RECIPE = {
 
 
 def tiny_scale(**changes: object) -> Scale:
-    """Two models of some ten thousand parameters, three seeds, four updates."""
+    """Four models of some ten thousand parameters, three seeds, four updates."""
     plan = {"text": "books", "snapshots": [2, 4]}
     transformer = {"preset": "gpt1-nano", "model": {"layers": 2, "width": 32, "heads": 2, "context": 32}}
     recurrent = {"preset": "lstm-nano", "model": {"layers": 1, "width": 32, "units": 64, "context": 32}}
@@ -39,6 +39,8 @@ def tiny_scale(**changes: object) -> Scale:
         "models": {
             "gpt1": plan | {"recipe": _RECIPE | transformer},
             "lstm": plan | {"recipe": _RECIPE | recurrent},
+            "bert": plan | {"recipe": _RECIPE | transformer | {"preset": "bert-nano"}},
+            "elmo": plan | {"recipe": _RECIPE | recurrent | {"preset": "bilstm-nano"}},
         },
         "labelled": {
             "recipe": {"learning_rate": 1e-3, "batch_size": 8, "epochs": 1},
@@ -47,6 +49,7 @@ def tiny_scale(**changes: object) -> Scale:
         "experiments": {
             "gpt1_perplexity": {"windows": 10},
             "gpt1_layers": {"sets": ["sst2"]},
+            "objectives": {"sets": ["rte"]},
             "gpt1_updates": {"tasks": {"sst-2.whole-word": 8}},
         },
     }
@@ -72,8 +75,8 @@ def sets(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
         rows = [f"{number % 2}\t{sentence}" for number, sentence in enumerate(part)]
         (sst2 / f"{name}.tsv").write_text("\n".join(["label\ttext_a", *rows]) + "\n", encoding="utf-8")
         pairs = zip(part, reversed(part), strict=True)
-        rows = [f"{a}\t{b}\t{number % 2}" for number, (a, b) in enumerate(pairs)]
-        text = "\n".join(["premise\thypothesis\tlabel", *rows]) + "\n"
+        rows = [f"{number}\t{number % 2}\t{a}\t{b}" for number, (a, b) in enumerate(pairs)]
+        text = "\n".join(["index\tlabel\tsentence1\tsentence2", *rows]) + "\n"
         (rte / f"{name}.tsv").write_text(text, encoding="utf-8")
     return folder
 

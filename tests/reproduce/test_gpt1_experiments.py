@@ -13,11 +13,13 @@ from headwater.errors import DataError
 from headwater.reproduce import reproduce
 from headwater.reproduce.gpt1_ablations import AVERAGES, PUBLISHED, judge_table
 from headwater.reproduce.labelled import FULL, LSTM, NO_AUXILIARY, NO_PRETRAINING, FinetunedScore, evenly
+from headwater.reproduce.objectives import LEARNERS
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.statistics import HOLDS
 from headwater.storage.provenance import open_folder
+from headwater.train.journal import read_journal
 
-NAMES = ("gpt1_tables", "gpt1_ablations", "gpt1_layers", "gpt1_updates")
+NAMES = ("gpt1_tables", "gpt1_ablations", "gpt1_layers", "gpt1_updates", "objectives")
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,40 @@ def test_ablations_stand_beside_the_paper_and_are_fine_tuned_once(found: dict[st
     assert len(tuned) == 3 * (4 + 2)
     noise = found["gpt1_ablations"]["findings"][0]["noise"]
     assert noise["items"] > 0  # both sides of the difference are paired by item
+
+
+@pytest.mark.slow
+def test_the_relatives_are_compared_at_equal_updates_and_at_equal_seconds(found: dict[str, Any]) -> None:
+    results = found["objectives"]
+    rows = {(row["setting"], row["measure"]): row for row in results["rows"]}
+    for title in LEARNERS:
+        for terms in ("equal updates", "equal seconds"):
+            assert rows[f"rte: {title}, {terms}", "accuracy"]["item_error"] is not None
+    read, predicted = (
+        {
+            title: rows[f"{title}, equal updates", f"tokens {what} in pre-training"]["value"]
+            for title in ("GPT, fine-tuned", "BERT, features", "ELMo, features", "BERT, from scratch")
+        }
+        for what in ("read", "predicted")
+    )
+    assert list(read.values()) == [512, 512, 512, 0]  # four updates of four windows of 32
+    assert list(predicted.values()) == pytest.approx([512, 76.8, 1024, 0])
+    # The head of GPT's fine-tuning on two classes, and three rows of 32.
+    added = "new parameters for a task, mean over sets"
+    assert rows["GPT, fine-tuned, equal updates", added]["value"] == 2 * 32 + 2 + 3 * 32
+    verdicts = {finding["claim"]: finding["verdict"] for finding in results["findings"]}
+    assert len(verdicts) == 8
+    assert verdicts["Features need more new parameters for a task than fine-tuning."] == HOLDS
+    assert verdicts["Only a causal model writes and scores a text without more."] == HOLDS
+    # At equal seconds the updates follow from the journals of the runs at equal updates.
+    shared = found["out"] / "shared"
+    journals = {path: read_journal(path / "metrics.jsonl") for path in shared.glob("run-*") if path.is_dir()}
+    steps = sorted(len(journal) for path, journal in journals.items() if path.name.startswith("run-bert-1-"))
+    gpt = next(journal for path, journal in journals.items() if path.name.startswith("run-gpt1-1-"))
+    equal = next(
+        journal for path, journal in journals.items() if path.name.startswith("run-bert-1-") and len(journal) == 4
+    )
+    assert max(1, round(4 * gpt[-1]["seconds"] / equal[-1]["seconds"])) in steps
 
 
 @pytest.mark.slow

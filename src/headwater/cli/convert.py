@@ -18,8 +18,8 @@ def convert(
     source: Annotated[
         Path,
         typer.Argument(
-            help="OpenAI's GPT-1 or GPT-2 release, a model folder, one that ships, a hub name, a fine-tuned model (for "
-            "transformers), tokens, or a folder with token files of nanoGPT, llm.c or build-nanogpt.",
+            help="OpenAI's GPT-1 or GPT-2 release, a model folder, one that ships, a hub name, a fine-tuned model "
+            "(for transformers), tokens, or a folder with token files of nanoGPT, llm.c or build-nanogpt.",
             show_default=False,
         ),
     ],

@@ -288,6 +288,32 @@ TABLES: Mapping[str, PaperTable] = {
         ("layers", "width", "heads", "context", "parameters"),
         {"BERT base": (12, 768, 12, 512, "110M"), "BERT large": (24, 1_024, 16, 512, "340M")},
     ),
+    "bert-table-1": PaperTable(
+        "GLUE without WNLI",
+        "BERT (Devlin et al. 2019), table 1",
+        "printed",
+        ("MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE", "Average"),
+        {
+            "BiLSTM+ELMo+Attn": (76.4, 76.1, 64.8, 79.8, 90.4, 36.0, 73.3, 84.9, 56.8, 71.0),
+            "OpenAI GPT": (82.1, 81.4, 70.3, 87.4, 91.3, 45.4, 80.0, 82.3, 56.0, 75.1),
+            "BERT base": (84.6, 83.4, 71.2, 90.5, 93.5, 52.1, 85.8, 88.9, 66.4, 79.6),
+            "BERT large": (86.7, 85.9, 72.1, 92.7, 94.9, 60.5, 86.5, 89.3, 70.1, 82.1),
+        },
+        "From GLUE's server; F1 for QQP and MRPC, a correlation for STS-B and CoLA, accuracy elsewhere.",
+    ),
+    "bert-table-5": PaperTable(
+        "BERT base without parts of its pre-training",
+        "BERT (Devlin et al. 2019), table 5",
+        "printed",
+        ("MNLI-m", "QNLI", "MRPC", "SST-2", "SQuAD F1"),
+        {
+            "BERT base": (84.4, 88.4, 86.7, 92.7, 88.5),
+            "BERT base without next sentences": (83.9, 84.9, 86.5, 92.6, 87.9),
+            "left to right, without next sentences": (82.1, 84.3, 77.5, 92.1, 77.8),
+            "left to right, with a bi-LSTM on top": (82.1, 84.1, 75.7, 91.6, 84.9),
+        },
+        "Development sets.",
+    ),
     "corpora": PaperTable(
         "corpora",
         "GPT-1, section 4.1; GPT-2, section 2.1",

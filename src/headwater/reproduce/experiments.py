@@ -15,8 +15,9 @@ from headwater.reproduce.gpt2_samples import SAMPLES
 from headwater.reproduce.gpt2_shuffled import SHUFFLED
 from headwater.reproduce.gpt2_tasks import TASKS
 from headwater.reproduce.gpt2_zero_shot import ZERO_SHOT
+from headwater.reproduce.objectives import OBJECTIVES
 from headwater.reproduce.scaling import SCALING
 
 _GPT1 = (PERPLEXITY, TABLES_2_TO_4, ABLATIONS, LAYERS, UPDATES)
 _GPT2 = (LAYER_NORM, ZERO_SHOT, SHUFFLED, TASKS, OVERLAP, MEMORISATION, SAMPLES, SCALING)
-EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _GPT1 + _GPT2}
+EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (*_GPT1, *_GPT2, OBJECTIVES)}

@@ -64,6 +64,7 @@ class FinetunedScore:
 
     error: standard error of the value over the test examples. items: one value for each test example, of which
     `value` is the mean (for a metric that is not a mean over examples, jackknife pseudo-values).
+    folder: of the fine-tuned model.
     """
 
     task: str
@@ -76,6 +77,7 @@ class FinetunedScore:
     remarks: Sequence[str]
     error: float = 0.0
     items: Items | None = None
+    folder: Path | None = None
 
 
 def sets_there(scale: Scale, wanted: Sequence[str], data: Path) -> tuple[list[str], list[str]]:
@@ -118,10 +120,17 @@ class _Tuned(NamedTuple):
     rows: Path
 
 
-def _tuned(laboratory: Laboratory, benchmark: str, variant: Variant, seed: int, layers: int | None) -> _Tuned:
+def _tuned(
+    laboratory: Laboratory,
+    benchmark: str,
+    variant: Variant,
+    seed: int,
+    layers: int | None,
+    base: Path | None = None,
+) -> _Tuned:
     rows = sample_set(laboratory, benchmark)
     task = _benchmark(benchmark)
-    model = laboratory.model(variant.model, seed)
+    model = base or laboratory.model(variant.model, seed)
     config = FinetuneConfig.build(
         laboratory.scale.labelled.recipe,
         {
@@ -152,13 +161,20 @@ def _tuned(laboratory: Laboratory, benchmark: str, variant: Variant, seed: int, 
 
 
 def fine_tune(
-    laboratory: Laboratory, benchmark: str, variant: Variant, seed: int, *, layers: int | None = None
+    laboratory: Laboratory,
+    benchmark: str,
+    variant: Variant,
+    seed: int,
+    *,
+    layers: int | None = None,
+    base: Path | None = None,
 ) -> list[FinetunedScore]:
     """Fine-tune one variant on one set; with `layers`, only so many blocks come from pre-training.
 
-    Returns the set's own metric for each test part, or for validation where there is no test part with labels.
+    base: a model folder in place of the variant's model of the scale. Returns the set's own metric for each test part,
+    or for validation where there is no test part with labels.
     """
-    out, _, metrics, rows = _tuned(laboratory, benchmark, variant, seed, layers)
+    out, _, metrics, rows = _tuned(laboratory, benchmark, variant, seed, layers, base)
     task = _benchmark(benchmark)
     remarks = open_folder(rows).config["remarks"]
     return [
@@ -173,6 +189,7 @@ def fine_tune(
             remarks=row["remarks"],
             error=(row["interval"][1] - row["interval"][0]) / (2 * NORMAL),
             items=_items(f"{benchmark} {row['task']}", out, row["task"], row["metric"]),
+            folder=out,
         )
         for row in table_rows(Found(task, [], None, {}, {}, list(remarks)), metrics)
         if row["metric"] == task.metric

@@ -156,20 +156,23 @@ class Laboratory:
 
     # Models
 
-    def run(self, name: str, seed: int) -> Path:
-        """The pre-training run of a model of the scale, with its snapshots beside it."""
-        return self.once(("run", name, str(seed)), lambda: self._run(name, seed))
+    def run(self, name: str, seed: int, *, steps: int | None = None, note: str = "") -> Path:
+        """Return the pre-training run of a model of the scale, with its snapshots beside it.
 
-    def _run(self, name: str, seed: int) -> Path:
+        steps: updates in place of the recipe's, without snapshots; `note` says why where the piece is named.
+        """
+        return self.once(("run", name, str(seed), str(steps)), lambda: self._run(name, seed, steps, note))
+
+    def _run(self, name: str, seed: int, steps: int | None, note: str) -> Path:
         plan = self.scale.models[name]
         tokens, _ = self.tokens(plan.text)
-        config = PretrainConfig.build(plan.recipe, {"seed": seed}, source=f"models.{name}.recipe")
-        out = self.place(
-            f"run-{name}-{seed}", config.to_dict() | {"snapshots": plan.snapshots}, {"tokens": tokens}
-        )
+        changes = {"seed": seed} | ({} if steps is None else {"steps": steps})
+        snapshots = plan.snapshots if steps is None else ()
+        config = PretrainConfig.build(plan.recipe, changes, source=f"models.{name}.recipe")
+        out = self.place(f"run-{name}-{seed}", config.to_dict() | {"snapshots": snapshots}, {"tokens": tokens})
         config = config.model_copy(update={"device": self.device})  # where it computes is no part of the place
-        with self.piece("pre-training", f"{name}, seed {seed}", out):
-            keep = _Snapshots(out, plan, tokens) if plan.snapshots else None
+        with self.piece(f"pre-training {note}".rstrip(), f"{name}, seed {seed}", out):
+            keep = _Snapshots(out, plan, tokens) if snapshots else None
             pretrain(config, tokens, out, follow=keep, progress=self.progress)
         return out
 

@@ -72,8 +72,9 @@ def describe_model(laboratory: Laboratory, name: str) -> tuple[str, str]:
     recipe = PretrainConfig.build(plan.recipe)
     shape = load_config(laboratory.model(name, laboratory.scale.seeds[0]))
     form = f"{counted(shape.layers, 'layer')} of {shape.width}, {counted(shape.heads, 'head')}"
-    if shape.architecture == "lstm":
-        form = f"{counted(shape.layers, 'LSTM layer')} of {shape.units} units, embeddings of {shape.width}"
+    if shape.is_recurrent:
+        ways = " in each direction" if shape.architecture == "bilstm" else ""
+        form = f"{counted(shape.layers, 'LSTM layer')}{ways} of {shape.units} units, embeddings of {shape.width}"
     seeds = ", ".join(map(str, laboratory.scale.seeds))
     return (
         f"model {name}",
