@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from headwater.cli.main import main
-from headwater.finetune.examples import Labels, Raw
+from headwater.datasets.rows import Raw, Task
+from headwater.finetune.examples import Labels
 from headwater.finetune.fine_tuned import FineTuned, build_task_model
-from headwater.finetune.inputs import Task
 from headwater.finetune.task_models import TaskModelName
 from headwater.finetune.training import FinetuneConfig, prepare_base
 from headwater.model import build_model, preset

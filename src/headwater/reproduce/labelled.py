@@ -171,7 +171,7 @@ def fine_tune(
 ) -> list[FinetunedScore]:
     """Fine-tune one variant on one set; with `layers`, only so many blocks come from pre-training.
 
-    base: a model folder in place of the variant's model of the scale. Returns the set's own metric for each test part,
+    base: a model folder in place of the variant's. Returns the set's own metric for each test part,
     or for validation where there is no test part with labels.
     """
     out, _, metrics, rows = _tuned(laboratory, benchmark, variant, seed, layers, base)

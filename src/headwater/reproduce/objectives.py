@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from headwater.config import Config
+from headwater.datasets.paper_tables import TABLES
 from headwater.model.io.folder import load_config
 from headwater.model.io.weights import tensor_sizes
 from headwater.pretrain.masking import CHOSEN
 from headwater.pretrain.pretraining import PretrainConfig
-from headwater.published import TABLES
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
 from headwater.reproduce.figures import grouped_bars
 from headwater.reproduce.gpt1_ablations import COLUMNS, averaged
