@@ -15,7 +15,7 @@ from headwater.language_model import load
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
 from headwater.model.loss import IGNORE, cross_entropy, cross_entropy_plainly
-from headwater.pretrain.masking import MaskedSampler, MaskedStream, Masking
+from headwater.pretrain.masking import MaskedSampler, MaskedStream, Masking, Pairing
 from headwater.pretrain.objectives import masked
 from headwater.pretrain.pretraining import PretrainConfig, pretrain
 from headwater.pretrain.tokens.sampler import Sampler, TokenBatch, TokenStream
@@ -148,3 +148,50 @@ def test_a_run_learns_and_resumes(tokens: Path, tmp_path: Path, name: str) -> No
 def test_documents_are_not_kept_apart_in_a_masked_model(tokens: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="only for causal attention"):
         pretrain(PretrainConfig.build(TINY, {"cross_documents": False}), tokens, tmp_path / "run")
+
+
+def test_pairs_are_of_the_window_or_of_another_one(tokens: Path) -> None:
+    stream = TokenStream(tokens, "train", 16)
+    pairing, masking = Pairing(301, 302, 303), Masking(300, 300, seed=1)
+    elsewhere = 0
+    for index in range(stream.windows):
+        ids, _ = stream.window(index)
+        read, candidates, segments, is_random = pairing.pair(stream, index, np.random.default_rng(index))
+        assert read[[0, 7, 15]].tolist() == [301, 302, 303]
+        assert not candidates[[0, 7, 15]].any()
+        assert segments.tolist() == [0] * 8 + [1] * 8
+        assert np.array_equal(read[1:7], ids[:6])
+        assert np.array_equal(read[8:15], ids[6:13]) is not is_random
+        elsewhere += is_random
+    # 4.5 standard deviations of a binomial.
+    assert abs(elsewhere - stream.windows / 2) < 4.5 * (stream.windows / 4) ** 0.5
+    sampler = MaskedSampler(Sampler(stream, 6, 2, 1), masking, pairing)
+    batches = sampler.micro_batches(3)
+    assert sum(float(batch.pair_weights.sum()) for batch in batches) == pytest.approx(1)
+    assert all(torch.equal(a.ids, b.ids) for a, b in zip(batches, sampler.micro_batches(3), strict=True))
+    assert MaskedSampler(Sampler(stream, 6, 6, 1), masking).micro_batches(3)[0].segments is None
+
+
+def test_next_sentences_are_learned_and_open_in_transformers(tokens: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = PretrainConfig.build(
+        TINY, {"preset": "bert-base", "model": TINY["model"] | {"context": 32}, "next_sentence": True, "steps": 6}
+    )
+    pretrain(config, tokens, tmp_path / "run")
+    assert {"masked", "next_sentence"} <= set(read_journal(tmp_path / "run" / "metrics.jsonl")[-1])
+    model = load(tmp_path / "run" / "model").model
+    assert model.config.next_sentence
+    theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "run" / "model").eval()
+    ids = torch.arange(12)[None]
+    segments = (ids > 5).long()
+    with torch.no_grad():
+        expected = theirs(ids, token_type_ids=segments).seq_relationship_logits
+        found = model.next_sentence(model.hidden(ids, segments=segments)[:, 0])
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_next_sentences_need_a_masked_model(tokens: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not masked"):
+        pretrain(
+            PretrainConfig.build(TINY, {"preset": "gpt1-nano", "next_sentence": True}), tokens, tmp_path / "run"
+        )

@@ -71,6 +71,8 @@ class ModelConfig(Config):
     """LayerNorm over the summed embeddings (BERT)."""
     output_transform: bool = False
     """Linear map with GELU and LayerNorm before the tied projection, and a bias after it (BERT)."""
+    next_sentence: bool = False
+    """Linear map, tanh and classifier for next-sentence prediction (BERT)."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout while training."""
     init_deviation: float = Field(default=0.02, gt=0)
@@ -92,6 +94,8 @@ class ModelConfig(Config):
             raise ValueError(f"architecture = {self.architecture} needs units, as units = 2048")
         if self.is_recurrent and self.is_masked:
             raise ValueError(f"architecture = {self.architecture} cannot have attention = full")
+        if self.next_sentence and not (self.is_masked and self.segments > 1):
+            raise ValueError("next_sentence needs attention = full and segments = 2, as BERT")
         return self
 
     def faithful_to(self, faithful: Faithful) -> ModelConfig:

@@ -144,6 +144,20 @@ class OutputTransform(nn.Module):
         return self.norm(self.backend.gelu(self.dense(x), self.exact).float())
 
 
+class NextSentence(nn.Module):
+    """BERT's classifier of pairs: whether the second text follows the first (0) or comes from elsewhere (1)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.pooler = Linear(config.width, config.width)
+        self.classifier = Linear(config.width, 2)
+
+    def forward(self, first: Tensor) -> Tensor:
+        """(batch, width), the output at the first token -> (batch, 2) float32."""
+        logits: Tensor = self.classifier(torch.tanh(self.pooler(first).float()))
+        return logits.float()
+
+
 class Transformer(nn.Module):
     """Token and position embeddings, blocks, and the tied projection back to the vocabulary.
 
@@ -165,6 +179,7 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList([Block(config) for _ in range(config.layers)])
         self.final_norm = LayerNorm(config.width, config.norm_epsilon) if config.final_norm else nn.Identity()
         self.output_transform = OutputTransform(config) if config.output_transform else None
+        self.next_sentence = NextSentence(config) if config.next_sentence else None
         self.backend = default_backend()
         use_backend(self, self.backend)
 

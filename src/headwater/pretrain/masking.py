@@ -18,6 +18,7 @@ from headwater.pretrain.tokens.sampler import Sampler, TokenBatch, TokenStream
 
 CHOSEN = 0.15  # of the positions
 READ_AS_MASK, READ_AS_RANDOM = 0.8, 0.1  # of the chosen ones
+RANDOM_NEXT = 0.5  # of the pairs
 _HELD_OUT = 2**63 - 1  # in place of an update: held-out windows are masked the same way each time
 
 
@@ -77,11 +78,43 @@ class MaskedStream:
 
 
 @dataclass(frozen=True, slots=True)
+class Pairing:
+    """Pairs of texts for next-sentence prediction (BERT, section 3.1, task 2).
+
+    A window becomes [CLS] A [SEP] B [SEP] of the same length. In one half of the cases B follows A in the window,
+    in the other it is that part of another window. start, separator, last: the ids of the three tokens.
+    """
+
+    start: int
+    separator: int
+    last: int
+
+    def pair(
+        self, stream: TokenStream, index: int, generator: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
+        """Return (ids, candidates for masking, segments), each (context,), and whether B comes from elsewhere."""
+        ids, following = stream.window(index)
+        new = following != IGNORE
+        first, both = (len(ids) - 3) // 2, len(ids) - 3
+        other = (index + 1 + int(generator.integers(0, max(1, stream.windows - 1)))) % stream.windows
+        is_random = bool(generator.random() < RANDOM_NEXT) and other != index
+        second = stream.window(other)[0][first:both] if is_random else ids[first:both]
+        new_second = np.ones(both - first, dtype=bool) if is_random else new[first:both]
+        read = np.concatenate([[self.start], ids[:first], [self.separator], second, [self.last]])
+        candidates = np.concatenate([[False], new[:first], [False], new_second, [False]])
+        return read, candidates, (np.arange(len(ids)) > first + 1).astype(np.int64), is_random
+
+
+@dataclass(frozen=True, slots=True)
 class MaskedSampler:
-    """A `Sampler`'s windows with positions masked, divided among ranks and micro-batches as its own are."""
+    """A `Sampler`'s windows with positions masked, divided among ranks and micro-batches as its own are.
+
+    pairing: makes each window a pair of texts; None, the default, leaves windows as they are.
+    """
 
     sampler: Sampler
     masking: Masking
+    pairing: Pairing | None = None
 
     def tokens(self, step: int) -> int:
         """Return how many tokens update `step` reads, over all ranks."""
@@ -90,9 +123,24 @@ class MaskedSampler:
     def micro_batches(self, step: int) -> list[TokenBatch]:
         """Return this rank's part of update `step`, cut into micro-batches."""
         sampler = self.sampler
-        masked = MaskedStream(sampler.stream, self.masking)
-        ids, targets = masked.batch(sampler.windows_of(step), step)
+        windows = sampler.windows_of(step)
+        pairs: list[Tensor] = []
+        if self.pairing is None:
+            ids, targets = MaskedStream(sampler.stream, self.masking).batch(windows, step)
+        else:
+            ids, targets, *pairs = self._pairs(self.pairing, windows, step)
         weights = (targets != IGNORE).float() / int((targets != IGNORE).sum())
         mine = slice(sampler.rank, None, sampler.ranks)
-        parts = (t[mine].split(sampler.micro_batch) for t in (ids, targets, weights))
+        parts = (t[mine].split(sampler.micro_batch) for t in (ids, targets, weights, *pairs))
         return [TokenBatch(*part) for part in zip(*parts, strict=True)]
+
+    def _pairs(self, pairing: Pairing, windows: np.ndarray, step: int) -> list[Tensor]:
+        """Return ids, targets, segments, each (rows, context), and labels and weights of the pairs, (rows,)."""
+        rows = []
+        for row, index in enumerate(windows):
+            generator = np.random.default_rng([self.masking.seed, step, row, 1])  # another stream than the mask's
+            read, candidates, segments, is_random = pairing.pair(self.sampler.stream, int(index), generator)
+            ids, targets = self.masking.window(read, candidates, step, row)
+            rows.append((ids, targets, segments, np.int64(is_random)))
+        columns = [torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True)]
+        return [*columns, torch.full((len(rows),), 1 / len(rows))]

@@ -26,7 +26,7 @@ from headwater.model.config import Faithful, ModelConfig
 from headwater.model.io.folder import load_config, load_model, save_model
 from headwater.model.loss import IGNORE
 from headwater.pretrain.cost import fitting_tokens, training_flops_a_token
-from headwater.pretrain.masking import MaskedSampler, MaskedStream, Masking
+from headwater.pretrain.masking import MaskedSampler, MaskedStream, Masking, Pairing
 from headwater.pretrain.objectives import both_directions, l1, masked
 from headwater.pretrain.tokens.sampler import Sampler, TokenBatch, TokenStream, too_short
 from headwater.storage.lock import folder_lock
@@ -60,6 +60,8 @@ class PretrainConfig(TrainConfig):
     """Passes over the training tokens, instead of steps."""
     cross_documents: bool = True
     """Whether attention reaches over the border between two documents."""
+    next_sentence: bool = False
+    """Read pairs of texts and predict whether the second follows the first, as BERT does; needs a masked model."""
     shard: bool = False
     """Share weights and optimizer among the ranks (FSDP)."""
     recompute: Literal["auto", "none", "selective", "full"] = "auto"
@@ -112,6 +114,8 @@ def resolve(
     vocabulary = int(packed.config["vocabulary_size"])
     if config.init_from is not None:
         config = _from_model(config, config.init_from, tokens)
+    if config.next_sentence:
+        config = _with_pairs(config)
     if config.architecture.is_masked:
         vocabulary = _tokenizer(config.architecture, tokens).vocabulary_size
     changes: dict[str, Any] = {"vocabulary": vocabulary}
@@ -169,6 +173,18 @@ def resolve(
             "micro_batch": min(micro_batch, config.batch_size // ranks.count),
         }
     )
+
+
+def _with_pairs(config: PretrainConfig) -> PretrainConfig:
+    """Return the recipe with the parts of the model that next-sentence prediction needs."""
+    found = config.architecture
+    if not found.is_masked or (config.init_from is not None and not found.next_sentence):
+        raise UsageError(
+            "next_sentence was asked of a model that is not masked, or was trained without it",
+            expected="a masked preset, as bert-mini, or a model that was trained with next_sentence",
+        )
+    parts = {"next_sentence": True, "segments": max(2, found.segments)}
+    return config.model_copy(update={"model": parts | config.model})
 
 
 def _from_model(config: PretrainConfig, initial: str, tokens: Path) -> PretrainConfig:
@@ -292,7 +308,8 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
         tokenizer = _tokenizer(config.architecture, tokens)
         assert tokenizer.mask is not None
         masking = Masking(tokenizer.mask, tokenizer.vocabulary_size, config.seed)
-        source, unread = MaskedSampler(sampler, masking), MaskedStream(held_out, masking)
+        pairing = _pairing(tokenizer) if config.next_sentence else None
+        source, unread = MaskedSampler(sampler, masking, pairing), MaskedStream(held_out, masking)
         objective: Objective = masked
     elif config.architecture.architecture == "bilstm":
         objective = both_directions
@@ -381,9 +398,19 @@ def _export(run: Run, config: PretrainConfig, tokens: Path, folder: Path) -> Non
 
 
 def _tokenizer(config: ModelConfig, tokens: Path) -> Tokenizer:
-    """Return the tokenizer of the tokens folder; for a masked model, with a row for `[MASK]`."""
+    """Return the tokenizer of the tokens folder; a masked model's has `[MASK]`, and the tokens of pairs."""
     tokenizer = Tokenizer.load(tokens / "tokenizer")
-    return tokenizer.with_mask() if config.is_masked else tokenizer
+    if not config.is_masked:
+        return tokenizer
+    return tokenizer.with_mask().with_task_tokens() if config.next_sentence else tokenizer.with_mask()
+
+
+def _pairing(tokenizer: Tokenizer) -> Pairing:
+    start, delimiter, extract = tokenizer.start, tokenizer.delimiter, tokenizer.extract
+    assert start is not None
+    assert delimiter is not None
+    assert extract is not None
+    return Pairing(start, delimiter, extract)
 
 
 def _end_of_text(tokens: Path) -> int:

@@ -1,8 +1,9 @@
 """Hugging Face's names for BERT: `config.json` and tensors, in both directions.
 
 BERT (Devlin et al. 2019) is the post-norm Transformer with full attention. Its files keep queries, keys and
-values as three linear maps, ours as one. A pooler and a next-sentence head belong to other uses and are not read.
-Files of the original release call a LayerNorm's gain and bias `gamma` and `beta`.
+values as three linear maps, ours as one. A pooler and a next-sentence head are written for a model that has
+`next_sentence`, and read again for it; those of other files are not read. Files of the original release call a
+LayerNorm's gain and bias `gamma` and `beta`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _BLOCK = {
     "mlp.contract": ("output.dense",),
     "norm_2": ("output.LayerNorm",),
 }
+_PAIRS = {"pooler": "bert.pooler.dense", "classifier": "cls.seq_relationship"}
 _TRANSFORM = {"dense": "transform.dense", "norm": "transform.LayerNorm"}
 
 
@@ -65,6 +67,9 @@ def tensor_names(config: ModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
         for part in ("weight", "bias"):
             yield f"output_transform.{mine}.{part}", (f"{OUTPUT}{name}.{part}",)
     yield "output_transform.bias", (f"{OUTPUT}bias",)
+    for mine, name in _PAIRS.items() if config.next_sentence else ():
+        for part in ("weight", "bias"):
+            yield f"next_sentence.{mine}.{part}", (f"{name}.{part}",)
 
 
 def modern_name(name: str) -> str:
@@ -76,7 +81,7 @@ def write_config(config: ModelConfig, dtype: str) -> dict[str, Any]:
     """Return the content of `config.json`."""
     return {
         "model_type": "bert",
-        "architectures": [CLASS],
+        "architectures": ["BertForPreTraining" if config.next_sentence else CLASS],
         "dtype": dtype,
         "vocab_size": config.vocabulary,
         "max_position_embeddings": config.context,

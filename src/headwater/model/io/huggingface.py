@@ -100,7 +100,8 @@ def write_config(config: ModelConfig, dtype: str, end_of_text: int | None) -> di
     """The content of `config.json`; `dtype` as torch names it, without "torch."."""
     kind = model_type(config)
     if kind == "bert":
-        return bert.write_config(config, dtype) | {TABLE: {name: getattr(config, name) for name in _OURS_ONLY}}
+        ours = (*_OURS_ONLY, "next_sentence") if config.next_sentence else _OURS_ONLY
+        return bert.write_config(config, dtype) | {TABLE: {name: getattr(config, name) for name in ours}}
     if kind not in _CLASSES:
         return {"model_type": kind, "dtype": dtype, TABLE: config.to_dict()}
     if end_of_text is None and kind == "gpt2" and config.vocabulary > _END_OF_TEXT:

@@ -12,7 +12,7 @@ depend on them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -32,19 +32,23 @@ class TokenBatch:
     """ids, targets: (sequences, context) int64; weights: the same shape, float32.
 
     A weight is a position's share of the update's mean loss; over all ranks and micro-batches they sum to 1.
+    For next-sentence prediction: segments, as ids; random_next: (sequences,) int64, 1 where the second text is from
+    elsewhere; pair_weights: (sequences,) float32.
     """
 
     ids: Tensor
     targets: Tensor
     weights: Tensor
+    segments: Tensor | None = None
+    random_next: Tensor | None = None
+    pair_weights: Tensor | None = None
 
     def to(self, device: torch.device) -> TokenBatch:
         """The same on another device, without waiting for the copy where that is possible."""
         if device.type == "cpu":
             return self
-        tensors = (self.ids, self.targets, self.weights)
-        ids, targets, weights = (t.pin_memory().to(device, non_blocking=True) for t in tensors)
-        return TokenBatch(ids, targets, weights)
+        tensors = [getattr(self, field.name) for field in fields(self)]
+        return TokenBatch(*(t if t is None else t.pin_memory().to(device, non_blocking=True) for t in tensors))
 
 
 class TokenStream:
