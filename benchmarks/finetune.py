@@ -1,13 +1,16 @@
 """Fine-tuning and prediction beside transformers: examples a second and peak memory, as ratios in one run.
 
     python benchmarks/finetune.py --data $HEADWATER_DATA/finetune/sst2/glue/train.tsv
+    python benchmarks/finetune.py --cases masked --vocabulary 30522    # full attention, beside transformers' BERT
+    python benchmarks/finetune.py --freeze --layers 5 --width 320 --vocabulary 4096    # frozen, beside whole
 
 A GPT-1-sized model with random weights (`--layers`, `--width` for a smaller one), batches of 32 texts with the
 lengths of SST-2. The peer is `transformers` in the same precision and size: autocast, fused AdamW, dynamic padding
 to the longest text of a batch, and fused attention, which its GPT-1 does not have and its GPT-2 does:
 `GPT2ForSequenceClassification` for λ = 0 and for prediction, `GPT2DoubleHeadsModel` for λ = 0.5. Each side runs in
 a process of its own, so that its peak memory is its own; the sides take turns, and the median of the rounds'
-ratios is printed.
+ratios is printed. `--freeze` compares Headwater with itself: an epoch after the first with the base as it is,
+and one of fine-tuning the whole model.
 """
 
 from __future__ import annotations
@@ -25,14 +28,14 @@ from typing import Any
 import numpy as np
 from peak import forget_peak, peak_megabytes
 
-CASES = ("train-0", "train-0.5", "predict")
+CASES = ("train-0", "train-0.5", "predict", "masked")
 SIDES = ("headwater", "transformers")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="SST-2's train.tsv, for its lengths; else lengths like them")
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES[:3]))
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--vocabulary", type=int, default=40_481)
@@ -41,11 +44,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--freeze", action="store_true", help="an epoch with and without a frozen base")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.side:
         serve(arguments)
+        return
+    if arguments.freeze:
+        print(json.dumps(freeze(arguments), indent=1))
         return
     for case in arguments.cases:
         result = compare(arguments, case)
@@ -98,6 +105,58 @@ def compare(arguments: argparse.Namespace, case: str) -> dict[str, Any]:
     }
 
 
+def freeze(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Seconds of an epoch: the whole model with and without L1, and both task models over kept outputs."""
+    import torch
+
+    from headwater.finetune.batches import ExampleSampler
+    from headwater.finetune.examples import Labels
+    from headwater.finetune.features import FrozenTaskModel, with_outputs
+    from headwater.finetune.head import TaskModel
+    from headwater.finetune.objective import l3
+    from headwater.finetune.training import CPU_TOKENS, FinetuneConfig, resolve
+    from headwater.model import build_model
+    from headwater.train.loop import Trainer
+
+    torch.set_num_threads(arguments.threads)
+    clock = time.process_time if arguments.threads == 1 else time.perf_counter
+    labels = Labels(target="class", names=["0", "1"])
+    plain = encode(sequences(arguments)[: arguments.batch * 8 * arguments.updates])
+    delimiter = arguments.vocabulary - 1
+    found: dict[str, list[float]] = {}
+    makes: dict[str, Callable[[Any], TaskModel]] = {
+        "whole, lambda 0.5": lambda base: TaskModel(base, "classify", 2),
+        "whole, lambda 0": lambda base: TaskModel(base, "classify", 2),
+        "frozen, pooling": lambda base: FrozenTaskModel(base, "classify", 2, delimiter=delimiter),
+        "frozen, lstm": lambda base: FrozenTaskModel(base, "classify", 2, delimiter=delimiter, reader="lstm"),
+    }
+    for name, make in makes.items():
+        model = make(build_model(shape_of(arguments, "gpt1"), seed=1))
+        lambda_lm = 0.5 if name.endswith("0.5") else 0.0
+        precision = "fp32" if name.startswith("frozen") else arguments.precision  # as `train_task` has it
+        config = FinetuneConfig(precision=precision, lambda_lm=lambda_lm, steps=100_000)
+        trainer = Trainer(model, l3(lambda_lm), resolve(config, width=arguments.width, examples=len(plain)))
+        encoded = with_outputs(model, plain) if isinstance(model, FrozenTaskModel) else plain
+        source = ExampleSampler(
+            encoded, labels.probabilities(encoded), batch_size=arguments.batch, seed=1, most_tokens=CPU_TOKENS
+        )
+        found[name] = []
+        for epoch in range(arguments.rounds + 1):
+            started = clock()
+            for _ in range(source.updates_an_epoch):
+                trainer.update(source.micro_batches(trainer.step))
+            if epoch:  # the first is warm-up
+                found[name].append(clock() - started)
+    seconds = {name: statistics.median(times) for name, times in found.items()}
+    return {
+        "examples": len(plain),
+        "seconds an epoch": seconds,
+        "whole, lambda 0, as a multiple": {
+            name: seconds["whole, lambda 0"] / value for name, value in seconds.items()
+        },
+    }
+
+
 def serve(arguments: argparse.Namespace) -> None:
     """One side: a round for each line on stdin."""
     import torch
@@ -127,6 +186,24 @@ def sequences(arguments: argparse.Namespace) -> list[np.ndarray]:
     return [random.integers(0, arguments.vocabulary - 3, n) for n in np.minimum(lengths, 128)]
 
 
+def encode(texts: list[np.ndarray]) -> Any:
+    from headwater.finetune.inputs import Encoded
+
+    return Encoded(
+        np.concatenate(texts).astype(np.int32),
+        np.concatenate([[0], np.cumsum([len(t) for t in texts])]),
+        np.arange(len(texts) + 1),
+        np.arange(len(texts)) % 2 + 0.0,
+    )
+
+
+def shape_of(arguments: argparse.Namespace, name: str) -> Any:
+    from headwater.model import preset
+
+    shape = {"layers": arguments.layers, "width": arguments.width, "heads": arguments.width // 64}
+    return preset(name, vocabulary=arguments.vocabulary, **shape)
+
+
 def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int]:
     import torch
 
@@ -134,24 +211,15 @@ def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int
     from headwater.finetune.examples import Labels
     from headwater.finetune.fine_tuned import predict_probabilities
     from headwater.finetune.head import TaskModel
-    from headwater.finetune.inputs import Encoded
     from headwater.finetune.objective import l3
     from headwater.finetune.training import CPU_TOKENS, FinetuneConfig, resolve
-    from headwater.model import build_model, preset
+    from headwater.model import build_model
     from headwater.train.loop import Trainer
 
-    heads = arguments.width // 64
-    shape = preset(
-        "gpt1", vocabulary=arguments.vocabulary, layers=arguments.layers, width=arguments.width, heads=heads
-    )
     texts = sequences(arguments)
-    encoded = Encoded(
-        np.concatenate(texts).astype(np.int32),
-        np.concatenate([[0], np.cumsum([len(t) for t in texts])]),
-        np.arange(len(texts) + 1),
-        np.arange(len(texts)) % 2 + 0.0,
-    )
+    encoded = encode(texts)
     labels = Labels(target="class", names=["0", "1"])
+    shape = shape_of(arguments, "bert-base" if case == "masked" else "gpt1")
     model = TaskModel(build_model(shape, seed=1), "classify", 2)
     if case == "predict":
         dtype = torch.bfloat16 if arguments.precision == "bf16" else torch.float32
@@ -172,7 +240,7 @@ def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int
             return arguments.batch
 
         return step
-    lambda_lm = float(case.removeprefix("train-"))
+    lambda_lm = 0.0 if case == "masked" else float(case.removeprefix("train-"))
     config = FinetuneConfig(precision=arguments.precision, lambda_lm=lambda_lm, steps=100_000)
     trainer = Trainer(model, l3(lambda_lm), resolve(config, width=arguments.width, examples=len(encoded)))
     source = ExampleSampler(
@@ -201,8 +269,21 @@ def _select(encoded: Any, chosen: np.ndarray) -> Any:
 
 def transformers_side(arguments: argparse.Namespace, case: str) -> Callable[[], int]:
     import torch
-    from transformers import GPT2Config, GPT2DoubleHeadsModel, GPT2ForSequenceClassification
+    from transformers import (
+        BertConfig,
+        BertForSequenceClassification,
+        GPT2Config,
+        GPT2DoubleHeadsModel,
+        GPT2ForSequenceClassification,
+    )
 
+    bert = BertConfig(
+        vocab_size=arguments.vocabulary,
+        num_hidden_layers=arguments.layers,
+        hidden_size=arguments.width,
+        num_attention_heads=arguments.width // 64,
+        intermediate_size=4 * arguments.width,
+    )
     config = GPT2Config(
         vocab_size=arguments.vocabulary,
         n_layer=arguments.layers,
@@ -215,7 +296,10 @@ def transformers_side(arguments: argparse.Namespace, case: str) -> Callable[[], 
         eos_token_id=0,
     )
     kind = GPT2DoubleHeadsModel if case == "train-0.5" else GPT2ForSequenceClassification
-    model = kind._from_config(config, attn_implementation="sdpa")
+    if case == "masked":
+        model = BertForSequenceClassification._from_config(bert, attn_implementation="sdpa")
+    else:
+        model = kind._from_config(config, attn_implementation="sdpa")
     texts = sequences(arguments)
     random = np.random.default_rng(2)
     autocast = torch.autocast("cpu", torch.bfloat16, enabled=arguments.precision == "bf16")
@@ -250,7 +334,7 @@ def transformers_side(arguments: argparse.Namespace, case: str) -> Callable[[], 
         mask = torch.arange(ids.shape[1]) < lengths[:, None]
         labels = torch.arange(len(ids)) % 2
         with autocast:
-            if case == "train-0":
+            if case in ("train-0", "masked"):
                 loss = model(input_ids=ids, attention_mask=mask.long(), labels=labels).loss
             else:
                 output = model(

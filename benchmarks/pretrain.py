@@ -3,6 +3,7 @@
     python benchmarks/pretrain.py                                   # every case, transformers as the peer
     python benchmarks/pretrain.py --nanogpt PATH/TO/nanoGPT         # nanoGPT too, eager and compiled
     python benchmarks/pretrain.py --case midi-4k --precision bf16 --rounds 5
+    python benchmarks/pretrain.py --case bert-base --precision bf16 # masked, beside transformers' BertForMaskedLM
     python benchmarks/pretrain.py --pieces --case midi-4k           # each part of the backend in either form
     python benchmarks/pretrain.py --growth                          # from a million to a billion tokens on disk
 
@@ -37,12 +38,14 @@ class Case(NamedTuple):
     context: int
     batch: int
     vocabulary: int
+    masked: bool = False  # BERT's model and objective
 
 
 CASES = {
     "small-1024": Case(12, 768, 12, 1024, 1, 50_257),
     "midi-4k": Case(6, 384, 6, 256, 16, 4_096),
     "midi-50k": Case(6, 384, 6, 256, 16, 50_257),
+    "bert-base": Case(12, 768, 12, 512, 2, 30_522, masked=True),
 }
 SYSTEMS = ("headwater", "transformers", "nanogpt", "nanogpt-compiled")
 
@@ -50,29 +53,54 @@ SYSTEMS = ("headwater", "transformers", "nanogpt", "nanogpt-compiled")
 def batch_of(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, case.vocabulary, (case.batch, case.context + 1), generator=generator)
+    if case.masked:  # 15 % of the positions are targets; what is read there does not change the work
+        chosen = torch.rand(tokens[:, :-1].shape, generator=generator) < 0.15
+        return tokens[:, :-1].contiguous(), tokens[:, :-1].where(chosen, -100)
     return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
 def headwater_step(case: Case, precision: str, _: str, backend: Any = None) -> Callable[[], float]:
     from headwater.cli.process import prepare
-    from headwater.model import ModelConfig, build_model
-    from headwater.pretrain.objectives import l1
+    from headwater.model import ModelConfig, build_model, preset
+    from headwater.pretrain.objectives import l1, masked
     from headwater.pretrain.tokens.sampler import TokenBatch
     from headwater.train.loop import TrainConfig, Trainer
 
     prepare()  # as the command line does
-    config = ModelConfig(
-        vocabulary=case.vocabulary, context=case.context, layers=case.layers, width=case.width, heads=case.heads
-    )
+    shape = dict(zip(("layers", "width", "heads", "context"), case[:4], strict=True)) | {
+        "vocabulary": case.vocabulary
+    }
+    config = preset("bert-base", dropout=0.0, **shape) if case.masked else ModelConfig(**shape)
+    objective = masked if case.masked else l1()
     trainer = Trainer(
-        build_model(config, seed=1), l1(), TrainConfig(steps=10_000, precision=precision), backend=backend
+        build_model(config, seed=1), objective, TrainConfig(steps=10_000, precision=precision), backend=backend
     )
     ids, targets = batch_of(case)
-    batch = TokenBatch(ids, targets, torch.full(ids.shape, 1 / ids.numel()))
+    batch = TokenBatch(ids, targets, (targets >= 0).float() / (targets >= 0).sum())
     return lambda: trainer.update([batch]).loss
 
 
+def bert_step(case: Case, precision: str) -> Callable[[], float]:
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig(
+        vocab_size=case.vocabulary,
+        max_position_embeddings=case.context,
+        hidden_size=case.width,
+        num_hidden_layers=case.layers,
+        num_attention_heads=case.heads,
+        intermediate_size=4 * case.width,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    model = BertForMaskedLM._from_config(config, attn_implementation="sdpa")
+    ids, targets = batch_of(case)
+    return peer_step(model, precision, lambda: model(ids, labels=targets).loss)
+
+
 def transformers_step(case: Case, precision: str, _: str) -> Callable[[], float]:
+    if case.masked:
+        return bert_step(case, precision)
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(
@@ -149,7 +177,8 @@ def work(system: str, case: Case, precision: str, updates: int, nanogpt: str) ->
 
 
 def flops_a_token(case: Case) -> int:
-    weights = 12 * case.layers * case.width**2 + case.vocabulary * case.width
+    predicted = 0.15 if case.masked else 1.0  # share of the positions
+    weights = 12 * case.layers * case.width**2 + int(predicted * case.vocabulary * case.width)
     return 6 * weights + 12 * case.layers * case.width * case.context
 
 
@@ -157,7 +186,7 @@ def compare(name: str, precision: str, arguments: argparse.Namespace) -> dict[st
     from headwater.train.machine import matmul_rate
 
     case = CASES[name]
-    systems = [s for s in SYSTEMS if not s.startswith("nanogpt") or arguments.nanogpt]
+    systems = [s for s in SYSTEMS if not s.startswith("nanogpt") or (arguments.nanogpt and not case.masked)]
     rounds: dict[str, list[dict[str, float]]] = {system: [] for system in systems}
     for _ in range(arguments.rounds):
         for system in systems:
