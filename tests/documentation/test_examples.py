@@ -97,10 +97,15 @@ JOURNEYS = {
     ),
     "own-labels": Journey(
         (
-            *(f"own-labels/{name}.sh" for name in ("show", "finetune", "scratch", "predict", "table")),
+            *(f"own-labels/{name}.sh" for name in ("show", "finetune", "scratch", "freeze", "predict", "table")),
             *(f"own-labels/{name}.py" for name in ("classifier", "scikit", "other_inputs")),
         ),
-        {**RATE, **SOURCE, "learning_rate=1e-3": "learning_rate=1e-3, batch_size=64"},
+        {
+            **RATE,
+            **SOURCE,
+            "learning_rate=1e-3": "learning_rate=1e-3, batch_size=64",
+            "--set epochs=10": "--set steps=3",
+        },
         needs=("sklearn",),
     ),
     "papers": Journey(
