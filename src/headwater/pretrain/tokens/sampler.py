@@ -32,7 +32,7 @@ class TokenBatch:
     """ids, targets: (sequences, context) int64; weights: the same shape, float32.
 
     A weight is a position's share of the update's mean loss; over all ranks and micro-batches they sum to 1.
-    For next-sentence prediction: segments, as ids; random_next: (sequences,) int64, 1 where the second text is from
+    For next sentences: segments, as ids; random_next: (sequences,) int64, 1 where the second text is from
     elsewhere; pair_weights: (sequences,) float32.
     """
 
