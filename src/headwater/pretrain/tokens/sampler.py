@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,8 +48,9 @@ class TokenBatch:
         """The same on another device, without waiting for the copy where that is possible."""
         if device.type == "cpu":
             return self
-        tensors = [getattr(self, field.name) for field in fields(self)]
-        return TokenBatch(*(t if t is None else t.pin_memory().to(device, non_blocking=True) for t in tensors))
+        tensors: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved = {k: t if t is None else t.pin_memory().to(device, non_blocking=True) for k, t in tensors.items()}
+        return TokenBatch(**moved)
 
 
 class TokenStream:
