@@ -38,7 +38,7 @@ Request = ContinuationRequest | HiddenRequest | GenerationRequest
 
 
 class Scored(NamedTuple):
-    """Answer to ContinuationRequest or HiddenRequest: the log-probability of each token, and whether it was the likeliest."""
+    """Answer to both requests for scores: the log-probability of each token, and whether it was the likeliest."""
 
     log_probabilities: tuple[float, ...]
     is_greedy: tuple[bool, ...]

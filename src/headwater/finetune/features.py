@@ -26,7 +26,7 @@ from headwater.errors import StorageError
 from headwater.finetune.batches import Batch, inference_batches
 from headwater.finetune.head import TaskModel, TaskOutput
 from headwater.finetune.inputs import Encoded
-from headwater.finetune.task_models import Pooling, Recurrent, TaskModelName
+from headwater.finetune.task_models import PoolingReader, RecurrentReader, TaskModelName
 from headwater.storage.files import storage_errors
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class FeatureHead(nn.Linear):
     """The mixture's s (layer outputs,) and γ (1,), the task model that reads it, and the linear layer."""
 
-    def __init__(self, layer_outputs: int, reader: Pooling | Recurrent, outputs: int) -> None:
+    def __init__(self, layer_outputs: int, reader: PoolingReader | RecurrentReader, outputs: int) -> None:
         super().__init__(reader.features, outputs)
         self.reader = reader
         self.mixture = nn.Parameter(torch.zeros(layer_outputs))
@@ -72,11 +72,11 @@ class FrozenTaskModel(TaskModel):
     ) -> None:
         width, texts = model.config.output_width, 1 if task == "classify" else 2
         generator = torch.Generator().manual_seed(seed + 1)  # the linear layer has the seed itself
-        read = Pooling(width, texts) if reader == "pooling" else Recurrent(width, texts, generator)
+        read = PoolingReader(width, texts) if reader == "pooling" else RecurrentReader(width, texts, generator)
         head = FeatureHead(model.config.layer_outputs, read, outputs)
         super().__init__(model, task, outputs, dropout=dropout, seed=seed, head=head, delimiter=delimiter)
         self.separator, self.reader = delimiter, reader
-        if isinstance(read, Recurrent):
+        if isinstance(read, RecurrentReader):
             # What a fresh task model gives is small: at a language model's deviation nothing moves for long.
             with torch.no_grad():
                 head.weight *= read.features**-0.5 / model.config.init_deviation

@@ -1,11 +1,11 @@
 """Task models: what reads a frozen base's mixture of layers and gives the vector that the linear layer classifies.
 
-`Pooling` has no weights of its own. For one text it gives mean, maximum and the extract position; for two texts u
-and v it gives [u, v, |u − v|, u · v] and the extract position, each of u and v a mean and a maximum.
+`PoolingReader` has no weights of its own. For one text it gives mean, maximum and the extract position; for two
+texts u and v it gives [u, v, |u − v|, u · v] and the extract position, each of u and v a mean and a maximum.
 
-`Recurrent` is the kind of model that ELMo's features were used in. For one text: a bi-LSTM with max-pooling over
-its positions. For two texts, as ESIM (Chen et al. 2017, section 3): both are read by one bi-LSTM, each position is
-compared with what the other text has for it, a second bi-LSTM reads the comparison, and its mean and maximum go
+`RecurrentReader` is the kind of model that ELMo's features were used in. For one text: a bi-LSTM with max-pooling
+over its positions. For two texts, as ESIM (Chen et al. 2017, section 3): both are read by one bi-LSTM, each position
+is compared with what the other text has for it, a second bi-LSTM reads the comparison, and its mean and maximum go
 through one layer. ESIM's layers are 300 wide; here they are a quarter of the base's width.
 """
 
@@ -22,7 +22,7 @@ from headwater.model.bilstm import reversal
 TaskModelName = Literal["pooling", "lstm"]
 
 
-class Pooling(nn.Module):
+class PoolingReader(nn.Module):
     """Mean, maximum and extract position."""
 
     def __init__(self, width: int, texts: int) -> None:
@@ -54,7 +54,7 @@ class BothWays(nn.Module):
         return torch.cat([forwards, backwards.gather(1, back.expand_as(backwards))], dim=2)
 
 
-class Recurrent(nn.Module):
+class RecurrentReader(nn.Module):
     """A bi-LSTM over one text, or ESIM over two."""
 
     def __init__(self, width: int, texts: int, generator: torch.Generator) -> None:
@@ -77,7 +77,7 @@ class Recurrent(nn.Module):
                     parameter.uniform_(-bound, bound, generator=generator)
 
     def forward(self, x: Tensor, spans: list[tuple[Tensor, Tensor]], extract: Tensor) -> Tensor:
-        """As `Pooling.forward`; the extract position is not read."""
+        """As `PoolingReader.forward`; the extract position is not read."""
         taken = [take(x, *span) for span in spans]
         read = [self.encoder(text, inside) for text, inside in taken]  # each (sequences, time, 2 · units)
         if len(read) == 1:
