@@ -78,7 +78,11 @@ def test_the_relatives_are_compared_at_equal_updates_and_at_equal_seconds(found:
     assert verdicts["Only a causal model writes and scores a text without more."] == HOLDS
     # At equal seconds the updates follow from the journals of the runs at equal updates.
     shared = found["out"] / "shared"
-    journals = {path: read_journal(path / "metrics.jsonl") for path in shared.glob("run-*") if path.is_dir()}
+    journals = {
+        path: read_journal(path / "metrics.jsonl")
+        for path in shared.glob("run-*")
+        if (path / "metrics.jsonl").exists()
+    }
     steps = sorted(len(journal) for path, journal in journals.items() if path.name.startswith("run-bert-1-"))
     gpt = next(journal for path, journal in journals.items() if path.name.startswith("run-gpt1-1-"))
     equal = next(

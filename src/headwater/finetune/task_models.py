@@ -4,7 +4,7 @@
 texts u and v it gives [u, v, |u − v|, u · v] and the extract position, each of u and v a mean and a maximum.
 
 `RecurrentReader` is the kind of model that ELMo's features were used in. For one text: a bi-LSTM with max-pooling
-over its positions. For two texts, as ESIM (Chen et al. 2017, section 3): both are read by one bi-LSTM, each position
+over its positions. For two texts, as ESIM (Chen et al. 2017, section 3): one bi-LSTM reads both, each position
 is compared with what the other text has for it, a second bi-LSTM reads the comparison, and its mean and maximum go
 through one layer. ESIM's layers are 300 wide; here they are a quarter of the base's width.
 """
