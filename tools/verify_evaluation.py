@@ -219,7 +219,11 @@ def compare(
     own.mkdir()
     tokenizer = Tokenizer.load(model)
     stand_ins(Files(data), own, tokenizer, max(limit, 4))
-    chosen = [task.protocol for task in select(tasks.split(","))] if tasks else list(TASKS)
+    chosen = (
+        [task.protocol for task in select(tasks.split(","))]
+        if tasks
+        else [name for name, task in TASKS.items() if not task.masked]
+    )
     peer, files = Peer(model), Files([*data, own])
     print("| protocol | examples | largest difference | here | chance |\n|---|---|---|---|---|", flush=True)
     for protocol in (protocol for protocol in chosen if protocol not in done):
