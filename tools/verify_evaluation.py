@@ -13,6 +13,7 @@ log-probability differs by more than TOLERANCE.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import re
 import sys
@@ -116,6 +117,59 @@ def _own_folders(passages: Sequence[str], folder: Path, tokenizer: Any, limit: i
             (work / "validation.jsonl").write_text(lines, encoding="utf-8")
 
 
+def digests(data: Sequence[Path], work: Path, limit: int = 3) -> dict[str, str]:
+    """Return a hash for each protocol: of what it asks, and of its scores for made-up answers.
+
+    No model is asked. Where a hash changes, scores of the protocol are not comparable with earlier ones.
+    """
+    from headwater.datasets.places import DataFiles
+    from headwater.evaluate.reader import Reader
+    from headwater.evaluate.tasks import TASKS
+    from headwater.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load("gpt2")
+    work.mkdir()
+    stand_ins(Files(data), work, tokenizer, 4)
+    reader, listing = Reader(tokenizer, 1_024, None, None), DataFiles([*data, work])
+    found = {}
+    for protocol, task in TASKS.items():
+        asked: list[Any] = []
+        records = []
+        for example in task.limited(task.read(listing.locate(task.sources), reader), limit):
+            wanted, answers = list(task.requests(example, reader)), list[Any]()
+            for _ in range(8):
+                asked += wanted
+                answers += [_answer(request, tokenizer) for request in wanted]
+                wanted = list(task.further(example, answers, reader))
+            records.append({"id": example.id} | task.score(example, answers, reader))
+        kept = [asked, records, task.summarise(records)]
+        found[protocol] = hashlib.sha256(json.dumps(_rounded(kept)).encode()).hexdigest()[:12]
+    return found
+
+
+def _answer(request: Any, tokenizer: Any) -> Any:
+    from headwater.evaluate.protocols import Generated, Scored
+
+    tokens = getattr(request, "continuation", None)
+    written = tokens is None
+    tokens = request.prompt[: min(4, request.max_tokens)] if tokens is None else tokens
+    values = tuple(-0.01 * (1 + token * 7_919 % 997) for token in tokens)
+    if written:
+        return Generated(tokenizer.decode(list(tokens)), tuple(tokens), values)
+    return Scored(values, tuple(token % 2 == 0 for token in tokens))
+
+
+def _rounded(value: Any) -> Any:
+    """Return the value as JSON has it, numbers with six digits."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, dict):
+        return {str(key): _rounded(one) for key, one in sorted(value.items())}
+    if isinstance(value, list | tuple):
+        return [_rounded(one) for one in value]
+    return _rounded(vars(value)) if hasattr(value, "__dict__") else str(value)
+
+
 def difference(expected: Answer, found: dict[str, Any], peer: Peer) -> float:
     """The largest difference of a log-probability; infinite where texts or their number differ."""
     scores = found["log_probabilities"]
@@ -152,10 +206,18 @@ def main() -> int:
     parser.add_argument(
         "--tasks", default="", help="protocols, or beginnings of them; all that are there by default"
     )
+    parser.add_argument("--digests", type=Path, help="write what each protocol asks to this file, and stop")
     parser.add_argument("--limit", type=int, default=100, help="examples of each protocol")
     parser.add_argument("--json", type=Path, help="file to add each row to; protocols that it has are left out")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        if arguments.digests:
+            from headwater.evaluate.tasks import VERSION
+            from headwater.storage.files import write_json
+
+            found = digests(arguments.data, Path(folder) / "stand-ins")
+            write_json(arguments.digests, {"version": VERSION, "digests": found})
+            return 0
         model = arguments.model or random_model(arguments.random or "gpt2-small", Path(folder) / "model")
         named = str(arguments.model or f"random {arguments.random or 'gpt2-small'}")
         known = read_rows(arguments.json)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from headwater.evaluate.tasks import TASKS
+from headwater.evaluate.tasks import TASKS, VERSION
 from headwater.model import build_model
 from headwater.model.config import preset
 from headwater.model.io.folder import save_model
@@ -35,3 +36,13 @@ def test_every_example_has_the_log_probabilities_of_transformers(
     assert all(row.agrees for row in rows), capsys.readouterr().out
     assert {row.protocol for row in rows} == set(TASKS)
     assert all(row.examples for row in rows)
+
+
+@pytest.mark.slow
+def test_protocols_change_only_with_their_version(tool: ModuleType, data: Path, tmp_path: Path) -> None:
+    golden = json.loads((Path(__file__).parents[1] / "golden/protocols.json").read_text(encoding="utf-8"))
+    found = tool.digests([data], tmp_path / "stand-ins")
+    changed = [protocol for protocol in TASKS if golden["digests"].get(protocol) != found[protocol]]
+    repair = "raise VERSION in evaluate/tasks/__init__.py, then tools/verify_evaluation.py --digests FILE"
+    assert not changed, f"{changed}: {repair}"
+    assert golden["version"] == VERSION, repair

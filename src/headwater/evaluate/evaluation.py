@@ -33,7 +33,7 @@ from headwater.evaluate.protocols import (
 from headwater.evaluate.published import published
 from headwater.evaluate.reader import ContinuationRequest, HiddenRequest, MaskedReader, Reader
 from headwater.evaluate.results import KIND, Result, Results, Skipped, read_results, write_examples, write_results
-from headwater.evaluate.tasks import TASKS
+from headwater.evaluate.tasks import TASKS, VERSION
 from headwater.language_model import LanguageModel
 from headwater.model.config import ModelConfig
 from headwater.storage.files import MALFORMED
@@ -206,7 +206,13 @@ def evaluate(
     stage = Stage(
         out,
         kind=KIND,
-        config={"tasks": [task.protocol for task in chosen], "limit": limit, **own, **config.to_dict()},
+        config={
+            "tasks": [task.protocol for task in chosen],
+            "protocols": VERSION,
+            "limit": limit,
+            **own,
+            **config.to_dict(),
+        },
         defaults=EvaluateConfig.defaults(),
         inputs={"model": model} | _roles(places.values()) | ({} if overlap is None else {"overlap": overlap}),
     )

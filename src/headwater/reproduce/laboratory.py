@@ -29,6 +29,7 @@ from headwater.errors import DataError, counted, duration
 from headwater.evaluate import evaluate
 from headwater.evaluate.protocols import ratio_error
 from headwater.evaluate.results import Results
+from headwater.evaluate.tasks import VERSION
 from headwater.language_model import LanguageModel
 from headwater.model.io.folder import save_model
 from headwater.pretrain.pretraining import PretrainConfig, pretrain
@@ -196,7 +197,8 @@ class Laboratory:
         self, name: str, model: Path, tasks: Sequence[str], *, limit: int | None = None
     ) -> tuple[Results, Path]:
         """Zero-shot scores of a model on protocols, and the folder that has every example of them."""
-        out = self.place(f"scores-{_file_name(name)}", {"tasks": list(tasks), "limit": limit}, {"model": model})
+        config = {"tasks": list(tasks), "limit": limit, "protocols": VERSION}
+        out = self.place(f"scores-{_file_name(name)}", config, {"model": model})
         with self.piece("scores", name, out):
             results = evaluate(
                 model, tasks, self.data, out, limit=limit, device=self.device, progress=self.progress
