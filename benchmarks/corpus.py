@@ -179,7 +179,8 @@ def fetch(options: argparse.Namespace, folder: Path) -> None:
     """Pages a second against a web on this machine, beside what delays and answers take at least."""
     import socket
 
-    from headwater.corpus.web.fetch import FetchConfig, fetch_links
+    from headwater.corpus.web.fetch import fetch_links
+    from headwater.corpus.web.fetch_config import FetchConfig
     from headwater.corpus.web.links import gather_links
 
     with loopback(options.latency) as port:

@@ -247,7 +247,7 @@ def grow(arguments: argparse.Namespace) -> dict[str, Any]:
     from headwater.model import build_model, preset
     from headwater.pretrain.objectives import l1
     from headwater.pretrain.tokens.sampler import Sampler, TokenStream
-    from headwater.storage.provenance import Stage
+    from headwater.storage.stage import Stage
     from headwater.train.loop import TrainConfig, Trainer
 
     context, batch = 64, 8

@@ -84,6 +84,15 @@ def test_no_imports_form_a_circle() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
+def test_a_public_class_has_a_name_of_its_own() -> None:
+    homes: dict[str, list[str]] = {}
+    for name, tree in modules():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(name)
+    assert {cls: found for cls, found in homes.items() if len(found) > 1} == {}
+
+
 def test_commands_import_nothing_heavy_at_their_top() -> None:
     heavy = {"torch", "numpy", "pyarrow", "tokenizers", "transformers", "spacy", "matplotlib", "rich"}
     for name, tree in modules():

@@ -27,8 +27,9 @@ from headwater.quickstart import (
     knows,
     quickstart,
 )
+from headwater.storage.lineage import lineage
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import lineage, open_folder
+from headwater.storage.provenance import open_folder
 from headwater.tokenizer import Tokenizer
 
 

@@ -82,7 +82,8 @@ def ship(
     from headwater.evaluate import evaluate
     from headwater.evaluate.results import read_results
     from headwater.language_model import load
-    from headwater.storage.provenance import Stage, open_folder
+    from headwater.storage.provenance import open_folder
+    from headwater.storage.stage import Stage
 
     progress = PlainProgress()
     manifest = open_folder(run, "run")

@@ -97,7 +97,7 @@ def _own_folders(passages: Sequence[str], folder: Path, tokenizer: Any, limit: i
     """A tokens folder with `limit` held-out documents, and labels folders of as many questions."""
     from headwater.corpus.folder import Document, write_documents
     from headwater.pretrain.tokens.pack import pack
-    from headwater.storage.provenance import Stage
+    from headwater.storage.stage import Stage
 
     documents = [Document(id=f"{number:032x}", text=text) for number, text in enumerate(passages[: 4 * limit])]
     with Stage(folder / "corpus", kind="corpus", config={}, inputs={}).write() as work:

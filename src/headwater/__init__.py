@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headwater.errors import HeadwaterError
-    from headwater.finetune.estimator import Classifier, Entailment, MultipleChoice, Regressor, Similarity
+    from headwater.finetune.estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
     from headwater.language_model import LanguageModel, load
     from headwater.stages import build_corpus, evaluate, pretrain, train_tokenizer
     from headwater.tokenizer import Tokenizer
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    "Classifier": "headwater.finetune.estimator",
-    "Entailment": "headwater.finetune.estimator",
+    "Classifier": "headwater.finetune.estimators",
+    "Entailment": "headwater.finetune.estimators",
     "HeadwaterError": "headwater.errors",
     "LanguageModel": "headwater.language_model",
-    "MultipleChoice": "headwater.finetune.estimator",
-    "Regressor": "headwater.finetune.estimator",
-    "Similarity": "headwater.finetune.estimator",
+    "MultipleChoice": "headwater.finetune.estimators",
+    "Regressor": "headwater.finetune.estimators",
+    "Similarity": "headwater.finetune.estimators",
     "Tokenizer": "headwater.tokenizer",
     "build_corpus": "headwater.stages",
     "evaluate": "headwater.stages",

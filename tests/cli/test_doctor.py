@@ -10,7 +10,7 @@ import pytest
 from headwater.cli.main import main
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 
 
 def test_the_machine(capsys: pytest.CaptureFixture[str]) -> None:

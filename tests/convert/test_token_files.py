@@ -11,7 +11,8 @@ import pytest
 from headwater.cli.main import main
 from headwater.errors import DataError
 from headwater.pretrain.tokens.sampler import TokenStream
-from headwater.storage.provenance import Stage, open_folder
+from headwater.storage.provenance import open_folder
+from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 
 END = 50_256

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from headwater.corpus.folder import Document, write_documents
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 
 MakeCorpus = Callable[[Sequence[Document]], Path]
 

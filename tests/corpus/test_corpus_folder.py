@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headwater.corpus import folder
 from headwater.corpus.folder import Document, measure, read_documents, shard_paths, write_documents
 from headwater.errors import FolderError
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
 DOCUMENTS = st.lists(

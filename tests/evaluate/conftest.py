@@ -14,7 +14,7 @@ from headwater.model import build_model
 from headwater.model.config import ModelConfig
 from headwater.model.io.folder import save_model
 from headwater.pretrain.tokens.pack import pack
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 
 WORDS = ["river", "stream", "lake", "the", "a", "of", "flows", "slowly", "north", "Ärmel", "강물", "very", "to"]

@@ -13,7 +13,7 @@ from headwater.evaluate import evaluate
 from headwater.evaluate.results import read_examples
 from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model, save_model
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 
 FILES = {

@@ -28,7 +28,7 @@ from headwater.evaluate.tasks.sentences import best_threshold, matthews
 from headwater.evaluate.tasks.summaries import sentences
 from headwater.evaluate.tasks.written import first_sentence, fitted
 from headwater.model.io.folder import load_model
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 
 

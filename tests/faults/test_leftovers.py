@@ -16,7 +16,8 @@ from headwater.errors import FolderError
 from headwater.storage import files as storage
 from headwater.storage.arrays import save_array
 from headwater.storage.files import atomic_write, read_sealed, write_sealed, write_text
-from headwater.storage.provenance import Stage, open_folder
+from headwater.storage.provenance import open_folder
+from headwater.storage.stage import Stage
 
 
 def stage(out: Path, value: int = 1) -> Stage:
@@ -29,7 +30,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="a part is locked on POSIX
 def leave_parts(folder: Path) -> None:
     """Be killed while writing the folder `out` and the file `page.html` in `folder`."""
     code = (
-        "import os, signal; from pathlib import Path; from headwater.storage.provenance import Stage\n"
+        "import os, signal; from pathlib import Path; from headwater.storage.stage import Stage\n"
         "from headwater.storage.files import atomic_write\n"
         "with Stage(Path('out'), kind='made', config={}, inputs={}).write() as work:\n"
         "    (work / 'half').write_text('x')\n"

@@ -19,7 +19,8 @@ from headwater.corpus.folder import Document, write_documents
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
 from headwater.storage.files import write_text
-from headwater.storage.provenance import MANIFEST, Stage, record_files
+from headwater.storage.provenance import MANIFEST, record_files
+from headwater.storage.stage import Stage
 from headwater.train.checkpoint import Checkpoints
 from headwater.train.journal import Journal
 from headwater.train.parallel import Ranks

@@ -15,7 +15,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from headwater import shipped
 from headwater.errors import DataError, MismatchError, UsageError
-from headwater.finetune.estimator import Classifier, Entailment, MultipleChoice, Regressor, Similarity
+from headwater.finetune.estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
 from headwater.language_model import LanguageModel
 
 FAST: dict[str, Any] = {"epochs": 4, "learning_rate": 5e-3, "lambda_lm": 0.0, "dropout": 0.0, "precision": "fp32"}

@@ -21,7 +21,7 @@ from headwater.finetune.predict import predict_file
 from headwater.finetune.training import FinetuneConfig, prepare_base, train_task
 from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model
-from headwater.storage.provenance import lineage
+from headwater.storage.lineage import lineage
 from headwater.tokenizer import Tokenizer
 
 FAST = ["--set", "precision=fp32", "--set", "steps=4", "--set", "batch_size=8"]

@@ -21,7 +21,8 @@ from headwater.finetune.finetuning import finetune
 from headwater.finetune.training import FinetuneConfig
 from headwater.model.io.folder import load_model
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import Stage, open_folder
+from headwater.storage.provenance import open_folder
+from headwater.storage.stage import Stage
 from headwater.train.journal import read_journal
 
 MEASURED = {"seconds", "tokens_per_second"}

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from headwater.errors import DataError, FolderError, HeadwaterError, MismatchError
 from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model, save_model
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 
 MATRIX = "transformer.h.0.mlp.c_fc.weight"
 

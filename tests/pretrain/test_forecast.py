@@ -13,6 +13,7 @@ import torch
 from headwater.errors import ResourceError
 from headwater.model import build_model, preset
 from headwater.pretrain import cost as plan
+from headwater.pretrain import forecast as forecasting
 from headwater.pretrain.forecast import find_rate, forecast, profile
 from headwater.pretrain.pretraining import PretrainConfig, build_run, pretrain, resolve
 from headwater.pretrain.profile import PARTS, as_table
@@ -45,10 +46,10 @@ def test_a_busy_machine_is_warned_of(
     load: float, used: float, tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "available_cores", lambda: 2)
-    monkeypatch.setattr("headwater.pretrain.forecast.available_cores", lambda: 2)
+    monkeypatch.setattr(forecasting, "available_cores", lambda: 2)
     monkeypatch.setattr("os.cpu_count", lambda: 64)
     monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0), raising=False)
-    monkeypatch.setattr("headwater.pretrain.forecast.time_updates", lambda *_: 1.0)
+    monkeypatch.setattr(forecasting, "time_updates", lambda *_: 1.0)
     result = forecast(PretrainConfig.build(TINY), tokens, tmp_path / "run")
     assert result.cores_in_use == used
     assert (f"other programs use {used} of 2 cores" in result.as_text()) == (used > 0)
@@ -68,11 +69,11 @@ def test_what_is_counted_beforehand_is_what_training_holds(precision: str, token
 
 
 def test_what_cannot_fit_is_not_tried(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.pretrain.forecast.available_memory", lambda device: 8 * 1024**3)
+    monkeypatch.setattr(forecasting, "available_memory", lambda device: 8 * 1024**3)
     result = forecast(PretrainConfig.build({"preset": "gpt2-xl", "precision": "bf16"}), tokens, tmp_path / "run")
     assert result.seconds is None
     assert "does not fit" in result.advice
-    monkeypatch.setattr("headwater.pretrain.forecast.available_memory", lambda device: 20_000_000)
+    monkeypatch.setattr(forecasting, "available_memory", lambda device: 20_000_000)
     result = forecast(
         PretrainConfig.build(TINY, {"batch_size": 256, "micro_batch": 256}), tokens, tmp_path / "run"
     )
@@ -118,7 +119,7 @@ def test_the_range_test_finds_a_rate_that_learns(
     assert found.points[0].learning_rate < found.points[-1].learning_rate
     assert (tmp_path / "rates" / "curve.svg").read_text().lstrip().startswith("<?xml")
     # Again it is read, not made; and without the means to draw it is refused before the time is spent.
-    monkeypatch.setattr("headwater.pretrain.forecast.search_rate", lambda *_, **__: pytest.fail("searched"))
+    monkeypatch.setattr(forecasting, "search_rate", lambda *_, **__: pytest.fail("searched"))
     assert find_rate(PretrainConfig.build(TINY), tokens, tmp_path / "rates") == found
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

@@ -22,7 +22,9 @@ from headwater.corpus.split import split
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
 from headwater.pretrain.tokens import pack as pack_module
 from headwater.pretrain.tokens.pack import ShardWriter, pack, token_dtype
-from headwater.storage.provenance import Stage, lineage, open_folder
+from headwater.storage.lineage import lineage
+from headwater.storage.provenance import open_folder
+from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer, train_tokenizer
 
 

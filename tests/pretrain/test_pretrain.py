@@ -28,7 +28,8 @@ from headwater.pretrain.pretraining import PretrainConfig, held_out_loss, pretra
 from headwater.pretrain.tokens.pack import pack
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import Progress
-from headwater.storage.provenance import Stage, open_folder
+from headwater.storage.provenance import open_folder
+from headwater.storage.stage import Stage
 from headwater.tokenizer import train_tokenizer
 from headwater.train.checkpoint import Checkpoints
 from headwater.train.journal import read_journal

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headwater.errors import DataError
 from headwater.model.loss import IGNORE
 from headwater.pretrain.tokens.sampler import Sampler, TokenStream, permute
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 
 
 def write_tokens(folder: Path, shards: list[np.ndarray]) -> Path:

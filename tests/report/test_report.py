@@ -14,7 +14,7 @@ from headwater.report.content import Content, ScoreRow, Token, read_content
 from headwater.report.html import headlines
 from headwater.report.plots import Series, line_chart, thin, ticks
 from headwater.storage.files import write_text
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 
 HOSTILE = '<script>alert("x")</script> & "quoted" <img src=x>'
 

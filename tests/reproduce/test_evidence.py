@@ -35,7 +35,7 @@ from headwater.reproduce.statistics import (
     p_value,
 )
 from headwater.storage.files import write_json
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 
 RUNS = 2_000
 SENTENCES = {HOLDS: "It holds.", FAILS: "It fails.", OPEN: "It is open."}

@@ -33,8 +33,8 @@ from headwater.reproduce.statistics import (
     over_seeds,
     student_quantile,
 )
+from headwater.storage.lineage import lineage
 from headwater.storage.lock import folder_lock
-from headwater.storage.provenance import lineage
 
 
 @pytest.fixture(scope="module")

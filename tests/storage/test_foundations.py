@@ -23,8 +23,10 @@ from headwater.cli.main import main
 from headwater.config import Config, merge, parse_settings
 from headwater.errors import DataError, FolderError, ResourceError, StorageError, UsageError
 from headwater.storage.files import atomic_write, read_text, storage_errors
-from headwater.storage.provenance import Stage, lineage, open_folder, read_manifest
+from headwater.storage.lineage import lineage
+from headwater.storage.provenance import open_folder, read_manifest
 from headwater.storage.resources import cache_folder, find
+from headwater.storage.stage import Stage
 
 
 def write(out: Path, content: bytes = b"hello", **config: object) -> Path:
@@ -152,7 +154,7 @@ def test_a_place_that_cannot_be_replaced_is_refused_at_once_and_a_link_is_follow
 
 def test_killed_while_writing_leaves_nothing_in_the_way(tmp_path: Path) -> None:
     code = (
-        "import os, signal; from pathlib import Path; from headwater.storage.provenance import Stage\n"
+        "import os, signal; from pathlib import Path; from headwater.storage.stage import Stage\n"
         f"with Stage(Path({str(tmp_path / 'out')!r}), kind='corpus', config={{}}, inputs={{}}).write() as work:\n"
         "    (work / 'half').write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
     )

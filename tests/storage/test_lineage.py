@@ -5,7 +5,7 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.storage.files import write_text
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 
 
 def fill(folder: Path, kind: str, inputs: dict[str, Path]) -> Path:

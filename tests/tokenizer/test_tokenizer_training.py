@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headwater.corpus.folder import Document, write_documents
 from headwater.errors import DataError, UsageError
 from headwater.storage.progress import Progress
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer, compiled, counting, merges, reference, train_tokenizer
 from headwater.tokenizer.vocabulary import BYTE_CHARACTERS, BYTE_ORDER, END_OF_TEXT, NEWLINE, UNKNOWN
 

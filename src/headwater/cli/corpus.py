@@ -127,7 +127,8 @@ def fetch(
 ) -> None:
     """Visit links politely and keep the pages as WARC. Uses the network; run again, it goes on."""
     from headwater.config import parse_settings
-    from headwater.corpus.web.fetch import FetchConfig, fetch_links
+    from headwater.corpus.web.fetch import fetch_links
+    from headwater.corpus.web.fetch_config import FetchConfig
 
     config = FetchConfig.build(parse_settings(settings or []), source="--set")
     found = fetch_links(links, out, config, progress=terminal_progress())

@@ -115,7 +115,8 @@ def describe_model(folder: Path) -> dict[str, Any]:
     from headwater.model import build_model
     from headwater.model.io.folder import load_config
     from headwater.model.io.weights import find_tensors
-    from headwater.storage.provenance import MANIFEST, lineage
+    from headwater.storage.lineage import lineage
+    from headwater.storage.provenance import MANIFEST
 
     named, folder = str(folder), shipped.resolve(folder)
     config = load_config(folder)

@@ -23,8 +23,8 @@ def lineage(
     as_json: AsJson = False,
 ) -> None:
     """Print the chain from a folder back to its first sources, with the command that made each."""
-    from headwater.storage.provenance import lineage as chain
-    from headwater.storage.provenance import lineage_at
+    from headwater.storage.lineage import lineage as chain
+    from headwater.storage.lineage import lineage_at
     from headwater.storage.remote import is_remote, look
 
     found = lineage_at(folder, look) if is_remote(folder) else chain(Path(folder), look if remote else None)

@@ -18,7 +18,7 @@ from headwater.errors import FolderError, ResourceError, UsageError
 from headwater.model.config import FAITHFUL, Faithful
 from headwater.model.io.folder import CONFIG, load_model, save_model
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

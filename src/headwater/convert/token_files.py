@@ -32,7 +32,8 @@ from headwater.pretrain.tokens.pack import (
     token_dtype,
 )
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import MANIFEST, Stage, open_folder, read_manifest
+from headwater.storage.provenance import MANIFEST, open_folder, read_manifest
+from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 
 Format = Literal["nanogpt", "llm.c", "build-nanogpt"]

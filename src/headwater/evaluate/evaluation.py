@@ -38,7 +38,8 @@ from headwater.language_model import LanguageModel
 from headwater.model.config import ModelConfig
 from headwater.storage.files import MALFORMED
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import Stage, identity_of
+from headwater.storage.provenance import identity_of
+from headwater.storage.stage import Stage
 
 # Requests asked together: enough for the scorer to pack and to share beginnings, few enough to lose little when
 # an evaluation is interrupted.

@@ -15,7 +15,7 @@ from headwater.errors import counted
 from headwater.language_model import LanguageModel
 from headwater.storage.files import read_json, write_json
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 
 SAMPLES = "samples.json"
 

@@ -1,4 +1,4 @@
-"""The four inputs of GPT-1 as estimators in scikit-learn's conventions.
+"""What the estimators have in common, in scikit-learn's conventions.
 
     clf = hw.Classifier(base="runs/small/model").fit(texts, labels)
     clf.predict(texts); clf.predict_proba(texts); clf.save(folder); hw.Classifier.load(folder)
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -24,7 +24,7 @@ from headwater.datasets.rows import Raw, Task
 from headwater.errors import DataError, MismatchError, UsageError, nearest
 from headwater.finetune import baseline, check
 from headwater.finetune.baseline import ClassWeight
-from headwater.finetune.examples import Labels, class_name, learn_labels, number_of, to_examples
+from headwater.finetune.examples import Labels, class_name, learn_labels, to_examples
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.finetuning import load_tokenizer
 from headwater.finetune.inputs import TaskExample, encode
@@ -33,7 +33,7 @@ from headwater.finetune.training import FinetuneConfig, peak_rate, prepare_base,
 from headwater.model.io.folder import load_model
 from headwater.storage.files import read_json, write_json
 from headwater.storage.progress import SILENT, PlainProgress
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 from headwater.train.loop import Precision
 from headwater.train.parallel import choose_device
 from headwater.train.run import OnUpdate
@@ -52,6 +52,7 @@ class Estimator:
     """
 
     task: ClassVar[Task]
+    scores: ClassVar[bool] = False  # whether task "classify" predicts a score
 
     def __init__(
         self,
@@ -96,9 +97,9 @@ class Estimator:
 
         Raises DataError, naming the row, for rows that cannot be learned from.
         """
-        y = _as_list(y)
+        y = as_list(y)
         names = self._names(y)
-        segments = [self._segments(row, number) for number, row in enumerate(_as_list(X), 1)]
+        segments = [self._segments(row, number) for number, row in enumerate(as_list(X), 1)]
         if len(segments) != len(names):
             raise DataError(f"there are {len(segments):,} rows and {len(names):,} labels", expected="one each")
         rows = [Raw(s, name, number) for number, (s, name) in enumerate(zip(segments, names, strict=True), 1)]
@@ -172,7 +173,7 @@ class Estimator:
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
         """(rows, classes), in the order of `classes_`; for MultipleChoice (rows, most answers)."""
-        rows = _as_list(X)
+        rows = as_list(X)
         examples = [TaskExample(self._segments(row, n), None, n) for n, row in enumerate(rows, 1)]
         fine_tuned = self._fitted()
         if not examples:
@@ -186,7 +187,7 @@ class Estimator:
 
     def score(self, X: Any, y: Any) -> float:
         """Accuracy on labelled rows; Pearson's correlation for scores."""
-        predicted, truth = self.predict(X), np.asarray(_as_list(y))
+        predicted, truth = self.predict(X), np.asarray(as_list(y))
         if self._target() == "score":
             return float(pearson(truth.astype(np.float64), predicted.astype(np.float64)))
         return float(np.mean(predicted == truth))
@@ -221,7 +222,7 @@ class Estimator:
         folder = Path(folder)
         fine_tuned = FineTuned.load(folder, device=choose_device("auto", training=False))
         scores = fine_tuned.labels.target == "score"
-        if fine_tuned.task != cls.task or (fine_tuned.task == "classify" and scores != issubclass(cls, Regressor)):
+        if fine_tuned.task != cls.task or (fine_tuned.task == "classify" and scores != cls.scores):
             raise MismatchError(
                 f"{folder} was fine-tuned for task {'regress' if scores else fine_tuned.task}",
                 expected=f"the task of {cls.__name__}",
@@ -343,148 +344,7 @@ class Estimator:
         return list(inspect.signature(cls).parameters)
 
 
-class Classifier(Estimator):
-    """Text to class: X is a column of texts."""
-
-    task = "classify"
-
-    def _segments(self, row: Any, number: int) -> tuple[str, ...]:
-        if isinstance(row, list | tuple) and len(row) == 1:
-            row = row[0]
-        return (_text(row, number),)
-
-
-class Regressor(Classifier):
-    """Text to a score: X is a column of texts, y one of numbers."""
-
-    def _target(self) -> Literal["class", "score"] | None:
-        return "score"
-
-    def _names(self, y: list[Any]) -> list[str | int | float]:
-        return _scores(y)
-
-    def _classes(self, labels: Labels, y: list[Any]) -> npt.NDArray[Any] | None:
-        return None
-
-    def _restored(self, labels: Labels, label_type: str) -> npt.NDArray[Any] | None:
-        return None
-
-
-class Entailment(Estimator):
-    """Premise and hypothesis to class: X is a column of pairs, or a table of two columns."""
-
-    task = "entail"
-
-    def _segments(self, row: Any, number: int) -> tuple[str, ...]:
-        return _pair(row, number)
-
-
-class Similarity(Estimator):
-    """Two texts in no order to a score: X is a column of pairs. `target="class"` for paraphrase or not."""
-
-    task = "similarity"
-
-    def __init__(
-        self,
-        base: Any = shipped.DEFAULT,
-        *,
-        target: Literal["score", "class"] = "score",
-        epochs: float = 3,
-        learning_rate: float | None = None,
-        batch_size: int = 32,
-        lambda_lm: float = 0.5,
-        dropout: float = 0.1,
-        validation_share: float = 0.1,
-        patience: int | None = None,
-        freeze: bool = False,
-        from_scratch: bool = False,
-        class_weight: ClassWeight = None,
-        precision: Precision = "auto",
-        device: str = "auto",
-        verbose: bool = False,
-        seed: int = 1,
-    ) -> None:
-        super().__init__(
-            base,
-            epochs=epochs,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            lambda_lm=lambda_lm,
-            dropout=dropout,
-            validation_share=validation_share,
-            patience=patience,
-            freeze=freeze,
-            from_scratch=from_scratch,
-            class_weight=class_weight,
-            precision=precision,
-            device=device,
-            verbose=verbose,
-            seed=seed,
-        )
-        self.target = target
-
-    def _segments(self, row: Any, number: int) -> tuple[str, ...]:
-        return _pair(row, number)
-
-    def _target(self) -> Literal["class", "score"] | None:
-        return self.target
-
-    def _names(self, y: list[Any]) -> list[str | int | float]:
-        if self.target == "class":
-            return super()._names(y)
-        return _scores(y)
-
-    def _classes(self, labels: Labels, y: list[Any]) -> npt.NDArray[Any] | None:
-        return None if labels.target == "score" else super()._classes(labels, y)
-
-    def _restored(self, labels: Labels, label_type: str) -> npt.NDArray[Any] | None:
-        return None if labels.target == "score" else super()._restored(labels, label_type)
-
-
-class MultipleChoice(Estimator):
-    """Context, question and answers to the number of the right answer, from 0.
-
-    A row of X is a dictionary with these keys, or (context, question, answers).
-    """
-
-    task = "choice"
-
-    def _segments(self, row: Any, number: int) -> tuple[str, ...]:
-        if isinstance(row, Mapping):
-            row = (row.get("context", ""), row.get("question", ""), row.get("answers"))
-        if not isinstance(row, list | tuple) or len(row) != 3 or isinstance(row[2], str):
-            raise DataError(f"X row {number} is no choice", expected="(context, question, [answers])")
-        answers = list(row[2]) if row[2] is not None else []
-        if len(answers) < 2:
-            raise DataError(f"X row {number} has {len(answers)} answers", expected="two or more")
-        if any(not isinstance(answer, str) or not answer.strip() for answer in answers):
-            raise DataError(f"X row {number} has a missing answer", repair="Fill it in, or remove that row")
-        return (_text(row[0], number), _text(row[1], number), *answers)
-
-    def _target(self) -> Literal["class", "score"] | None:
-        return None
-
-    def _names(self, y: list[Any]) -> list[str | int | float]:
-        for number, label in enumerate(y, 1):
-            if not isinstance(label, int) or label < 0:
-                raise DataError(f"y has {label!r} in row {number}", expected="the right answer's number, from 0")
-        return list(y)
-
-    def _classes(self, labels: Labels, y: list[Any]) -> npt.NDArray[Any] | None:
-        return np.arange(max(y) + 1)
-
-    def _labels(self, rows: list[Raw]) -> Labels:
-        return Labels(target="answer")
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """(rows,) int64: the number of the likeliest answer."""
-        return self._fitted().decide(self.predict_proba(X)).astype(np.int64)
-
-    def _restored(self, labels: Labels, label_type: str) -> npt.NDArray[Any] | None:
-        return None
-
-
-def _as_list(column: Any) -> list[Any]:
+def as_list(column: Any) -> list[Any]:
     """A list, array, or column of pandas or polars as a list of plain values; a table as a list of rows."""
     if isinstance(column, str | bytes):
         raise UsageError("a lone text was given where a column belongs", repair="Put it in a list: [text]")
@@ -494,18 +354,11 @@ def _as_list(column: Any) -> list[Any]:
     return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
-def _scores(y: list[Any]) -> list[str | int | float]:
-    for number, label in enumerate(y, 1):
-        if number_of(label) is None:
-            raise DataError(f"y has {label!r} in row {number}", expected="a number")
-    return [float(label) for label in y]
-
-
 def _weights(given: Any, count: int, kept: list[Raw]) -> npt.NDArray[np.float64] | None:
     """Return the weights of the rows that are trained on."""
     if given is None:
         return None
-    weights = np.asarray(_as_list(given), dtype=np.float64)
+    weights = np.asarray(as_list(given), dtype=np.float64)
     if weights.shape != (count,) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
         raise DataError(
             f"sample_weight has {weights.size:,} weights for {count:,} rows, or a wrong one",
@@ -522,19 +375,6 @@ def _not_fitted(name: str) -> Exception:
         pass
 
     return NotFitted(f"this {name} is not fitted", repair="Call fit(X, y) first")
-
-
-def _text(value: Any, number: int) -> str:
-    if not isinstance(value, str):
-        seen = "None" if value is None else f"a {type(value).__name__}"
-        raise DataError(f"X has {seen} in row {number}", expected="text", repair="Leave that row out")
-    return value
-
-
-def _pair(row: Any, number: int) -> tuple[str, ...]:
-    if isinstance(row, str) or not hasattr(row, "__len__") or len(row) != 2:
-        raise DataError(f"X row {number} is no pair of texts", expected="(first, second)")
-    return (_text(row[0], number), _text(row[1], number))
 
 
 def _type_name(classes: npt.NDArray[Any] | None) -> str:

@@ -26,7 +26,7 @@ from headwater.model.io.folder import CONFIG, save_model
 from headwater.model.io.huggingface import model_type
 from headwater.model.io.weights import WEIGHTS, write_tensors
 from headwater.storage.files import read_json, write_json
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 from headwater.tokenizer.vocabulary import PADDING, TASK_TOKENS
 
 _CLASSES = {

@@ -44,7 +44,8 @@ from headwater.model.io.folder import load_config, load_model
 from headwater.storage.files import read_json, storage_errors, write_json, write_json_lines, write_text
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import Stage, record_files
+from headwater.storage.provenance import record_files
+from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.files import missing_tokenizer
 from headwater.train.loop import RETIRED, as_begun, choose_arithmetic

@@ -24,7 +24,7 @@ from headwater.pretrain.profile import Share, profile_updates
 from headwater.pretrain.rate_search import Point, RateSearch, read_off, search_rate
 from headwater.storage.files import read_text, write_text
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 from headwater.train.compile import compile_checked
 from headwater.train.machine import arithmetic, available_cores, available_memory, cores_in_use
 from headwater.train.optimizer import bytes_a_parameter

@@ -31,7 +31,8 @@ from headwater.pretrain.objectives import both_directions, l1, masked
 from headwater.pretrain.tokens.sampler import Sampler, TokenBatch, TokenStream, too_short
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import MANIFEST, Stage, check_files, open_folder, read_manifest, record_files
+from headwater.storage.provenance import MANIFEST, check_files, open_folder, read_manifest, record_files
+from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 from headwater.train.loop import RETIRED, Objective, TrainConfig, Trainer, as_begun, choose_arithmetic
 from headwater.train.parallel import Ranks, joined

@@ -19,7 +19,8 @@ from headwater.errors import FolderError, duration
 from headwater.report.claims import KIND, Reproduction, read_reproduction
 from headwater.report.plots import Point
 from headwater.storage.files import parse_json, read_json
-from headwater.storage.provenance import MANIFEST, Manifest, lineage, open_folder, read_manifest
+from headwater.storage.lineage import lineage
+from headwater.storage.provenance import MANIFEST, Manifest, open_folder, read_manifest
 
 SHOWN = ("run", "results", "samples", "model", KIND)  # kinds that have something to show
 _NORMAL_95 = 1.96

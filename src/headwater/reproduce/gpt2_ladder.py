@@ -29,7 +29,7 @@ from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import parameters
 from headwater.reproduce.statistics import Measured
 from headwater.storage.files import read_text, write_json_lines
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 
 PREFIX = "gpt2-"
 LINES = ("gpt2-references", "gpt2-figure-references", "gpt2-lines", "gpt2-lines-unverified")

@@ -23,7 +23,7 @@ from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe_text
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
 from headwater.storage.files import read_json, write_json
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 
 VARIANTS: Mapping[str, dict[str, Any]] = {
     "pre-norm, 1/√N": {"norm": "pre", "final_norm": True, "residual_scaling": True},

@@ -31,7 +31,7 @@ from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences, over_seeds
 from headwater.storage.files import read_json, write_json
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 
 # Beside the paper's 8 words also half of it: a small model's samples hold next to no 8 words of anything.
 LENGTHS = (WORDS, WORDS // 2)

@@ -26,7 +26,7 @@ from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Estimate, Measured, Verdict, differences
 from headwater.storage.files import read_json, write_json
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 
 # Test file, and the set's own training file.
 SETS: dict[str, tuple[str, str | None]] = {

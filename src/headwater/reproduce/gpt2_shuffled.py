@@ -30,7 +30,7 @@ from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences
 from headwater.storage.files import read_json, write_json
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 
 Order = Literal["in order", "shuffled"]
 ORDERS: tuple[Order, ...] = ("in order", "shuffled")

@@ -32,7 +32,8 @@ from headwater.reproduce.laboratory import Laboratory, evenly_placed
 from headwater.reproduce.scale import Rows, Scale
 from headwater.reproduce.statistics import NORMAL, Measured
 from headwater.storage.files import read_json, read_text, write_json, write_json_lines
-from headwater.storage.provenance import Stage, open_folder
+from headwater.storage.provenance import open_folder
+from headwater.storage.stage import Stage
 from headwater.train.parallel import choose_device
 
 FOLDER = "finetune"  # below the data folder

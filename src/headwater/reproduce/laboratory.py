@@ -38,7 +38,8 @@ from headwater.pretrain.tokens.sampler import TokenStream
 from headwater.reproduce.scale import ModelPlan, Scale, TextPlan
 from headwater.storage.files import read_json, write_json
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import MANIFEST, Stage, identity_of
+from headwater.storage.provenance import MANIFEST, identity_of
+from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer, train_tokenizer
 
 Made = TypeVar("Made")

@@ -25,7 +25,8 @@ from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.statistics import RULE
 from headwater.storage.files import read_json, write_json, write_text
-from headwater.storage.provenance import MANIFEST, Stage, package_versions, read_manifest
+from headwater.storage.provenance import MANIFEST, read_manifest
+from headwater.storage.stage import Stage, package_versions
 from headwater.train.machine import processor_name
 
 RESULTS = "results.json"

@@ -17,9 +17,10 @@ from typing import Any
 from headwater.errors import FolderError
 from headwater.storage.files import read_json
 from headwater.storage.progress import Progress
-from headwater.storage.provenance import MANIFEST, Input, Stage, read_manifest
+from headwater.storage.provenance import MANIFEST, Input, read_manifest
 from headwater.storage.remote import is_remote, list_source, open_store, place, store_errors
 from headwater.storage.resources import cache_folder
+from headwater.storage.stage import Stage
 
 UPLOADING = ".headwater-uploading"
 # Stores that have no folders; asked for one they would make a bucket of whatever name was mistyped.

@@ -150,7 +150,7 @@ def open_listing(url: str, kind: str) -> RemoteListing:
 
 
 def look(url: str) -> tuple[Input, Manifest | None] | None:
-    """What lies at a URL now, as `provenance.lineage` asks it; None for nothing."""
+    """What lies at a URL now, as `storage.lineage` asks it; None for nothing."""
     try:
         listing = list_source(url)
     except DataError:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 from headwater.tokenizer.counting import as_source
 from headwater.tokenizer.files import write_files
 from headwater.tokenizer.tokenizer import Tokenizer

@@ -25,7 +25,8 @@ from torch import Tensor
 
 from headwater.errors import FolderError, HeadwaterError, MismatchError
 from headwater.storage.files import read_json, storage_errors, write_json
-from headwater.storage.provenance import Stage, open_folder
+from headwater.storage.provenance import open_folder
+from headwater.storage.stage import Stage
 from headwater.train.parallel import Ranks
 
 _RECORD = "state.json"

@@ -14,7 +14,7 @@ from headwater.corpus.build.pipeline import PACKAGES, build, read_funnel
 from headwater.corpus.folder import Document, read_documents, write_documents
 from headwater.errors import DataError, FolderError
 from headwater.storage.progress import Progress
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 
 
 def write_sources(folder: Path) -> tuple[Path, Path]:

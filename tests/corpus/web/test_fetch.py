@@ -31,7 +31,8 @@ from headwater.corpus.folder import read_documents
 from headwater.corpus.sources.pages import Page, read_pages
 from headwater.corpus.web.addresses import is_public
 from headwater.corpus.web.crawl_log import JOURNAL
-from headwater.corpus.web.fetch import FetchConfig, fetch_links
+from headwater.corpus.web.fetch import fetch_links
+from headwater.corpus.web.fetch_config import FetchConfig
 from headwater.corpus.web.links import gather_links
 from headwater.corpus.web.visit import retry_after
 from headwater.errors import FolderError, UsageError
@@ -328,7 +329,8 @@ import os, signal, socket, sys
 from pathlib import Path
 original = socket.getaddrinfo
 socket.getaddrinfo = lambda host, *a, **k: original("127.0.0.1", *a, **k)
-from headwater.corpus import fetch
+from headwater.corpus.web.fetch import fetch_links
+from headwater.corpus.web.fetch_config import FetchConfig
 from headwater.corpus.web.crawl_log import CrawlLog
 note, done = CrawlLog._note, []
 def dying(self, entry):
@@ -337,8 +339,8 @@ def dying(self, entry):
         os.kill(os.getpid(), signal.SIGKILL)  # the page is written, its line is not
     note(self, entry)
 CrawlLog._note = dying
-config = fetch.FetchConfig(delay=0.0, allow_private=True, hosts=3)
-fetch.fetch_links(Path(sys.argv[1]), Path(sys.argv[2]), config)
+config = FetchConfig(delay=0.0, allow_private=True, hosts=3)
+fetch_links(Path(sys.argv[1]), Path(sys.argv[2]), config)
 """
 
 

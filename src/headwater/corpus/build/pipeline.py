@@ -51,8 +51,9 @@ from headwater.storage.destination import Destination
 from headwater.storage.files import read_json, read_sealed, storage_errors, write_json, write_json_lines
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import Input, Stage
+from headwater.storage.provenance import Input
 from headwater.storage.remote import is_remote, place
+from headwater.storage.stage import Stage
 
 if TYPE_CHECKING:
     import numpy as np

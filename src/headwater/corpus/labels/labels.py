@@ -26,7 +26,7 @@ from headwater.corpus.split import Part, check_fraction, split
 from headwater.errors import DataError, UsageError, nearest
 from headwater.storage.files import write_json_lines
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 
 Format = Literal["classification", "choice"]
 Maker = Callable[[Iterable[tuple[Part, Document]], int], Rows]

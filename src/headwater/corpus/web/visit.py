@@ -26,7 +26,7 @@ from headwater.corpus.web.urls import canonical_url, host_of
 from headwater.errors import ResourceError
 
 if TYPE_CHECKING:
-    from headwater.corpus.web.fetch import FetchConfig
+    from headwater.corpus.web.fetch_config import FetchConfig
 
 _TEXT_TYPES = ("text/html", "application/xhtml+xml", "text/plain")
 _HEADER_BYTES = 64 * 1024  # of one header: policies of a site run to more than aiohttp's own 8 KiB

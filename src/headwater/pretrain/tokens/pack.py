@@ -24,7 +24,7 @@ from headwater.corpus.split import Part, check_fraction, split
 from headwater.errors import DataError, MismatchError
 from headwater.storage.arrays import save_array
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import Stage
+from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 
 PARTS: tuple[Part, Part] = ("train", "validation")
