@@ -117,7 +117,7 @@ def test_a_corpus_is_uploaded_whole_and_read_back(tmp_path: Path, memory: Any) -
     (tmp_path / "in" / "c.txt").write_text("three")
     with pytest.raises(FolderError, match="something else"):
         build([source], out)
-    memory.rm("/bucket/corpus/documents-00000.parquet")
+    memory.rm("/bucket/corpus/documents/documents-00000.parquet")
     with pytest.raises(FolderError, match="not complete"):
         build([out], tmp_path / "third")
 
@@ -148,9 +148,9 @@ def test_an_upload_of_something_else_is_not_gone_on_with(tmp_path: Path, memory:
     """Of the same names and sizes, an earlier upload that was cut short left another content."""
     (tmp_path / "a.txt").write_text("one")
     build([tmp_path / "a.txt"], tmp_path / "local")
-    shard = (tmp_path / "local" / "documents-00000.parquet").read_bytes()
+    shard = (tmp_path / "local" / "documents" / "documents-00000.parquet").read_bytes()
     memory.pipe_file(f"/bucket/corpus/{destination.UPLOADING}", b"another identity")
-    memory.pipe_file("/bucket/corpus/documents-00000.parquet", bytes(len(shard)))
+    memory.pipe_file("/bucket/corpus/documents/documents-00000.parquet", bytes(len(shard)))
     build([tmp_path / "a.txt"], "memory://bucket/corpus")
     assert [document.text for document in read_documents("memory://bucket/corpus")] == ["one"]
     assert not memory.exists(f"/bucket/corpus/{destination.UPLOADING}")

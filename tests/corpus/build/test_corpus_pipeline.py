@@ -6,6 +6,7 @@ import errno
 import json
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 
 from headwater.cli.main import main
@@ -43,8 +44,12 @@ def test_the_same_command_gives_the_same_bytes(tmp_path: Path) -> None:
     sources = write_sources(tmp_path)
     for name in ("one", "two"):
         build(sources, tmp_path / name)
-    for path in (tmp_path / "one").glob("*.parquet"):
-        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+    shards = sorted((tmp_path / "one" / "documents").iterdir())
+    assert shards
+    for path in shards:
+        assert path.read_bytes() == (tmp_path / "two" / "documents" / path.name).read_bytes()
+    # As pandas.read_parquet does with a folder: any file in it that is not Parquet is an error.
+    assert pyarrow.parquet.read_table(tmp_path / "one" / "documents").num_rows == 3
     build(sources, tmp_path / "one")  # again: found complete
 
 

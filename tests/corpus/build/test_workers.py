@@ -80,7 +80,7 @@ def test_one_worker_and_many_write_the_same_bytes(tmp_path: Path) -> None:
 def test_a_corpus_is_cut_into_tasks_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder, "SHARD_BYTES", 50_000)
     build([write_files(tmp_path / "files")], tmp_path / "first")
-    shards = list((tmp_path / "first").glob("*.parquet"))
+    shards = list((tmp_path / "first").rglob("*.parquet"))
     assert len(plan_tasks([tmp_path / "first"])) == len(shards) > 2
     build([tmp_path / "first"], tmp_path / "again", workers=2)
     assert list(read_documents(tmp_path / "again")) == list(read_documents(tmp_path / "first"))

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
 Engine = Literal["local", "ray"]
 
+DOCUMENTS = "documents"  # the folder of the Parquet files, without the JSON that their readers refuse
 FUNNEL = "funnel.json"
 PACKAGES = "packages.json"
 ASIDE = "set-aside.jsonl"
@@ -238,7 +239,8 @@ def _assemble(plan: BuildPlan, work: Path, sources: Sequence[str | Path], worker
             raise DataError(f"{source} is empty: it holds no text", repair="Name a file or folder with text")
     duplicates = _Duplicates(plan, workers)
     kept = {"documents": 0, "bytes": 0}
-    write_documents(_counted(duplicates.without(_documents(plan)), kept), work)
+    (work / DOCUMENTS).mkdir()
+    write_documents(_counted(duplicates.without(_documents(plan)), kept), work / DOCUMENTS)
     if not kept["documents"]:
         raise DataError(
             f"the recipe {plan.config.recipe!r} removed all of {funnel.read.documents:,} documents",

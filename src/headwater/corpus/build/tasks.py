@@ -82,7 +82,10 @@ def plan_tasks(
             tasks += _remote_tasks(number, listings[str(source)])
         elif (path / MANIFEST).is_file() and read_manifest(path).kind != "pages":
             root = path.absolute()
-            tasks += [BuildTask(number, "corpus", str(root), (shard.name,)) for shard in shard_paths(path)]
+            tasks += [
+                BuildTask(number, "corpus", str(root), (shard.relative_to(path).as_posix(),))
+                for shard in shard_paths(path)
+            ]
         else:
             if (path / MANIFEST).is_file():
                 open_folder(path, "pages")  # fetched, and wholly
