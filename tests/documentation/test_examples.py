@@ -141,6 +141,10 @@ JOURNEYS = {
         needs=("fastapi", "openai", "curl"),
     ),
     "serve-keys": Journey(("serve/keys.sh&", "serve/with_key.sh"), needs=("fastapi", "curl")),
+    "other-tools": Journey(
+        ("other-tools/lora.py", "other-tools/generate.sh", "other-tools/gguf.sh"),
+        needs=("peft", "transformers", "gguf"),
+    ),
     "serving": Journey(("serving/serve.sh&",), needs=("fastapi",)),
     # What the list names is not at hand; the cards of real runs are tested in tests/test_ship.py.
     "models": Journey(
@@ -266,6 +270,9 @@ ELSEWHERE = {
     "serving/serve_two.sh",  # both halves stand in other journeys
     "serving/client.py",  # tests/serve
     "serving/curl.sh",
+    "other-tools/llama.sh",  # tried by hand with llama.cpp; the other two need an account or a program
+    "other-tools/ollama.sh",
+    "other-tools/upload.sh",
     "tokenizers/encode.py",  # tests/tokenizer
     "tokenizers/other_libraries.py",
 }

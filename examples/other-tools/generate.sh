@@ -1,0 +1,1 @@
+headwater generate "The river" --model with-lora --max-tokens 20
