@@ -1,6 +1,9 @@
 """Generation beside transformers, llama.cpp, CTranslate2 and ONNX Runtime: tokens a second, in one run.
 
-    python benchmarks/generate.py --peer-python OTHER_VENV/bin/python
+    python benchmarks/generate.py --peer-python OTHER_VENV/bin/python --llama LLAMA_CPP/build/bin
+    HEADWATER_CPU=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 python benchmarks/generate.py --llama …
+
+The second line holds every side to AVX2, with a llama.cpp that was built without AVX-512.
 
 A model of the preset's shape with random weights, greedy decoding of a fixed number of tokens. Each side runs in a
 process of its own; the sides take turns, round by round, so that a busy machine slows all alike, and ratios are
@@ -8,7 +11,8 @@ of medians over the rounds. Cases: `decode-B` continues B prompts of --prompt to
 together with their prompts' time; `prefill` is a prompt of --long tokens and the first token after it. The memory
 bandwidth is what both threads read, measured in every round; the limit of a decoding row is that bandwidth over
 the bytes of weights that a step reads. Peers that are not installed are skipped with a line. transformers runs
-in this interpreter, the other peers in --peer-python.
+in this interpreter, CTranslate2 and ONNX Runtime in --peer-python, llama.cpp as its own llama-batched-bench, whose
+figures for prompt and continuation together are taken; its files are made by its own llama-quantize.
 
 What bounds a row of ours: `decode-1` the weights read from memory; `decode-8` the products themselves and, as
 texts grow, attention; `prefill` the processor's bf16 or int8 dot products.
@@ -19,6 +23,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -36,16 +41,21 @@ SIDES = [
     ("headwater", "fp32", "fp32"),
     ("headwater", "bf16", "bf16"),
     ("headwater", "int8", "int8"),
+    ("headwater", "int4", "int4"),
     ("transformers", "fp32", "fp32"),
     ("transformers", "bf16", "bf16"),
+    ("llama.cpp", "f32", "fp32"),
     ("llama.cpp", "f16", "bf16"),
+    ("llama.cpp", "bf16", "bf16"),
     ("llama.cpp", "q8_0", "int8"),
+    ("llama.cpp", "q4_0", "int4"),
     ("ctranslate2", "float32", "fp32"),
     ("ctranslate2", "int8", "int8"),
     ("onnxruntime", "fp32", "fp32"),
     ("onnxruntime", "int8", "int8"),
 ]
-Case = Callable[[str], int]  # runs a case, returns the tokens to count
+# Runs a case, returns the tokens to count, and the seconds where the side measures them itself.
+Case = Callable[[str], int | tuple[int, float]]
 
 
 def main() -> None:
@@ -59,6 +69,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--sides", nargs="+", help="as headwater:bf16; default: all")
     parser.add_argument("--peer-python", default=sys.executable)
+    parser.add_argument("--llama", type=Path, default=Path(), help="folder of llama.cpp's programs")
     parser.add_argument("--work", type=Path, help="where the models are kept; default: a temporary folder")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--cpu-time", action="store_true", help="processor time, for one thread on a busy machine")
@@ -78,6 +89,8 @@ def compare(arguments: argparse.Namespace) -> None:
     wanted = [s for s in SIDES if not arguments.sides or f"{s[0]}:{s[1]}" in arguments.sides]
     sides = {}
     for name, precision, kind in wanted:
+        if name == "llama.cpp" and (arguments.llama / "llama-quantize").exists():
+            make_gguf(arguments, precision)
         side = Side(name, precision, kind, arguments)
         if side.ready:
             sides[f"{name}:{precision}"] = side
@@ -138,9 +151,9 @@ class Side:
 
     def __init__(self, name: str, precision: str, kind: str, arguments: argparse.Namespace) -> None:
         self.kind = kind
-        own = name in ("headwater", "transformers")
+        own = name in ("headwater", "transformers", "llama.cpp")
         command = [sys.executable if own else arguments.peer_python, __file__, "--side", name, precision]
-        for option in ("preset", "prompt", "new", "long", "threads", "work"):
+        for option in ("preset", "prompt", "new", "long", "threads", "work", "llama"):
             command += [f"--{option}", str(getattr(arguments, option))]
         command += ["--cpu-time"] * arguments.cpu_time
         environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads), "TOKENIZERS_PARALLELISM": "false"}
@@ -201,9 +214,10 @@ def serve(arguments: argparse.Namespace) -> None:
     for line in sys.stdin:
         clock = time.process_time if arguments.cpu_time else time.perf_counter
         started = clock()
-        tokens = run(line.strip())
-        seconds = clock() - started
-        answer = {"seconds": seconds, "tokens": tokens, "peak_mb": peak_megabytes()}
+        found = run(line.strip())
+        tokens, seconds = found if isinstance(found, tuple) else (found, clock() - started)
+        children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024  # llama.cpp is one
+        answer = {"seconds": seconds, "tokens": tokens, "peak_mb": max(peak_megabytes(), children)}
         print("@" + json.dumps(answer), flush=True)
 
 
@@ -233,11 +247,13 @@ def counted(case: str, ids: list[list[int]], new: int) -> int:
     return len(ids[0]) if case == "prefill" else len(ids) * new
 
 
-def step_bytes(preset_name: str, bytes_per_weight: float) -> int:
+def step_bytes(preset_name: str, bytes_per_weight: float, output_bytes: float | None = None) -> int:
+    """The bytes of weights that a step reads; `output_bytes`: of a weight of the output matrix, if others."""
     from headwater.model import preset
 
     config = preset(preset_name)
-    return int(bytes_per_weight * config.width * (50_257 + 12 * config.layers * config.width))
+    output = 50_257 * (output_bytes or bytes_per_weight)
+    return int(config.width * (output + 12 * config.layers * config.width * bytes_per_weight))
 
 
 def bandwidth(threads: int, cpu_time: bool) -> float:
@@ -256,6 +272,9 @@ def bandwidth(threads: int, cpu_time: bool) -> float:
 
 
 def headwater(arguments: argparse.Namespace, precision: str) -> tuple[Case, int]:
+    from headwater.cli.process import prepare
+
+    prepare()  # as the commands do
     import torch
 
     import headwater as hw
@@ -274,7 +293,8 @@ def headwater(arguments: argparse.Namespace, precision: str) -> tuple[Case, int]
         assert all(len(generation.wait().tokens) == new for generation in running)
         return counted(case, ids, new)
 
-    return run, step_bytes(arguments.preset, {"fp32": 4, "bf16": 2, "int8": 1}[precision])
+    weight = {"fp32": 4, "bf16": 2, "int8": 1, "int4": 0.5625}[precision]  # int4 keeps the output matrix in int8
+    return run, step_bytes(arguments.preset, weight, 1 if precision == "int4" else None)
 
 
 def transformers(arguments: argparse.Namespace, precision: str) -> tuple[Case, int]:
@@ -297,51 +317,46 @@ def transformers(arguments: argparse.Namespace, precision: str) -> tuple[Case, i
     return run, step_bytes(arguments.preset, 4 if precision == "fp32" else 2)
 
 
-def llama_cpp(arguments: argparse.Namespace, precision: str) -> tuple[Case, int]:
-    import llama_cpp as lc
-
-    path = arguments.work / f"{precision}.gguf"
-    if not path.exists():
-        from headwater.convert.gguf import write_gguf
-        from headwater.model.io.folder import load_model
-        from headwater.tokenizer import Tokenizer
-
-        folder = arguments.work / "model"
-        write_gguf(load_model(folder), Tokenizer.load(folder), path, precision)  # type: ignore[arg-type]
-    lc.llama_backend_init()
-    model = lc.llama_model_load_from_file(str(path).encode(), lc.llama_model_default_params())
-    settings = lc.llama_context_default_params()
-    settings.n_seq_max, settings.n_ctx = 8, 8 * 1_024  # a context a sequence
-    settings.n_batch = settings.n_ubatch = 512
-    settings.n_threads = settings.n_threads_batch = arguments.threads
-    context = lc.llama_init_from_model(model, settings)
-    rows = lc.llama_vocab_n_tokens(lc.llama_model_get_vocab(model))
-    batch = lc.llama_batch_init(512, 0, 8)
-
-    def feed(entries: list[tuple[int, int, int, bool]]) -> list[int]:
-        """(token, position, sequence, wanted); the likeliest next token of those wanted."""
-        batch.n_tokens = len(entries)
-        for i, (token, position, sequence, wanted) in enumerate(entries):
-            batch.token[i], batch.pos[i], batch.n_seq_id[i] = token, position, 1
-            batch.seq_id[i][0], batch.logits[i] = sequence, wanted
-        assert lc.llama_decode(context, batch) == 0
-        return [
-            int(np.ctypeslib.as_array(lc.llama_get_logits_ith(context, i), (rows,)).argmax())
-            for i, entry in enumerate(entries)
-            if entry[3]
+def make_gguf(arguments: argparse.Namespace, precision: str) -> None:
+    path, full = arguments.work / f"{precision}.gguf", arguments.work / "f32.gguf"
+    if not full.exists():
+        convert = [
+            sys.executable,
+            "-m",
+            "headwater",
+            "convert",
+            arguments.work / "model",
+            full,
+            "--precision",
+            "f32",
         ]
+        subprocess.run(convert, check=True, capture_output=True)
+    if not path.exists():
+        subprocess.run(
+            [arguments.llama / "llama-quantize", full, path, precision], check=True, capture_output=True
+        )
 
-    def run(case: str) -> int:
+
+def llama_cpp(arguments: argparse.Namespace, precision: str) -> tuple[Case, int]:
+    program = arguments.llama / "llama-batched-bench"
+    if not program.exists():
+        raise ImportError(f"{program} does not exist: --llama names the folder")
+    path = arguments.work / f"{precision}.gguf"
+
+    def run(case: str) -> tuple[int, float]:
         ids, new = prompts(arguments, case)
-        lc.llama_memory_clear(lc.llama_get_memory(context), True)
-        length = len(ids[0])
-        flat = [(t, p, s, p == length - 1) for s, prompt in enumerate(ids) for p, t in enumerate(prompt)]
-        tokens = feed(flat)
-        for position in range(length, length + new - 1):
-            tokens = feed([(token, position, s, True) for s, token in enumerate(tokens)])
-        return counted(case, ids, new)
+        sizes = {"npp": len(ids[0]), "ntg": new, "npl": len(ids), "c": 1_024 * len(ids), "t": arguments.threads}
+        command = [
+            program,
+            "-m",
+            path,
+            *(word for name, size in sizes.items() for word in (f"-{name}", str(size))),
+        ]
+        done = subprocess.run([*command, "--output-format", "jsonl"], check=True, capture_output=True, text=True)
+        found = next(json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
+        return counted(case, ids, new), float(found["t"])
 
-    return run, step_bytes(arguments.preset, 2 if precision == "f16" else 34 / 32)
+    return run, path.stat().st_size
 
 
 def ctranslate2(arguments: argparse.Namespace, precision: str) -> tuple[Case, int]:

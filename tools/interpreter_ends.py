@@ -2,8 +2,8 @@
 
     python tools/interpreter_ends.py --runs 2000
 
-Half of the runs are made beside busy processes. torch is imported once, and each run is a fork of that process.
-Exits with 1 if a run ends with anything but status 0 and an empty standard error.
+Every second hundred of runs is made beside busy processes. torch is imported once, and each run is a fork of that
+process. Exits with 1 if a run ends with anything but status 0 and an empty standard error.
 """
 
 from __future__ import annotations
@@ -35,19 +35,26 @@ def busy(count: int) -> list[int]:
     return started
 
 
+def stop(processes: list[int]) -> None:
+    """End what `busy` started."""
+    for pid in processes:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+
+
 def main() -> None:
     """Run the program; in a child, return so that its interpreter ends."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=2_000)
-    parser.add_argument(
-        "--busy", type=int, default=2 * (os.cpu_count() or 1), help="busy processes of the second half"
-    )
+    parser.add_argument("--busy", type=int, default=2 * (os.cpu_count() or 1), help="busy processes")
     arguments = parser.parse_args()
     program = runpy.run_path(str(PROGRAM))["COMPUTING_AT_THE_END"]
     variants, load, results = native.available(), [], Counter[str]()
     for run in range(arguments.runs):
-        if run == arguments.runs // 2:
-            load = busy(arguments.busy)
+        if run % 100 == 0:
+            stop(load)
+            load = busy(arguments.busy) if run % 200 else []
+            print(f"{run} runs, {results.total()} failed", flush=True)
         with tempfile.TemporaryFile() as said:
             pid = os.fork()
             if pid == 0:
@@ -62,9 +69,7 @@ def main() -> None:
             results[
                 f"{variants[run % len(variants)]}: status {status}, {lines[-1] if lines else 'nothing said'}"
             ] += 1
-    for pid in load:
-        os.kill(pid, 9)
-        os.waitpid(pid, 0)
+    stop(load)
     print(f"{arguments.runs} runs, {len(variants)} variants: {results.total()} failed")
     for result, count in results.items():
         print(f"{count} x {result}")
