@@ -10,6 +10,7 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.errors import DataError
+from headwater.evaluate.held_out import Alphabet, read_stream, read_text
 from headwater.pretrain.tokens.sampler import TokenStream
 from headwater.storage.provenance import open_folder
 from headwater.storage.stage import Stage
@@ -115,13 +116,22 @@ def test_a_vocabulary_of_their_own_is_not_taken_for_gpt2s(
     assert "has a vocabulary of its own, in meta.pkl" in " ".join(capsys.readouterr().err.split())
 
 
-def test_training_refuses_an_id_beyond_the_vocabulary(tmp_path: Path) -> None:
+def test_training_and_evaluation_refuse_an_id_beyond_the_vocabulary(tmp_path: Path) -> None:
     ids = np.zeros(100, dtype=np.uint16)
     ids[[41, 50]] = 10
-    stage = Stage(tmp_path / "tokens", kind="tokens", config={"vocabulary_size": 10}, inputs={})
+    counts = {"train": {"bytes": 100}}
+    config = {"vocabulary_size": 10, "counts": counts}
+    stage = Stage(tmp_path / "tokens", kind="tokens", config=config, inputs={})
     with stage.write() as work:
         np.save(work / "train-00000.npy", ids)
     stream = TokenStream(tmp_path / "tokens", "train", 8)
     stream.window(4)
-    with pytest.raises(DataError, match=r"train-00000.npy has id 10 at position 41; expected ids below .* 10"):
+    named = r"train-00000.npy has id 10 at position 41; expected ids below .* 10"
+    with pytest.raises(DataError, match=named):
         stream.window(5)
+    with pytest.raises(DataError, match=named):
+        read_stream(tmp_path / "tokens", "train")
+    for size in (50, 200):
+        alphabet = Alphabet(Tokenizer.load("gpt2"))
+        with pytest.raises(DataError, match=named):
+            read_text(tmp_path / "tokens", "train", alphabet, size)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwater.evaluate.yardsticks import END_OF_TEXT
+from headwater.pretrain.tokens.ids import check_ids
 from headwater.storage.provenance import open_folder
 from headwater.tokenizer import Tokenizer
 
@@ -50,8 +51,14 @@ class Alphabet:
 
 
 def read_stream(tokens: Path, part: Part) -> DocumentStream:
-    """All shards of a part joined, memory-mapped where there is one; raises FolderError for another folder."""
-    shards = [np.load(path, mmap_mode="r") for path in _shards(tokens, part)]
+    """All shards of a part joined, memory-mapped where there is one.
+
+    Raises FolderError for another folder, DataError for an id beyond the vocabulary.
+    """
+    shards, vocabulary = [], _vocabulary(tokens)
+    for path in _shards(tokens, part):
+        shards.append(np.load(path, mmap_mode="r"))
+        check_ids(shards[-1], vocabulary, path)
     starts = [np.load(path) for path in _shards(tokens, f"documents-{part}")]
     before = np.cumsum([0, *(len(shard) for shard in shards[:-1])])
     return DocumentStream(
@@ -61,18 +68,20 @@ def read_stream(tokens: Path, part: Part) -> DocumentStream:
 
 
 def read_text(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:
-    """All the text of a part or, where that is longer than `size` bytes, so much of it in even pieces."""
-    shards = [np.load(path, mmap_mode="r") for path in _shards(tokens, part)]
-    total = counted_bytes(tokens, part)
-    if total <= size:
-        return b"".join(alphabet.decode(np.asarray(shard)) for shard in shards)
-    text = []
-    for shard in shards:
-        count = max(1, len(shard) // _PIECE_TOKENS)
-        piece = int(len(shard) / count * size / total)
+    """All the text of a part or, where that is longer than `size` bytes, so much of it in even pieces.
+
+    Raises DataError for an id beyond the vocabulary.
+    """
+    share = min(1.0, size / max(1, counted_bytes(tokens, part)))
+    text, vocabulary = [], _vocabulary(tokens)
+    for path in _shards(tokens, part):
+        shard = np.load(path, mmap_mode="r")
+        count = max(1, len(shard) // _PIECE_TOKENS) if share < 1 else 1
         for number in range(count):
             start = len(shard) * number // count
-            text.append(alphabet.decode(np.asarray(shard[start : start + piece])))
+            ids = np.asarray(shard[start : start + int(len(shard) / count * share)])
+            check_ids(ids, vocabulary, path, start)
+            text.append(alphabet.decode(ids))
     return b"".join(text)
 
 
@@ -84,6 +93,10 @@ def read_tokenizer(tokens: Path) -> Tokenizer:
 def counted_bytes(tokens: Path, part: Part) -> int:
     """UTF-8 bytes of the text that was packed into a part."""
     return int(open_folder(tokens, "tokens").config["counts"][part]["bytes"])
+
+
+def _vocabulary(tokens: Path) -> int:
+    return int(open_folder(tokens, "tokens").config["vocabulary_size"])
 
 
 def _shards(tokens: Path, prefix: str) -> list[Path]:
