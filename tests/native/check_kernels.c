@@ -7,11 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct {
-    const void *weight;
-    const float *bias, *scale;
-    int64_t kind, inputs, outputs;
-} Matrix;
+#include "transformer.h"
 
 int64_t headwater_product(const Matrix *, const float *, int64_t, void *, float *, int32_t *, float *, int64_t);
 int64_t headwater_weight_zero(void);
@@ -19,9 +15,9 @@ int64_t headwater_gelu(const void *, const void *, void *, int64_t, int64_t, int
 int64_t headwater_softmax(void *, const void *, double, int64_t, int64_t, int64_t, int64_t, int64_t);
 int64_t headwater_loss(void *, const int64_t *, const float *, float *, int64_t, int64_t, int64_t, int64_t, int64_t);
 int64_t headwater_squares(const void *, double *, int64_t, int64_t, int64_t);
+int64_t headwater_forward(const Model *, const int32_t *, const int32_t *, const int32_t *, int64_t, int64_t, float *);
 void headwater_close(void);
 
-enum { FP32, BF16, INT8, INT4 };
 static const char *NAMES[] = {"fp32", "bf16", "int8", "int4"};
 static int failures;
 
@@ -89,6 +85,122 @@ static void product(int kind, int64_t rows, int64_t inputs, int64_t outputs, int
     free(whole), free(packed), free(scale), free(bias), free(x), free(y), free(values), free(scales), free(sums);
 }
 
+static void *kept[64];
+static int kept_count;
+
+static void *zeros(int64_t bytes) { /* freed at the end of `forward` */
+    void *memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
+    return memset(kept[kept_count++] = memory, 0, (size_t)bytes);
+}
+
+static float *random_numbers(int64_t count, float scale) {
+    float *x = zeros(4 * count);
+    for (int64_t i = 0; i < count; i++) x[i] = scale * random_number();
+    return x;
+}
+
+/* A float32 matrix whose padding is zero. */
+static Matrix drawn(int64_t inputs, int64_t outputs) {
+    const int64_t in = (inputs + 63) / 64 * 64, out = (outputs + 63) / 64 * 64;
+    float *weight = random_numbers(in * out, 0.3f), *bias = random_numbers(out, 0.3f);
+    for (int64_t o = 0; o < out; o++) {
+        if (o >= outputs) bias[o] = 0;
+        for (int64_t i = 0; i < in; i++)
+            if (o >= outputs || i >= inputs) weight[(o / 64 * in + i) * 64 + o % 64] = 0;
+    }
+    return (Matrix){weight, bias, NULL, FP32, in, out};
+}
+
+static void apply(const Matrix *a, const double *x, double *y) {
+    for (int64_t o = 0; o < a->outputs; o++) {
+        y[o] = a->bias[o];
+        for (int64_t i = 0; i < a->inputs; i++)
+            y[o] += ((const float *)a->weight)[(o / 64 * a->inputs + i) * 64 + o % 64] * x[i];
+    }
+}
+
+static void norm(const double *x, const float *weight, const float *bias, int64_t width, double *y) {
+    double mean = 0, variance = 0;
+    for (int64_t i = 0; i < width; i++) mean += x[i] / (double)width;
+    for (int64_t i = 0; i < width; i++) variance += (x[i] - mean) * (x[i] - mean) / (double)width;
+    for (int64_t i = 0; i < width; i++) y[i] = (x[i] - mean) / sqrt(variance + 1e-5) * weight[i] + bias[i];
+}
+
+enum { CONTEXT = 40, VOCABULARY = 70, TABLES = 2 * ((CONTEXT + PAGE - 1) / PAGE) };
+
+/* One layer, norms first, of a text of CONTEXT tokens: a block of its prompt, then the rest token by token, beside a
+ * second text in another slot; against the same in double precision. */
+static void forward(int64_t width, int64_t heads, int64_t threads) {
+    const int64_t head = width / heads, stride = (head + 15) / 16 * 16, padded = (width + 63) / 64 * 64;
+    const int64_t inner = (4 * width + 63) / 64 * 64, pages = TABLES / 2, cache = TABLES * heads * PAGE * stride;
+    Layer layer = {drawn(width, 3 * width), drawn(width, width), drawn(width, 4 * width), drawn(4 * width, width),
+                   random_numbers(padded, 1), random_numbers(padded, 1), random_numbers(padded, 1),
+                   random_numbers(padded, 1), zeros(4 * cache), zeros(4 * cache)};
+    int32_t tables[TABLES], tokens[CONTEXT], slots[CONTEXT] = {0}, positions[CONTEXT], bad = VOCABULARY;
+    for (int i = 0; i < TABLES; i++) tables[i] = TABLES - 1 - i;
+    for (int i = 0; i < CONTEXT; i++) tokens[i] = i * 29 % VOCABULARY, positions[i] = i;
+    float *token_table = random_numbers(VOCABULARY * padded, 1), *position_table = random_numbers(CONTEXT * padded, 1);
+    float *final_weight = random_numbers(padded, 1), *final_bias = random_numbers(padded, 1);
+    for (int64_t i = width; i < padded; i++) {
+        for (int64_t t = 0; t < VOCABULARY; t++) token_table[t * padded + i] = 0;
+        for (int64_t t = 0; t < CONTEXT; t++) position_table[t * padded + i] = 0;
+        for (int n = 0; n < 6; n++)
+            ((float *[]){(float *)layer.norm_1_weight, (float *)layer.norm_1_bias, (float *)layer.norm_2_weight,
+                         (float *)layer.norm_2_bias, final_weight, final_bias})[n][i] = 0;
+    }
+    Model m = {FP32, 1, width, padded, inner, heads, head, stride, VOCABULARY, CONTEXT, 2, pages, TABLES, 1, threads,
+               1e-5, token_table, position_table, final_weight, final_bias, drawn(width, VOCABULARY), &layer, tables,
+               zeros(4 * (CONTEXT * padded)), zeros(4 * (CONTEXT * heads * stride)),
+               {zeros(4 * (CONTEXT * padded)), zeros(4 * (CONTEXT * inner))}, {NULL, NULL},
+               {NULL, NULL}, zeros(4 * (CONTEXT * padded)),
+               zeros(4 * (threads * 4 * (pages * PAGE + stride))), zeros(4 * (CONTEXT + 1))};
+    float *logits = zeros(4 * CONTEXT * m.output.outputs);
+    check("a token beyond the vocabulary", 0, (double)headwater_forward(&m, &bad, slots, positions, 1, 1, logits), -3, 0);
+    int failed = 0;
+    failed |= headwater_forward(&m, tokens, slots, positions, 23, 0, NULL) != 0;
+    for (int at = 23; at < CONTEXT; at++) { /* the second text begins at this step, a token behind the other's */
+        const int32_t two[] = {tokens[at], tokens[at - 23]}, places[] = {at, at - 23}, both[] = {0, 1};
+        failed |= headwater_forward(&m, two, both, places, 2, 1, logits + at * m.output.outputs) != 0;
+    }
+    check("the forward pass is refused", width, failed, 0, 0);
+    double *fused = zeros(8 * CONTEXT * layer.query_key_value.outputs), x[512], y[512], z[512], wide[2048];
+    for (int t = 0; t < CONTEXT; t++) {
+        memset(x, 0, sizeof x), memset(y, 0, sizeof y), memset(z, 0, sizeof z), memset(wide, 0, sizeof wide);
+        for (int64_t i = 0; i < width; i++) x[i] = token_table[tokens[t] * padded + i] + position_table[t * padded + i];
+        norm(x, layer.norm_1_weight, layer.norm_1_bias, width, y);
+        double *now = fused + t * layer.query_key_value.outputs;
+        apply(&layer.query_key_value, y, now);
+        for (int64_t h = 0; h < heads; h++) {
+            double score[CONTEXT], top = -INFINITY, all = 0;
+            for (int s = 0; s <= t; s++) {
+                score[s] = 0;
+                for (int64_t d = h * head; d < (h + 1) * head; d++)
+                    score[s] += now[d] * fused[s * layer.query_key_value.outputs + width + d] / sqrt((double)head);
+                top = score[s] > top ? score[s] : top;
+            }
+            for (int s = 0; s <= t; s++) all += exp(score[s] - top);
+            for (int64_t d = h * head; d < (h + 1) * head; d++) {
+                z[d] = 0;
+                for (int s = 0; s <= t; s++)
+                    z[d] += exp(score[s] - top) / all * fused[s * layer.query_key_value.outputs + 2 * width + d];
+            }
+        }
+        apply(&layer.projection, z, y);
+        for (int64_t i = 0; i < width; i++) x[i] += y[i];
+        norm(x, layer.norm_2_weight, layer.norm_2_bias, width, y);
+        apply(&layer.expand, y, wide);
+        for (int64_t i = 0; i < inner; i++)
+            wide[i] *= 0.5 * (1 + tanh(0.7978845608 * (wide[i] + 0.044715 * wide[i] * wide[i] * wide[i])));
+        apply(&layer.contract, wide, y);
+        for (int64_t i = 0; i < width; i++) x[i] += y[i];
+        norm(x, final_weight, final_bias, width, y);
+        apply(&m.output, y, z);
+        for (int o = 0; o < VOCABULARY && t >= 23; o++)
+            check("forward", width, logits[t * m.output.outputs + o], z[o], 1e-3);
+    }
+    while (kept_count > 0) free(kept[--kept_count]);
+}
+
 static void elementwise(int64_t count, int half) {
     const size_t size = half ? 2 : 4;
     void *x = malloc((size_t)count * size), *out = malloc((size_t)count * size);
@@ -133,6 +245,8 @@ int main(void) {
             for (int64_t threads = 1; threads <= 3; threads += 2) product(kind, rows[i], 128 + 64 * (rows[i] > 6), 192, threads);
     const int64_t counts[] = {1, 3, 4, 7, 8, 9, 15, 16, 17, 63, 300, 4097};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) elementwise(counts[i], 0), elementwise(counts[i], 1);
+    for (int64_t threads = 1; threads <= 3; threads += 2)
+        forward(128, 2, threads), forward(96, 3, threads), forward(80, 1, threads), forward(60, 3, threads);
     headwater_close();
     check("a call after the end", 0, (double)headwater_squares(NULL, NULL, 0, 0, 1), -2, 0);
     printf(failures ? "%d failed\n" : "all agree\n", failures);
