@@ -1,0 +1,49 @@
+"""What rounding the weights costs: perplexity of WikiText-2 at each precision, against bf16.
+
+    python benchmarks/perplexity.py --text wiki.test.tokens --model gpt2-mini --model random
+
+A model is a folder, a shipped model's name, or `random`: gpt2-small's shape with random weights and the original
+tokenizer. Numbers depend on the weights and the text alone, so a busy machine may measure them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from generate import make_model
+
+import headwater as hw
+
+
+def main() -> None:
+    """Print a line a model and precision."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("--model", action="append", required=True)
+    parser.add_argument("--tokens", type=int, default=20_000, help="of the text's beginning")
+    arguments = parser.parse_args()
+    text = arguments.text.read_text(encoding="utf-8")
+    for name in arguments.model:
+        with tempfile.TemporaryDirectory() as temporary:
+            if name == "random":
+                make_model("gpt2-small", Path(temporary))
+            found = {}
+            for precision in ("bf16", "int8", "int4"):
+                lm = hw.load(Path(temporary, "model") if name == "random" else name, precision=precision)
+                ids = lm.tokenizer.encode(text[: 8 * arguments.tokens])[: arguments.tokens]
+                found[precision] = perplexity(lm, ids)
+                change = found[precision] / found["bf16"] - 1
+                print(f"{name} {precision}: perplexity {found[precision]:,.3f}, {change:+.2%}", flush=True)
+
+
+def perplexity(lm: hw.LanguageModel, ids: list[int]) -> float:
+    """Return the perplexity of ids, read in windows of the model's context, one after the other."""
+    return math.exp(-float(np.nanmean(lm.scorer.rolling(ids), dtype=np.float64)))
+
+
+if __name__ == "__main__":
+    main()
