@@ -105,9 +105,12 @@ def take(x: Tensor, start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _aligned(scores: Tensor, inside: Tensor, other: Tensor) -> Tensor:
-    """Return, for each position, the other text's positions averaged by their scores (ESIM, equations 12, 13)."""
-    weights = scores.masked_fill(~inside[:, None, :], -1e9).softmax(dim=2)
-    return weights @ other
+    """Return, for each position, the other text's positions averaged by their scores (ESIM, equations 12, 13).
+
+    It is 0 where the other text has no position.
+    """
+    outside = ~inside[:, None, :]
+    return scores.masked_fill(outside, -1e9).softmax(dim=2).masked_fill(outside, 0.0) @ other
 
 
 def _mean_and_maximum(x: Tensor, inside: Tensor) -> Tensor:
