@@ -123,18 +123,20 @@ def digests(data: Sequence[Path], work: Path, limit: int = 3) -> dict[str, str]:
     No model is asked. Where a hash changes, scores of the protocol are not comparable with earlier ones.
     """
     from headwater.datasets.places import DataFiles
-    from headwater.evaluate.reader import Reader
+    from headwater.evaluate.reader import MaskedReader, Reader
     from headwater.evaluate.tasks import TASKS
     from headwater.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load("gpt2")
     work.mkdir()
     stand_ins(Files(data), work, tokenizer, 4)
-    reader, listing = Reader(tokenizer, 1_024, None, None), DataFiles([*data, work])
+    readers = {masked: kind(tokenizer, 1_024) for masked, kind in ((False, Reader), (True, MaskedReader))}
+    listing = DataFiles([*data, work])
     found = {}
     for protocol, task in TASKS.items():
         asked: list[Any] = []
         records = []
+        reader = readers[task.masked]
         for example in task.limited(task.read(listing.locate(task.sources), reader), limit):
             wanted, answers = list(task.requests(example, reader)), list[Any]()
             for _ in range(8):
