@@ -111,9 +111,11 @@ def panels_over_sizes(
         bands(figure, curves, "", "", log_x=True, axes=axes, legend=False, references=lines, item_errors=errors)
         axes.set_title(title, fontsize="small")
         axes.tick_params(which="both", labelsize="x-small")
-        for name, value in lines.items():
-            place = {"transform": axes.get_yaxis_transform(), "ha": "right", "va": "bottom"}
-            axes.text(1.0, value, name, fontsize="xx-small", color="0.35", **place)
+        axes.tick_params(axis="x", which="minor", labelbottom=False)
+        for number, (name, value) in enumerate(lines.items()):
+            side = number % 2  # so that the names of two near lines do not overlap
+            place = {"transform": axes.get_yaxis_transform(), "ha": ("right", "left")[side], "va": "bottom"}
+            axes.text(1 - side, value, name, fontsize="xx-small", color="0.35", **place)
     for axes in panels[len(values) :]:
         axes.set_visible(False)
     figure.supxlabel("parameters", fontsize="small")
