@@ -258,8 +258,8 @@ TABLES: Mapping[str, PaperTable] = {
             "summaries: PGNet": (28.51,),
             "Winograd: earlier best": (63.7,),
         },
-        "GPT-2's figure 1 names these systems without numbers. The earlier best on Winograd is the paper's 70.7 less"
-        " its gain of 7 points.",
+        "GPT-2's figure 1 names these systems without numbers. The earlier best on Winograd is the paper's 70.7"
+        " less its gain of 7 points.",
     ),
     "gpt2-figure-references": PaperTable(
         "lines of the figures",
