@@ -195,3 +195,14 @@ def test_next_sentences_need_a_masked_model(tokens: Path, tmp_path: Path) -> Non
         pretrain(
             PretrainConfig.build(TINY, {"preset": "gpt1-nano", "next_sentence": True}), tokens, tmp_path / "run"
         )
+
+
+def test_both_directions_of_an_lstm_are_learned(tokens: Path, tmp_path: Path) -> None:
+    shape = {"width": 32, "units": 40}
+    config = PretrainConfig.build(TINY | {"model": shape}, {"preset": "bilstm-nano"})
+    pretrain(config, tokens, tmp_path / "run")
+    rows = read_journal(tmp_path / "run" / "metrics.jsonl")
+    for name in ("forward", "backward"):
+        assert sum(row[name] for row in rows[-5:]) < sum(row[name] for row in rows[:5]) - 1
+    assert rows[-1]["loss"] == pytest.approx((rows[-1]["forward"] + rows[-1]["backward"]) / 2, rel=1e-5)
+    assert load(tmp_path / "run" / "model").config.output_width == 64
