@@ -249,9 +249,9 @@ def test_a_killed_builds_parts_are_checked_before_they_are_joined(
     campaign: Any, counted: Callable[[str, int], None]
 ) -> None:
     """A part that was damaged between a kill and the next try is done again."""
+    from headwater.corpus.build.parts import run_task
     from headwater.corpus.build.pipeline import _plan, _stage
     from headwater.corpus.build.recipes import BuildConfig
-    from headwater.corpus.build.workers import run_task
     from headwater.storage.destination import Destination
 
     done = 0

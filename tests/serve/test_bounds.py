@@ -25,7 +25,7 @@ from headwater.serve.guard import Guard
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.metrics import Metrics
 from headwater.serve.problems import encode, is_small
-from headwater.serve.schema import ClassifyRequest, CompletionRequest, EmbeddingRequest, ScoreRequest
+from headwater.serve.schema.requests import ClassifyRequest, CompletionRequest, EmbeddingRequest, ScoreRequest
 from headwater.serve.served import Served, automatic_slots, open_models
 
 
@@ -144,7 +144,7 @@ def test_scoring_is_cut_into_jobs_that_others_come_between(base_folder: Path) ->
     expected = lm.score(rows)
 
     async def scenario() -> None:
-        from headwater.serve.schema import ScoreRequest
+        from headwater.serve.schema.requests import ScoreRequest
         from headwater.serve.tasks import score
 
         served = open_models([f"base={base_folder}"], precision="fp32", slots=1)[0]

@@ -14,7 +14,8 @@ import pytest
 from openai.types import EmbeddingCreateParams, Model
 from openai.types.completion_create_params import CompletionCreateParamsBase
 
-from headwater.serve.schema import CompletionRequest, EmbeddingRequest, ModelCard
+from headwater.serve.schema.requests import CompletionRequest, EmbeddingRequest
+from headwater.serve.schema.responses import ModelCard
 
 ROOT = Path(__file__).parents[2]
 

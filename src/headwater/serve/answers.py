@@ -10,7 +10,7 @@ from typing import Any
 from headwater.inference.request import Event, Request
 from headwater.inference.sampling import Alternatives
 from headwater.inference.text import TextStream
-from headwater.serve.schema import CompletionRequest
+from headwater.serve.schema.requests import CompletionRequest
 from headwater.tokenizer import Tokenizer
 
 

@@ -28,13 +28,14 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from headwater.errors import HeadwaterError
-from headwater.serve import inside, schema, tasks
+from headwater.serve import inside, tasks
 from headwater.serve.answers import CompletionPlan
 from headwater.serve.completions import complete, plan_completion, stream
 from headwater.serve.guard import Guard, unless_gone
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.metrics import Metrics
 from headwater.serve.problems import ERRORS, Json, Problem, encode, invalid, is_small, refused
+from headwater.serve.schema import requests, responses
 from headwater.serve.served import Served
 
 _THREADS = 2  # that encode texts and serialise answers
@@ -216,9 +217,12 @@ def _add_openai(app: FastAPI, server: Server) -> None:
     events = {"text/event-stream": {"schema": event}}
 
     @app.post(
-        "/v1/completions", response_model=schema.Completion, responses={200: {"content": events}}, tags=["OpenAI"]
+        "/v1/completions",
+        response_model=responses.Completion,
+        responses={200: {"content": events}},
+        tags=["OpenAI"],
     )
-    async def completions(body: schema.CompletionRequest) -> Any:
+    async def completions(body: requests.CompletionRequest) -> Any:
         """Continue a prompt."""
         served = server.find(body.model)
 
@@ -236,7 +240,7 @@ def _add_openai(app: FastAPI, server: Server) -> None:
         return EventStream(server, served, events) if body.stream else Work(server, served, whole)
 
     @app.post("/v1/chat/completions", tags=["OpenAI"])
-    async def chat(_: schema.ChatRequest) -> Any:
+    async def chat(_: requests.ChatRequest) -> Any:
         """Refuse a chat, with the reason."""
         raise Problem(
             400,
@@ -246,68 +250,71 @@ def _add_openai(app: FastAPI, server: Server) -> None:
             code="chat_not_supported",
         )
 
-    @app.get("/v1/models", response_model=schema.ModelList, tags=["OpenAI"])
+    @app.get("/v1/models", response_model=responses.ModelList, tags=["OpenAI"])
     async def models() -> Any:
         """The models of this server."""
         return Json({"object": "list", "data": [tasks.card(served) for served in server.models.values()]})
 
-    @app.get("/v1/models/{name:path}", response_model=schema.ModelCard, tags=["OpenAI"])
+    @app.get("/v1/models/{name:path}", response_model=responses.ModelCard, tags=["OpenAI"])
     async def model(name: str) -> Any:
         """One model."""
         return Json(tasks.card(server.find(name)))
 
-    @app.post("/v1/embeddings", response_model=schema.EmbeddingList, tags=["OpenAI"])
-    async def embeddings(body: schema.EmbeddingRequest) -> Any:
+    @app.post("/v1/embeddings", response_model=responses.EmbeddingList, tags=["OpenAI"])
+    async def embeddings(body: requests.EmbeddingRequest) -> Any:
         """The mean of each text's final states, of length 1."""
         served = server.find(body.model)
         return Work(server, served, lambda: tasks.embed(served, body, server.limits))
 
 
 def _add_own(app: FastAPI, server: Server) -> None:
-    @app.post("/score", response_model=schema.Scores, tags=["Headwater"])
-    async def score(body: schema.ScoreRequest) -> Any:
+    @app.post("/score", response_model=responses.Scores, tags=["Headwater"])
+    async def score(body: requests.ScoreRequest) -> Any:
         """Pairs: similarity, by a model fine-tuned for it; else the log-probability of the second text."""
         served = server.find(body.model)
         return Work(server, served, lambda: tasks.score(served, body, server.limits))
 
-    @app.post("/classify", response_model=schema.Classification, tags=["Headwater"])
-    async def classify(body: schema.ClassifyRequest) -> Any:
+    @app.post("/classify", response_model=responses.Classification, tags=["Headwater"])
+    async def classify(body: requests.ClassifyRequest) -> Any:
         """Label texts with a fine-tuned model."""
         served = server.find(body.model)
         return Work(server, served, lambda: tasks.classify(served, body))
 
-    @app.post("/v1/fill", response_model=schema.Blanks, tags=["Headwater"])
-    async def fill(body: schema.FillRequest) -> Any:
+    @app.post("/v1/fill", response_model=responses.Blanks, tags=["Headwater"])
+    async def fill(body: requests.FillRequest) -> Any:
         """Fill each `[MASK]` of a text with a masked model."""
         served = server.find(body.model)
         return Work(server, served, lambda: tasks.fill(served, body))
 
-    @app.post("/inspect", response_model=schema.Inspection, tags=["Headwater"])
-    async def inspect(body: schema.InspectRequest) -> Any:
+    @app.post("/inspect", response_model=responses.Inspection, tags=["Headwater"])
+    async def inspect(body: requests.InspectRequest) -> Any:
         """What the model computes at one position: attention, states, every layer's prediction."""
         served = server.find(body.model)
         return Work(server, served, lambda: inside.inspect(served, body, server.limits))
 
-    @app.post("/tokenize", response_model=schema.Tokens, tags=["vLLM"])
-    async def tokenize(body: schema.TokenizeRequest) -> Any:
+    @app.post("/tokenize", response_model=responses.Tokens, tags=["vLLM"])
+    async def tokenize(body: requests.TokenizeRequest) -> Any:
         """Split a text into tokens."""
         served = server.find(body.model)
         return Work(server, served, lambda: served.read(body.prompt, lambda: tasks.tokenize(served, body)))
 
-    @app.post("/detokenize", response_model=schema.Detokenized, tags=["vLLM"])
-    async def detokenize(body: schema.DetokenizeRequest) -> Any:
+    @app.post("/detokenize", response_model=responses.Detokenized, tags=["vLLM"])
+    async def detokenize(body: requests.DetokenizeRequest) -> Any:
         """Join tokens to a text."""
         served = server.find(body.model)
         return Work(server, served, lambda: served.read(body.tokens, lambda: tasks.detokenize(served, body)))
 
-    @app.get("/tokenizer_info", response_model=schema.TokenizerInfo, tags=["vLLM"])
+    @app.get("/tokenizer_info", response_model=responses.TokenizerInfo, tags=["vLLM"])
     async def tokenizer_info(model: str | None = None) -> Any:
         """What a client needs to know of a model's tokenizer."""
         return Json(tasks.tokenizer_info(server.find(model)))
 
     @app.head("/health", include_in_schema=False)
     @app.get(
-        "/health", response_model=schema.Health, responses={503: {"model": schema.Health}}, tags=["Operation"]
+        "/health",
+        response_model=responses.Health,
+        responses={503: {"model": responses.Health}},
+        tags=["Operation"],
     )
     async def health() -> Any:
         """Whether every model can answer; 503 if one cannot."""

@@ -23,7 +23,7 @@ from headwater.serve.answers import Answer, CompletionPlan, Prompt
 from headwater.serve.limits import Limits
 from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Problem, encode, refused, require_small
-from headwater.serve.schema import CompletionRequest
+from headwater.serve.schema.requests import CompletionRequest
 from headwater.serve.served import Served
 from headwater.tokenizer import TASK_TOKENS
 

@@ -14,7 +14,7 @@ from headwater.serve.answers import token_name
 from headwater.serve.completions import read_prompts
 from headwater.serve.limits import Limits
 from headwater.serve.problems import Problem
-from headwater.serve.schema import InspectRequest
+from headwater.serve.schema.requests import InspectRequest
 from headwater.serve.served import Served
 from headwater.serve.tasks import count_tokens
 

@@ -18,7 +18,7 @@ from headwater.serve.answers import Prompt, token_name
 from headwater.serve.completions import check_length, read_prompts
 from headwater.serve.limits import Limits
 from headwater.serve.problems import Problem, refused, require_small
-from headwater.serve.schema import (
+from headwater.serve.schema.requests import (
     ClassifyRequest,
     DetokenizeRequest,
     EmbeddingRequest,

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from headwater.cli.main import main
+from headwater.corpus.build import parts as build_parts
 from headwater.corpus.build import tasks as sources
-from headwater.corpus.build import workers as engine
+from headwater.corpus.build.parts import BuildPlan
 from headwater.corpus.build.pipeline import build
 from headwater.corpus.build.recipes import BuildConfig
-from headwater.corpus.build.workers import BuildPlan
 from headwater.errors import DataError, StorageError
 from headwater.storage.provenance import open_folder
 
@@ -133,19 +133,19 @@ def test_a_ray_cluster_that_is_not_there_is_one_message_and_no_loss(
     command = ["corpus", "build", str(files), "--out", str(tmp_path / "corpus"), "--engine", "ray"]
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = server.getsockname()[1]
-    original = engine._fill_part
+    original = build_parts._fill_part
 
     def failing(*arguments: Any) -> None:
         raise StorageError("the disk is full")
 
     def once(*arguments: Any) -> None:
         original(*arguments)
-        monkeypatch.setattr(engine, "_fill_part", failing)
+        monkeypatch.setattr(build_parts, "_fill_part", failing)
 
-    monkeypatch.setattr(engine, "_fill_part", once)
+    monkeypatch.setattr(build_parts, "_fill_part", once)
     with pytest.raises(StorageError):
         build([files], tmp_path / "corpus")
-    monkeypatch.setattr(engine, "_fill_part", original)
+    monkeypatch.setattr(build_parts, "_fill_part", original)
     for address, words in (
         (f"127.0.0.1:{free}", f"no Ray cluster answers at 127.0.0.1:{free}"),
         ("", "timed out"),

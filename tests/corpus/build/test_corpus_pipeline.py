@@ -136,7 +136,7 @@ def test_no_space_is_said_and_leaves_nothing(
     def full(*unused: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("headwater.corpus.build.workers.write_documents", full)
+    monkeypatch.setattr("headwater.corpus.build.parts.write_documents", full)
     first, _ = write_sources(tmp_path)
     before = sorted(tmp_path.iterdir())
     assert main(["corpus", "build", str(first), "--out", str(tmp_path / "corpus")]) == 1

@@ -18,12 +18,14 @@ import pytest
 from headwater.corpus import folder
 from headwater.corpus.build import tasks as sources
 from headwater.corpus.build import workers as engine
+from headwater.corpus.build.parts import BuildPlan
 from headwater.corpus.build.pipeline import build, read_funnel
 from headwater.corpus.build.recipes import BuildConfig, load_recipe
 from headwater.corpus.build.tasks import plan_tasks
-from headwater.corpus.build.workers import BuildPlan, Workers, run_tasks
+from headwater.corpus.build.workers import Workers, run_tasks
 from headwater.corpus.folder import read_documents
 from headwater.errors import DataError, StorageError, UsageError
+from headwater.storage.arrays import ArrayFile
 from headwater.storage.provenance import open_folder
 
 WORDS = ["river", "stone", "water", "light", "over", "the", "and", "of", "ran", "to", "have", "that", "hills"]
@@ -218,7 +220,7 @@ def test_a_disk_that_fills_up_at_the_end_of_a_task_is_said(
     def full(*unused: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(engine.ArrayFile, "_save", full)
+    monkeypatch.setattr(ArrayFile, "_save", full)
     (tmp_path / "a.txt").write_text(prose(1))
     plan = BuildPlan(tmp_path / "parts", NEAR, tuple(plan_tasks([tmp_path / "a.txt"])))
     plan.folder.mkdir()

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headwater.corpus.build.workers import BuildPlan, raise_error, run_task, save_error
+from headwater.corpus.build.parts import BuildPlan, run_task
+from headwater.corpus.build.workers import raise_error, save_error
 from headwater.corpus.filters.steps import Step
 from headwater.corpus.folder import Document
 from headwater.errors import HeadwaterError, ResourceError

@@ -19,20 +19,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from headwater.corpus.build.parts import ACCOUNT, FINGERPRINTS, KEYS, SHINGLES, WANTED, BuildPlan, read_part
 from headwater.corpus.build.recipes import BuildConfig, make_steps
 from headwater.corpus.build.tasks import BUILT_IN, BuildTask, list_remote, other_files, plan_tasks
-from headwater.corpus.build.workers import (
-    ACCOUNT,
-    FINGERPRINTS,
-    KEYS,
-    SHINGLES,
-    WANTED,
-    BuildPlan,
-    Workers,
-    read_part,
-    run_tasks,
-    write_wanted,
-)
+from headwater.corpus.build.workers import Workers, run_tasks, write_wanted
 from headwater.corpus.dedup.exact import find_copies
 from headwater.corpus.filters.steps import Funnel
 from headwater.corpus.folder import Document, write_documents

@@ -1,9 +1,6 @@
-"""Tasks done by any number of workers, each task once and whole, in any order, with one result.
+"""Workers: processes that do the tasks of a build, each task once and whole, in any order, with one result.
 
-A task reads its files, takes the steps and writes a part: documents, their fingerprints, their band keys, and
-an account, in a folder that gets its name when all of it is there. A killed build therefore goes on where it
-was. A worker is a process; one that dies is replaced and its task tried again, ATTEMPTS times in all. The plan
-is a JSON file, so that a worker may as well run on another machine that shares the disk.
+A worker that dies is replaced and its task tried again, ATTEMPTS times in all.
 """
 
 from __future__ import annotations
@@ -11,100 +8,30 @@ from __future__ import annotations
 import json
 import os
 import queue
-import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
-from itertools import islice
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headwater import errors
-from headwater.corpus.build.recipes import BuildConfig, make_steps
-from headwater.corpus.build.tasks import Account, BuildTask, read_task
-from headwater.corpus.dedup.exact import FINGERPRINT_BYTES, text_fingerprint
-from headwater.corpus.filters.steps import Funnel, run_steps
-from headwater.corpus.folder import Document, read_shard, write_documents
+from headwater.corpus.build.parts import BuildPlan, Seen, part_funnel, run_task, write_part_wanted
+from headwater.corpus.filters.steps import Funnel
 from headwater.errors import HeadwaterError, StorageError
-from headwater.storage.arrays import ArrayFile
 from headwater.storage.files import (
-    new_part,
     read_json,
-    read_sealed,
-    sha256_of,
-    storage_errors,
     write_json,
-    write_sealed,
 )
 
 ATTEMPTS = 3
-ACCOUNT, FINGERPRINTS, KEYS = "account.json", "fingerprints.npy", "keys.npy"
-WANTED, SHINGLES = "wanted.npy", "shingles.bin"
-_PLAN, _ERROR = "plan.json", "error.json"
-Seen = Callable[[Funnel], None]
-
-
-@dataclass(frozen=True, slots=True)
-class BuildPlan:
-    """All tasks of a build, how to do them, and the folder for their parts; saved before any is done."""
-
-    folder: Path
-    config: BuildConfig
-    tasks: tuple[BuildTask, ...]
-
-    def save(self) -> None:
-        """Write the plan into its folder, for workers to read."""
-        tasks = [asdict(task) for task in self.tasks]
-        write_sealed(self.folder / _PLAN, {"config": self.config.to_dict(), "tasks": tasks})
-
-    @staticmethod
-    def is_saved(folder: Path) -> bool:
-        """Whether a plan lies in a folder."""
-        return (folder / _PLAN).is_file()
-
-    @classmethod
-    def load(cls, folder: Path) -> BuildPlan:
-        """The plan that lies in a folder; raises FolderError where it was altered."""
-        found = read_sealed(folder / _PLAN)
-        tasks = tuple(BuildTask(**{**task, "files": tuple(task["files"])}) for task in found["tasks"])
-        return cls(folder, BuildConfig.build(found["config"]), tasks)
-
-    def part(self, number: int) -> Path:
-        """The folder of a task's part; it exists when the task is done."""
-        return self.folder / f"{number:06d}"
-
-    def drop_damaged(self) -> list[int]:
-        """Remove the parts that were altered since they were written, to be done again; returns their numbers."""
-        damaged = [n for n in range(len(self.tasks)) if self.part(n).is_dir() and not _is_whole(self.part(n))]
-        for number in damaged:
-            shutil.rmtree(self.part(number))
-        return damaged
-
-    def missing(self) -> list[int]:
-        """Tasks that are still to be done."""
-        return [number for number in range(len(self.tasks)) if not self.part(number).is_dir()]
-
-
-def run_task(plan: BuildPlan, number: int, seen: Seen = lambda funnel: None) -> None:
-    """Do one task, unless it is done; `seen` is shown its funnel on the way."""
-    part = plan.part(number)
-    if part.is_dir():
-        return
-    with storage_errors(plan.folder), new_part(part, folder=True) as work:
-        _fill_part(work, plan.config, plan.tasks[number], seen)
-        try:
-            work.rename(part)
-        except OSError:
-            if not part.is_dir():  # another worker, thought dead, was not
-                raise
+_ERROR = "error.json"
 
 
 @dataclass
 class Workers:
-    """So many processes, started when they are needed; a context manager, at whose end they end."""
+    """Pool of worker processes, started when they are needed. Use as a context manager; exit stops them."""
 
     count: int
     idle: list[subprocess.Popen[str]] = field(default_factory=list)
@@ -127,7 +54,7 @@ def run_tasks(plan: BuildPlan, workers: Workers, seen: Seen) -> None:
         total = Funnel()
         for number in missing:
             run_task(plan, number, lambda funnel, before=total: seen(before.joined(funnel)))  # type: ignore[misc]
-            total = total.joined(_funnel(plan.part(number)))
+            total = total.joined(part_funnel(plan.part(number)))
             seen(total)
         return
     total = Funnel()
@@ -143,34 +70,9 @@ def write_wanted(plan: BuildPlan, numbers: list[int], workers: Workers) -> None:
     """Write the shingles of the documents that WANTED in each of these parts names, beside them."""
     if workers.count == 1 or len(numbers) <= 1:
         for number in numbers:
-            _write_wanted(plan.part(number))
+            write_part_wanted(plan.part(number))
         return
     _Round(plan, "shingle", numbers, lambda reply: None, workers).run()
-
-
-def _write_wanted(part: Path) -> None:
-    import numpy as np
-
-    from headwater.corpus.dedup.near import write_shingles
-
-    wanted = np.load(part / WANTED, allow_pickle=False).tolist()
-    rows = read_part(part)
-    read = 0
-
-    def texts() -> Iterator[str]:
-        nonlocal read
-        for row in wanted:
-            yield next(islice(rows, row - read, None)).text
-            read = row + 1
-
-    with storage_errors(part):
-        write_shingles(texts(), part / SHINGLES)
-
-
-def read_part(part: Path) -> Iterator[Document]:
-    """The documents of a part, in order."""
-    for shard in sorted(part.glob("documents-*.parquet")):
-        yield from read_shard(shard)
 
 
 class _Round:
@@ -310,47 +212,6 @@ def _error(described: dict[str, str]) -> HeadwaterError:
     return error
 
 
-def _fill_part(work: Path, config: BuildConfig, task: BuildTask, seen: Seen) -> None:
-    account, funnel = Account(), Funnel()
-    hasher = None
-    if config.near_duplicates:
-        from headwater.corpus.dedup.near import MinHash
-
-        hasher = MinHash()
-
-    def kept(fingerprints: ArrayFile, keys: ArrayFile | None) -> Iterator[Document]:
-        for document in run_steps(read_task(task, config, account), make_steps(config), funnel):
-            fingerprints.append(text_fingerprint(document.text))
-            if hasher is not None and keys is not None:
-                keys.append(hasher.keys(document.text).tobytes())
-            if fingerprints.count % 100 == 0:
-                seen(funnel)
-            yield document
-
-    with (
-        ArrayFile(work / FINGERPRINTS, FINGERPRINT_BYTES // 8, ">u8") as fingerprints,
-        ArrayFile(work / KEYS, hasher.bands, "<u8") if hasher else nullcontext() as keys,
-    ):
-        write_documents(kept(fingerprints, keys), work)
-    funnel.notes += account.notes
-    found = {"funnel": funnel.to_dict(), "aside": account.aside, "details": account.details}
-    files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}
-    write_sealed(work / ACCOUNT, {**found, "files": files})
-
-
-def _is_whole(part: Path) -> bool:
-    """Whether a part is what its task wrote."""
-    try:
-        files = read_sealed(part / ACCOUNT)["files"]
-    except (HeadwaterError, KeyError):
-        return False
-    return all((part / name).is_file() and sha256_of(part / name) == found for name, found in files.items())
-
-
-def _funnel(part: Path) -> Funnel:
-    return Funnel.from_dict(read_sealed(part / ACCOUNT)["funnel"])
-
-
 def save_error(plan: BuildPlan, error: HeadwaterError) -> None:
     """Leave a task's error where the build that waits for the task finds it."""
     write_json(plan.folder / _ERROR, _described(error))
@@ -404,10 +265,10 @@ def _serve(folder: Path) -> None:
         reply: dict[str, Any] = {}
         try:
             if job == "shingle":
-                _write_wanted(part)
+                write_part_wanted(part)
             else:
                 run_task(plan, int(number))
-                reply = {"funnel": _funnel(part).to_dict()}
+                reply = {"funnel": part_funnel(part).to_dict()}
         except HeadwaterError as error:
             reply = {"error": _described(error)}
         try:

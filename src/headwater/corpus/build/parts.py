@@ -1,0 +1,152 @@
+"""A build's plan and its parts: each task reads its files, takes the steps and writes one part.
+
+A part has documents, their fingerprints, their band keys and an account, in a folder that gets its name when all
+of it is there. A killed build therefore resumes. The plan is a JSON file, so that a worker may run on another
+machine that shares the disk.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+from headwater.corpus.build.recipes import BuildConfig, make_steps
+from headwater.corpus.build.tasks import Account, BuildTask, read_task
+from headwater.corpus.dedup.exact import FINGERPRINT_BYTES, text_fingerprint
+from headwater.corpus.filters.steps import Funnel, run_steps
+from headwater.corpus.folder import Document, read_shard, write_documents
+from headwater.errors import HeadwaterError
+from headwater.storage.arrays import ArrayFile
+from headwater.storage.files import new_part, read_sealed, sha256_of, storage_errors, write_sealed
+
+ACCOUNT, FINGERPRINTS, KEYS = "account.json", "fingerprints.npy", "keys.npy"
+WANTED, SHINGLES = "wanted.npy", "shingles.bin"
+_PLAN = "plan.json"
+Seen = Callable[[Funnel], None]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildPlan:
+    """All tasks of a build, how to do them, and the folder for their parts; saved before any is done."""
+
+    folder: Path
+    config: BuildConfig
+    tasks: tuple[BuildTask, ...]
+
+    def save(self) -> None:
+        """Write the plan into its folder, for workers to read."""
+        tasks = [asdict(task) for task in self.tasks]
+        write_sealed(self.folder / _PLAN, {"config": self.config.to_dict(), "tasks": tasks})
+
+    @staticmethod
+    def is_saved(folder: Path) -> bool:
+        """Whether a plan lies in a folder."""
+        return (folder / _PLAN).is_file()
+
+    @classmethod
+    def load(cls, folder: Path) -> BuildPlan:
+        """The plan that lies in a folder; raises FolderError where it was altered."""
+        found = read_sealed(folder / _PLAN)
+        tasks = tuple(BuildTask(**{**task, "files": tuple(task["files"])}) for task in found["tasks"])
+        return cls(folder, BuildConfig.build(found["config"]), tasks)
+
+    def part(self, number: int) -> Path:
+        """The folder of a task's part; it exists when the task is done."""
+        return self.folder / f"{number:06d}"
+
+    def drop_damaged(self) -> list[int]:
+        """Remove the parts that were altered since they were written, to be done again; returns their numbers."""
+        damaged = [n for n in range(len(self.tasks)) if self.part(n).is_dir() and not _is_whole(self.part(n))]
+        for number in damaged:
+            shutil.rmtree(self.part(number))
+        return damaged
+
+    def missing(self) -> list[int]:
+        """Tasks that are still to be done."""
+        return [number for number in range(len(self.tasks)) if not self.part(number).is_dir()]
+
+
+def run_task(plan: BuildPlan, number: int, seen: Seen = lambda funnel: None) -> None:
+    """Do one task, unless it is done; `seen` is shown its funnel on the way."""
+    part = plan.part(number)
+    if part.is_dir():
+        return
+    with storage_errors(plan.folder), new_part(part, folder=True) as work:
+        _fill_part(work, plan.config, plan.tasks[number], seen)
+        try:
+            work.rename(part)
+        except OSError:
+            if not part.is_dir():  # another worker, thought dead, was not
+                raise
+
+
+def write_part_wanted(part: Path) -> None:
+    """Write the shingles of the documents that WANTED in this part names."""
+    import numpy as np
+
+    from headwater.corpus.dedup.near import write_shingles
+
+    wanted = np.load(part / WANTED, allow_pickle=False).tolist()
+    rows = read_part(part)
+    read = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal read
+        for row in wanted:
+            yield next(islice(rows, row - read, None)).text
+            read = row + 1
+
+    with storage_errors(part):
+        write_shingles(texts(), part / SHINGLES)
+
+
+def read_part(part: Path) -> Iterator[Document]:
+    """The documents of a part, in order."""
+    for shard in sorted(part.glob("documents-*.parquet")):
+        yield from read_shard(shard)
+
+
+def _fill_part(work: Path, config: BuildConfig, task: BuildTask, seen: Seen) -> None:
+    account, funnel = Account(), Funnel()
+    hasher = None
+    if config.near_duplicates:
+        from headwater.corpus.dedup.near import MinHash
+
+        hasher = MinHash()
+
+    def kept(fingerprints: ArrayFile, keys: ArrayFile | None) -> Iterator[Document]:
+        for document in run_steps(read_task(task, config, account), make_steps(config), funnel):
+            fingerprints.append(text_fingerprint(document.text))
+            if hasher is not None and keys is not None:
+                keys.append(hasher.keys(document.text).tobytes())
+            if fingerprints.count % 100 == 0:
+                seen(funnel)
+            yield document
+
+    with (
+        ArrayFile(work / FINGERPRINTS, FINGERPRINT_BYTES // 8, ">u8") as fingerprints,
+        ArrayFile(work / KEYS, hasher.bands, "<u8") if hasher else nullcontext() as keys,
+    ):
+        write_documents(kept(fingerprints, keys), work)
+    funnel.notes += account.notes
+    found = {"funnel": funnel.to_dict(), "aside": account.aside, "details": account.details}
+    files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}
+    write_sealed(work / ACCOUNT, {**found, "files": files})
+
+
+def _is_whole(part: Path) -> bool:
+    """Whether a part is what its task wrote."""
+    try:
+        files = read_sealed(part / ACCOUNT)["files"]
+    except (HeadwaterError, KeyError):
+        return False
+    return all((part / name).is_file() and sha256_of(part / name) == found for name, found in files.items())
+
+
+def part_funnel(part: Path) -> Funnel:
+    """Return the funnel of a part that is done."""
+    return Funnel.from_dict(read_sealed(part / ACCOUNT)["funnel"])
