@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from recounts import RECOUNTS, Answer, Drawn, Files, Peer, Written, options_of
 
 TOLERANCE = 1e-4
+_INCOMPLETE = "\ufffd"  # what transformers decodes the bytes of an incomplete character to
 
 
 def stand_ins(files: Files, folder: Path, tokenizer: Any, limit: int) -> None:
@@ -173,12 +174,15 @@ def _rounded(value: Any) -> Any:
 
 
 def difference(expected: Answer, found: dict[str, Any], peer: Peer) -> float:
-    """The largest difference of a log-probability; infinite where texts or their number differ."""
+    """The largest difference of a log-probability; infinite where texts or their number differ.
+
+    The engine leaves out the bytes of a character that is not complete at the end of a text.
+    """
     scores = found["log_probabilities"]
     if isinstance(expected, Drawn):
         return followed(expected.prompt, scores, found["text"], peer)
     mine = expected.scores if isinstance(expected, Written) else expected
-    if isinstance(expected, Written) and expected.text != found["text"]:
+    if isinstance(expected, Written) and expected.text.rstrip(_INCOMPLETE) != found["text"].rstrip(_INCOMPLETE):
         return float("inf")
     if len(mine) != len(scores):
         return float("inf")
@@ -196,7 +200,7 @@ def followed(prompt: Sequence[int], scores: Sequence[float], text: str, peer: Pe
         nearest = int((two.values - score).abs().argmin())
         largest = max(largest, abs(float(two.values[nearest]) - score))
         tokens.append(int(two.indices[nearest]))
-    return largest if peer.text(tokens) == text else float("inf")
+    return largest if peer.text(tokens).rstrip(_INCOMPLETE) == text.rstrip(_INCOMPLETE) else float("inf")
 
 
 def main() -> int:
