@@ -48,8 +48,11 @@ class TokenBatch:
         """The same on another device, without waiting for the copy where that is possible."""
         if device.type == "cpu":
             return self
-        tensors: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        moved = {k: t if t is None else t.pin_memory().to(device, non_blocking=True) for k, t in tensors.items()}
+        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved: dict[str, Any] = {
+            name: None if t is None else t.pin_memory().to(device, non_blocking=True)
+            for name, t in tensors.items()
+        }
         return TokenBatch(**moved)
 
 
