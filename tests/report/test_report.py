@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import FolderError
-from headwater.report import report
+from headwater.report import content, report
 from headwater.report.content import Content, ScoreRow, Token, read_content
 from headwater.report.html import headlines
 from headwater.report.plots import Series, line_chart, thin, ticks
@@ -235,3 +235,9 @@ def test_claims_stand_beside_the_papers_numbers_and_lead_to_their_provenance(wor
         assert shown in page
     (target,) = set(re.findall(r'href="#(step-[^"]+)"', page))
     assert f'id="{target}"' in page
+
+
+@pytest.mark.parametrize(("value", "low", "high"), [(0.0, 0.0, 0.037), (1.0, 0.963, 1.0)])
+def test_none_or_all_of_a_hundred_is_not_certain(value: float, low: float, high: float) -> None:
+    found = content._interval({"value": value, "stderr": 0.0, "count": 100})
+    assert found == pytest.approx((low, high), abs=5e-4)

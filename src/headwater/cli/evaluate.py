@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -97,6 +96,8 @@ def evaluate(
 
 
 def _line(result: Any) -> str:
+    from headwater.report.content import wilson
+
     error = f" ± {result.stderr:.4f}" if result.stderr is not None else ""
     if result.stderr == 0 and result.value in (0, 1):  # none or all of them right: no spread, yet not certain
         low, high = wilson(round(result.value * result.count), result.count)
@@ -111,15 +112,6 @@ def _line(result: Any) -> str:
         f"  {result.protocol}  {result.metric} {result.value:.4f}{error}"
         f" on {counted(result.count, 'example')}{chance}{beside}{published}"
     )
-
-
-def wilson(right: int, count: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share (Wilson 1927)."""
-    z = 1.96
-    share, factor = right / count, 1 + z**2 / count
-    middle = (share + z**2 / (2 * count)) / factor
-    half = z / factor * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _compare(a: Path, b: Path, *, as_json: bool) -> None:

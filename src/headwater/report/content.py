@@ -7,6 +7,7 @@ numbers; how they look is left to the template.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -233,14 +234,14 @@ def _read_results(path: Path, bars: list[Bar], scores: list[ScoreRow], skipped: 
                 note = f"has read {size / 1e6:.1f}{share} MB of the training text" if size else ""
                 bars.append(Bar(yardstick["name"], yardstick["bits_per_byte"], None, False, note))
             continue
-        reach = None if error is None else _NORMAL_95 * error
+        low, high = _interval(entry)
         scores.append(
             ScoreRow(
                 name=entry["protocol"],
                 metric=entry["metric"],
                 value=entry["value"],
-                low=None if reach is None else entry["value"] - reach,
-                high=None if reach is None else entry["value"] + reach,
+                low=low,
+                high=high,
                 count=entry["count"],
                 chance=entry.get("chance"),
                 published=entry["published"],
@@ -251,6 +252,25 @@ def _read_results(path: Path, bars: list[Bar], scores: list[ScoreRow], skipped: 
     for entry in content["skipped"]:
         some = f"{entry['examples']:,} examples left out: " if entry["examples"] else ""
         skipped.append((entry["protocol"], some + entry["reason"]))
+
+
+def wilson(right: int, count: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share (Wilson 1927)."""
+    z = 1.96
+    share, factor = right / count, 1 + z**2 / count
+    middle = (share + z**2 / (2 * count)) / factor
+    half = z / factor * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def _interval(entry: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """The 95 % interval of a score; where all or none are right, which has no spread, Wilson's."""
+    value, error = entry["value"], entry["stderr"]
+    if error is None:
+        return None, None
+    if error == 0 and value in (0, 1):
+        return wilson(round(value * entry["count"]), entry["count"])
+    return value - _NORMAL_95 * error, value + _NORMAL_95 * error
 
 
 def _ordered(bars: Sequence[Bar]) -> list[Bar]:
