@@ -78,6 +78,16 @@ def test_every_stage_leaves_its_folder(flow: Path) -> None:
         open_folder(flow / name, kind)
 
 
+def test_a_fine_tuning_reads_and_measures_no_more_than_its_updates_see(flow: Path) -> None:
+    for name in ("source", "continuation"):
+        pair = [flow / "fine-tuned" / folder for folder in (name, f"{name}-from-scratch")]
+        tuned, scratch = (json.loads((folder / "metrics.json").read_text()) for folder in pair)
+        assert tuned["baseline"] == scratch["baseline"]
+        for metrics in (tuned, scratch):
+            assert max(metrics["counts"].values()) <= 16 * metrics["steps"]
+            assert len(metrics["curve"]) == 1
+
+
 def test_the_report_is_one_file_that_asks_nobody(flow: Path) -> None:
     page = (flow / "report.html").read_text(encoding="utf-8")
     assert "<script src" not in page

@@ -56,11 +56,14 @@ TOKENS_A_WEIGHT = 10.0
 BYTES_AN_ENTRY = 500
 VOCABULARY = (512, 4_096)
 # Each fine-tuning may take this share of the minutes; four answers to read need more time to learn from than one
-# text (with a third of this share the choice stays at chance).
-FINETUNE_SHARE = {"classify": 1 / 24, "choice": 1 / 6}
+# text (with 1/18 the choice stays at chance).
+FINETUNE_SHARE = {"classify": 1 / 24, "choice": 1 / 8}
 # Both fine-tuned models and the ones from scratch: small models learn faster than the paper's 6.25e-5.
 FINETUNE_RATE = 1e-3
 BATCH = 16  # sequences an update
+# Of each measurement of the held-out loss: ten of them on 256 windows cost as much as 53 updates, since a forward
+# pass is a third of an update.
+VALIDATION_WINDOWS = 64
 # Between the two best of a short search: held-out loss of gpt2-nano after 250 updates on python-docs was 5.35 with
 # 1e-3, 5.39 with 2e-3, 5.80 with 3e-3.
 LEARNING_RATE = 1.5e-3
@@ -68,9 +71,9 @@ ZERO_SHOT = {"signature": "signature.docstring", "continuation": "continuation.f
 # What the stages around pre-training may read, for each minute of it, so that all of them together take about as
 # long as it does: bytes of python-docs to gather (a model sees some 2 MB a minute on two cores), examples of each
 # protocol to score, bytes of training text that the yardsticks learn from (xz takes 2 seconds a megabyte).
-GATHERED_BYTES = 3_000_000
+GATHERED_BYTES = 2_000_000
 SCORED = 50
-YARDSTICK_BYTES = 1_500_000
+YARDSTICK_BYTES = 1_000_000
 SAMPLE_PROMPTS = 4
 PROMPT_CHARACTERS = 60
 
@@ -92,10 +95,12 @@ def quickstart(
     *,
     minutes: float = 4.0,
     text: Sequence[Path] = (),
+    text_field: str = "text",
     seed: int = 1,
     progress: Progress = SILENT,
 ) -> Quickstart:
-    """Run the whole flow below `out`; `minutes` is the time of pre-training, `text` the user's own files.
+    """Run the whole flow below `out`; `minutes` is the time of pre-training, `text` the user's own files,
+    `text_field` the field of their rows that has the text.
 
     The minutes also limit what the other stages read (GATHERED_BYTES, SCORED, YARDSTICK_BYTES), and no clock does.
     Where `out` holds a quickstart of other minutes, a folder next to it is written, named by the minutes.
@@ -108,7 +113,8 @@ def quickstart(
     out = choose_folder(out, minutes, seed, progress)
     corpus, tokenizer, tokens, run = (out / name for name in ("corpus", "tokenizer", "tokens", "run"))
     gathered = None if text else math.ceil(minutes * GATHERED_BYTES)
-    build([*text] or [BUILT_IN], corpus, BuildConfig(python_docs_bytes=gathered), progress=progress)
+    rules = BuildConfig(text_field=text_field, python_docs_bytes=gathered)
+    build([*text] or [BUILT_IN], corpus, rules, progress=progress)
     if not (out / ASKED).exists():
         write_json(out / ASKED, {"minutes": minutes, "seed": seed})
     size = sum(len(document.text.encode()) for _, document in split(corpus, VALIDATION))
@@ -150,16 +156,19 @@ def quickstart(
     for name, folder in labels.items():
         kind = "choice" if name == tasks.choice else "classify"
         tuning = choose_finetuning(kind, folder, run, tokens, 60 * minutes * FINETUNE_SHARE[kind], seed)
+        baseline: dict[str, Any] | None = None  # the same rows, so the same figures
         for from_scratch in (False, True):
             place = out / "fine-tuned" / (f"{name}-from-scratch" if from_scratch else name)
-            tuned[place.name] = finetune(
+            metrics = finetune(
                 tuning.model_copy(update={"from_scratch": from_scratch}),
                 place,
                 model=model,
                 train=folder / "train.jsonl",
                 validation=folder / "validation.jsonl",
+                baseline=baseline,
                 progress=progress,
             )
+            tuned[place.name], baseline = metrics, metrics.get("baseline")
             fine_tuned.append(place)
     page = out / "report.html"
     compared = [out / "shipped" / "zero-shot"] if beside else []
@@ -183,13 +192,17 @@ def choose_folder(out: Path, minutes: float, seed: int, progress: Progress) -> P
     asked = read_json(out / ASKED)
     if asked["minutes"] != minutes:
         beside = out.with_name(f"{out.name}-{minutes:g}-minutes")
-        progress.note(f"{out} holds a quickstart of {asked['minutes']:g} minutes: this one goes to {beside}")
+        progress.note(f"{out} holds a quickstart of {_time(asked['minutes'])}: this one goes to {beside}")
         return choose_folder(beside, minutes, seed, progress)
     if asked["seed"] != seed:
         raise FolderError(
             f"{out} holds a quickstart of seed {asked['seed']}, not {seed}", repair="Choose another --out"
         )
     return out
+
+
+def _time(minutes: float) -> str:
+    return f"{minutes:g} minute{'' if minutes == 1 else 's'}"
 
 
 def knows(tokenizer: Tokenizer, corpus: Path, *, bytes_a_token: float = BYTES_A_TOKEN) -> bool:
@@ -263,12 +276,13 @@ def choose_recipe(
         if steps and possible * trial.source.tokens(0) < TOKENS_A_WEIGHT * weights:
             break
         chosen, steps = recipe, possible
-    progress.finish(f"{chosen.init_from or chosen.preset}, {steps:,} updates in {minutes:g} minutes")
+    progress.finish(f"{chosen.init_from or chosen.preset}, {steps:,} updates in {_time(minutes)}")
     return chosen.model_copy(
         update={
             "steps": steps,
             "warmup_steps": max(1, steps // 15),
             "validate_every": max(1, steps // 10),
+            "validation_windows": VALIDATION_WINDOWS,
             "checkpoint_every": max(1, steps // 10),
         }
     )
@@ -294,7 +308,10 @@ def _beginning(text: str) -> str:
 def choose_finetuning(
     task: str, labels: Path, run: Path, tokens: Path, seconds: float, seed: int
 ) -> FinetuneConfig:
-    """As many updates as the seconds hold at the speed that pre-training had, three epochs at most."""
+    """Return as many updates as the seconds hold at the speed of pre-training, three epochs at most.
+
+    No more rows are read, to learn from and to measure on, than the updates see.
+    """
     speed = statistics.median(
         json.loads(line)["tokens_per_second"] for line in (run / "metrics.jsonl").read_text().splitlines()
     )
@@ -305,10 +322,12 @@ def choose_finetuning(
     rows = 4 if task == "choice" else 1  # a choice is four sequences, each with the context
     tokens_an_example = max(1.0, rows * len(examples) / count * tokens_a_byte)
     batch_size = 16
-    steps = int(seconds * speed / (tokens_an_example * batch_size))
+    steps = max(10, min(int(seconds * speed / (tokens_an_example * batch_size)), 3 * count // batch_size))
     return FinetuneConfig(
         task=task,  # type: ignore[arg-type]
-        steps=max(10, min(steps, 3 * count // batch_size)),
+        steps=steps,
+        validate_every=steps,  # once: three measurements on all held-out rows can cost more than the updates
+        limit=steps * batch_size,
         batch_size=batch_size,
         learning_rate=FINETUNE_RATE,
         seed=seed,

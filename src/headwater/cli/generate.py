@@ -49,7 +49,7 @@ def generate(
     min_tokens: Annotated[int, typer.Option("--min-tokens", help="Do not end before N tokens.", min=0)] = 0,
     temperature: Annotated[
         float,
-        typer.Option("--temperature", help="Below 1 is safer, above 1 wilder, 0 always the most probable."),
+        typer.Option("--temperature", help="Below 1 is safer, above 1 wilder, 0 always the most probable.", min=0),
     ] = 0.8,
     top_k: Annotated[
         int, typer.Option("--top-k", help="Choose among the K most probable tokens; 0 is all.", min=0)

@@ -19,19 +19,24 @@ def quickstart(
     out: Annotated[Path, typer.Option("--out", help="Folder for everything.")] = Path("quickstart"),
     text: Annotated[
         list[Path] | None,
-        typer.Option("--text", help="Your own .txt, .md, .jsonl, .parquet files or folders. Repeatable."),
+        typer.Option("--text", help="Your own files or folders, as `corpus build` takes them. Repeatable."),
     ] = None,
+    text_field: Annotated[
+        str, typer.Option("--text-field", help="Field or column of these files that has the text.")
+    ] = "text",
     seed: Seed = 1,
     as_json: AsJson = False,
 ) -> None:
     """Train a GPT-2 on text that is at hand, see what it can do, and open a report of it.
 
     Without --text the documentation inside the installed Python packages is the text. Interrupted, the same
-    command goes on from what is complete.
+    command resumes from what is complete.
     """
     from headwater.quickstart import quickstart as run
 
-    result = run(out, minutes=minutes, text=text or (), seed=seed, progress=terminal_progress())
+    result = run(
+        out, minutes=minutes, text=text or (), text_field=text_field, seed=seed, progress=terminal_progress()
+    )
     words = [word for word in result.prompt.split() if any(map(str.isalnum, word))]  # no line under a heading
     prompt = shlex.quote(" ".join(words[:3] or result.prompt.split()[:3]))
     ships = f"  headwater generate {prompt}  (the model that ships, trained on novels)\n"

@@ -76,12 +76,14 @@ def finetune(
     validation: Path | None = None,
     test: Path | None = None,
     tokenizer: Path | None = None,
+    baseline: dict[str, Any] | None = None,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Fine-tune the model in folder `model`, or one that ships, and write `out`; returns its metrics.json.
 
     With `config.from_scratch` only the model's shape and tokenizer are used. Without `validation` a part of
     `train` is split off. `test` is measured once, at the end. `tokenizer` is a folder, where the model's has none.
+    `baseline`: what metrics.json has of it, from a training on the same rows without `test`; None measures it.
     Returns at once when `out` is complete, and resumes a training that was stopped there. Raises DataError for
     tables that cannot be learned from, FolderError for folders, UsageError for configuration.
     """
@@ -94,7 +96,10 @@ def finetune(
         tests = {"test": rows["test"]} if "test" in rows else {}
         return arrange_parts(config, rows["train"], rows.get("validation"), tests, names)
 
-    return run_stage(config, out, read, model=model, tokenizer=tokenizer, inputs=given, progress=progress)
+    known = None if baseline is None else {"validation": baseline}
+    return run_stage(
+        config, out, read, model=model, tokenizer=tokenizer, inputs=given, baselines=known, progress=progress
+    )
 
 
 def run_stage(
@@ -105,6 +110,7 @@ def run_stage(
     model: Path,
     tokenizer: Path | None,
     inputs: Mapping[str, Path],
+    baselines: dict[str, dict[str, Any]] | None = None,
     progress: Progress,
 ) -> dict[str, Any]:
     """`finetune` on rows that `read` gives when they are needed; `inputs` are the files that they come from."""
@@ -150,7 +156,8 @@ def run_stage(
         config.save(out / CONFIG_FILE)
         outcome = train_task(config, base, extended, train, validation, parts.labels, progress, out=out)
         metrics = summarise(outcome, train, validation, parts, figures)
-        metrics |= _compared(config, outcome, parts, {"train": train, "validation": validation, **tests})
+        encoded_parts = {"train": train, "validation": validation, **tests}
+        metrics |= _compared(config, outcome, parts, encoded_parts, baselines)
         for warning in metrics["warnings"]:
             progress.note(f"Warning: {warning}")
         with _filled(out) as work:
@@ -225,13 +232,17 @@ def _measured(fine_tuned: FineTuned, encoded: Encoded, probabilities: npt.NDArra
 
 
 def _compared(
-    config: FinetuneConfig, outcome: TrainingOutcome, parts: Parts, encoded: Mapping[str, Encoded]
+    config: FinetuneConfig,
+    outcome: TrainingOutcome,
+    parts: Parts,
+    encoded: Mapping[str, Encoded],
+    baselines: dict[str, dict[str, Any]] | None,
 ) -> dict[str, Any]:
     """Return the baseline of each part, the table of the classes, and what a person should be warned of."""
     rows = {"train": parts.train.rows, "validation": parts.validation.rows, **parts.tests}
     taken = {name: ([row.segments for row in rows[name]], encoded[name].targets) for name in encoded}
     labels = outcome.fine_tuned.labels
-    baselines = compare(
+    baselines = baselines or compare(
         config.task,
         labels,
         outcome.metric,
