@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from headwater.finetune.inputs import Encoded
+from headwater.model.backend import to_device
 from headwater.model.loss import IGNORE
 
 # An update's examples are drawn from a window of this many updates, sorted by length within it.
@@ -53,10 +54,10 @@ class Batch:
     token_weights: Tensor
     outputs: Tensor | None = None
 
-    def to(self, device: torch.device | str) -> Batch:
+    def to(self, device: torch.device) -> Batch:
         """The same on another device."""
-        moved: dict[str, Any] = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in vars(self).items()}
-        return Batch(**moved)
+        moved: dict[str, Any] = {k: to_device(v, device) for k, v in vars(self).items() if isinstance(v, Tensor)}
+        return replace(self, **moved)
 
 
 def collate(

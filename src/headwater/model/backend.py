@@ -36,12 +36,14 @@ class Backend:
     """Implementations of a model's operations on a CPU.
 
     matmul: float32 matrix products by torch or by oneDNN. attention: causal attention by torch's fused kernel or
-    in blocks of queries. native: whether the native kernels compute what lies between the products.
+    in blocks of queries. native: whether the native kernels compute what lies between the products. compiler:
+    torch.compile's backend for the loss's gradient where no native kernel computes it, None to leave it eager.
     """
 
     matmul: Literal["torch", "onednn"] = "torch"
     attention: Literal["fused", "blocks"] = "fused"
     native: bool = False
+    compiler: str | None = None
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return x weightᵀ + bias: (…, in), (out, in), (out,) -> (…, out)."""
@@ -135,6 +137,13 @@ def bf16_is_fast(device: torch.device) -> bool:
     # Arm's on Linux only: torch for macOS does not use them.
     names = ("avx512_bf16", "amx_bf16", *(["bf16"] if sys.platform == "linux" else []))
     return device.type == "cpu" and any(features.get(name) for name in names)
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor of the CPU on a device; a CUDA device copies from pinned memory, and nobody waits for it."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 @cache

@@ -7,6 +7,8 @@ vocabulary × positions. `cross_entropy_plainly` is the readable twin.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -84,6 +86,18 @@ def _rows(budget: int, matrix: Tensor) -> int:
     return max(16, budget // (matrix.element_size() * matrix.shape[0]))
 
 
+def workspace_bytes(matrix: Tensor, positions: int, backend: Backend) -> int:
+    """Return the bytes that `cross_entropy` takes for a moment at its largest, beside what it keeps."""
+    vocabulary, item = matrix.shape[0], matrix.element_size()
+    rows = min(positions, _rows(_CHUNK_BYTES, matrix))
+    logits, sums = rows * vocabulary * item, 0
+    if matrix.device.type != "cpu" and backend.compiler is None:
+        logits += rows * vocabulary * 9  # float32 probabilities and targets, and a byte where they meet
+    if rows < positions:  # a chunk's part of the matrix's gradient, and their sum in float32
+        sums = matrix.numel() * (item + (4 if item < 4 else 0))
+    return max(logits, rows * vocabulary * item + sums)
+
+
 class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -97,7 +111,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     ) -> Tensor:
         needs_hidden, needs_matrix = ctx.needs_input_grad[:2]
         one_pass = backend.computes(matrix)
-        softmax_gradient_ = elementwise.loss_gradient_ if one_pass else _softmax_gradient_
+        softmax_gradient_ = elementwise.loss_gradient_ if one_pass else _gradient_by(backend.compiler)
         grad_hidden = torch.empty_like(hidden) if needs_hidden else None
         grad_matrix = _Sum(matrix, one_pass) if needs_matrix else None
         needs_bias = bias is not None and ctx.needs_input_grad[5]
@@ -181,16 +195,26 @@ class _Sum:
 
 
 def _softmax_gradient_(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """Turn logits, in place, into the gradient of the weighted loss; returns the loss."""
+    """Turn logits, in place, into the gradient of the weighted loss; returns the loss.
+
+    A compiler makes two passes over memory of it: nothing here is scattered, so that all of it can be fused.
+    """
     loss = torch.zeros((), dtype=torch.float32, device=logits.device)
+    vocabulary = torch.arange(logits.shape[1], device=logits.device)
     rows = _rows(_SOFTMAX_BYTES, logits.t()) if logits.device.type == "cpu" else len(targets)
     for start in range(0, len(targets), rows):
         part = slice(start, start + rows)
-        # Conversions are part of the first and the last pass over memory: on a device each pass counts.
-        log_probabilities = logits[part].log_softmax(dim=1, dtype=torch.float32)
+        log_probabilities = logits[part].float().log_softmax(dim=1)
         target, weight = targets[part, None], weights[part, None]
         loss -= (log_probabilities.gather(1, target) * weight).sum()
-        gradient = log_probabilities.exp_()
-        gradient.scatter_add_(1, target, torch.full_like(weight, -1.0))
-        torch.mul(gradient, weight, out=logits[part])
+        gradient = log_probabilities.exp_().sub_((vocabulary == target).float())
+        logits[part] = gradient.mul_(weight)
     return loss
+
+
+@cache
+def _gradient_by(compiler: str | None) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Return `_softmax_gradient_`, compiled where a compiler is named."""
+    if compiler is None:
+        return _softmax_gradient_
+    return torch.compile(_softmax_gradient_, backend=compiler, fullgraph=True)

@@ -62,7 +62,7 @@ def masked(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]
     hidden = model.hidden(batch.ids, embeddings=embeddings, segments=batch.segments)  # (sequences, context, width)
     first, hidden = hidden[:, 0], hidden.flatten(0, 1)
     targets, weights = batch.targets.flatten(), batch.weights.flatten()
-    chosen = (targets != IGNORE).nonzero().squeeze(1)
+    chosen = batch.places()
     hidden, targets, weights = hidden[chosen], targets[chosen], weights[chosen]
     matrix, bias = model.output_matrix(embeddings), None
     if model.output_transform is not None:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from headwater.errors import DataError, FolderError
+from headwater.model.backend import to_device
 from headwater.model.loss import IGNORE
 from headwater.pretrain.tokens.ids import check_ids
 from headwater.storage.provenance import Manifest, open_folder
@@ -35,6 +36,7 @@ class TokenBatch:
     A weight is a position's share of the update's mean loss; over all ranks and micro-batches they sum to 1.
     For next sentences: segments, as ids; random_next: (sequences,) int64, 1 where the second text is from
     elsewhere; pair_weights: (sequences,) float32.
+    chosen: (targets,) int64, the flat positions that have a target; None before the batch is on its device.
     """
 
     ids: Tensor
@@ -43,17 +45,25 @@ class TokenBatch:
     segments: Tensor | None = None
     random_next: Tensor | None = None
     pair_weights: Tensor | None = None
+    chosen: Tensor | None = None
 
     def to(self, device: torch.device) -> TokenBatch:
-        """The same on another device, without waiting for the copy where that is possible."""
+        """The same on another device."""
         if device.type == "cpu":
             return self
-        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
-        moved: dict[str, Any] = {
-            name: None if t is None else t.pin_memory().to(device, non_blocking=True)
-            for name, t in tensors.items()
-        }
+        tensors = {field.name: getattr(self, field.name) for field in fields(self)} | {"chosen": self.places()}
+        moved: dict[str, Any] = {k: t if t is None else to_device(t, device) for k, t in tensors.items()}
         return TokenBatch(**moved)
+
+    def first(self, count: int) -> TokenBatch:
+        """Return a batch of the first sequences."""
+        others = {name: getattr(self, name) for name in ("segments", "random_next", "pair_weights")}
+        cut: dict[str, Any] = {k: t if t is None else t[:count] for k, t in others.items()}
+        return TokenBatch(self.ids[:count], self.targets[:count], self.weights[:count], **cut)
+
+    def places(self) -> Tensor:
+        """Return `chosen`; counted on the CPU, because counting on a device makes the host wait for it."""
+        return (self.targets != IGNORE).flatten().nonzero().squeeze(1) if self.chosen is None else self.chosen
 
 
 class TokenStream:

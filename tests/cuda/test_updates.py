@@ -1,0 +1,135 @@
+"""Updates on a CUDA device without data: CUDA has every kernel that they need, and the host waits once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from headwater.finetune.batches import ExampleSampler
+from headwater.finetune.features import FrozenTaskModel
+from headwater.finetune.head import TaskModel
+from headwater.finetune.inputs import Encoded, Task
+from headwater.finetune.objective import l3
+from headwater.model import build_model, preset
+from headwater.model.loss import IGNORE
+from headwater.pretrain.objectives import l1, masked
+from headwater.pretrain.tokens.sampler import TokenBatch
+from headwater.train.loop import TrainConfig, Trainer
+from headwater.train.parallel import Ranks
+
+FULL_SIZE = ("gpt1", "gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl", "bert-base", "bert-large", "lstm")
+OUTPUTS: dict[Task, int] = {"classify": 2, "entail": 3, "similarity": 2, "choice": 1}
+
+
+def batch(context: int, masks: bool) -> TokenBatch:
+    """A batch as a sampler makes it, on the CPU."""
+    ids = torch.zeros(256 // context, context, dtype=torch.int64)
+    targets = ids.clone()
+    if masks:
+        targets[:, ::2] = IGNORE
+    return TokenBatch(ids, targets, torch.ones(ids.shape))
+
+
+@pytest.mark.parametrize("name", FULL_SIZE)
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_an_update_is_one_that_a_gpu_takes(
+    fake_cuda: Any, on_device: Any, device: torch.device, name: str, precision: Any, dropout: float
+) -> None:
+    # Every block does the same, and so does every position.
+    layers, context = (1, 8) if name == "lstm" else (2, 64)
+    model = build_model(preset(name, layers=layers, context=context, dropout=dropout), device="meta")
+    settings = TrainConfig(steps=5, precision=precision, dropout=dropout)
+    is_masked = model.config.is_masked
+    batches = [batch(context, is_masked) for _ in range(2)]
+    with fake_cuda() as contract:
+        trainer = Trainer(on_device(model), masked if is_masked else l1(), settings, ranks=Ranks(device=device))
+        moved = [part.to(device) for part in batches]
+        assert not contract.waits
+        contract.operators.clear()
+        trainer.update(moved)
+    assert contract.waits == ["tolist"]
+    assert contract.operators["_fused_adamw_"] == 2  # matrices; gains and biases
+    assert {master.dtype for master in trainer.optimizer.masters} == {torch.float32}
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    assert {p.dtype for p in trainer.optimizer.parameters if p.dim() >= 2} == {dtype}
+    kernel = "flash" if precision == "bf16" else "efficient"
+    assert contract.operators[f"_scaled_dot_product_{kernel}_attention"] == (0 if name == "lstm" else 2 * layers)
+
+
+@pytest.mark.parametrize("task", OUTPUTS)
+@pytest.mark.parametrize("base", ["gpt1", "gpt2-small", "bert-base", "lstm", "frozen"])
+def test_a_fine_tuning_update_is_one_that_a_gpu_takes(
+    fake_cuda: Any, on_device: Any, device: torch.device, task: Task, base: str
+) -> None:
+    name = "gpt1" if base == "frozen" else base
+    layers = 1 if name == "lstm" else 2
+    config = preset(name, layers=layers, context=32, dropout=0.1)
+    random, each = np.random.default_rng(1), 3 if task == "choice" else 2 if task == "similarity" else 1
+    lengths = random.integers(3, 9 if base == "lstm" else 30, 8 * each)
+    encoded = Encoded(
+        random.integers(0, 40, lengths.sum()).astype(np.int32),
+        np.concatenate([[0], np.cumsum(lengths)]),
+        np.arange(0, 8 * each + 1, each),
+        np.zeros(8),
+    )
+    targets = np.full((8, 3 if task == "choice" else OUTPUTS[task]), 0.5, dtype=np.float32)
+    batches = ExampleSampler(encoded, targets, batch_size=8, seed=1, micro_batch=2 * each).micro_batches(0)
+    plain = build_model(config, device="meta")
+    if base == "frozen":
+        model: TaskModel = FrozenTaskModel(plain, task, OUTPUTS[task], delimiter=5)
+    else:
+        model = TaskModel(plain, task, OUTPUTS[task])
+    lambda_lm = 0.5 if base in ("gpt1", "gpt2-small", "lstm") else 0.0
+    with fake_cuda(masks=config.is_masked) as contract:
+        settings = TrainConfig(steps=5, precision="bf16", dropout=0.1)
+        trainer = Trainer(on_device(model), l3(lambda_lm), settings, ranks=Ranks(device=device))
+        moved = [part.to(device) for part in batches]
+        assert not contract.waits
+        trainer.update(moved)
+        assert contract.waits == ["tolist"]
+        with torch.no_grad():
+            trainer.model.eval()
+            assert trainer.model.predict(moved[0]).shape == targets[:2].shape
+        assert contract.waits == ["tolist"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("torch.nn.functional.layer_norm(x, (8,), gain.bfloat16(), gain.bfloat16())", "mixes"),
+        ("torch.ops.aten.mm(x, x.bfloat16())", "mixes"),
+        ("torch.ops.aten.addmm(gain.bfloat16(), x, x)", "mixes"),
+        ("lstm(x.bfloat16())", "LSTM"),
+        ("torch.mm(wide[:, :1001], wide[:, :1001].t())", "strides"),
+        ("torch.mm(wide[:, 1:1001], wide[:, :1000].t())", "strides"),
+        ("x + torch.ones(8, device='cpu')", "cpu"),
+        ("torch.ops.mkldnn._linear_pointwise(x, x, None, 'none', [], '')", "no CUDA kernel"),
+        ("attend(x, x, x, x > 0)", "mask"),
+        ("attend(x.mT, x.mT, x.mT)", "strides"),
+    ],
+)
+def test_the_contract_refuses_what_cuda_would(
+    fake_cuda: Any, device: torch.device, broken: str, said: str
+) -> None:
+    with fake_cuda(), pytest.raises((AssertionError, RuntimeError), match=said):
+        x, gain = torch.ones(8, 8, device=device), torch.ones(8, device=device)
+        wide = torch.ones(256, 1004, device=device, dtype=torch.bfloat16)
+        attend = torch.nn.functional.scaled_dot_product_attention
+        lstm = torch.nn.LSTM(8, 8, device=device, dtype=torch.bfloat16)
+        lstm.bias_ih_l0 = torch.nn.Parameter(gain.repeat(4))
+        names = {"x": x[None, None] if "attend" in broken else x, "gain": gain, "wide": wide, "attend": attend}
+        eval(broken, {"torch": torch, "lstm": lstm, **names})
+
+
+@pytest.mark.parametrize(
+    "wait", ["x.sum().item()", "x.nonzero()", "x[x > 0]", "x.cpu()", "x.tolist()", "bool(x.any())"]
+)
+def test_the_contract_counts_waits(fake_cuda: Any, device: torch.device, wait: str) -> None:
+    with fake_cuda() as contract:
+        x = torch.ones(8, device=device)
+        eval(wait, {"x": x})
+    assert len(contract.waits) == 1
