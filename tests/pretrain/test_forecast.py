@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from headwater.errors import ResourceError
+from headwater.errors import ResourceError, UsageError
 from headwater.model import build_model, preset
 from headwater.pretrain import cost as plan
 from headwater.pretrain import forecast as forecasting
@@ -83,6 +83,18 @@ def test_what_cannot_fit_is_not_tried(tokens: Path, tmp_path: Path, monkeypatch:
         PretrainConfig.build(TINY, {"batch_size": 256, "micro_batch": smaller}), tokens, tmp_path / "run"
     )
     assert fitting.advice == "It fits"
+
+
+def test_a_gpu_too_small_is_told_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Ranks(device=torch.device("cuda:0"))
+    monkeypatch.setattr(plan, "available_memory", lambda device: 24e9)
+    plan.require_memory(preset("gpt2-medium"), gpu, sharded=False)
+    with pytest.raises(UsageError, match=r"28\.\d GB, and cuda:0 has 24\.0 GB.*--preset gpt2-large.*over 2 ranks"):
+        plan.require_memory(preset("gpt2-xl"), gpu, sharded=False)
+    plan.require_memory(preset("gpt2-xl"), Ranks(0, 2, gpu.device), sharded=True)
+    monkeypatch.setattr(plan, "available_memory", lambda device: 4e9)
+    with pytest.raises(UsageError, match="--preset bert-base"):
+        plan.require_memory(preset("bert-large"), gpu, sharded=False)
 
 
 def test_a_container_s_file_cache_is_memory_that_can_be_had(

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from headwater.errors import TrainingError, UsageError
 from headwater.model.io.folder import load_model
 from headwater.train.journal import read_journal
-from headwater.train.parallel import choose_device, joined, meet
+from headwater.train.parallel import choose_device, joined, meet, require_one_kind
 
 Launched = Callable[[list[str], Path], AbstractContextManager[subprocess.Popen[bytes]]]
 
@@ -107,6 +107,28 @@ def test_a_gpu_for_each_rank_whatever_it_is_called(monkeypatch: pytest.MonkeyPat
 def test_a_device_that_computes_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="device 'meta' cannot be used by rank 2"):
         choose_device("meta", 2)
+
+
+def test_cuda_without_a_gpu_is_refused() -> None:
+    if torch.cuda.is_available():
+        assert choose_device("cuda").type == "cuda"
+        return
+    with pytest.raises(UsageError, match=r"device 'cuda' cannot be used.*a GPU for each rank"):
+        choose_device("cuda")
+
+
+def test_ranks_with_devices_of_two_kinds_are_refused_on_all_of_them() -> None:
+    store = dist.HashStore()
+
+    def message(rank: int, kind: str) -> str:
+        with pytest.raises(UsageError) as raised:
+            require_one_kind(store, rank, 3, kind)
+        return str(raised.value)
+
+    with ThreadPoolExecutor(3) as ranks:
+        messages = set(ranks.map(message, range(3), ["cuda", "cuda", "cpu"]))
+    assert len(messages) == 1
+    assert "rank 0 has the device cuda and rank 2 the device cpu" in messages.pop()
 
 
 def test_too_little_memory_is_one_clear_error() -> None:

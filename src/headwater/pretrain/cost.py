@@ -7,6 +7,7 @@ count (PaLM, Chowdhery et al. 2022, appendix B); a causal kernel does half of th
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -16,9 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwater.model.config import ModelConfig
+from headwater.errors import UsageError
+from headwater.model.backend import backend_of
+from headwater.model.config import PRESETS, ModelConfig, preset
+from headwater.model.loss import workspace_bytes
 from headwater.train.loop import Trainer
 from headwater.train.machine import available_memory
+from headwater.train.optimizer import bytes_a_parameter
 from headwater.train.parallel import Ranks
 
 # The first updates pay for choosing kernels and for fresh memory; a short update needs many of them to be known.
@@ -32,13 +37,14 @@ class Memory:
 
     weights: int  # what the model computes with
     optimizer: int  # float32 masters where they differ from the weights, and both moments
-    gradients: int
+    gradients: int  # and, among ranks, their copy on the way
     activations: int  # kept for the backward pass of one micro-batch
+    workspace: int  # for a moment: logits and what becomes of them
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.weights + self.optimizer + self.gradients + self.activations
+        return self.weights + self.optimizer + self.gradients + self.activations + self.workspace
 
 
 # Tokens that go through the model at a time on a CPU: enough for efficient matrix products, few enough that their
@@ -56,12 +62,39 @@ def fitting_tokens(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> int:
     """Return the tokens of a micro-batch that keep the device busy and fit it: a power of two on a device."""
     if ranks.device.type == "cpu":
         return _CPU_TOKENS
-    parameters = inner_weights(config) + config.vocabulary * config.width
-    state = 18 * parameters // (ranks.count if sharded else 1)
-    free = _SHARE * max(0, available_memory(ranks.device) - state)
+    free = _SHARE * max(0, available_memory(ranks.device) - _state_bytes(config, ranks, sharded))
     tokens = int(free / (_KEPT_A_WIDTH * config.width * config.layers))
     fits = min(_MOST_TOKENS, 1 << max(0, tokens.bit_length() - 1))
     return int(ranks.smallest(fits))
+
+
+def require_memory(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> None:
+    """Raise UsageError where a GPU has no room for weights and optimizer, and say what would fit."""
+    if ranks.device.type != "cuda":
+        return
+    needed, free = _state_bytes(config, ranks, sharded), available_memory(ranks.device)
+    if needed <= free:
+        return
+    alike = (config.architecture, config.norm, config.attention)
+    shapes = {name: preset(name) for name in PRESETS}
+    fitting = [
+        name
+        for name, shape in shapes.items()
+        if (shape.architecture, shape.norm, shape.attention) == alike
+        and _state_bytes(shape, Ranks(), False) < _SHARE * free
+    ]
+    largest = max(fitting, key=lambda name: inner_weights(shapes[name]), default=None)
+    smaller = f"Use --preset {largest}" if largest else "Use a smaller --preset"
+    raise UsageError(
+        f"weights and optimizer take {needed / 1e9:.1f} GB, and {ranks.device} has {free / 1e9:.1f} GB free",
+        repair=f"{smaller}, or --set shard=true over {math.ceil(needed / (_SHARE * free))} ranks",
+    )
+
+
+def _state_bytes(config: ModelConfig, ranks: Ranks, sharded: bool) -> int:
+    """Return the bytes of weights, masters, moments and gradients on one rank."""
+    parameters = inner_weights(config) + config.vocabulary * config.width
+    return bytes_a_parameter(torch.bfloat16) * parameters // (ranks.count if sharded else 1)
 
 
 def training_flops_a_token(config: ModelConfig, context: int) -> int:
@@ -87,20 +120,29 @@ def inner_weights(config: ModelConfig) -> int:
 def estimate_memory(trainer: Trainer, batch: Any, sequences: int) -> Memory:
     """Memory of a run whose micro-batch has `sequences` sequences, measured on a batch of any number of them.
 
-    Weights, optimizer and gradients are counted from the tensors; activations by what the backward pass of
-    `batch` keeps, which grows with the number of sequences.
+    Weights, optimizer and gradients are counted from the tensors; activations by what the backward pass keeps of
+    one and of two sequences, because some of it does not grow with them. `batch` has at least one.
     """
     optimizer = trainer.optimizer
+    model: Any = trainer.model
     ranks = trainer.ranks.count if trainer.sharded else 1
     weights = _bytes(optimizer.parameters)
     masters = _bytes([m for p, m in zip(optimizer.parameters, optimizer.masters, strict=True) if m is not p])
     parameters = sum(master.numel() for master in optimizer.masters)
-    kept = _bytes_kept(lambda: trainer.objective(trainer.model, batch)[0], optimizer.parameters)
+
+    def kept(count: int) -> int:
+        return _bytes_kept(lambda: trainer.objective(model, batch.first(count))[0], optimizer.parameters)
+
+    first = kept(1)
+    growth = kept(2) - first if len(batch.ids) > 1 else first
+    copies = 2 if trainer.ranks.count > ranks else 1
+    matrix = model.output_matrix().detach()
     return Memory(
         weights=weights // ranks,
         optimizer=(masters + 8 * parameters) // ranks,
-        gradients=4 * parameters // ranks,
-        activations=kept * sequences // len(batch.ids),
+        gradients=4 * parameters * copies // ranks,
+        activations=first + growth * (sequences - 1),
+        workspace=workspace_bytes(matrix, sequences * batch.ids.shape[1], backend_of(model)),
     )
 
 
@@ -126,15 +168,16 @@ def _bytes(tensors: Sequence[Tensor]) -> int:
 
 def _bytes_kept(forward: Callable[[], Tensor], parameters: Sequence[Tensor]) -> int:
     """Bytes of distinct storage that the graph of `forward` keeps for its backward pass, parameters left out."""
-    own = {p.untyped_storage().data_ptr() for p in parameters}
+    own = {p.untyped_storage()._cdata for p in parameters}
     kept: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage.nbytes()
+        return tensor.detach()  # a result that is kept as it is would keep its own graph for ever
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        forward()
+        loss = forward()  # alive until all is counted: memory that is given back would be counted again
+    del loss
     return sum(kept.values())

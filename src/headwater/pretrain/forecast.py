@@ -75,6 +75,7 @@ class Forecast:
                 ("optimizer", _size(memory.optimizer)),
                 ("gradients", _size(memory.gradients)),
                 ("activations", f"{_size(memory.activations)} at micro_batch = {self.micro_batch}"),
+                ("loss", f"{_size(memory.workspace)} for a moment"),
                 ("together", f"{_size(memory.total)} of {_size(self.available)} available"),
             ]
         if self.next_lower is not None:
@@ -123,9 +124,7 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
         advice += "Use a smaller --preset, or --set shard=true over several ranks"
         return Forecast(**common, advice=advice)
     run = build_run(config, tokens, out, ranks, SILENT)
-    first = run.read(0)[0]
-    one = type(first)(first.ids[:1], first.targets[:1], first.weights[:1])
-    memory = estimate_memory(run.trainer, one, config.micro_batch)
+    memory = estimate_memory(run.trainer, run.read(0)[0], config.micro_batch)
     lower = _next_lower(config.micro_batch, memory)
     if memory.total > available:
         fits = int((available - memory.total + memory.activations) / (memory.activations / config.micro_batch))

@@ -126,11 +126,25 @@ def _join(device: str) -> Ranks:
         # torchrun keeps one store through its restarts (pytorch 135712), where the addresses of dead ranks would
         # be taken for those of living ones; its restart count, which differs from node to node, cannot tell them.
         own = dist.PrefixStore(meet(store, rank, count, PATIENCE), store)
+        require_one_kind(own, rank, count, chosen.type)
         device_id = chosen if chosen.type == "cuda" else None  # without it NCCL guesses, and a barrier may hang
         dist.init_process_group(
             backend, store=own, rank=rank, world_size=count, timeout=TIMEOUT, device_id=device_id
         )
     return Ranks(rank, count, chosen)
+
+
+def require_one_kind(store: dist.Store, rank: int, count: int, kind: str) -> None:
+    """Raise UsageError on every rank where the ranks have devices of several kinds, which cannot talk together."""
+    store.set(f"device of {rank}", kind)
+    kinds = [store.get(f"device of {other}").decode() for other in range(count)]
+    if len(set(kinds)) > 1:
+        other = next(other for other in range(count) if kinds[other] != kinds[0])
+        raise UsageError(
+            f"rank 0 has the device {kinds[0]} and rank {other} the device {kinds[other]}",
+            expected="one kind of device on all ranks",
+            repair="Give --device on every machine, as --device cuda",
+        )
 
 
 def meet(store: dist.Store, rank: int, count: int, patience: timedelta) -> str:
