@@ -14,16 +14,18 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from headwater.errors import HeadwaterError, MismatchError
 from headwater.inference.network import DecodeRow, PromptChunk, Runner
 from headwater.inference.request import Event, Reason, Request
-from headwater.inference.sampling import Logits, alternatives, choose, uniform
+from headwater.inference.sampling import Logits, alternatives, choose, choose_rows, no_number, uniform
 from headwater.inference.text import TextStream
+from headwater.model.backend import to_device
 from headwater.tokenizer import Tokenizer
 
 
@@ -160,15 +162,16 @@ class Engine:
         ready = [(slot, slot.generation) for slot in self._slots if slot.generation and self._is_ready(slot)]
         steps = [DecodeRow(slot.number, slot.length, owner._visible[slot.length]) for slot, owner in ready]
         if steps or block is not None:
-            logits = self.runner.step(steps, block).cpu().numpy()
-            for (slot, owner), last, row in zip(ready, steps, logits, strict=True):
+            logits = self.runner.step(steps, block)
+            tokens = self._choose_together(logits, [owner for _, owner in ready])
+            for (slot, owner), last, row, token in zip(ready, steps, logits, tokens, strict=True):
                 slot.length += 1
                 if self.runner.exact:
                     slot.filled.append(last.token)
                 # It has a next token already where a step is made again; a listener may just have cancelled it.
                 if slot.length == len(owner._visible) and owner.finished is None:
                     try:
-                        self._choose(slot, owner, row)
+                        self._choose(slot, owner, row, token)
                     except HeadwaterError:  # there is no choice to make, and would be none in the next step
                         owner._cancelled = True
                         raise
@@ -234,29 +237,60 @@ class Engine:
             return shared
         return shared // self.runner.shared_block * self.runner.shared_block
 
-    def _choose(self, slot: _Slot, generation: Generation, output: Logits) -> None:
-        """Choose the next token of a slot's request from a row of the output, and do what follows from it."""
-        request, count = generation.request, len(generation.tokens)
+    def _choose_together(self, logits: Tensor, owners: Sequence[Generation]) -> Sequence[int | None]:
+        """Choose on a GPU for every row whose request allows it: rows of logits would be long to copy.
+
+        logits: (rows, vocabulary of the model). Returns None for rows that are chosen for one by one.
+        """
+        tokens: list[int | None] = [None] * len(owners)
+        plain = [row for row, owner in enumerate(owners) if owner.request.sampling.is_plain]
+        if logits.device.type == "cuda" and plain:
+            chosen = [owners[row] for row in plain]
+            numbers = [uniform(one.request.seed, one.request.sample, len(one.tokens)) for one in chosen]
+            rows = logits[to_device(torch.tensor(plain), logits.device), : self.vocabulary]
+            if early := [(row, end) for row, one in enumerate(chosen) for end in self._forbidden(one)]:
+                rows[tuple(to_device(torch.tensor(early), logits.device).unbind(1))] = -torch.inf
+            found = choose_rows(rows, [one.request.sampling for one in chosen], numbers).tolist()
+            for row, token in zip(plain, found, strict=True):
+                tokens[row] = token
+        return tokens
+
+    def _ends(self, request: Request) -> set[int]:
+        """Return the tokens that end a request's text."""
         end_of_text = self.tokenizer.end_of_text
-        allowed = logits = output[: self.vocabulary]
-        ends = set(request.stop_tokens)
-        if end_of_text is not None and not request.ignore_end:
-            ends.add(end_of_text)
-        if count < request.min_tokens and ends:
-            allowed = logits.copy()
-            allowed[list(ends)] = -np.inf
-        seen = [*request.prompt, *generation.tokens] if request.sampling.repetition_penalty != 1 else []
-        number = uniform(request.seed, request.sample, count)
-        token = choose(allowed, request.sampling, seen, number, generation.tokens)
+        own = set() if end_of_text is None or request.ignore_end else {end_of_text}
+        return own | set(request.stop_tokens)
+
+    def _forbidden(self, generation: Generation) -> set[int]:
+        """Return the tokens that may not be chosen yet."""
+        request = generation.request
+        return self._ends(request) if len(generation.tokens) < request.min_tokens else set()
+
+    def _choose(self, slot: _Slot, generation: Generation, output: Tensor, token: int | None) -> None:
+        """Choose the next token of a slot's request, if it is not chosen yet, and do what follows from it.
+
+        output: (vocabulary of the model,) float32.
+        """
+        request, count = generation.request, len(generation.tokens)
+        if token == -1:
+            raise no_number(float(output.max()))
+        if token is None:
+            logits: Logits = output[: self.vocabulary].cpu().numpy()
+            if forbidden := self._forbidden(generation):
+                logits = logits.copy()
+                logits[list(forbidden)] = -np.inf
+            seen = [*request.prompt, *generation.tokens] if request.sampling.repetition_penalty != 1 else []
+            number = uniform(request.seed, request.sample, count)
+            token = choose(logits, request.sampling, seen, number, generation.tokens)
         about = None
         if request.alternatives is not None:
-            row, chosen = torch.from_numpy(output)[None], torch.tensor([token])
-            about = alternatives(row, chosen, request.alternatives, self.vocabulary)[0]
-        if token in ends:
+            chosen = torch.tensor([token], device=output.device)
+            about = alternatives(output[None], chosen, request.alternatives, self.vocabulary)[0]
+        if token in self._ends(request):
             self._finish(generation, Event(token, generation._stream.finish(), about, "stop"))
             return
         text = ""
-        if token != end_of_text:
+        if token != self.tokenizer.end_of_text:
             text = generation._stream.push(token, may_stop=count + 1 >= request.min_tokens)
         if generation._stream.stopped:
             self._finish(generation, Event(token, text, about, "stop"))

@@ -37,6 +37,7 @@ from torch import Tensor
 
 from headwater.config import Config
 from headwater.errors import DataError, UsageError
+from headwater.model.backend import to_device
 
 Logits = npt.NDArray[np.float32]
 # Beyond what changes any choice, and such that a few of them together stay inside float32.
@@ -71,6 +72,12 @@ class Sampling(Config):
                 raise UsageError(
                     f"bias names token {token}", expected=f"0 to {vocabulary - 1}", param="logit_bias"
                 )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a choice needs the logits alone, as `choose_rows` does."""
+        penalties = self.repetition_penalty != 1 or self.presence_penalty or self.frequency_penalty
+        return not (self.bias or penalties or self.filters == "original")
 
     @cached_property
     def bias_arrays(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
@@ -107,11 +114,7 @@ def choose(
     likeliest = int(logits.argmax())
     largest = logits[likeliest]
     if not np.isfinite(largest):
-        raise DataError(
-            f"the model's largest logit is {largest}",
-            expected="a number: its weights hold what is none, or overflow",
-            repair="Take an earlier checkpoint, or --precision fp32",
-        )
+        raise no_number(float(largest))
     if sampling.temperature == 0:
         return likeliest
     kept: npt.NDArray[np.intp] | None = None
@@ -129,6 +132,47 @@ def choose(
         weights = weights[inside]
     index = draw(weights, uniform)
     return index if kept is None else int(kept[index])
+
+
+def no_number(largest: float) -> DataError:
+    """Return the error of logits without a finite maximum."""
+    return DataError(
+        f"the model's largest logit is {largest}",
+        expected="a number: its weights hold what is none, or overflow",
+        repair="Take an earlier checkpoint, or --precision fp32",
+    )
+
+
+def choose_rows(logits: Tensor, samplings: Sequence[Sampling], uniforms: Sequence[float]) -> Tensor:
+    """`choose` for many rows on their device, without waiting for it; all `samplings` are plain.
+
+    logits: (rows, vocabulary) float32. Returns (rows,) int64, −1 where the largest logit is not finite.
+    """
+    settings = [
+        (max(s.temperature, _LOWEST_TEMPERATURE), s.top_k or logits.shape[1], s.min_p, s.top_p, u, s.temperature)
+        for s, u in zip(samplings, uniforms, strict=True)
+    ]
+    numbers = to_device(torch.tensor(settings, dtype=torch.float64), logits.device)
+    scale, k, min_p, top_p, uniform, temperature = (column[:, None] for column in numbers.unbind(1))
+    largest, likeliest = logits.max(dim=1, keepdim=True)
+    weights = ((logits - largest) / scale.float()).exp()
+    if any(0 < s.top_k < logits.shape[1] for s in samplings):
+        most = max(s.top_k for s in samplings)
+        kth = logits.topk(most).values.gather(1, k.long().clamp(max=most) - 1)
+        weights = weights.where((logits >= kth) | (k > most), 0.0)
+    if any(s.min_p for s in samplings):
+        weights = weights.where(weights >= min_p.float(), 0.0)
+    if any(s.top_p < 1 for s in samplings):
+        ordered = weights.sort(dim=1, descending=True).values
+        cumulative = ordered.cumsum(dim=1, dtype=torch.float64)
+        last = (cumulative < top_p * cumulative[:, -1:]).sum(dim=1, keepdim=True)
+        weights = weights.where((weights >= ordered.gather(1, last)) | (top_p == 1), 0.0)
+    cumulative = weights.cumsum(dim=1, dtype=torch.float64)
+    total = cumulative[:, -1:]
+    drawn = (cumulative <= uniform * total).sum(dim=1, keepdim=True)
+    drawn = drawn.minimum((cumulative < total).sum(dim=1, keepdim=True))  # rounding at the very end
+    chosen = torch.where(temperature == 0, likeliest, drawn)
+    return torch.where(largest.isfinite(), chosen, -1)[:, 0]
 
 
 def penalise(logits: Logits, seen: Sequence[int], penalty: float) -> None:

@@ -14,6 +14,10 @@ the last bit, or a sampled text would. Three rules see to it:
   is made, and computes rows one by one if so.
 * Attention runs over each slot's own keys.
 
+On a device one launch costs more than a row, so a decoding step has a row for every slot and one attention a layer
+over the whole cache, where a mask hides what a slot has not filled. Its shapes never change: on CUDA the step is
+recorded once as a graph and then replayed.
+
 The cost: a lone request pays for the unused rows (in a step bound by memory little), and half a block a prompt.
 """
 
@@ -32,11 +36,13 @@ from headwater.inference.matrices import arrange, owned
 from headwater.inference.network import DecodeRow, Matrix, Precision, PromptChunk
 from headwater.inference.packing import BranchAttention, Pack
 from headwater.model.attention import attend
+from headwater.model.backend import to_device
 from headwater.model.config import ModelConfig
 from headwater.model.transformer import Block, Embeddings, Transformer
 
 BLOCK = 64
 GROUP = 8
+_EVEN = 8  # masks of fused attention have rows that are a multiple of this
 # (layer, query, key, value), each (rows, head, head_dim) -> (rows, head, head_dim).
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 # Called after each block with what attention and MLP added and with the residual stream: (rows, width) each.
@@ -219,23 +225,33 @@ class TorchRunner:
     lone_block = shared_block = BLOCK
     exact = False
 
-    def __init__(self, network: TorchNetwork, slots: int) -> None:
+    def __init__(self, network: TorchNetwork, slots: int, *, padded: bool | None = None) -> None:
+        """padded: decode all slots in one pass, None does so on a device."""
         self.network, self.slots, self.context = network, slots, network.config.context
         config = network.config
         self.vocabulary = config.vocabulary
-        # Whole blocks, so that the padding of the last one has its place.
-        positions = -(-config.context // BLOCK) * BLOCK
+        self.padded = network.device.type != "cpu" if padded is None else padded
+        # Whole blocks, so that the padding of the last one has its place; behind them one that is never read.
+        self._nowhere = -(-config.context // BLOCK) * BLOCK
+        positions = self._nowhere + (_EVEN if self.padded else 0)
         shape = (slots, config.heads, positions, config.width // config.heads)
         self.keys = [torch.zeros(shape, dtype=network.dtype, device=network.device) for _ in range(config.layers)]
         self.values = [torch.zeros_like(keys) for keys in self.keys]
-        self.together = all(rows_are_alike(matrix, width, network.device) for matrix, width in matrices(network))
+        rows = slots if self.padded else GROUP
+        alike = (rows_are_alike(matrix, width, rows, network.device) for matrix, width in matrices(network))
+        self.together = all(alike)
         self.name = "torch"
+        # tokens, positions, places in the cache, and the slots whose logits are wanted
+        self._given = torch.zeros(4, slots, dtype=torch.int64, device=network.device)
+        self._pass: Callable[[], Tensor] | None = None
 
     @torch.inference_mode()
     def step(self, steps: Sequence[DecodeRow], block: PromptChunk | None) -> Tensor:
         """See Runner."""
         if block is not None:
             self._fill(*block)
+        if self.padded and self.together:
+            return self._decode_slots(steps)
         rows = GROUP if self.together else 1
         parts = [self._decode(steps[i : i + rows], rows) for i in range(0, len(steps), rows)]
         return torch.cat(parts) if parts else torch.empty(0, self.vocabulary)
@@ -255,7 +271,7 @@ class TorchRunner:
 
         # Of the last block only keys and values are wanted.
         nothing = torch.empty(0, dtype=torch.int64, device=device)
-        self.network.forward(tokens.to(device), positions, attention, keep=nothing)
+        self.network.forward(to_device(tokens, device), positions, attention, keep=nothing)
 
     def _decode(self, steps: Sequence[DecodeRow], rows: int) -> Tensor:
         device = self.network.device
@@ -279,6 +295,34 @@ class TorchRunner:
         hidden = self.network.forward(tokens, positions, attention)
         return self.network.logits(hidden)[: len(steps)]
 
+    def _decode_slots(self, steps: Sequence[DecodeRow]) -> Tensor:
+        """Decode with a row for every slot, used or not."""
+        if not steps:
+            return torch.empty(0, self.vocabulary)
+        given = np.zeros((4, self.slots), dtype=np.int64)
+        given[2] = self._nowhere
+        for row, step in enumerate(steps):
+            given[:3, step.slot] = step.token, step.position, step.position
+            given[3, row] = step.slot
+        self._given.copy_(to_device(torch.from_numpy(given), self.network.device))
+        if self._pass is None:
+            on_cuda = self.network.device.type == "cuda"
+            self._pass = recorded(self._pass_slots) if on_cuda else self._pass_slots
+        return self._pass()[self._given[3, : len(steps)]]
+
+    def _pass_slots(self) -> Tensor:
+        """One position of every slot, all sizes fixed: (slots, vocabulary) float32."""
+        tokens, positions, places, _ = self._given
+        slots = torch.arange(self.slots, device=tokens.device)
+        visible = torch.arange(self.keys[0].shape[2], device=tokens.device) <= positions[:, None]
+
+        def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            keys, values = self.keys[layer], self.values[layer]
+            keys[slots, :, places], values[slots, :, places] = key, value
+            return attend(query[:, :, None], keys, values, visible[:, None, None])[:, :, 0]
+
+        return self.network.logits(self.network.forward(tokens, positions, attention))
+
     def copy(self, source: int, target: int, length: int) -> None:
         """See Runner."""
         for cache in (*self.keys, *self.values):
@@ -292,10 +336,31 @@ def matrices(network: TorchNetwork) -> list[tuple[Matrix, int]]:
     return [(layer.contract, 4 * width), *((matrix, width) for matrix in narrow)]
 
 
-def rows_are_alike(matrix: Matrix, width: int, device: torch.device) -> bool:
+def recorded(compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """Record what `compute` launches as a CUDA graph; return a function that launches all of it at once.
+
+    `compute` must use the same memory each time, and never wait for the device.
+    """
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):  # first calls choose kernels and allocate workspaces
+        compute()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = compute()
+
+    def replay() -> Tensor:
+        graph.replay()
+        return result
+
+    return replay
+
+
+def rows_are_alike(matrix: Matrix, width: int, rows: int, device: torch.device) -> bool:
     """Return whether a product's row is the same, bit for bit, at every place."""
     generator = torch.Generator().manual_seed(width)
-    x = torch.randn(GROUP, width, generator=generator).to(device)
+    x = torch.randn(rows, width, generator=generator).to(device)
     expected = matrix(x)
-    turned = (matrix(x.roll(shift, 0)).roll(-shift, 0) for shift in range(1, GROUP))
+    turned = (matrix(x.roll(shift, 0)).roll(-shift, 0) for shift in range(1, rows))
     return all(torch.equal(y, expected) for y in turned)
