@@ -147,3 +147,26 @@ def test_recomputation_changes_no_bit(how: str) -> None:
     for step in range(2):
         expected, got = kept.update([batch_of(4, seed=step)]), recomputed.update([batch_of(4, seed=step)])
         assert got == expected
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_muon_updates_inner_matrices_and_resumes_to_the_bit(precision: Any) -> None:
+    def trainer() -> Trainer:
+        model = build_model(preset("gpt2-pico", vocabulary=61, context=12, width=32), seed=3)
+        return Trainer(model, l1(), TrainConfig(steps=20, precision=precision, learning_rate=1e-2), muon=True)
+
+    whole = trainer()
+    losses = [whole.update([batch_of(8)]).loss for _ in range(6)]
+    assert losses[-1] < losses[0] - 0.5
+    state = whole.optimizer.state()
+    by_adam = {name.removeprefix("second_moment.") for name in state if name.startswith("second_moment.")}
+    inner = {name for name, m in whole.model.named_parameters() if m.dim() == 2 and name.startswith("blocks.")}
+    assert set(whole.optimizer.names) - by_adam == inner
+    resumed = trainer()
+    for name, tensor in resumed.optimizer.state().items():
+        tensor.copy_(state[name])
+    resumed.optimizer.load(whole.step)
+    for trained in (whole, resumed):
+        trained.update([batch_of(8, seed=1)])
+    for name, weight in whole.full_weights().items():
+        assert torch.equal(resumed.full_weights()[name], weight), name

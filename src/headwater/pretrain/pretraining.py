@@ -25,7 +25,7 @@ from headwater.model import build_model, preset
 from headwater.model.config import Faithful, ModelConfig
 from headwater.model.io.folder import load_config, load_model, save_model
 from headwater.model.loss import IGNORE
-from headwater.pretrain.cost import fitting_tokens, training_flops_a_token
+from headwater.pretrain.cost import fitting_tokens, require_memory, training_flops_a_token
 from headwater.pretrain.masking import MaskedSampler, MaskedStream, Masking, Pairing
 from headwater.pretrain.objectives import both_directions, l1, masked
 from headwater.pretrain.tokens.sampler import Sampler, TokenBatch, TokenStream, too_short
@@ -65,6 +65,8 @@ class PretrainConfig(TrainConfig):
     """Read pairs of texts and predict whether the second follows the first, as BERT does; needs a masked model."""
     shard: bool = False
     """Share weights and optimizer among the ranks (FSDP)."""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """muon: Muon for the matrices between embeddings and head. It is not the papers', and cannot be sharded."""
     recompute: Literal["auto", "none", "selective", "full"] = "auto"
     """Activations computed again in the backward pass; auto: full for a sharded model."""
     validation_windows: int = Field(default=256, ge=1)
@@ -155,6 +157,11 @@ def resolve(
             f"batch_size = {config.batch_size} cannot be divided among {ranks.count} ranks",
             repair=f"Use a multiple of {ranks.count}",
         )
+    if config.shard and config.optimizer == "muon":
+        raise UsageError(
+            "optimizer = muon needs whole matrices, and shard = true divides them", repair="Leave one of them out"
+        )
+    require_memory(model, ranks, sharded=config.shard)
     steps = config.steps
     if config.epochs is not None:
         windows = TokenStream(tokens, "train", window).windows
@@ -318,7 +325,15 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
         objective = l1(None if config.cross_documents else _end_of_text(tokens))
     sharded = config.shard and ranks.count > 1  # one rank has all of the model anyway
     recompute = ("full" if sharded else "none") if config.recompute == "auto" else config.recompute
-    trainer = Trainer(model, objective, config, ranks=ranks, sharded=sharded, recompute=recompute)
+    trainer = Trainer(
+        model,
+        objective,
+        config,
+        ranks=ranks,
+        sharded=sharded,
+        recompute=recompute,
+        muon=config.optimizer == "muon",
+    )
     return Run(
         trainer=trainer,
         config=config,

@@ -7,6 +7,7 @@ So accumulation equals the large batch, and the number of ranks changes nothing 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -124,6 +125,7 @@ class Trainer:
         ranks: Ranks | None = None,
         sharded: bool = False,
         recompute: Recompute = "none",
+        muon: bool = False,
         backend: Backend | None = None,
     ) -> None:
         self.model, self.objective, self.config = model, objective, config
@@ -145,6 +147,7 @@ class Trainer:
             # Sharded parameters are float32 and gathered in the matrices' dtype when they compute.
             matrix_dtype=torch.float32 if sharded else self.matrix_dtype,
             native=self.backend.native and not sharded and self.ranks.device.type == "cpu",
+            muon=muon,
         )
 
     @property
@@ -190,9 +193,9 @@ class Trainer:
             ranks.sum_(self.optimizer.gradients)
         norm = self.optimizer.clip(config.clip)
         names = ["gradient_norm", *sums]
-        figures = _to_host(torch.stack([norm.float(), *sums.values()]))  # the one wait for the device
+        figures = torch.stack([norm.float(), *sums.values()]).tolist()  # the one wait for the device
         result = dict(zip(names, figures, strict=True))
-        if not all(map(torch.isfinite, torch.tensor(figures))):
+        if not all(map(math.isfinite, figures)):
             raise TrainingError(
                 f"the loss or its gradient is not finite at update {self.step + 1}: loss {result['loss']}, "
                 f"gradient norm {result['gradient_norm']}",
@@ -201,11 +204,6 @@ class Trainer:
         rate = self.scheduled_rate() if learning_rate is None else learning_rate
         self.optimizer.step(rate)
         return UpdateResult(result.pop("loss"), result.pop("gradient_norm"), rate, result)
-
-
-def _to_host(figures: Tensor) -> list[float]:
-    """Read an update's figures; a function of its own, because tensors without data cannot be read."""
-    return list(figures.tolist())
 
 
 C = TypeVar("C", bound=TrainConfig)

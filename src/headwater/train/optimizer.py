@@ -10,6 +10,9 @@ does: ε is added to √v before the bias correction of v, and the decay is mult
 (papers: GPT-1 section 4.1, "modified L2"). Both are the same kernel with another ε and another decay at each
 update: with c_i = 1 − β_i^t, the original's ε/√c_2 and decay · √c_2/c_1.
 
+`muon`: Muon (Jordan et al. 2024), which neither paper uses, updates the matrices between embeddings and head by
+their orthogonalised momentum; Adam updates the rest.
+
 `native`: clipping, Adam and the copy to the model are one pass over memory (`model/elementwise.py`), and the
 gradients of an update's only micro-batch stay in bfloat16, from which float32 would be exact anyway.
 """
@@ -42,8 +45,9 @@ class Optimizer:
         form: AdamForm,
         matrix_dtype: torch.dtype,
         native: bool = False,
+        muon: bool = False,
     ) -> None:
-        self.native = native
+        self.native = native = native and not muon
         self._scale = 1.0  # what clipping leaves of the gradients
         self._first: dict[int, Tensor] = {}  # bfloat16 gradients of the first micro-batch, by index
         # Float32 gradients of a former update, to be written over: where batches differ in shape, giving them back
@@ -67,7 +71,11 @@ class Optimizer:
             self.names.append(name)
             self.parameters.append(parameter)
             self.masters.append(master)
-        decayed = [m for m in self.masters if m.dim() >= 2]
+        inner = self._inner_matrices(module) if muon else []
+        # Its steps are as large as Adam's, so that one learning rate serves both.
+        self._muon = torch.optim.Muon(inner, lr=0.0, adjust_lr_fn="match_rms_adamw") if inner else None
+        taken = {id(master) for master in inner}
+        decayed = [m for m in self.masters if m.dim() >= 2 and id(m) not in taken]
         others = [m for m in self.masters if m.dim() < 2]
         self._adam = torch.optim.AdamW(
             [{"params": group} for group in (decayed, others) if group],
@@ -77,6 +85,13 @@ class Optimizer:
             weight_decay=0.0,
             fused=True,
         )
+
+    def _inner_matrices(self, module: nn.Module) -> list[Tensor]:
+        """Return the masters of matrices that are not embeddings."""
+        tables = (part for part in module.modules() if isinstance(part, nn.Embedding))
+        embeddings = {id(parameter) for table in tables for parameter in table.parameters()}
+        pairs = zip(self.parameters, self.masters, strict=True)
+        return [master for parameter, master in pairs if master.dim() == 2 and id(parameter) not in embeddings]
 
     @property
     def gradients(self) -> list[Tensor]:
@@ -136,6 +151,9 @@ class Optimizer:
             matrices = group["params"][0].dim() >= 2
             group.update(lr=learning_rate, eps=epsilon, weight_decay=decay if matrices else 0.0)
         self._adam.step()
+        if self._muon is not None:
+            self._muon.param_groups[0].update(lr=learning_rate, weight_decay=self.weight_decay)
+            self._muon.step()
         self.copy_to_model()
 
     def _step_native(self, learning_rate: float, epsilon: float, decay: float) -> None:
@@ -177,9 +195,15 @@ class Optimizer:
     def state(self) -> dict[str, Tensor]:
         """Everything that a resumed run needs: masters and both moments, by parameter name, not copied."""
         state: dict[str, Tensor] = {}
+        by_muon = set() if self._muon is None else {id(m) for m in self._muon.param_groups[0]["params"]}
         for name, master in zip(self.names, self.masters, strict=True):
-            moments = self._adam.state.get(master) or self._fresh_moments(master)
             state[f"weight.{name}"] = master.detach()
+            if id(master) in by_muon:
+                assert self._muon is not None
+                momentum = self._muon.state[master].setdefault("momentum_buffer", torch.zeros_like(master))
+                state[f"first_moment.{name}"] = momentum
+                continue
+            moments = self._adam.state.get(master) or self._fresh_moments(master)
             state[f"first_moment.{name}"] = moments["exp_avg"]
             state[f"second_moment.{name}"] = moments["exp_avg_sq"]
         return state
@@ -187,7 +211,7 @@ class Optimizer:
     def load(self, updates: int) -> None:
         """Take over what was loaded into the tensors of `state()`, made after `updates` updates."""
         self.updates = updates
-        for master in self.masters:
+        for master in self._adam.state:
             self._adam.state[master]["step"].fill_(float(updates))
         self.copy_to_model()
 
