@@ -11,7 +11,7 @@ NATIVE := setup.py $(wildcard src/headwater/native/*.[ch])  # compiled by pip: a
 DATA := $(abspath $(wildcard ../shared/data))
 export HEADWATER_DATA ?= $(DATA)
 
-.PHONY: quickstart test sanitize test-all results check format docs clean
+.PHONY: quickstart test test-gpu sanitize test-all results check format docs clean
 
 quickstart: .venv/.ready-quickstart
 	$(BIN)/headwater quickstart $(ARGS)
@@ -26,6 +26,12 @@ sanitize: .venv/.ready-dev
 
 test-all: .venv/.ready-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+
+# The first hour with a GPU: losses, waits, kill and resume, memory, generation, ranks over NCCL; then the figures.
+test-gpu: .venv/.ready-dev
+	$(BIN)/python -m pytest tests/gpu -rs $(ARGS)
+	$(BIN)/python benchmarks/pretrain.py --device cuda
+	$(BIN)/python benchmarks/generate.py --device cuda --batches 1 8 64
 
 # The folder of the run stays, so that an interrupted one goes on; docs/results gets what a reader wants of it.
 results: .venv/.ready-dev

@@ -71,6 +71,7 @@ def main() -> None:
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--llama", type=Path, default=Path(), help="folder of llama.cpp's programs")
     parser.add_argument("--work", type=Path, help="where the models are kept; default: a temporary folder")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda: headwater and transformers alone")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--cpu-time", action="store_true", help="processor time, for one thread on a busy machine")
     parser.add_argument("--side", nargs=2, help=argparse.SUPPRESS)
@@ -87,6 +88,8 @@ def compare(arguments: argparse.Namespace) -> None:
     make_model(arguments.preset, arguments.work)
     cases = [f"decode-{batch}" for batch in arguments.batches] + ["prefill"]
     wanted = [s for s in SIDES if not arguments.sides or f"{s[0]}:{s[1]}" in arguments.sides]
+    if arguments.device != "cpu":
+        wanted = [s for s in wanted if s[0] in ("headwater", "transformers") and s[1] != "int8"]
     sides = {}
     for name, precision, kind in wanted:
         if name == "llama.cpp" and (arguments.llama / "llama-quantize").exists():
@@ -153,9 +156,9 @@ class Side:
         self.kind = kind
         own = name in ("headwater", "transformers", "llama.cpp")
         command = [sys.executable if own else arguments.peer_python, __file__, "--side", name, precision]
-        for option in ("preset", "prompt", "new", "long", "threads", "work", "llama"):
+        for option in ("preset", "prompt", "new", "long", "threads", "work", "llama", "device"):
             command += [f"--{option}", str(getattr(arguments, option))]
-        command += ["--cpu-time"] * arguments.cpu_time
+        command += ["--batches", *map(str, arguments.batches), *["--cpu-time"] * arguments.cpu_time]
         environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads), "TOKENIZERS_PARALLELISM": "false"}
         pipe = subprocess.PIPE
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed with the process
@@ -280,7 +283,8 @@ def headwater(arguments: argparse.Namespace, precision: str) -> tuple[Case, int]
     import headwater as hw
 
     torch.set_num_threads(arguments.threads)
-    lm = hw.load(arguments.work / "model", precision=precision)
+    slots = max(8, *arguments.batches)
+    lm = hw.load(arguments.work / "model", precision=precision, device=arguments.device, slots=slots)
     seen = 0
 
     def run(case: str) -> int:
@@ -304,11 +308,12 @@ def transformers(arguments: argparse.Namespace, precision: str) -> tuple[Case, i
     torch.set_num_threads(arguments.threads)
     dtype = torch.float32 if precision == "fp32" else torch.bfloat16
     model = AutoModelForCausalLM.from_pretrained(arguments.work / "model", dtype=dtype).eval()
+    model.to(arguments.device)
 
     def run(case: str) -> int:
         ids, new = prompts(arguments, case)
         with torch.inference_mode():
-            tokens, past = torch.tensor(ids), None
+            tokens, past = torch.tensor(ids, device=arguments.device), None
             for _ in range(new):
                 out = model(tokens, past_key_values=past, use_cache=True, logits_to_keep=1)
                 past, tokens = out.past_key_values, out.logits[:, -1].argmax(-1, keepdim=True)

@@ -10,10 +10,13 @@ _STATUS, _FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def peak_megabytes() -> float:
-    """Since the process began, or since `forget_peak`.
+    """Since the process began, or since `forget_peak`; on a GPU where the process used one.
 
     Linux is asked for the process's own mark: its rusage counts what the parent held before the exec, too.
     """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        return float(torch.cuda.max_memory_allocated() / 1e6)
     if _STATUS.exists():
         line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 1024

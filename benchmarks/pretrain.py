@@ -1,6 +1,7 @@
 """Training speed and peak memory beside nanoGPT and transformers, and beside the machine's own limit.
 
     python benchmarks/pretrain.py                                   # every case, transformers as the peer
+    python benchmarks/pretrain.py --device cuda --nanogpt PATH/TO/nanoGPT
     python benchmarks/pretrain.py --nanogpt PATH/TO/nanoGPT         # nanoGPT too, eager and compiled
     python benchmarks/pretrain.py --case midi-4k --precision bf16 --rounds 5
     python benchmarks/pretrain.py --case bert-base --precision bf16 # masked, beside transformers' BertForMaskedLM
@@ -46,13 +47,18 @@ CASES = {
     "midi-4k": Case(6, 384, 6, 256, 16, 4_096),
     "midi-50k": Case(6, 384, 6, 256, 16, 50_257),
     "bert-base": Case(12, 768, 12, 512, 2, 30_522, masked=True),
+    "gpt2-small": Case(12, 768, 12, 1024, 32, 50_257),
+    "gpt2-medium": Case(24, 1024, 16, 1024, 16, 50_257),
 }
+ON_CPU, ON_GPU = ("small-1024", "midi-4k", "midi-50k"), ("gpt2-small", "gpt2-medium")
+DEVICE = torch.device("cpu")  # --device changes it
 SYSTEMS = ("headwater", "transformers", "nanogpt", "nanogpt-compiled")
 
 
 def batch_of(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, case.vocabulary, (case.batch, case.context + 1), generator=generator)
+    tokens = tokens.to(DEVICE)
     if case.masked:  # 15 % of the positions are targets; what is read there does not change the work
         chosen = torch.rand(tokens[:, :-1].shape, generator=generator) < 0.15
         return tokens[:, :-1].contiguous(), tokens[:, :-1].where(chosen, -100)
@@ -64,19 +70,21 @@ def headwater_step(case: Case, precision: str, _: str, backend: Any = None) -> C
     from headwater.model import ModelConfig, build_model, preset
     from headwater.pretrain.objectives import l1, masked
     from headwater.pretrain.tokens.sampler import TokenBatch
+    from headwater.train.compile import compile_checked
     from headwater.train.loop import TrainConfig, Trainer
+    from headwater.train.parallel import Ranks
 
     prepare()  # as the command line does
     shape = dict(zip(("layers", "width", "heads", "context"), case[:4], strict=True)) | {
         "vocabulary": case.vocabulary
     }
     config = preset("bert-base", dropout=0.0, **shape) if case.masked else ModelConfig(**shape)
-    objective = masked if case.masked else l1()
-    trainer = Trainer(
-        build_model(config, seed=1), objective, TrainConfig(steps=10_000, precision=precision), backend=backend
-    )
+    settings = TrainConfig(steps=10_000, precision=precision)
+    model, ranks = build_model(config, seed=1).to(DEVICE), Ranks(device=DEVICE)
+    trainer = Trainer(model, masked if case.masked else l1(), settings, ranks=ranks, backend=backend)
     ids, targets = batch_of(case)
     batch = TokenBatch(ids, targets, (targets >= 0).float() / (targets >= 0).sum())
+    compile_checked(trainer, [batch], "auto", lambda note: print(note, file=sys.stderr))
     return lambda: trainer.update([batch]).loss
 
 
@@ -114,7 +122,7 @@ def transformers_step(case: Case, precision: str, _: str) -> Callable[[], float]
         attn_pdrop=0.0,
         use_cache=False,
     )
-    model = GPT2LMHeadModel(config)
+    model = GPT2LMHeadModel(config).to(DEVICE)
     ids, _targets = batch_of(case)
     return peer_step(model, precision, lambda: model(ids, labels=ids).loss)
 
@@ -132,7 +140,7 @@ def nanogpt_step(case: Case, precision: str, folder: str, *, compiled: bool = Fa
         dropout=0.0,
         bias=True,
     )
-    model = GPT(config)
+    model = GPT(config).to(DEVICE)
     ids, targets = batch_of(case)
     forward = torch.compile(model) if compiled else model
     return peer_step(model, precision, lambda: forward(ids, targets)[1])
@@ -142,7 +150,7 @@ def peer_step(model: torch.nn.Module, precision: str, loss_of: Callable[[], Any]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
 
     def step() -> float:
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
+        with torch.autocast(DEVICE.type, dtype=torch.bfloat16, enabled=precision == "bf16"):
             loss = loss_of()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -191,13 +199,20 @@ def compare(name: str, precision: str, arguments: argparse.Namespace) -> dict[st
     for _ in range(arguments.rounds):
         for system in systems:
             command = [sys.executable, __file__, "--work", system, "--case", name, "--precision", precision]
-            command += ["--updates", str(arguments.updates), "--nanogpt", arguments.nanogpt]
+            command += [
+                "--updates",
+                str(arguments.updates),
+                "--nanogpt",
+                arguments.nanogpt,
+                "--device",
+                arguments.device,
+            ]
             output = subprocess.run(command, capture_output=True, text=True, env=os.environ)
             if output.returncode:
                 print(f"{system} failed: {output.stderr.strip().splitlines()[-1]}", file=sys.stderr)
                 continue
             rounds[system].append(json.loads(output.stdout.splitlines()[-1]))
-    rate = matmul_rate(torch.bfloat16 if precision == "bf16" else torch.float32, torch.device("cpu"))
+    rate = matmul_rate(torch.bfloat16 if precision == "bf16" else torch.float32, DEVICE)
     result: dict[str, Any] = {"case": name, "precision": precision, "matmul_rate": rate, "systems": {}}
     ours = [r["tokens_per_second"] for r in rounds["headwater"]]
     for system, found in rounds.items():
@@ -312,9 +327,13 @@ def main() -> None:
     parser.add_argument("--growth", action="store_true", help="time and memory over the size of the data")
     parser.add_argument("--growth-updates", type=int, default=1_000)
     parser.add_argument("--cpu-time", action="store_true", help="processor time, for a machine that is not quiet")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--work", choices=SYSTEMS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    global DEVICE
+    DEVICE = torch.device(arguments.device, 0) if arguments.device == "cuda" else torch.device(arguments.device)
+    torch.backends.cuda.matmul.fp32_precision = "tf32"  # for every system
     if arguments.work:
         case, precision = CASES[arguments.case[0]], arguments.precision[0]
         print(json.dumps(work(arguments.work, case, precision, arguments.updates, arguments.nanogpt)))
@@ -322,7 +341,7 @@ def main() -> None:
     if arguments.growth:
         print(json.dumps(grow(arguments), indent=1))
         return
-    for name in arguments.case or CASES:
+    for name in arguments.case or (ON_CPU if DEVICE.type == "cpu" else ON_GPU):
         for precision in arguments.precision or ("bf16", "fp32"):
             result = (switch_off if arguments.pieces else compare)(name, precision, arguments)
             print(json.dumps(result)) if arguments.json else show(result)

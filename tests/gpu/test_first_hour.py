@@ -1,0 +1,177 @@
+"""The first hour with a GPU: `make test-gpu`. What only a GPU can show; skipped where there is none.
+
+Losses of 20 updates against the CPU's, waits of the host, kill and resume bit for bit, memory against the
+forecast, the recorded step of generation, and two ranks over NCCL where there are two GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headwater.inference import torch_network
+from headwater.inference.engine import Engine
+from headwater.inference.request import Request
+from headwater.inference.sampling import Sampling
+from headwater.inference.torch_network import TorchNetwork, TorchRunner
+from headwater.model import build_model, preset
+from headwater.model.io.folder import load_model
+from headwater.model.loss import IGNORE
+from headwater.pretrain.forecast import forecast
+from headwater.pretrain.objectives import l1, masked
+from headwater.pretrain.pretraining import PretrainConfig
+from headwater.pretrain.tokens.sampler import TokenBatch
+from headwater.tokenizer import Tokenizer
+from headwater.train.compile import compile_checked
+from headwater.train.journal import read_journal
+from headwater.train.loop import TrainConfig, Trainer
+from headwater.train.parallel import Ranks
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
+CUDA = torch.device("cuda:0")
+UPDATES = 20
+FULL_SIZE = ("gpt1", "gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl", "bert-base", "bert-large", "lstm")
+# Largest relative difference of a loss: TF32 is off here, and other kernels add in another order.
+APART = {"fp32": 1e-3, "bf16": 2e-2}
+
+
+def trainer_of(
+    name: str, device: torch.device, precision: Any, dropout: float = 0.0
+) -> tuple[Trainer, TokenBatch]:
+    layers = 1 if name == "lstm" else 2
+    model = build_model(preset(name, layers=layers, context=64, dropout=dropout), seed=1).to(device)
+    ids = torch.randint(0, model.config.vocabulary, (8, 65), generator=torch.Generator().manual_seed(2))
+    ids, targets = ids[:, :-1], ids[:, 1:].clone()
+    if model.config.is_masked:
+        targets[:, ::2] = IGNORE
+    weights = (targets != IGNORE).float()
+    settings = TrainConfig(steps=UPDATES, precision=precision, learning_rate=1e-4, dropout=dropout)
+    objective = masked if model.config.is_masked else l1()
+    batch = TokenBatch(ids, targets, weights / weights.sum())
+    return Trainer(model, objective, settings, ranks=Ranks(device=device)), batch.to(device)
+
+
+def losses_of(trainer: Trainer, batch: TokenBatch) -> list[float]:
+    return [trainer.update([batch]).loss for _ in range(UPDATES)]
+
+
+@pytest.mark.parametrize("compiled", ["off", "on"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", FULL_SIZE)
+def test_twenty_updates_give_the_cpu_s_losses(name: str, precision: Any, compiled: Any) -> None:
+    expected = losses_of(*trainer_of(name, torch.device("cpu"), "fp32"))
+    trainer, batch = trainer_of(name, CUDA, precision)
+    notes: list[str] = []
+    compile_checked(trainer, [batch], compiled, notes.append)
+    assert notes == ([] if compiled == "off" else ["compiled: the first batch gives the eager loss"])
+    assert losses_of(trainer, batch) == pytest.approx(expected, rel=APART[precision])
+
+
+@pytest.mark.parametrize("name", FULL_SIZE)
+def test_the_host_waits_once_an_update(name: str) -> None:
+    trainer, batch = trainer_of(name, CUDA, "bf16", dropout=0.1)
+    trainer.update([batch, batch])
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            trainer.update([batch, batch])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert len([w for w in caught if "synchronizing" in str(w.message)]) == 1
+
+
+def command(tokens: Path, out: Path, **changes: Any) -> list[str]:
+    settings = {
+        **{"context": 64, "steps": 60, "batch_size": 8, "micro_batch": 4, "validate_every": 30},
+        **{"checkpoint_every": 5, "precision": "bf16", "deterministic": "true"},
+    } | changes
+    options = [f"--set={key}={value}" for key, value in settings.items()]
+    target = ["--preset=gpt2-nano", f"--tokens={tokens}", f"--out={out}", "--device=cuda"]
+    return ["-m", "headwater", "pretrain", *target, *options]
+
+
+def run(*arguments: str) -> None:
+    environment = os.environ | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    subprocess.run([sys.executable, *arguments], check=True, env=environment, timeout=600)
+
+
+def test_a_killed_run_ends_bit_for_bit_where_an_undisturbed_one_does(tokens: Path, tmp_path: Path) -> None:
+    run(*command(tokens, tmp_path / "whole"))
+    killed = tmp_path / "killed"
+    environment = os.environ | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    with subprocess.Popen([sys.executable, *command(tokens, killed)], env=environment) as process:
+        while not list((killed / "checkpoints").glob("step-*")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    assert not (killed / "model").exists()
+    run(*command(tokens, killed))
+    weights = [load_model(path / "model").state_dict() for path in (tmp_path / "whole", killed)]
+    for name, weight in weights[0].items():
+        assert torch.equal(weight, weights[1][name]), name
+
+
+@pytest.mark.parametrize("compiled", ["off", "on"])
+def test_the_peak_is_within_a_tenth_of_the_forecast(tokens: Path, tmp_path: Path, compiled: str) -> None:
+    changes = {"preset": "gpt2-small", "context": 1_024, "batch_size": 16, "micro_batch": 8, "precision": "bf16"}
+    torch.cuda.reset_peak_memory_stats()
+    result = forecast(
+        PretrainConfig.build(changes, {"device": "cuda", "compile": compiled}), tokens, tmp_path / "run"
+    )
+    assert result.memory is not None
+    assert result.peak == pytest.approx(result.memory.total, rel=0.1)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_recorded_step_of_generation_gives_the_launched_one_s_text(
+    monkeypatch: pytest.MonkeyPatch, precision: Any
+) -> None:
+    tokenizer = Tokenizer.train(["a river "], vocab_size=270, special_tokens=["<|endoftext|>"])
+    model = build_model(preset("gpt2-nano", vocabulary=280, init_deviation=0.08), seed=4).eval().to(CUDA)
+    network = TorchNetwork.of(model, precision)
+    samplings = (Sampling(temperature=0), Sampling(top_k=20), Sampling(top_p=0.9, repetition_penalty=1.2))
+    requests = [
+        Request(
+            prompt=[5, 6, n], max_tokens=30, seed=n, sampling=samplings[n % 3], alternatives=2 if n == 4 else None
+        )
+        for n in range(8)
+    ]
+
+    def texts(crowd: bool) -> list[list[int]]:
+        engine = Engine(TorchRunner(network, 8), tokenizer)
+        if not crowd:
+            return [engine.submit(request).wait().tokens for request in requests]
+        running = [engine.submit(request) for request in requests]
+        while engine.step():
+            pass
+        return [generation.tokens for generation in running]
+
+    recorded = texts(crowd=True)
+    assert texts(crowd=False) == recorded
+    monkeypatch.setattr(torch_network, "recorded", lambda compute: compute)
+    assert texts(crowd=True) == recorded
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("shard", ["false", "true"])
+def test_two_ranks_over_nccl_give_the_losses_of_one(tokens: Path, tmp_path: Path, shard: str) -> None:
+    settings = {"precision": "fp32", "deterministic": "false", "steps": 12}
+    run(*command(tokens, tmp_path / "one", **settings))
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    run(*torchrun, *command(tokens, tmp_path / "two", shard=shard, **settings))
+    one, two = (read_journal(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
+    assert [line["loss"] for line in two] == pytest.approx([line["loss"] for line in one], rel=1e-3)
