@@ -28,7 +28,8 @@ DOCS, PACKAGE = ROOT / "docs", ROOT / "src" / "headwater"
 NAVIGATION = {
     "Begin": ("install",),
     "Tutorials": tuple(
-        f"tutorials/{name}" for name in ("own-text", "own-labels", "papers", "serve", "cluster", "korean")
+        f"tutorials/{name}"
+        for name in ("own-text", "own-labels", "papers", "serve", "cluster", "gpt2-small", "korean")
     ),
     "The papers in code": (
         "reading/gpt1",

@@ -174,6 +174,15 @@ JOURNEYS = {
         ("pretraining/two_machines.sh×2",), {"--nproc-per-node=8": "--nproc-per-node=1", "node0": "127.0.0.1"}
     ),
     "slurm": Journey(("pretraining/job.slurm",), {"--nproc-per-node=8": "--nproc-per-node=2"}, tools=STAND_INS),
+    "gpu": Journey(
+        ("gpu/tokens.sh", "gpu/train.sh", "gpu/score.sh"),
+        {
+            "fineweb-edu/": "my_texts/",
+            "--workers 16": "--workers 2",
+            "--nproc-per-node=8": "--nproc-per-node=2",
+            "headwater evaluate": "true headwater evaluate",  # the set is not available
+        },
+    ),
     "shard": Journey(("pretraining/shard.sh",), {"--nproc-per-node=8": "--nproc-per-node=2"}),
     "corpora": Journey(("cluster/corpus.sh",), {"--workers 16": "--workers 2"}, needs=("resiliparse",)),
     "slurm-corpora": Journey(("cluster/slurm_corpus.sh",), needs=("resiliparse",), tools=STAND_INS),
