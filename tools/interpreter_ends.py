@@ -49,7 +49,8 @@ def main() -> None:
     parser.add_argument("--busy", type=int, default=2 * (os.cpu_count() or 1), help="busy processes")
     arguments = parser.parse_args()
     program = runpy.run_path(str(PROGRAM))["COMPUTING_AT_THE_END"]
-    variants, load, results = native.available(), [], Counter[str]()
+    variants, results = native.available(), Counter[str]()
+    load: list[int] = []
     for run in range(arguments.runs):
         if run % 100 == 0:
             stop(load)
