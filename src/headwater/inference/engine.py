@@ -23,7 +23,15 @@ from torch import Tensor
 from headwater.errors import HeadwaterError, MismatchError
 from headwater.inference.network import DecodeRow, PromptChunk, Runner
 from headwater.inference.request import Event, Reason, Request
-from headwater.inference.sampling import Logits, alternatives, choose, choose_rows, no_number, uniform
+from headwater.inference.sampling import (
+    Alternatives,
+    Logits,
+    alternatives,
+    choose,
+    choose_rows,
+    no_number,
+    uniform,
+)
 from headwater.inference.text import TextStream
 from headwater.model.backend import to_device
 from headwater.tokenizer import Tokenizer
@@ -164,17 +172,23 @@ class Engine:
         if steps or block is not None:
             logits = self.runner.step(steps, block)
             tokens = self._choose_together(logits, [owner for _, owner in ready])
+            due: list[tuple[_Slot, Generation, int]] = []
+            outputs: list[Tensor] = []
             for (slot, owner), last, row, token in zip(ready, steps, logits, tokens, strict=True):
                 slot.length += 1
                 if self.runner.exact:
                     slot.filled.append(last.token)
-                # It has a next token already where a step is made again; a listener may just have cancelled it.
-                if slot.length == len(owner._visible) and owner.finished is None:
+                # It has a next token already where a step is made again.
+                if slot.length == len(owner._visible):
                     try:
-                        self._choose(slot, owner, row, token)
+                        due.append((slot, owner, self._choose(owner, row, token)))
                     except HeadwaterError:  # there is no choice to make, and would be none in the next step
                         owner._cancelled = True
                         raise
+                    outputs.append(row)
+            for (slot, owner, token), about in zip(due, self._alternatives(due, outputs), strict=True):
+                if owner.finished is None:  # a listener may just have cancelled it
+                    self._follow(slot, owner, token, about)
         self._end_cancelled()
         return bool(self._waiting) or any(slot.generation for slot in self._slots)
 
@@ -266,26 +280,45 @@ class Engine:
         request = generation.request
         return self._ends(request) if len(generation.tokens) < request.min_tokens else set()
 
-    def _choose(self, slot: _Slot, generation: Generation, output: Tensor, token: int | None) -> None:
-        """Choose the next token of a slot's request, if it is not chosen yet, and do what follows from it.
+    def _choose(self, generation: Generation, output: Tensor, token: int | None) -> int:
+        """Return the next token of a request, chosen now if `token` is None.
 
         output: (vocabulary of the model,) float32.
         """
         request, count = generation.request, len(generation.tokens)
         if token == -1:
             raise no_number(float(output.max()))
-        if token is None:
-            logits: Logits = output[: self.vocabulary].cpu().numpy()
-            if forbidden := self._forbidden(generation):
-                logits = logits.copy()
-                logits[list(forbidden)] = -np.inf
-            seen = [*request.prompt, *generation.tokens] if request.sampling.repetition_penalty != 1 else []
-            number = uniform(request.seed, request.sample, count)
-            token = choose(logits, request.sampling, seen, number, generation.tokens)
-        about = None
-        if request.alternatives is not None:
-            chosen = torch.tensor([token], device=output.device)
-            about = alternatives(output[None], chosen, request.alternatives, self.vocabulary)[0]
+        if token is not None:
+            return token
+        logits: Logits = output[: self.vocabulary].cpu().numpy()
+        if forbidden := self._forbidden(generation):
+            logits = logits.copy()
+            logits[list(forbidden)] = -np.inf
+        seen = [*request.prompt, *generation.tokens] if request.sampling.repetition_penalty != 1 else []
+        number = uniform(request.seed, request.sample, count)
+        return choose(logits, request.sampling, seen, number, generation.tokens)
+
+    def _alternatives(
+        self, due: list[tuple[_Slot, Generation, int]], outputs: list[Tensor]
+    ) -> list[Alternatives | None]:
+        """Return the log-probabilities of the chosen tokens, where a request asks for them.
+
+        All rows of one count are one call: each operation of torch lets other threads take the interpreter.
+        """
+        found: list[Alternatives | None] = [None] * len(due)
+        counts = [generation.request.alternatives for _, generation, _ in due]
+        for count in {count for count in counts if count is not None}:
+            rows = [row for row, asked in enumerate(counts) if asked == count]
+            logits = torch.stack([outputs[row] for row in rows])
+            chosen = torch.tensor([due[row][2] for row in rows], device=logits.device)
+            for row, about in zip(rows, alternatives(logits, chosen, count, self.vocabulary), strict=True):
+                found[row] = about
+        return found
+
+    def _follow(self, slot: _Slot, generation: Generation, token: int, about: Alternatives | None) -> None:
+        """Add a chosen token to its text, and do what follows from it."""
+        request, count = generation.request, len(generation.tokens)
+        end_of_text = self.tokenizer.end_of_text
         if token in self._ends(request):
             self._finish(generation, Event(token, generation._stream.finish(), about, "stop"))
             return
