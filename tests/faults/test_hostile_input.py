@@ -38,6 +38,7 @@ CONFIG = {"model_type": "gpt2", "vocab_size": 6, "n_positions": 4, "n_embd": 4, 
 WITHIN = """
 import resource, sys
 from pathlib import Path
+from headwater.errors import HeadwaterError
 path, kind = Path(sys.argv[1]), sys.argv[2]
 if kind == "pages":
     from fastwarc.warc import ArchiveIterator

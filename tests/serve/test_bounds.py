@@ -21,10 +21,11 @@ from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
 from headwater.serve import problems
 from headwater.serve.api import create_app
+from headwater.serve.budget import Budget
 from headwater.serve.guard import Guard
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.metrics import Metrics
-from headwater.serve.problems import encode, is_small
+from headwater.serve.problems import Problem, encode, is_small
 from headwater.serve.schema.requests import ClassifyRequest, CompletionRequest, EmbeddingRequest, ScoreRequest
 from headwater.serve.served import Served, automatic_slots, open_models
 
@@ -224,6 +225,74 @@ def test_an_answer_is_bounded_before_it_is_computed(
         assert (error["code"], error["param"]) == ("answer_too_large", param)
     with serving(base_folder) as (client, _):
         assert client.post(path, json=body).status_code == 200
+
+
+def test_large_answers_under_way_share_one_budget() -> None:
+    budget = Budget(Limits(answer_bytes=200_000, held_bytes=300_000))
+    with budget.share() as first, budget.share() as second:
+        first.take(200_000, "prompt")
+        second.take(64 * 1024, "prompt")  # a small answer is not counted
+        with pytest.raises(Problem) as refused:
+            second.take(150_000, "prompt")
+        assert (refused.value.status, refused.value.code) == (429, "answers_full")
+        assert "Retry-After" in refused.value.headers
+        with pytest.raises(Problem, match="the most is 200,000"):
+            second.take(200_001, "prompt")
+        assert budget.held == 200_000
+    assert budget.held == 0
+
+
+def test_an_answer_counts_until_it_is_sent_and_no_longer(
+    base_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+
+    def counted(content: Any) -> bytes:
+        held.append(budget.held)
+        return encode(content)
+
+    budgets: list[Budget] = []
+    monkeypatch.setattr("headwater.serve.api.encode", counted)
+    monkeypatch.setattr("headwater.serve.api.Budget", lambda limits: budgets.append(Budget(limits)) or budgets[0])
+    monkeypatch.setattr("headwater.serve.budget._SMALL_BYTES", 0)
+    with serving(base_folder) as (client, _):
+        (budget,) = budgets
+        for path, body in {
+            "/v1/embeddings": {"input": "the river"},
+            "/inspect": {"prompt": "the river", "details": True, "window": 8},
+            "/tokenize": {"prompt": "the river"},
+            "/detokenize": {"tokens": [1, 2]},
+            "/v1/completions": {"prompt": "the", "max_tokens": 2, "logprobs": 3},
+        }.items():
+            answer = client.post(path, json=body)
+            assert answer.status_code == 200, answer.text
+            assert 0 < held.pop() >= len(answer.content) // 4, path
+            assert budget.held == 0
+        streamed = client.post("/v1/completions", json={"prompt": "the", "max_tokens": 2, "stream": True})
+        assert streamed.status_code == 200
+        assert client.post("/inspect", json={"prompt": "the", "heads_off": [[99, 0]]}).status_code == 400
+        assert budget.held == 0
+
+
+def test_json_of_many_parts_is_refused_before_it_is_read(
+    base_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    real = json.loads
+    monkeypatch.setattr("starlette.requests.json.loads", lambda data: read.append(len(data)) or real(data))
+    head = {"content-type": "application/json"}
+    with serving(base_folder) as (client, _):
+        for body in (
+            b'{"prompt":[' + b"{}," * 20_000 + b"{}]}",
+            b'{"a":"' + b"[" * 5 + b'","prompt":' + b"[" * 20_000,
+        ):
+            answer = client.post("/v1/completions", content=body, headers=head)
+            assert answer.status_code == 400
+            assert "lists and objects" in answer.json()["error"]["message"]
+        assert max(read, default=0) < 20_000
+        code = '{"a": [1]}, \\" ' * 9_000  # brackets in a text are text
+        assert client.post("/tokenize", json={"prompt": code}).status_code == 200
+        assert max(read) > 100_000
 
 
 def test_json_is_serialised_in_short_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,15 +31,16 @@ from starlette.types import Receive, Scope, Send
 from headwater.errors import HeadwaterError
 from headwater.serve import inside, tasks
 from headwater.serve.answers import CompletionPlan
+from headwater.serve.budget import Budget, Share
 from headwater.serve.completions import complete, plan_completion, stream
 from headwater.serve.guard import Guard, unless_gone
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.metrics import Metrics
 from headwater.serve.problems import ERRORS, Json, Problem, encode, invalid, is_small, refused
 from headwater.serve.schema import requests, responses
-from headwater.serve.served import Served
+from headwater.serve.served import Served, background_executor
 
-_THREADS = 2  # that encode texts and serialise answers
+_THREADS = 2  # that encode short texts
 _LAST_SECONDS = 5.0  # for the last word of a stream
 PAGE = Path(__file__).parent / "page"
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -56,7 +58,7 @@ class Server:
 
     def __init__(self, models: list[Served], limits: Limits) -> None:
         self.models = {served.name: served for served in models}
-        self.limits, self.metrics = limits, Metrics()
+        self.limits, self.metrics, self.budget = limits, Metrics(), Budget(limits)
 
     def find(self, name: str | None) -> Served:
         """The model of that name, the first for none; raises Problem 404."""
@@ -76,23 +78,30 @@ class Server:
 class Work(Response):
     """An answer that is computed and serialised while its client stays and its time lasts."""
 
-    def __init__(self, server: Server, served: Served, compute: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+    def __init__(
+        self, server: Server, served: Served, compute: Callable[[Share], Awaitable[dict[str, Any]]]
+    ) -> None:
         super().__init__()
-        self._server, self._name, self._compute = server, served.name, compute
+        self._server, self._served, self._compute = server, served, compute
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See Response."""
-        scope["model"] = self._name  # for the metrics
+        scope["model"] = self._served.name  # for the metrics
+        with self._server.budget.share() as share:
+            answer = await self._answer(receive, share)
+            await answer(scope, receive, send)
+
+    async def _answer(self, receive: Receive, share: Share) -> Response:
         found: list[bytes] = []
         seconds = self._server.limits.seconds
 
         async def work() -> None:
             try:
                 async with asyncio.timeout(seconds):
-                    content = await self._compute()
+                    content = await self._compute(share)
                     # A thread has to wait for the interpreter, and the loop again after it.
                     few = is_small(content)
-                    found.append(encode(content) if few else await asyncio.to_thread(encode, content))
+                    found.append(encode(content) if few else await self._served.write(partial(encode, content)))
             except TimeoutError:
                 raise Problem(504, f"The request took longer than {seconds:g} s.", code="timeout") from None
             except HeadwaterError as error:
@@ -101,13 +110,13 @@ class Work(Response):
         if not await unless_gone(receive, work):
             self._server.metrics.disconnected += 1
             raise ConnectionAbortedError
-        await Json(found[0])(scope, receive, send)
+        return Json(found[0])
 
 
 class EventStream(Response):
     """Server-sent events, sent as they come; ends when its client leaves or its time is over."""
 
-    def __init__(self, server: Server, served: Served, events: Callable[[], AsyncIterator[bytes]]) -> None:
+    def __init__(self, server: Server, served: Served, events: Callable[[Share], AsyncIterator[bytes]]) -> None:
         headers = {
             "Cache-Control": "no-cache",
             "X-Accel-Buffering": "no",
@@ -131,9 +140,10 @@ class EventStream(Response):
 
         async def work() -> None:
             try:
-                async with asyncio.timeout(seconds), aclosing(self._events()) as events:  # type: ignore[type-var]
-                    async for data in events:
-                        await put(data)
+                with self._server.budget.share() as share:
+                    async with asyncio.timeout(seconds), aclosing(self._events(share)) as events:  # type: ignore[type-var]
+                        async for data in events:
+                            await put(data)
             except TimeoutError:
                 problem = Problem(504, f"The request took longer than {seconds:g} s.", code="timeout")
             except Problem as refusal:
@@ -159,10 +169,10 @@ def create_app(models: list[Served], limits: Limits, keys: Keys | None = None, *
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        # They take turns with the loop and the engines at one interpreter: more of them would only delay those.
+        background = background_executor()
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="text"))
         for served in models:
-            served.start(limits.queue)
+            served.start(limits.queue, background)
         yield
         for served in models:
             served.stop()
@@ -226,14 +236,14 @@ def _add_openai(app: FastAPI, server: Server) -> None:
         """Continue a prompt."""
         served = server.find(body.model)
 
-        async def plan() -> CompletionPlan:
-            return await served.read(body.prompt, lambda: plan_completion(served, body, server.limits))
+        async def plan(share: Share) -> CompletionPlan:
+            return await served.read(body.prompt, lambda: plan_completion(served, body, share))
 
-        async def whole() -> dict[str, Any]:
-            return await complete(served, await plan(), server.metrics)
+        async def whole(share: Share) -> dict[str, Any]:
+            return await complete(served, await plan(share), server.metrics)
 
-        async def events() -> AsyncIterator[bytes]:
-            async with aclosing(stream(served, await plan(), server.metrics)) as found:  # type: ignore[type-var]
+        async def events(share: Share) -> AsyncIterator[bytes]:
+            async with aclosing(stream(served, await plan(share), server.metrics)) as found:  # type: ignore[type-var]
                 async for event in found:
                     yield event
 
@@ -264,7 +274,7 @@ def _add_openai(app: FastAPI, server: Server) -> None:
     async def embeddings(body: requests.EmbeddingRequest) -> Any:
         """The mean of each text's final states, of length 1."""
         served = server.find(body.model)
-        return Work(server, served, lambda: tasks.embed(served, body, server.limits))
+        return Work(server, served, lambda share: tasks.embed(served, body, share))
 
 
 def _add_own(app: FastAPI, server: Server) -> None:
@@ -272,37 +282,41 @@ def _add_own(app: FastAPI, server: Server) -> None:
     async def score(body: requests.ScoreRequest) -> Any:
         """Pairs: similarity, by a model fine-tuned for it; else the log-probability of the second text."""
         served = server.find(body.model)
-        return Work(server, served, lambda: tasks.score(served, body, server.limits))
+        return Work(server, served, lambda _: tasks.score(served, body, server.limits))
 
     @app.post("/classify", response_model=responses.Classification, tags=["Headwater"])
     async def classify(body: requests.ClassifyRequest) -> Any:
         """Label texts with a fine-tuned model."""
         served = server.find(body.model)
-        return Work(server, served, lambda: tasks.classify(served, body))
+        return Work(server, served, lambda share: tasks.classify(served, body, share))
 
     @app.post("/v1/fill", response_model=responses.Blanks, tags=["Headwater"])
     async def fill(body: requests.FillRequest) -> Any:
         """Fill each `[MASK]` of a text with a masked model."""
         served = server.find(body.model)
-        return Work(server, served, lambda: tasks.fill(served, body))
+        return Work(server, served, lambda share: tasks.fill(served, body, share))
 
     @app.post("/inspect", response_model=responses.Inspection, tags=["Headwater"])
     async def inspect(body: requests.InspectRequest) -> Any:
         """What the model computes at one position: attention, states, every layer's prediction."""
         served = server.find(body.model)
-        return Work(server, served, lambda: inside.inspect(served, body, server.limits))
+        return Work(server, served, lambda share: inside.inspect(served, body, share))
 
     @app.post("/tokenize", response_model=responses.Tokens, tags=["vLLM"])
     async def tokenize(body: requests.TokenizeRequest) -> Any:
         """Split a text into tokens."""
         served = server.find(body.model)
-        return Work(server, served, lambda: served.read(body.prompt, lambda: tasks.tokenize(served, body)))
+        return Work(
+            server, served, lambda share: served.read(body.prompt, lambda: tasks.tokenize(served, body, share))
+        )
 
     @app.post("/detokenize", response_model=responses.Detokenized, tags=["vLLM"])
     async def detokenize(body: requests.DetokenizeRequest) -> Any:
         """Join tokens to a text."""
         served = server.find(body.model)
-        return Work(server, served, lambda: served.read(body.tokens, lambda: tasks.detokenize(served, body)))
+        return Work(
+            server, served, lambda share: served.read(body.tokens, lambda: tasks.detokenize(served, body, share))
+        )
 
     @app.get("/tokenizer_info", response_model=responses.TokenizerInfo, tags=["vLLM"])
     async def tokenizer_info(model: str | None = None) -> Any:

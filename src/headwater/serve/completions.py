@@ -7,7 +7,6 @@ which the first token has none. `<|endoftext|>` ends a text: it is one of the to
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 import time
@@ -20,23 +19,23 @@ from headwater.inference.network import require_ids
 from headwater.inference.request import Request, too_long
 from headwater.inference.text import TextStream
 from headwater.serve.answers import Answer, CompletionPlan, Prompt
-from headwater.serve.limits import Limits
+from headwater.serve.budget import Share
 from headwater.serve.metrics import Metrics
-from headwater.serve.problems import Problem, encode, refused, require_small
+from headwater.serve.problems import Problem, encode, refused
 from headwater.serve.schema.requests import CompletionRequest
 from headwater.serve.served import Served
 from headwater.tokenizer import TASK_TOKENS
 
 _NEVER = -1e9  # as a bias: the token cannot be drawn
 DEFAULT_TOKENS = 16  # OpenAI's
-# What one log-probability takes in an answer, about.
-_VALUE_BYTES = 48
+# What one log-probability takes in an answer, and the text of one token, about.
+_VALUE_BYTES, _TOKEN_BYTES = 48, 8
 # An answer or a chunk of more tokens is put together in a thread.
 _MANY = 64
 DONE = b"data: [DONE]\n\n"
 
 
-def plan_completion(served: Served, body: CompletionRequest, limits: Limits) -> CompletionPlan:
+def plan_completion(served: Served, body: CompletionRequest, share: Share) -> CompletionPlan:
     """Check the parameters against the model. Raises Problem naming the one that is wrong."""
     served.require_causal()
     _check_fields(body)
@@ -67,11 +66,14 @@ def plan_completion(served: Served, body: CompletionRequest, limits: Limits) -> 
             requests += [first.model_copy(update={"sample": sample}) for sample in range(best_of)]
     except HeadwaterError as error:
         raise refused(error, "prompt") from None
-    if total > limits.tokens:
-        raise Problem(400, f"{total:,} tokens in one request; the most is {limits.tokens:,}.", param="max_tokens")
+    if total > share.limits.tokens:
+        raise Problem(
+            400, f"{total:,} tokens in one request; the most is {share.limits.tokens:,}.", param="max_tokens"
+        )
+    values = 0
     if body.logprobs is not None or body.prompt_logprobs is not None:
         values = max(body.logprobs or 0, body.prompt_logprobs or 0) + 2
-        require_small(_VALUE_BYTES * values * total, limits, "prompt" if body.logprobs is None else "logprobs")
+    share.take((_VALUE_BYTES * values + _TOKEN_BYTES) * total, "prompt" if body.logprobs is None else "logprobs")
     return CompletionPlan(body, prompts, requests, best_of, n)
 
 
@@ -172,7 +174,8 @@ async def chunks(
     try:
         for answer in answers:
             if plan.body.echo or plan.body.prompt_logprobs is not None:
-                yield answer, await asyncio.to_thread(answer.opening)  # it may be long
+                many = len(answer.prompt.ids) > _MANY
+                yield answer, await served.write(answer.opening) if many else answer.opening()
             if run is None:
                 yield answer, answer.close()
         if run is not None:
@@ -202,7 +205,7 @@ async def complete(served: Served, plan: CompletionPlan, metrics: Metrics) -> di
         chosen += group
     counts = usage(plan, groups)
     few = counts["total_tokens"] <= _MANY
-    choices = _choices(chosen) if few else await asyncio.to_thread(_choices, chosen)
+    choices = _choices(chosen) if few else await served.write(partial(_choices, chosen))
     return {**_head(served, plan), "choices": choices, "usage": counts}
 
 
@@ -223,7 +226,7 @@ async def stream(served: Served, plan: CompletionPlan, metrics: Metrics) -> Asyn
         content = ("text", "finish_reason", "logprobs", "token_ids", "prompt_logprobs")
         if any(piece.get(key) for key in content):
             many = len(piece.get("prompt_logprobs") or (piece["logprobs"] or {}).get("tokens", ())) > _MANY
-            data = await asyncio.to_thread(encode, piece) if many else encode(piece)
+            data = await served.write(partial(encode, piece)) if many else encode(piece)
             yield f'data: {head}, "choices": [{data.decode()}]{tail}'.encode()
     if wants_usage:
         counted = json.dumps(usage(plan, list(answers.values())))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
 
@@ -22,6 +23,9 @@ logger = logging.getLogger(__name__)
 requests = logging.getLogger("headwater.serve.requests")  # one line each, at level INFO
 # Paths that need no key: the page asks for one, and a load balancer asks for health.
 _OPEN = ("/page/", "/health", "/openapi.json")
+
+_MOST_PARTS = 16_384
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 class Guard:
@@ -55,6 +59,7 @@ class Guard:
                     holds = True
                     self.metrics.open += 1
                     body = await self._body(scope, receive)
+                    _require_few_parts(body)
                 await self.app(scope, _replay(body, receive), counted)
             except Problem as problem:
                 if not status:
@@ -114,6 +119,16 @@ class Guard:
     def _too_large(self) -> Problem:
         most = f"{self.limits.body_bytes:,} bytes"
         return Problem(413, f"The body is larger than {most}.", code="too_large", headers={"Connection": "close"})
+
+
+def _require_few_parts(body: bytes) -> None:
+    """Raise Problem for JSON of many lists and objects: reading it would stop the event loop for long."""
+    parts = body.count(b"[") + body.count(b"{")
+    if parts > _MOST_PARTS:
+        outside = _STRING.sub(b"", body)
+        parts = outside.count(b"[") + outside.count(b"{")
+    if parts > _MOST_PARTS:
+        raise Problem(400, f"The body has {parts:,} lists and objects; the most is {_MOST_PARTS:,}.")
 
 
 def _host(header: str) -> str:

@@ -11,15 +11,15 @@ from headwater.inference.inside import Floats, Inside, continue_greedily, look_i
 from headwater.inference.sampling import uniform
 from headwater.inference.text import TextStream
 from headwater.serve.answers import token_name
+from headwater.serve.budget import Share
 from headwater.serve.completions import read_prompts
-from headwater.serve.limits import Limits
 from headwater.serve.problems import Problem
 from headwater.serve.schema.requests import InspectRequest
 from headwater.serve.served import Served
 from headwater.serve.tasks import count_tokens
 
 
-async def inspect(served: Served, body: InspectRequest, limits: Limits) -> dict[str, Any]:
+async def inspect(served: Served, body: InspectRequest, share: Share) -> dict[str, Any]:
     """Answer one request. Only the tokens up to the position must fit the context."""
     served.require_causal()
     if served.lm.config.architecture == "lstm":
@@ -30,12 +30,13 @@ async def inspect(served: Served, body: InspectRequest, limits: Limits) -> dict[
     if position >= len(ids):
         raise Problem(400, f"position is {position}; expected 0 to {len(ids) - 1}.", param="position")
     prompts[0].ids = before = ids[: position + 1]
-    count_tokens(served, prompts, "prompt", limits)
+    count_tokens(served, prompts, "prompt", share.limits)
     off = _heads(served, body)
     vocabulary = served.engine.vocabulary
     if body.target is not None and body.target >= vocabulary:
         raise Problem(400, f"target is {body.target}; expected 0 to {vocabulary - 1}.", param="target")
     target = ids[position + 1] if body.target is None and position + 1 < len(ids) else body.target
+    share.take(_answer_bytes(served, body, len(ids)), "prompt")
 
     def look() -> dict[str, Any]:
         found = look_inside(served.scorer.network, before, vocabulary, window=body.window, off=off)
@@ -58,6 +59,19 @@ async def inspect(served: Served, body: InspectRequest, limits: Limits) -> dict[
         **answer,
         "uniform": draw,
     }
+
+
+def _answer_bytes(served: Served, body: InspectRequest, tokens: int) -> int:
+    """About how many bytes an answer has: each number as text, or as base64."""
+    config = served.lm.config
+    heads = config.layers * config.heads
+    window = min(body.window, tokens)
+    numbers = heads * tokens + 3 * tokens + 4 * (config.layers + 1) * (body.top + 2)
+    encoded = heads * window**2
+    if body.details:
+        numbers += 2 * config.width
+        encoded += 4 * served.engine.vocabulary
+    return 12 * numbers + 4 * encoded // 3
 
 
 def _heads(served: Served, body: InspectRequest) -> list[tuple[int, int]]:

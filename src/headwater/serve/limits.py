@@ -23,6 +23,8 @@ class Limits(Config):
     """Bytes of one request's headers."""
     answer_bytes: int = Field(default=32 * 1024 * 1024, ge=1)
     """Bytes of one answer, as estimated before it is computed."""
+    held_bytes: int = Field(default=64 * 1024 * 1024, ge=1)
+    """Bytes of all answers under way that have more than 64 KiB, as estimated."""
     tokens: int = Field(default=131_072, ge=1)
     """Tokens of the prompts and of what may follow them, in one request."""
     queue: int = Field(default=128, ge=0)

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from starlette.responses import Response
 
 from headwater.errors import ContextError, HeadwaterError
-from headwater.serve.limits import Limits
 
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 # Elements of a list that are serialised in one call, which holds the interpreter.
@@ -167,17 +166,6 @@ def refused(error: HeadwaterError, param: str | None = None) -> Problem:
     return Problem(400, message + ".", param=error.param or param, code=code)
 
 
-def require_small(size: int, limits: Limits, param: str) -> None:
-    """Raise Problem if an answer of about `size` bytes is larger than the limits allow."""
-    if size > limits.answer_bytes:
-        raise Problem(
-            400,
-            f"The answer would have about {size:,} bytes; the most is {limits.answer_bytes:,}.",
-            param=param,
-            code="answer_too_large",
-        )
-
-
 def too_busy(seconds: int) -> Problem:
     """The queue is full."""
     return Problem(
@@ -199,6 +187,7 @@ def invalid(errors: Sequence[Any]) -> Problem:
         return Problem(400, "The body is no JSON object with content type application/json.")
     if kind == "extra_forbidden":
         return Problem(400, f"There is no parameter {param!r}.", param=param, code="unknown_parameter")
-    found = {error["msg"].removeprefix("Value error, ") for error in errors if error["loc"][1:2] == (param,)}
+    same = [error for error in errors if [str(part) for part in error["loc"] if part != "body"][:1] == [param]]
+    found = {error["msg"].removeprefix("Value error, ") for error in same}
     reasons = "; ".join(sorted(found)) or first["msg"]
     return Problem(400, f"{param}: {reasons}.", param=param, code="invalid_value")

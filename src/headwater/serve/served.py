@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -46,13 +46,16 @@ class Served:
     fine_tuned: FineTuned | None = None
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def start(self, queue: int) -> None:
-        """Begin its threads, in a running event loop. Only a causal model has an engine and a thread for it."""
+    def start(self, queue: int, background: Executor | None = None) -> None:
+        """Begin its threads, in a running event loop. Only a causal model has an engine and a thread for it.
+
+        background: reads and writes long texts, for all models of a server.
+        """
         if self.is_causal:
             self.worker = Worker(self.engine, queue, self.name)
         self._queue, self._jobs = max(1, queue), 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"beside {self.name}", initializer=_be_nice)
-        self._long_texts = ThreadPoolExecutor(1, thread_name_prefix=f"texts {self.name}", initializer=_be_nice)
+        self._background = background or background_executor()
 
     async def beside(self, job: Callable[[], T]) -> T:
         """Return a job's result, computed in the second thread; raises Problem 429 where too many wait."""
@@ -68,8 +71,12 @@ class Served:
 
         Long texts have a thread of their own, one text at a time, so that short ones never wait for them.
         """
-        pool = None if is_small(given) else self._long_texts
+        pool = None if is_small(given) else self._background
         return await asyncio.get_running_loop().run_in_executor(pool, job)
+
+    async def write(self, job: Callable[[], T]) -> T:
+        """Return the result of a job that puts a long answer together, in the thread of long texts."""
+        return await asyncio.get_running_loop().run_in_executor(self._background, job)
 
     def _done(self, _: object) -> None:
         self._jobs -= 1
@@ -79,7 +86,7 @@ class Served:
         if self.is_causal:
             self.worker.stop()
         self._thread.shutdown(cancel_futures=True)
-        self._long_texts.shutdown(cancel_futures=True)
+        self._background.shutdown(cancel_futures=True)
 
     @property
     def is_masked(self) -> bool:
@@ -123,6 +130,12 @@ class Served:
     def scorer(self) -> Scorer:
         """Log-probabilities and states."""
         return self.lm.scorer
+
+    @cached_property
+    def longest_token(self) -> int:
+        """The most bytes that one token decodes to."""
+        tokenizer = self.lm.tokenizer
+        return max(len(tokenizer.token_bytes(token)) for token in range(tokenizer.vocabulary_size))
 
     def require_head(self) -> FineTuned:
         """The fine-tuned model; raises Problem for a model without a head."""
@@ -194,6 +207,14 @@ def _open(name: str, place: str, tokenizer: str | None, precision: str, device: 
         lm = LanguageModel(fine_tuned.model.model, fine_tuned.tokenizer, precision=exact, slots=slots)
         served = Served(name, lm, fine_tuned)
     return served
+
+
+def background_executor() -> Executor:
+    """Return the one thread of a server in which Python works on long texts and answers.
+
+    Threads take turns at one interpreter: each that is busy makes a short request wait for a turn more.
+    """
+    return ThreadPoolExecutor(1, thread_name_prefix="long texts", initializer=_be_nice)
 
 
 def _be_nice() -> None:

@@ -17,7 +17,7 @@ from headwater.storage.progress import SILENT, Progress
 
 # How long the event loop may keep the interpreter while the engine's thread waits for it: a step is not to begin
 # late because sixteen answers are being written.
-_SWITCH_SECONDS = 0.0005
+_SWITCH_SECONDS = 0.00005
 
 
 def serve(

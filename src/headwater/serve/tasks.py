@@ -15,9 +15,10 @@ from headwater.finetune.explain import explain
 from headwater.finetune.fine_tuned import FineTuned, Prediction
 from headwater.inference import fill as masked
 from headwater.serve.answers import Prompt, token_name
+from headwater.serve.budget import Share
 from headwater.serve.completions import check_length, read_prompts
 from headwater.serve.limits import Limits
-from headwater.serve.problems import Problem, refused, require_small
+from headwater.serve.problems import Problem, refused
 from headwater.serve.schema.requests import (
     ClassifyRequest,
     DetokenizeRequest,
@@ -28,6 +29,7 @@ from headwater.serve.schema.requests import (
 )
 from headwater.serve.served import Served
 from headwater.tokenizer import END_OF_TEXT
+from headwater.tokenizer.vocabulary import MASK
 
 # Rows of /score and /classify in one request, and of those that are to be explained.
 _MOST_ROWS, _MOST_EXPLAINED = 1_024, 16
@@ -36,6 +38,8 @@ _ROWS_TOGETHER = 16
 _JOB_TOKENS = 1_024
 # What a number of a vector takes in an answer, about.
 _NUMBER_BYTES, _BASE64_BYTES = 20, 6
+# What a token takes in an answer, about: its id, its id and name, and an entry that names it among other fields.
+_ID_BYTES, _NAMED_BYTES, _ENTRY_BYTES = 8, 24, 64
 _LEAST = 1e-12  # instead of dividing by zero
 Request = tuple[list[int], list[int]]  # context and continuation
 _CLASSES = {"gpt2": "GPT2Tokenizer", "gpt1": "OpenAIGPTTokenizer", "wordpiece": "BertTokenizer"}
@@ -61,16 +65,16 @@ def card(served: Served) -> dict[str, Any]:
     }
 
 
-async def embed(served: Served, body: EmbeddingRequest, limits: Limits) -> dict[str, Any]:
+async def embed(served: Served, body: EmbeddingRequest, share: Share) -> dict[str, Any]:
     """/v1/embeddings: the mean of each text's final states, of length 1 unless `normalize` is false."""
     served.require_causal()
     width = served.lm.config.width
     if body.dimensions is not None and body.dimensions != width:
         raise Problem(400, f"dimensions is not supported; this model's vectors have {width}.", param="dimensions")
     prompts = await served.read(body.input, lambda: read_prompts(served, body.input, "input"))
-    total = count_tokens(served, prompts, "input", limits)
+    total = count_tokens(served, prompts, "input", share.limits)
     numbers = _BASE64_BYTES if body.encoding_format == "base64" else _NUMBER_BYTES
-    require_small(len(prompts) * width * numbers, limits, "input")
+    share.take(len(prompts) * width * numbers, "input")
     data = []
     for jobs in _short_jobs([(index, (prompt.ids, [])) for index, prompt in enumerate(prompts)]):
         texts = [ids for _, (ids, _) in jobs]
@@ -109,13 +113,14 @@ def _require_tokens(total: int, param: str, limits: Limits) -> None:
         raise Problem(400, f"{total:,} tokens in one request; the most is {limits.tokens:,}.", param=param)
 
 
-async def fill(served: Served, body: FillRequest) -> dict[str, Any]:
+async def fill(served: Served, body: FillRequest, share: Share) -> dict[str, Any]:
     """/v1/fill: the most probable tokens of each `[MASK]`."""
     if not served.is_masked:
         raise Problem(400, f"The model {served.name!r} is not masked: it does not fill blanks.", param="model")
     vocabulary = served.lm.tokenizer.vocabulary_size
     if body.top > vocabulary:
         raise Problem(400, f"top is {body.top}; expected 1 to {vocabulary}.", param="top")
+    share.take(body.input.count(MASK) * body.top * _ENTRY_BYTES, "top")
     try:
         data = await served.beside(partial(_filled, served, body))
     except HeadwaterError as error:
@@ -135,20 +140,22 @@ def _filled(served: Served, body: FillRequest) -> list[dict[str, Any]]:
     ]
 
 
-def tokenize(served: Served, body: TokenizeRequest) -> dict[str, Any]:
+def tokenize(served: Served, body: TokenizeRequest, share: Share) -> dict[str, Any]:
     """/tokenize, as vLLM has it. An empty text has no tokens."""
     tokenizer = served.lm.tokenizer
     try:
         tokens = tokenizer.encode(body.prompt, allow_special=True)
     except HeadwaterError as error:
         raise refused(error, "prompt") from None
+    share.take(len(tokens) * (_NAMED_BYTES if body.return_token_strs else _ID_BYTES), "prompt")
     names = [token_name(tokenizer, token) for token in tokens] if body.return_token_strs else None
     context = served.lm.config.context
     return {"count": len(tokens), "max_model_len": context, "tokens": tokens, "token_strs": names}
 
 
-def detokenize(served: Served, body: DetokenizeRequest) -> dict[str, Any]:
+def detokenize(served: Served, body: DetokenizeRequest, share: Share) -> dict[str, Any]:
     """/detokenize, as vLLM has it."""
+    share.take(len(body.tokens) * served.longest_token, "tokens")
     try:
         return {"prompt": served.lm.tokenizer.decode(body.tokens)}
     except HeadwaterError as error:
@@ -202,16 +209,21 @@ async def _log_probabilities(
 ) -> list[tuple[float, bool]]:
     """Score pairs in jobs of few windows each, so that the jobs of other requests come between them."""
     scorer = served.scorer
-    windows_of: list[tuple[int, Request]] = []
-    total = 0
-    for number, pair in enumerate(pairs):
-        try:
-            context, rest = await served.read(pair, partial(scorer.encode_pair, *pair))
-        except HeadwaterError as error:
-            raise refused(error, "text_2") from None
-        total += len(context) + len(rest)
-        _require_tokens(total, "text_2", limits)
-        windows_of += [(number, request) for request in scorer.split(context, rest)]
+
+    def windows() -> list[tuple[int, Request]]:
+        found: list[tuple[int, Request]] = []
+        total = 0
+        for number, pair in enumerate(pairs):
+            context, rest = scorer.encode_pair(*pair)
+            total += len(context) + len(rest)
+            _require_tokens(total, "text_2", limits)
+            found += [(number, request) for request in scorer.split(context, rest)]
+        return found
+
+    try:
+        windows_of = await served.read(pairs, windows)
+    except HeadwaterError as error:
+        raise refused(error, "text_2") from None
     found = [(0.0, True)] * len(pairs)
     for jobs in _short_jobs(windows_of):
         scores = await served.beside(partial(scorer.score_ids, [request for _, request in jobs]))
@@ -236,7 +248,7 @@ def _short_jobs(requests: list[tuple[int, Request]]) -> Iterator[list[tuple[int,
         yield group
 
 
-async def classify(served: Served, body: ClassifyRequest) -> dict[str, Any]:
+async def classify(served: Served, body: ClassifyRequest, share: Share) -> dict[str, Any]:
     """/classify: labels, probabilities, and where asked for the words that moved them."""
     head = served.require_head()
     given = [body.input] if isinstance(body.input, str) else body.input
@@ -246,6 +258,9 @@ async def classify(served: Served, body: ClassifyRequest) -> dict[str, Any]:
         given = [[str(part) for part in given]]  # one row's parts
     _require_rows(len(given), _MOST_EXPLAINED if body.explain else _MOST_ROWS, "input")
     rows = [Raw(_segments(head.task, row), None, number) for number, row in enumerate(given)]
+    row_bytes = _ENTRY_BYTES * (2 + len(head.labels.names or ()))
+    characters = sum(len(part) for row in rows for part in row.segments)
+    share.take(len(rows) * row_bytes + (_ENTRY_BYTES * characters if body.explain else 0), "input")
     data = []
     async for prediction in _predicted(served, head, rows):
         segments = rows[prediction.row].segments

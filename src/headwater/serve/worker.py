@@ -8,6 +8,7 @@ thread end, everything that it had promised is answered with an error, and `aliv
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import logging
 import math
@@ -85,6 +86,8 @@ class Worker:
         self._between = 0.1
         self._freed: float | None = None
         self._thread = threading.Thread(target=self._drive, name=f"engine {name}", daemon=True)
+        # A thread that is inside torch when the interpreter ends can abort the process.
+        atexit.register(self.stop)
         self._thread.start()
 
     def open(self, requests: Sequence[Request]) -> GenerationGroup:
@@ -137,7 +140,8 @@ class Worker:
             self._engine.cancel(generation)
 
     def stop(self) -> None:
-        """End the thread; what still runs is cancelled."""
+        """End the thread; what still runs is cancelled. Also called at the interpreter's exit."""
+        atexit.unregister(self.stop)
         self._stopping = True
         self.post(lambda: None)
         self._thread.join()

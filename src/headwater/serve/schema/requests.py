@@ -85,7 +85,7 @@ class CompletionRequest(Body):
 class ChatRequest(BaseModel):
     """A chat, which is refused: anything may be in it."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="ignore")
 
 
 class TokenizeRequest(Body):
