@@ -318,7 +318,6 @@ class Engine:
     def _follow(self, slot: _Slot, generation: Generation, token: int, about: Alternatives | None) -> None:
         """Add a chosen token to its text, and do what follows from it."""
         request, count = generation.request, len(generation.tokens)
-        end_of_text = self.tokenizer.end_of_text
         if token in self._ends(request):
             self._finish(generation, Event(token, generation._stream.finish(), about, "stop"))
             return
