@@ -6,9 +6,12 @@
 
 llama.cpp: 1, 8, 32 and 64 clients (--counts), each with a prompt of its own of --prompt-tokens tokens, ask for
 --tokens tokens (temperature 1, top-k 40, the end of text ignored), streamed and whole. Both servers have the same
-weights in numbers of the same size (fp32 and f32, bf16 and f16, int8 and q8_0), the same threads and as many slots
-as clients. They take turns, and the ratio is of medians over --rounds. A stream's times are to its first token and
-between its tokens. `scoring` is the time between the tokens of one stream while another client scores.
+weights in numbers of the same size (--llama-type: f32 for fp32, f16 for bf16, q8_0 for int8; bf16 needs
+llama-quantize next to llama-server), the same threads and as many slots as clients. They take turns, and the ratio
+is of medians over --rounds. A stream's times are to its first token and between its tokens.
+
+Scoring (--scoring, and with 1 client of the above): the 99th percentile of the time between the tokens of one
+stream, alone and while another client scores; the two take turns.
 
 Speed: --clients stream --tokens each from a server, and the engine alone continues as many in a process of its
 own; the two take turns, and the ratio is of medians over --rounds. The time between tokens is what a client sees.
@@ -56,6 +59,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--load", action="store_true")
     parser.add_argument("--llama-server", type=Path, help="the binary, built for this machine (GGML_NATIVE=ON)")
+    parser.add_argument("--llama-type", choices=["f32", "f16", "bf16", "q8_0"])
+    parser.add_argument("--flash", choices=["on", "off"], default="on", help="llama.cpp's flash attention")
+    parser.add_argument("--scoring", action="store_true")
     parser.add_argument("--counts", type=int, nargs="+", default=[1, 8, 32, 64])
     parser.add_argument("--prompt-tokens", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=300)
@@ -70,7 +76,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         options.model = options.model or make_model(options.preset, Path(work) / "model")
         options.work = Path(work)
-        measure = load if options.load else peer if options.llama_server else speed
+        chosen = {load: options.load, peer: options.llama_server, scoring: options.scoring, speed: True}
+        measure = next(measure for measure, is_chosen in chosen.items() if is_chosen)
         result = asyncio.run(measure(options))
     if options.json:
         print(json.dumps(result))
@@ -85,8 +92,9 @@ def make_model(name: str, folder: Path) -> Path:
     from headwater.model.io.folder import save_model
 
     folder.mkdir()
-    tokenizer = hw.Tokenizer.train([PROMPT], kind="gpt2", vocab_size=270, special_tokens=["<|endoftext|>"])
-    save_model(build_model(preset(name), seed=1), folder, tokenizer=tokenizer)
+    tokenizer = hw.Tokenizer.load("gpt2")
+    config = preset(name, vocabulary=tokenizer.vocabulary_size)
+    save_model(build_model(config, seed=1), folder, tokenizer=tokenizer)
     return folder
 
 
@@ -137,16 +145,21 @@ class LlamaServer(Server):
         from headwater.model.io.folder import load_model
         from headwater.tokenizer import Tokenizer
 
-        precision = {"fp32": "f32", "bf16": "f16", "int8": "q8_0"}[options.precision]
-        file = options.work / f"{precision}.gguf"
+        kind = options.llama_type or {"fp32": "f32", "bf16": "f16", "int8": "q8_0"}[options.precision]
+        file, written = options.work / f"{kind}.gguf", "f32" if kind == "bf16" else kind
         if not file.exists():
-            write_gguf(load_model(options.model), Tokenizer.load(options.model), file, precision)  # type: ignore[arg-type]
+            source = options.work / f"{written}.gguf"
+            write_gguf(load_model(options.model), Tokenizer.load(options.model), source, written)  # type: ignore[arg-type]
+            if kind == "bf16":
+                quantize = options.llama_server.with_name("llama-quantize")
+                subprocess.run([quantize, source, file, "BF16"], check=True, capture_output=True)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.host, self.port = free.getsockname()
         length = options.prompt_tokens + options.tokens + 8
         command = [str(options.llama_server), "--model", str(file), "--host", self.host, "--port", str(self.port)]
         command += ["--parallel", str(clients), "--ctx-size", str(clients * length), "--no-webui"]
+        command += ["--cont-batching", "--flash-attn", options.flash, "--cache-ram", "0"]
         command += ["--threads", str(options.threads), "--threads-batch", str(options.threads)]
         self.began = time.monotonic()
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
@@ -325,6 +338,17 @@ async def ask_all(
     return sum(counts) / (time.monotonic() - began), first, between
 
 
+async def scoring(options: argparse.Namespace) -> dict[str, Any]:
+    options.clients = 1
+    server = Server(options)
+    try:
+        await ask_all(server, options, 0, True)
+        result: dict[str, Any] = await beside_scoring(server, options)
+    finally:
+        status = server.stop()
+    return {**result, "exit status": status}
+
+
 async def beside_scoring(server: Server, options: argparse.Namespace) -> dict[str, float]:
     """The 99th percentile between a stream's tokens while another client scores, and without."""
     rows = {"text_1": PROMPT * 8, "text_2": [f" a stone {number} lies there" for number in range(200)]}
@@ -334,13 +358,18 @@ async def beside_scoring(server: Server, options: argparse.Namespace) -> dict[st
             async for _ in server.lines("/score", rows):
                 pass
 
-    alone = [gap for number in range(4) for gap in (await ask_all(server, options, number, True))[2]]
-    scoring = asyncio.create_task(score())
-    beside = [gap for number in range(4) for gap in (await ask_all(server, options, number, True))[2]]
-    scoring.cancel()
-    await asyncio.gather(scoring, return_exceptions=True)
+    alone: list[float] = []
+    beside: list[float] = []
+    for number in range(4):
+        alone += (await ask_all(server, options, number, True))[2]
+        task = asyncio.create_task(score())
+        beside += (await ask_all(server, options, number, True))[2]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
     late = percentile(alone, 0.99), percentile(beside, 0.99)
     return {
+        "alone, between tokens p50 ms": 1000 * percentile(alone, 0.5),
+        "scoring, between tokens p50 ms": 1000 * percentile(beside, 0.5),
         "alone, between tokens p99 ms": 1000 * late[0],
         "scoring, between tokens p99 ms": 1000 * late[1],
         "scoring / alone": late[1] / late[0],
