@@ -1,4 +1,4 @@
-"""One API request as it is computed: its prompts, its continuations, and the choices that these become."""
+"""One completion request while it is computed: its prompts, its continuations and its choices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headwater.tokenizer import Tokenizer
 
 @dataclass
 class Prompt:
-    """One prompt: its ids, the text that `echo` gives back, and the log-probabilities of its tokens."""
+    """One prompt: its ids, the text that `echo` returns, and the log-probabilities of its tokens."""
 
     ids: list[int]
     text: str
@@ -25,7 +25,7 @@ class Prompt:
 
 @dataclass
 class CompletionPlan:
-    """One API request, checked: `requests` are the continuations, `best_of` for each prompt in turn."""
+    """A checked request. `requests` are the continuations: `best_of` for each prompt in turn."""
 
     body: CompletionRequest
     prompts: list[Prompt]
@@ -37,12 +37,12 @@ class CompletionPlan:
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of all prompts."""
+        """Number of tokens of all prompts."""
         return sum(len(prompt.ids) for prompt in self.prompts)
 
 
 class Answer:
-    """One continuation as it grows."""
+    """One continuation and its chunks so far."""
 
     def __init__(self, plan: CompletionPlan, tokenizer: Tokenizer, number: int) -> None:
         self.prompt = plan.prompts[number // plan.best_of]
@@ -55,7 +55,7 @@ class Answer:
         self.pieces: list[dict[str, Any]] = []
 
     def opening(self) -> dict[str, Any]:
-        """Return the prompt as a chunk, as far as `echo` and `prompt_logprobs` ask for it."""
+        """Return the first chunk: the prompt, as `echo` and `prompt_logprobs` ask for it."""
         body, prompt = self._body, self.prompt
         piece = self._piece(prompt.text if body.echo else "", None)
         if body.prompt_logprobs is not None:
@@ -75,7 +75,7 @@ class Answer:
         return piece
 
     def take(self, event: Event) -> dict[str, Any]:
-        """Return one event as a chunk."""
+        """Return the chunk of one event of the engine."""
         finished = None if event.finished is None else ("length" if event.finished == "length" else "stop")
         piece = self._piece(event.text, finished)
         if self._body.return_token_ids:
@@ -95,14 +95,14 @@ class Answer:
         return piece
 
     def close(self) -> dict[str, Any]:
-        """Return the last chunk of an answer that generated nothing."""
+        """Return the last chunk of an answer for which nothing is generated."""
         self.finished = "length"
         piece = self._piece("", "length")
         self.pieces.append(piece)
         return piece
 
     def whole(self, index: int) -> dict[str, Any]:
-        """Join all chunks to one choice."""
+        """Join all chunks into one choice."""
         choice = self._piece("".join(piece["text"] for piece in self.pieces), self.finished)
         choice["index"] = index
         if self._body.logprobs is not None:
@@ -145,7 +145,7 @@ class Answer:
 
 
 def _with_chosen(token: int, scores: Alternatives, count: int) -> list[tuple[int, float]]:
-    """Return the `count` likeliest tokens, and the one that is there if it is not among them."""
+    """Return the `count` likeliest tokens, and `token` itself if it is not among them."""
     top = scores.likeliest[:count]
     return top if token in dict(top) else [*top, (token, scores.log_probability)]
 

@@ -1,13 +1,13 @@
-"""The server's calls, and the application that holds them together.
+"""The server's calls and its ASGI application.
 
 | call | |
 |---|---|
-| /v1/completions, /v1/models, /v1/embeddings | as OpenAI's API has them |
-| /tokenize, /detokenize, /tokenizer_info | as vLLM has them |
-| /score, /classify | pairs of texts; fine-tuned models |
-| /v1/fill | blanks of a text, by a masked model |
-| /inspect | attention and predictions inside the model, for the page |
-| /health, /metrics, /openapi.json | for those who run the server |
+| /v1/completions, /v1/models, /v1/embeddings | in the format of OpenAI's API |
+| /tokenize, /detokenize, /tokenizer_info | in vLLM's format |
+| /score, /classify | score pairs of texts; label texts with a fine-tuned model |
+| /v1/fill | fill the blanks of a text with a masked model |
+| /inspect | return attention and every layer's prediction, for the page |
+| /health, /metrics, /openapi.json | for operators |
 | / | the page |
 """
 
@@ -41,7 +41,7 @@ from headwater.serve.schema import requests, responses
 from headwater.serve.served import Served, background_executor
 
 _THREADS = 2  # that encode short texts
-_LAST_SECONDS = 5.0  # for the last word of a stream
+_LAST_SECONDS = 5.0  # for sending the error that ends a stream
 PAGE = Path(__file__).parent / "page"
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _PAGE_HEADERS = {
@@ -54,14 +54,14 @@ _MESSAGES = {401: "No valid API key.", 404: "There is no such page.", 405: "That
 
 
 class Server:
-    """The models of one server, what it grants, and what it counted."""
+    """The models, limits and metrics of one server."""
 
     def __init__(self, models: list[Served], limits: Limits) -> None:
         self.models = {served.name: served for served in models}
         self.limits, self.metrics, self.budget = limits, Metrics(), Budget(limits)
 
     def find(self, name: str | None) -> Served:
-        """The model of that name, the first for none; raises Problem 404."""
+        """Return the model of that name, by default the first. Raises Problem 404."""
         if name is None:
             return next(iter(self.models.values()))
         if name not in self.models:
@@ -76,7 +76,7 @@ class Server:
 
 
 class Work(Response):
-    """An answer that is computed and serialised while its client stays and its time lasts."""
+    """An answer that is computed while its client stays connected and within the time limit."""
 
     def __init__(
         self, server: Server, served: Served, compute: Callable[[Share], Awaitable[dict[str, Any]]]
@@ -99,7 +99,7 @@ class Work(Response):
             try:
                 async with asyncio.timeout(seconds):
                     content = await self._compute(share)
-                    # A thread has to wait for the interpreter, and the loop again after it.
+                    # Small answers are serialised here: changing threads would cost more.
                     few = is_small(content)
                     found.append(encode(content) if few else await self._served.write(partial(encode, content)))
             except TimeoutError:
@@ -114,13 +114,13 @@ class Work(Response):
 
 
 class EventStream(Response):
-    """Server-sent events, sent as they come; ends when its client leaves or its time is over."""
+    """Server-sent events, sent as they come, until the client leaves or the time limit is reached."""
 
     def __init__(self, server: Server, served: Served, events: Callable[[Share], AsyncIterator[bytes]]) -> None:
         headers = {
             "Cache-Control": "no-cache",
-            "X-Accel-Buffering": "no",
-        }  # the latter: nginx passes events on at once
+            "X-Accel-Buffering": "no",  # nginx forwards each event at once
+        }
         super().__init__(media_type="text/event-stream", headers=headers)
         del self.headers["content-length"]
         self._server, self._name, self._events = server, served.name, events
@@ -153,7 +153,7 @@ class EventStream(Response):
                 return
             if not started:
                 raise problem
-            try:  # the time may be over because the client does not read
+            try:  # the client may have stopped reading
                 async with asyncio.timeout(_LAST_SECONDS):
                     await put(b"data: " + problem.response.body + b"\n\n", more=False)
             except TimeoutError:
@@ -164,7 +164,7 @@ class EventStream(Response):
 
 
 def create_app(models: list[Served], limits: Limits, keys: Keys | None = None, *, local: bool = True) -> FastAPI:
-    """The ASGI application; the models' threads run while it does."""
+    """Return the ASGI application. The models' threads run while it does."""
     server = Server(models, limits)
 
     @asynccontextmanager
@@ -180,7 +180,7 @@ def create_app(models: list[Served], limits: Limits, keys: Keys | None = None, *
     app = FastAPI(
         title="Headwater",
         version=version("headwater"),
-        description="An OpenAI-compatible API for models of GPT-1's and GPT-2's kind.",
+        description="An OpenAI-compatible API for models like GPT-1 and GPT-2.",
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
@@ -222,7 +222,7 @@ def _answer_errors(app: FastAPI) -> None:
 
 
 def _add_openai(app: FastAPI, server: Server) -> None:
-    # Each event's data is a Completion with the new part of a choice, an ErrorBody, or [DONE].
+    # The data of each event is a Completion with the new part of a choice, an ErrorBody, or [DONE].
     event = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
     events = {"text/event-stream": {"schema": event}}
 
@@ -251,7 +251,7 @@ def _add_openai(app: FastAPI, server: Server) -> None:
 
     @app.post("/v1/chat/completions", tags=["OpenAI"])
     async def chat(_: requests.ChatRequest) -> Any:
-        """Refuse a chat, with the reason."""
+        """Refuse a chat and say why."""
         raise Problem(
             400,
             "These models continue a text and were not trained on chats, so they have no chat template. "
@@ -262,17 +262,17 @@ def _add_openai(app: FastAPI, server: Server) -> None:
 
     @app.get("/v1/models", response_model=responses.ModelList, tags=["OpenAI"])
     async def models() -> Any:
-        """The models of this server."""
+        """List the models of this server."""
         return Json({"object": "list", "data": [tasks.card(served) for served in server.models.values()]})
 
     @app.get("/v1/models/{name:path}", response_model=responses.ModelCard, tags=["OpenAI"])
     async def model(name: str) -> Any:
-        """One model."""
+        """Describe one model."""
         return Json(tasks.card(server.find(name)))
 
     @app.post("/v1/embeddings", response_model=responses.EmbeddingList, tags=["OpenAI"])
     async def embeddings(body: requests.EmbeddingRequest) -> Any:
-        """The mean of each text's final states, of length 1."""
+        """Embed texts: the mean of each text's final states, scaled to length 1."""
         served = server.find(body.model)
         return Work(server, served, lambda share: tasks.embed(served, body, share))
 
@@ -280,7 +280,7 @@ def _add_openai(app: FastAPI, server: Server) -> None:
 def _add_own(app: FastAPI, server: Server) -> None:
     @app.post("/score", response_model=responses.Scores, tags=["Headwater"])
     async def score(body: requests.ScoreRequest) -> Any:
-        """Pairs: similarity, by a model fine-tuned for it; else the log-probability of the second text."""
+        """Score pairs: similarity by a model fine-tuned for it, else the log-probability of the second text."""
         served = server.find(body.model)
         return Work(server, served, lambda _: tasks.score(served, body, server.limits))
 
@@ -298,7 +298,7 @@ def _add_own(app: FastAPI, server: Server) -> None:
 
     @app.post("/inspect", response_model=responses.Inspection, tags=["Headwater"])
     async def inspect(body: requests.InspectRequest) -> Any:
-        """What the model computes at one position: attention, states, every layer's prediction."""
+        """Return what the model computes at one position: attention, states, every layer's prediction."""
         served = server.find(body.model)
         return Work(server, served, lambda share: inside.inspect(served, body, share))
 
@@ -312,7 +312,7 @@ def _add_own(app: FastAPI, server: Server) -> None:
 
     @app.post("/detokenize", response_model=responses.Detokenized, tags=["vLLM"])
     async def detokenize(body: requests.DetokenizeRequest) -> Any:
-        """Join tokens to a text."""
+        """Join tokens into a text."""
         served = server.find(body.model)
         return Work(
             server, served, lambda share: served.read(body.tokens, lambda: tasks.detokenize(served, body, share))
@@ -320,7 +320,7 @@ def _add_own(app: FastAPI, server: Server) -> None:
 
     @app.get("/tokenizer_info", response_model=responses.TokenizerInfo, tags=["vLLM"])
     async def tokenizer_info(model: str | None = None) -> Any:
-        """What a client needs to know of a model's tokenizer."""
+        """Describe a model's tokenizer."""
         return Json(tasks.tokenizer_info(server.find(model)))
 
     @app.head("/health", include_in_schema=False)
@@ -331,7 +331,7 @@ def _add_own(app: FastAPI, server: Server) -> None:
         tags=["Operation"],
     )
     async def health() -> Any:
-        """Whether every model can answer; 503 if one cannot."""
+        """Report whether every model can answer: 503 if one cannot."""
         failed = [name for name, served in server.models.items() if not served.alive]
         status = "failed" if failed else "ok"
         content = {"status": status, "models": list(server.models), "failed": failed}
@@ -339,7 +339,7 @@ def _add_own(app: FastAPI, server: Server) -> None:
 
     @app.get("/metrics", response_class=PlainTextResponse, tags=["Operation"])
     async def metrics() -> Any:
-        """Counters for Prometheus."""
+        """Return the metrics in Prometheus' text format."""
         text = server.metrics.text(server.models.values())
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 

@@ -1,8 +1,8 @@
-"""/v1/completions: from the API's parameters to the engine's requests, and from its events to answers and chunks.
+"""/v1/completions: turn the API's parameters into the engine's requests, and its events into answers and chunks.
 
-A text prompt is encoded as it is: special tokens in it are plain text. No prompt at all is `<|endoftext|>`.
-`logprobs` are the model's own, before temperature, filters and bias. With `echo` they begin with the prompt's, of
-which the first token has none. `<|endoftext|>` ends a text: it is one of the tokens, but not part of `text`.
+The names of special tokens in a prompt are plain text. A missing prompt is `<|endoftext|>`. `logprobs` are the
+model's own, before temperature, filters and bias. With `echo` they begin with the prompt's; its first token has
+none. `<|endoftext|>` ends a text: it is counted as a token and is not part of `text`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from headwater.serve.schema.requests import CompletionRequest
 from headwater.serve.served import Served
 from headwater.tokenizer import TASK_TOKENS
 
-_NEVER = -1e9  # as a bias: the token cannot be drawn
-DEFAULT_TOKENS = 16  # OpenAI's
+_NEVER = -1e9  # a bias that excludes a token
+DEFAULT_TOKENS = 16  # as in OpenAI's API
 # What one log-probability takes in an answer, and the text of one token, about.
 _VALUE_BYTES, _TOKEN_BYTES = 48, 8
-# An answer or a chunk of more tokens is put together in a thread.
+# Answers and chunks of more tokens are serialised in a thread.
 _MANY = 64
 DONE = b"data: [DONE]\n\n"
 
 
 def plan_completion(served: Served, body: CompletionRequest, share: Share) -> CompletionPlan:
-    """Check the parameters against the model. Raises Problem naming the one that is wrong."""
+    """Check the parameters against the model. Raises Problem, which names the wrong parameter."""
     served.require_causal()
     _check_fields(body)
     n = body.n or 1
@@ -44,7 +44,9 @@ def plan_completion(served: Served, body: CompletionRequest, share: Share) -> Co
     if best_of < n:
         raise Problem(400, f"best_of is {best_of} and n is {n}; expected best_of ≥ n.", param="best_of")
     if body.stream and best_of > n:
-        raise Problem(400, "best_of chooses among whole texts, so it does not go with stream.", param="best_of")
+        raise Problem(
+            400, "best_of compares complete texts, so it cannot be combined with stream.", param="best_of"
+        )
     prompts = read_prompts(served, body.prompt, "prompt")
     if body.max_tokens != 0 and len(prompts) * best_of > served.worker.capacity:
         asked = f"{counted(len(prompts), 'prompt')} with {counted(best_of, 'continuation')} each"
@@ -79,11 +81,11 @@ def plan_completion(served: Served, body: CompletionRequest, share: Share) -> Co
 
 def _check_fields(body: CompletionRequest) -> None:
     if body.suffix:
-        raise Problem(400, "suffix is not supported: this model writes forwards only.", param="suffix")
+        raise Problem(400, "suffix is not supported: this model only writes forwards.", param="suffix")
     if body.top_p == 0:
         raise Problem(400, "top_p is 0; expected a number above 0, at most 1.", param="top_p")
     if body.stream_options is not None and not body.stream:
-        raise Problem(400, "stream_options goes together with stream only.", param="stream_options")
+        raise Problem(400, "stream_options is only allowed with stream.", param="stream_options")
 
 
 def _options(served: Served, body: CompletionRequest, need_scores: bool) -> dict[str, Any]:
@@ -123,7 +125,7 @@ def _bias(served: Served, given: dict[str, float]) -> dict[int, float]:
 
 
 def read_prompts(served: Served, given: Any, param: str) -> list[Prompt]:
-    """Read texts or token ids as prompts; none is `<|endoftext|>`. Only the length is left to be checked."""
+    """Read texts or token ids as prompts; None is `<|endoftext|>`. The caller checks their lengths."""
     tokenizer, vocabulary = served.lm.tokenizer, served.engine.vocabulary
     if given is None:
         given = ""
@@ -166,7 +168,7 @@ async def score_prompts(served: Served, plan: CompletionPlan) -> None:
 async def chunks(
     served: Served, plan: CompletionPlan, metrics: Metrics
 ) -> AsyncIterator[tuple[Answer, dict[str, Any]]]:
-    """All continuations' chunks as they come. Closing this ends what still runs."""
+    """Yield the chunks of all continuations as they come. Closing the iterator cancels what still runs."""
     answers = [Answer(plan, served.lm.tokenizer, number) for number in range(len(plan.prompts) * plan.best_of)]
     run = served.worker.open(plan.requests) if plan.requests else None
     metrics.prompt_tokens[served.name] += plan.prompt_tokens
@@ -191,7 +193,7 @@ async def chunks(
 
 
 async def complete(served: Served, plan: CompletionPlan, metrics: Metrics) -> dict[str, Any]:
-    """The whole answer: of each prompt the `n` best of `best_of`, by log-probability a token."""
+    """Return the whole answer: for each prompt the `n` best of `best_of`, by mean log-probability."""
     await score_prompts(served, plan)
     answers: dict[int, Answer] = {}
     async for answer, _ in chunks(served, plan, metrics):
@@ -214,7 +216,7 @@ def _choices(answers: list[Answer]) -> list[dict[str, Any]]:
 
 
 async def stream(served: Served, plan: CompletionPlan, metrics: Metrics) -> AsyncIterator[bytes]:
-    """The same as server-sent events. A failure under way is an event of its own, and the last."""
+    """Yield the answer as server-sent events. An error after the first event is the last event."""
     await score_prompts(served, plan)
     head = json.dumps(_head(served, plan))[:-1]
     options = plan.body.stream_options
@@ -235,7 +237,7 @@ async def stream(served: Served, plan: CompletionPlan, metrics: Metrics) -> Asyn
 
 
 def usage(plan: CompletionPlan, answers: list[Answer]) -> dict[str, int]:
-    """Tokens in and out, those of texts that were not chosen included."""
+    """Count tokens, including those of texts that `best_of` discards."""
     generated = sum(len(answer.tokens) for answer in answers)
     total = plan.prompt_tokens + generated
     return {"prompt_tokens": plan.prompt_tokens, "completion_tokens": generated, "total_tokens": total}

@@ -1,7 +1,7 @@
-"""Bounds of a connection before a request is complete: the size of its headers and the time they take.
+"""Limits on a connection before a request is complete: the size of its headers and their time to arrive.
 
-uvicorn bounds unfinished headers only under one of its two parsers, and their time under neither. `bounded` adds
-both bounds to either parser's protocol.
+uvicorn limits the size of unfinished headers with only one of its two parsers, and the time with neither.
+`bounded` adds both limits to either parser's protocol.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close
 
 
 def bounded(protocol: Any, limits: Limits) -> Any:
-    """Return a subclass of a uvicorn protocol class whose connections keep to the limits."""
+    """Return a subclass of a uvicorn protocol class that enforces the limits."""
 
     class Bounded(protocol):  # type: ignore[misc]
-        """Counts the bytes that have arrived since the last request was complete."""
+        """Counts the bytes received since the last complete request."""
 
         _unfinished = 0
         _deadline: asyncio.TimerHandle | None = None

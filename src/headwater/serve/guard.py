@@ -1,8 +1,8 @@
-"""The check before every request: who asks, from where, and how much; and that every failure is answered.
+"""The checks before every request (host, key, size), and an answer to every failure.
 
-The order matters. A request is counted against the limit of open requests only after its key is accepted, and the
-paths that need no key read no body, so that a client without a key cannot take a place. The body is read whole,
-within its bounds of size and time, before the request is parsed. Any exception is answered in the API's format.
+The order matters. A request counts against the limit of open requests only after its key is accepted, and paths
+that need no key do not read a body, so a client without a key cannot occupy a place. The whole body is read,
+within its limits of size and time, before the request is parsed. Every exception is answered in the API's format.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headwater.serve.problems import Problem, too_busy
 
 logger = logging.getLogger(__name__)
 requests = logging.getLogger("headwater.serve.requests")  # one line each, at level INFO
-# Paths that need no key: the page asks for one, and a load balancer asks for health.
+# Paths that need no key: the page must load to ask for one, and load balancers read /health.
 _OPEN = ("/page/", "/health", "/openapi.json")
 
 _MOST_PARTS = 16_384
@@ -82,7 +82,7 @@ class Guard:
     def _check(self, scope: Scope, is_open: bool) -> None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         if self.local and not is_loopback(_host(headers.get(b"host", "localhost"))):
-            raise Problem(403, "This server answers to names of this machine only.", code="wrong_host")
+            raise Problem(403, "This server only answers to this machine's own names.", code="wrong_host")
         if self.keys is not None and not is_open and not self.keys.accept(headers.get(b"authorization", "")):
             raise Problem(
                 401,
@@ -132,7 +132,7 @@ def _require_few_parts(body: bytes) -> None:
 
 
 def _host(header: str) -> str:
-    """`localhost:8000` and `[::1]:8000` without the port."""
+    """Return the host of `localhost:8000` or `[::1]:8000`."""
     if header.startswith("["):
         return header[1:].partition("]")[0]
     return header.partition(":")[0]
@@ -152,7 +152,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 async def unless_gone(receive: Receive, work: Callable[[], Awaitable[None]]) -> bool:
-    """Do the work, unless the client leaves meanwhile, which cancels it; returns whether it was done."""
+    """Run `work`, cancelled if the client disconnects. Returns whether it finished."""
 
     async def gone() -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -1,4 +1,4 @@
-"""/inspect: what the model computes at one position of a text."""
+"""/inspect: return what the model computes at one position of a text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headwater.serve.tasks import count_tokens
 
 
 async def inspect(served: Served, body: InspectRequest, share: Share) -> dict[str, Any]:
-    """Answer one request. Only the tokens up to the position must fit the context."""
+    """Answer a request. Only the tokens up to the position have to fit the context."""
     served.require_causal()
     if served.lm.config.architecture == "lstm":
         raise Problem(400, f"The model {served.name!r} is an LSTM: it has no attention.", param="model")

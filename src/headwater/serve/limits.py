@@ -1,4 +1,4 @@
-"""What a server grants: how much one request may ask for, how many may wait, and who may ask."""
+"""The limits of a server on requests, and its API keys."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ class Limits(Config):
 
 
 class Keys:
-    """The API keys of a server, kept as hashes."""
+    """The API keys of a server, stored as hashes."""
 
     def __init__(self, keys: list[str]) -> None:
         self._digests = [hashlib.sha256(key.encode()).digest() for key in keys]
 
     @classmethod
     def read(cls, path: Path) -> Keys:
-        """One key a line; empty lines and those that begin with # are left out."""
+        """Read one key a line. Empty lines and lines that begin with # are skipped."""
         if not path.is_file():
-            raise FolderError(f"{path} is no file", expected="a file with one API key a line")
+            raise FolderError(f"{path} is not a file", expected="a file with one API key a line")
         lines = [line.strip() for line in read_text(path).splitlines()]
         keys = [line for line in lines if line and not line.startswith("#")]
         if not keys:
-            raise UsageError(f"{path} holds no key", expected="one API key a line")
+            raise UsageError(f"{path} has no key", expected="one API key a line")
         for key in keys:
             if not key.isascii() or any(character.isspace() for character in key):
                 raise UsageError(f"{path} has a key with a space or a character beyond ASCII")
         return cls(keys)
 
     def accept(self, authorization: str) -> bool:
-        """Whether a header `Authorization: Bearer KEY` names one of them; the time taken tells nothing."""
+        """Return whether the header `Authorization: Bearer KEY` has one of the keys, in constant time."""
         scheme, _, key = authorization.partition(" ")
         digest = hashlib.sha256(key.strip().encode("utf-8", "replace")).digest()
         found = False
@@ -68,7 +68,7 @@ class Keys:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or host name stays on this machine."""
+    """Return whether an address or host name is this machine's loopback."""
     if host == "localhost":
         return True
     try:

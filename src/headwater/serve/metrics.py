@@ -1,4 +1,4 @@
-"""What the server counts, in Prometheus' text format (version 0.0.4)."""
+"""The server's metrics, in Prometheus' text format (version 0.0.4)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 
 
 class Histogram:
-    """Seconds, counted in buckets."""
+    """Histogram of durations in seconds."""
 
     def __init__(self) -> None:
         self._counts, self._sum = [0] * (len(_BOUNDS) + 1), 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one."""
+        """Add one duration."""
         self._counts[bisect_left(_BOUNDS, seconds)] += 1
         self._sum += seconds
 
     def lines(self, name: str, labels: str) -> Iterable[str]:
-        """The lines that Prometheus reads. labels: `path="/",model="m"`."""
+        """Yield the lines of the text format. labels: `path="/",model="m"`."""
         total = 0
         for bound, count in zip((*_BOUNDS, "+Inf"), self._counts, strict=True):
             total += count
@@ -33,7 +33,7 @@ class Histogram:
 
 
 class Metrics:
-    """Counters of one server; touched by the event loop alone."""
+    """Counters of one server. Only the event loop may use it."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, int]] = Counter()  # (path, model, status)
@@ -45,16 +45,16 @@ class Metrics:
         self._first_token: defaultdict[str, Histogram] = defaultdict(Histogram)
 
     def answered(self, path: str, model: str, status: int, seconds: float) -> None:
-        """Count a request that is over."""
+        """Count a finished request."""
         self.requests[path, model, status] += 1
         self._seconds[_labels(path=path, model=model)].observe(seconds)
 
     def first_token(self, model: str, seconds: float) -> None:
-        """Count the time to a completion's first token."""
+        """Add the time to a completion's first token."""
         self._first_token[_labels(model=model)].observe(seconds)
 
     def text(self, models: Iterable[Served]) -> str:
-        """Everything, one line a value."""
+        """Return all metrics in the text format."""
         models = list(models)
         engines = [m for m in models if m.is_causal]
         lines: list[str] = []

@@ -1,4 +1,4 @@
-"""Errors as clients of the API read them: `{"error": {"message", "type", "param", "code"}}`, and a status."""
+"""The API's errors, `{"error": {"message", "type", "param", "code"}}`, and its JSON."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from starlette.responses import Response
 from headwater.errors import ContextError, HeadwaterError
 
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
-# Elements of a list that are serialised in one call, which holds the interpreter.
+# Elements of a list that are serialised in one call: no other thread runs meanwhile.
 _TOGETHER = 256
 _ANY: TypeAdapter[Any] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong."""
+    """One error."""
 
     message: str
     type: str
@@ -28,7 +28,7 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """Every answer that is not a success."""
+    """The body of every answer that reports an error."""
 
     error: ErrorDetail
 
@@ -38,14 +38,14 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     for status, text in {
         400: "The request is wrong",
         401: "No valid API key",
-        403: "Another host's name",
+        403: "The Host header names another machine",
         404: "No such model or page",
         405: "No such method",
         408: "The body took too long",
         413: "The body is too large",
         431: "The headers are too large",
         429: "The queue is full: see Retry-After",
-        500: "A fault of the server",
+        500: "The server failed",
         503: "The server is stopping",
         504: "The request took too long",
     }.items()
@@ -53,7 +53,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 class Problem(Exception):
-    """A request that is refused or failed; `param` names the field that is wrong, `code` is for programs."""
+    """A refused or failed request. `param` names the wrong field; `code` identifies the error for programs."""
 
     def __init__(
         self,
@@ -70,28 +70,28 @@ class Problem(Exception):
 
     @property
     def content(self) -> dict[str, Any]:
-        """The body that says so."""
+        """The body of the answer."""
         kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
     @property
     def response(self) -> Response:
-        """The whole answer."""
+        """The answer."""
         return Json(self.content, status_code=self.status, headers=self.headers)
 
 
 class Json(Response):
-    """JSON in ASCII, which holds any string, lone surrogates included."""
+    """JSON in ASCII, which can represent any string, including lone surrogates."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """See Response. Bytes are JSON already."""
+        """See Response. Bytes are sent as they are."""
         return content if isinstance(content, bytes) else encode(content)
 
 
 def encode(content: Any) -> bytes:
-    """Return JSON. Long lists are serialised in parts, so that in a thread it never stops the others for long."""
+    """Return JSON. Long lists are serialised in parts, so that other threads can run in between."""
     written = io.BytesIO()
     for part in _parts(content):
         written.write(part.encode())
@@ -99,7 +99,7 @@ def encode(content: Any) -> bytes:
 
 
 def is_small(content: Any) -> bool:
-    """Return whether JSON has few values and little text, so that work on it takes no time to speak of."""
+    """Return whether JSON content has few values and little text, so that processing it is quick."""
     left = _TOGETHER
     rest = [content]
     while rest:
@@ -141,7 +141,7 @@ def _parts(content: Any) -> Iterator[str]:
 
 
 def _is_flat(value: Any) -> bool:
-    """Whether a value is small: neither a list nor an object that holds lists or objects."""
+    """Return whether a value is neither a list nor an object that contains lists or objects."""
     if isinstance(value, dict):
         return not any(isinstance(inner, dict | list) for inner in value.values())
     return not isinstance(value, list)
@@ -153,21 +153,21 @@ def _plain(content: Any) -> str:
         written = _ANY.dump_json(content).decode()
     except ValueError:
         written = ""
-    # NaN is perhaps only in a text; a number that is NaN is refused.
+    # "NaN" may be part of a string; json.dumps raises ValueError for the number.
     if not written or not written.isascii() or "NaN" in written or "Infinity" in written:
         return json.dumps(content, allow_nan=False, separators=(",", ":"))
     return written
 
 
 def refused(error: HeadwaterError, param: str | None = None) -> Problem:
-    """Return a 400 for an error of the library, without its repair, which names Python or the command line."""
+    """Return a 400 for a library error. Its repair is left out: it is for Python or the command line."""
     message = error.seen.rstrip(".") + (f"; expected {error.expected}" if error.expected else "")
     code = "context_length_exceeded" if isinstance(error, ContextError) else None
     return Problem(400, message + ".", param=error.param or param, code=code)
 
 
 def too_busy(seconds: int) -> Problem:
-    """The queue is full."""
+    """Return a 429: the queue is full."""
     return Problem(
         429,
         f"The server is busy and its queue is full. Try again in {seconds} s.",
@@ -177,14 +177,14 @@ def too_busy(seconds: int) -> Problem:
 
 
 def invalid(errors: Sequence[Any]) -> Problem:
-    """The first thing that a body's validation found."""
+    """Return a 400 for the first error that the validation of a body found."""
     first = errors[0]
     kind, location = first["type"], [str(part) for part in first["loc"] if part != "body"]
     param = location[0] if location else None
     if kind == "json_invalid":
         return Problem(400, f"The body is not JSON: {first.get('ctx', {}).get('error', 'it cannot be read')}.")
     if param is None:
-        return Problem(400, "The body is no JSON object with content type application/json.")
+        return Problem(400, "The body is not a JSON object with content type application/json.")
     if kind == "extra_forbidden":
         return Problem(400, f"There is no parameter {param!r}.", param=param, code="unknown_parameter")
     same = [error for error in errors if [str(part) for part in error["loc"] if part != "body"][:1] == [param]]

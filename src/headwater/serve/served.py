@@ -1,8 +1,8 @@
-"""A model that is being served: its name, its engine's thread, and a second thread for everything else.
+"""A served model: its name, its engine's thread, and a second thread for everything but generation.
 
-Scoring, embedding, classifying and looking inside run in that second thread, one job at a time, so that their
-memory does not add up. Requests cut their work into short jobs: the jobs of several requests take turns, and a
-request that is cancelled leaves at most one job behind. The thread has a lower priority than the streams.
+The second thread scores, embeds, classifies and inspects, one job at a time, so that only one job needs memory.
+Requests split their work into short jobs: the jobs of several requests take turns, and a cancelled request leaves
+at most one job behind. The thread has a lower priority than the engine's.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from headwater.train.machine import available_memory
 from headwater.train.parallel import choose_device
 
 T = TypeVar("T")
-# More continuations at once than these gain little throughput.
+# More continuations at a time add little throughput.
 _MOST_SLOTS = 32
 
 
 @dataclass
 class Served:
-    """One model under its name; `fine_tuned` where its folder has a head."""
+    """One model and its name; `fine_tuned` if its folder has a head."""
 
     name: str
     lm: LanguageModel
@@ -58,7 +58,7 @@ class Served:
         self._background = background or background_executor()
 
     async def beside(self, job: Callable[[], T]) -> T:
-        """Return a job's result, computed in the second thread; raises Problem 429 where too many wait."""
+        """Run a job in the second thread and return its result. Raises Problem 429 if too many wait."""
         if self._jobs >= self._queue:
             raise too_busy(1)
         self._jobs += 1
@@ -67,9 +67,9 @@ class Served:
         return await future
 
     async def read(self, given: object, job: Callable[[], T]) -> T:
-        """Return the result of a job that encodes what a client sent.
+        """Run a job that encodes what a client sent, and return its result.
 
-        Long texts have a thread of their own, one text at a time, so that short ones never wait for them.
+        Long texts have a thread of their own, so short ones never wait for them.
         """
         pool = None if is_small(given) else self._background
         return await asyncio.get_running_loop().run_in_executor(pool, job)
@@ -82,7 +82,7 @@ class Served:
         self._jobs -= 1
 
     def stop(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         if self.is_causal:
             self.worker.stop()
         self._thread.shutdown(cancel_futures=True)
@@ -90,7 +90,7 @@ class Served:
 
     @property
     def is_masked(self) -> bool:
-        """Whether it fills blanks and does not continue a text."""
+        """Whether the model fills blanks and does not continue a text."""
         return self.lm.config.is_masked
 
     @property
@@ -100,7 +100,7 @@ class Served:
 
     @property
     def alive(self) -> bool:
-        """Whether it can answer."""
+        """Whether the model can answer."""
         return not self.is_causal or self.worker.alive
 
     def require_causal(self) -> None:
@@ -123,12 +123,12 @@ class Served:
     # Read once: a model does not change while it is served.
     @cached_property
     def engine(self) -> Engine:
-        """Continuations, for the engine's thread."""
+        """The engine, for the engine's thread."""
         return self.lm.engine
 
     @cached_property
     def scorer(self) -> Scorer:
-        """Log-probabilities and states."""
+        """The scorer, for the second thread."""
         return self.lm.scorer
 
     @cached_property
@@ -138,7 +138,7 @@ class Served:
         return max(len(tokenizer.token_bytes(token)) for token in range(tokenizer.vocabulary_size))
 
     def require_head(self) -> FineTuned:
-        """The fine-tuned model; raises Problem for a model without a head."""
+        """Return the fine-tuned model. Raises Problem for a model without a head."""
         if self.fine_tuned is None:
             raise Problem(400, f"The model {self.name!r} was not fine-tuned: it has no classes.", param="model")
         return self.fine_tuned
@@ -152,11 +152,11 @@ def open_models(
     device: str = "auto",
     slots: int | None,
 ) -> list[Served]:
-    """Open each of `MODEL` or `NAME=MODEL`, with `tokenizer` where its folder has none.
+    """Open each `MODEL` or `NAME=MODEL`, with `tokenizer` if its folder has none.
 
-    slots: continuations of one model at once; None is `automatic_slots`.
+    slots: continuations of one model at a time; None means `automatic_slots`.
 
-    Raises UsageError for two of one name, and what `load` raises.
+    Raises UsageError for two models of the same name, and what `load` raises.
     """
     named: dict[str, str] = {}
     for model in models:
@@ -178,19 +178,19 @@ def open_models(
             continue
         if slots is None:
             one.lm.slots = automatic_slots(one.lm.config, memory)
-        _ = one.engine, one.scorer  # its caches are made now, not at the first request
+        _ = one.engine, one.scorer  # allocate their caches now, not at the first request
     return served
 
 
 def automatic_slots(config: ModelConfig, memory: int) -> int:
-    """Return how many continuations to run at once: 32, or as many as an eighth of `memory` holds."""
+    """Return how many continuations to run at a time: 32, or as many as fit an eighth of `memory`."""
     states = config.units or config.width if config.architecture == "lstm" else config.width
     slot = 2 * 4 * config.layers * config.context * states
     return max(1, min(_MOST_SLOTS, memory // 8 // slot))
 
 
 def _usual_name(model: str) -> str:
-    """The folder's name, or that of the run whose model it is; a hub name as it is."""
+    """Return the folder's name, or the name of the run whose model it is; a hub name is unchanged."""
     path = Path(model)
     if not path.exists():
         return model

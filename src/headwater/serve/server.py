@@ -1,4 +1,4 @@
-"""Bind, load, serve, and stop in order: what `headwater serve` calls."""
+"""Bind the port, open the models, serve, and stop: what `headwater serve` calls."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from headwater.errors import ResourceError, UsageError
 from headwater.serve.limits import Keys, Limits, is_loopback
 from headwater.storage.progress import SILENT, Progress
 
-# How long the event loop may keep the interpreter while the engine's thread waits for it: a step is not to begin
-# late because sixteen answers are being written.
+# How long the event loop may keep the interpreter while the engine's thread waits for it: writing sixteen answers
+# must not delay a step.
 _SWITCH_SECONDS = 0.00005
 
 
@@ -34,7 +34,7 @@ def serve(
     limits: Limits | None = None,
     progress: Progress = SILENT,
 ) -> None:
-    """Serve models until SIGINT or SIGTERM, then finish what runs.
+    """Serve models until SIGINT or SIGTERM, then finish the open requests.
 
     models: `FOLDER` or `NAME=FOLDER`; tokenizer: for folders without one;
     max_concurrency: continuations of one model at once (None: by its size and the memory); port 0 is a free one;
@@ -46,7 +46,7 @@ def serve(
     if keys is None and not is_loopback(host):
         raise UsageError(
             f"{host} can be reached from other machines, and there are no API keys",
-            repair="Give --api-key-file FILE, with one key a line, or leave --host out",
+            repair="Give --api-key-file FILE, with one key a line, or omit --host",
         )
     with _bound(host, port) as listening, ThreadPoolExecutor(1) as beside:
         progress.start("serving")
@@ -56,7 +56,7 @@ def serve(
             opening = beside.submit(
                 open_models, models, tokenizer=tokenizer, precision=precision, device=device, slots=max_concurrency
             )
-            # Meanwhile: it takes as long as opening a small model.
+            # These imports take as long as opening a small model, so both run at the same time.
             import uvicorn
             from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
@@ -86,13 +86,13 @@ def serve(
         address = f"http://{shown}:{listening.getsockname()[1]}"
         progress.finish(f"{', '.join(served.name for served in opened)} at {address}")
         sys.setswitchinterval(_SWITCH_SECONDS)
-        # A full collection would visit every object of the imported packages, while every request waits.
+        # Without this a full collection visits every object of the imported packages while all requests wait.
         gc.collect()
         gc.freeze()
         server = uvicorn.Server(config)
 
-        # A signal before uvicorn listens for them stops it too. The one that stopped it is raised once more when
-        # it is done: a server that was told to stop, and did, has not failed.
+        # Handle signals that come before uvicorn installs its handlers. uvicorn also raises the signal that
+        # stopped it again when it has finished; stopping as told is not a failure.
         def stop(*_: object) -> None:
             server.should_exit = True
 
@@ -114,13 +114,13 @@ def _log_requests() -> None:
 
 
 def _is_not_cancelled(record: logging.LogRecord) -> bool:
-    """A logging filter without the requests that the end of the server cancelled."""
+    """Return whether a log record is not about a request that was cancelled at shutdown."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, asyncio.CancelledError) and "CancelledError" not in record.getMessage()
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket that listens; taken before anything is loaded."""
+    """Return a listening socket, bound before any model is loaded."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -136,6 +136,6 @@ def _bound(host: str, port: int) -> socket.socket:
         listening.close()
         raise UsageError(
             f"{host} port {port} cannot be bound: {error.strerror}",
-            repair=f"Stop what listens there, or choose another: --port {port % 65_535 + 1}",
+            repair=f"Stop the program that listens there, or choose another: --port {port % 65_535 + 1}",
         ) from None
     return listening

@@ -1,4 +1,4 @@
-"""Embeddings, scores, classes and tokens. What a model computes runs in its second thread, in short jobs."""
+"""Embeddings, scores, classes and tokens, computed in the model's second thread in short jobs."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from headwater.serve.served import Served
 from headwater.tokenizer import END_OF_TEXT
 from headwater.tokenizer.vocabulary import MASK
 
-# Rows of /score and /classify in one request, and of those that are to be explained.
+# The most rows of a request to /score or /classify, and of one with `explain`.
 _MOST_ROWS, _MOST_EXPLAINED = 1_024, 16
 _ROWS_TOGETHER = 16
-# Tokens that are scored in one job.
+# Tokens of one job.
 _JOB_TOKENS = 1_024
-# What a number of a vector takes in an answer, about.
+# Bytes of one number of a vector in an answer, about.
 _NUMBER_BYTES, _BASE64_BYTES = 20, 6
 # What a token takes in an answer, about: its id, its id and name, and an entry that names it among other fields.
 _ID_BYTES, _NAMED_BYTES, _ENTRY_BYTES = 8, 24, 64
@@ -47,7 +47,7 @@ _PARTS = {"entail": "[premise, hypothesis]", "similarity": "[first, second]"}
 
 
 def card(served: Served) -> dict[str, Any]:
-    """A model as /v1/models shows it."""
+    """Describe a model for /v1/models."""
     config, head = served.lm.config, served.fine_tuned
     return {
         "id": served.name,
@@ -97,7 +97,7 @@ def _embedding(served: Served, ids: list[int], body: EmbeddingRequest) -> list[f
 
 
 def count_tokens(served: Served, prompts: list[Prompt], param: str, limits: Limits) -> int:
-    """Return the number of tokens in all; raises Problem for more than the model or `limits` allow."""
+    """Return the total number of tokens. Raises Problem for more than the model or `limits` allow."""
     try:
         for prompt in prompts:
             check_length(prompt.ids, served.lm.config.context, param)
@@ -141,7 +141,7 @@ def _filled(served: Served, body: FillRequest) -> list[dict[str, Any]]:
 
 
 def tokenize(served: Served, body: TokenizeRequest, share: Share) -> dict[str, Any]:
-    """/tokenize, as vLLM has it. An empty text has no tokens."""
+    """/tokenize, in vLLM's format. The names of special tokens are read as these tokens, as vLLM does."""
     tokenizer = served.lm.tokenizer
     try:
         tokens = tokenizer.encode(body.prompt, allow_special=True)
@@ -154,7 +154,7 @@ def tokenize(served: Served, body: TokenizeRequest, share: Share) -> dict[str, A
 
 
 def detokenize(served: Served, body: DetokenizeRequest, share: Share) -> dict[str, Any]:
-    """/detokenize, as vLLM has it."""
+    """/detokenize, in vLLM's format."""
     share.take(len(body.tokens) * served.longest_token, "tokens")
     try:
         return {"prompt": served.lm.tokenizer.decode(body.tokens)}
@@ -163,7 +163,7 @@ def detokenize(served: Served, body: DetokenizeRequest, share: Share) -> dict[st
 
 
 def tokenizer_info(served: Served) -> dict[str, Any]:
-    """/tokenizer_info, as vLLM has it: the fields of tokenizer_config.json that clients read."""
+    """/tokenizer_info, in vLLM's format: the fields of tokenizer_config.json that clients read."""
     tokenizer = served.lm.tokenizer
     end = None if tokenizer.end_of_text is None else END_OF_TEXT
     return {
@@ -178,7 +178,7 @@ def tokenizer_info(served: Served) -> dict[str, Any]:
 
 
 async def score(served: Served, body: ScoreRequest, limits: Limits) -> dict[str, Any]:
-    """/score: one text with each, or text by text."""
+    """/score: pair one text with each of the others, or two lists text by text."""
     first = [body.text_1] if isinstance(body.text_1, str) else body.text_1
     second = [body.text_2] if isinstance(body.text_2, str) else body.text_2
     if len(first) == 1:
@@ -186,7 +186,7 @@ async def score(served: Served, body: ScoreRequest, limits: Limits) -> dict[str,
     if not second or len(first) != len(second):
         raise Problem(
             400,
-            f"text_1 has {counted(len(first), 'text')} and text_2 {len(second):,}; expected as many.",
+            f"text_1 has {counted(len(first), 'text')} and text_2 {len(second):,}; expected the same number.",
             param="text_2",
         )
     _require_rows(len(second), _MOST_ROWS, "text_2")
@@ -207,7 +207,7 @@ async def score(served: Served, body: ScoreRequest, limits: Limits) -> dict[str,
 async def _log_probabilities(
     served: Served, pairs: list[tuple[str, str]], limits: Limits
 ) -> list[tuple[float, bool]]:
-    """Score pairs in jobs of few windows each, so that the jobs of other requests come between them."""
+    """Score pairs in short jobs, so that the jobs of other requests run in between."""
     scorer = served.scorer
 
     def windows() -> list[tuple[int, Request]]:
@@ -234,7 +234,7 @@ async def _log_probabilities(
 
 
 def _short_jobs(requests: list[tuple[int, Request]]) -> Iterator[list[tuple[int, Request]]]:
-    """Group requests, in order, up to `_JOB_TOKENS` tokens a group."""
+    """Yield groups of consecutive requests of up to `_JOB_TOKENS` tokens each."""
     group: list[tuple[int, Request]] = []
     size = 0
     for number, request in requests:
@@ -249,13 +249,13 @@ def _short_jobs(requests: list[tuple[int, Request]]) -> Iterator[list[tuple[int,
 
 
 async def classify(served: Served, body: ClassifyRequest, share: Share) -> dict[str, Any]:
-    """/classify: labels, probabilities, and where asked for the words that moved them."""
+    """/classify: labels, probabilities and, with `explain`, how much each word changes them."""
     head = served.require_head()
     given = [body.input] if isinstance(body.input, str) else body.input
     if not given:
         raise Problem(400, "input is empty; expected at least one row.", param="input")
     if head.task != "classify" and isinstance(given[0], str):
-        given = [[str(part) for part in given]]  # one row's parts
+        given = [[str(part) for part in given]]  # the parts of a single row
     _require_rows(len(given), _MOST_EXPLAINED if body.explain else _MOST_ROWS, "input")
     rows = [Raw(_segments(head.task, row), None, number) for number, row in enumerate(given)]
     row_bytes = _ENTRY_BYTES * (2 + len(head.labels.names or ()))
@@ -283,7 +283,7 @@ async def classify(served: Served, body: ClassifyRequest, share: Share) -> dict[
 
 
 async def _predicted(served: Served, head: FineTuned, rows: list[Raw]) -> AsyncIterator[Prediction]:
-    """Predict in order, a few rows a job, so that the jobs of other requests come between them."""
+    """Predict in order, a few rows a job, so that the jobs of other requests run in between."""
     for start in range(0, len(rows), _ROWS_TOGETHER):
         part = rows[start : start + _ROWS_TOGETHER]
         for prediction in await served.beside(lambda part=part: list(head.predict(part))):  # type: ignore[misc]

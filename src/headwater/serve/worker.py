@@ -1,8 +1,8 @@
-"""One thread a model that drives the engine, and the bridge from it to the event loop.
+"""A thread that drives one model's engine, and its connection to the event loop.
 
-The thread alone touches the engine: requests and cancellations reach it through an inbox that it empties between
-steps, and the events of a step go back to the loop together. Nothing in the loop ever waits for a step. Should the
-thread end, everything that it had promised is answered with an error, and `alive` is False from then on.
+Only this thread uses the engine: requests and cancellations reach it through an inbox that it empties between
+steps, and the events of a step go back to the loop together. The loop never waits for a step. If the thread ends,
+its open requests are answered with an error, and `alive` is False from then on.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ logger = logging.getLogger(__name__)
 
 
 class GenerationGroup:
-    """The continuations of one API request: iterate over (number, event); `close` ends what still runs."""
+    """The continuations of one API request. Iterate over (number, event); `close` cancels what still runs."""
 
     def __init__(self, worker: Worker, count: int) -> None:
-        self.generations: list[Generation] = []  # the worker's
+        self.generations: list[Generation] = []  # used by the worker's thread
         self.closed = False
         self.running = set(range(count))
         self._worker = worker
@@ -47,14 +47,14 @@ class GenerationGroup:
         return number, event
 
     def close(self) -> None:
-        """Cancel what is not done; its slots are free at the next step."""
+        """Cancel what is not finished; its slots are free at the next step."""
         if not self.closed:
             self.closed = True
             if self.running:
                 self._worker.post(lambda: self._worker.cancel(self))
 
     def deliver(self, number: int, event: Event | Problem) -> None:
-        """In the event loop: hand over one event."""
+        """Hand over one event, in the event loop."""
         if number not in self.running:
             return
         if isinstance(event, Problem) or event.finished is not None:
@@ -65,14 +65,14 @@ class GenerationGroup:
 
 
 class Worker:
-    """Drives one engine. `open` and `settle` belong to the event loop, `cancel` and the steps to the thread."""
+    """Drives one engine. The event loop calls `open` and `settle`; the thread calls `cancel` and the steps."""
 
     def __init__(
         self, engine: Engine, queue_length: int, name: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.slots = engine.runner.slots
         self.capacity = self.slots + queue_length
-        self.held = 0  # continuations accepted and not done
+        self.held = 0  # continuations accepted and not finished
         self.rejected = 0
         self._engine, self._loop = engine, asyncio.get_running_loop()
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -81,8 +81,7 @@ class Worker:
         self._stopping = False
         self._open: set[GenerationGroup] = set()
         self._clock = clock
-        # While continuations wait, a slot becomes free once in so many seconds: a running mean, and when one did
-        # last.
+        # Running mean of the seconds between two slots becoming free while continuations wait, and the last time.
         self._between = 0.1
         self._freed: float | None = None
         self._thread = threading.Thread(target=self._drive, name=f"engine {name}", daemon=True)
@@ -91,11 +90,9 @@ class Worker:
         self._thread.start()
 
     def open(self, requests: Sequence[Request]) -> GenerationGroup:
-        """Begin continuations, checked before; raises Problem 429 where the queue has no room for them."""
+        """Start checked continuations. Raises Problem 429 if the queue has no room for them."""
         if len(requests) > self.capacity:
-            raise Problem(
-                400, f"{len(requests)} continuations were asked for at once; the most is {self.capacity}."
-            )
+            raise Problem(400, f"{len(requests)} continuations at once; the most is {self.capacity}.")
         if not self.alive:
             raise _dead()
         if self._stopping:
@@ -111,7 +108,7 @@ class Worker:
         return run
 
     def settle(self, run: GenerationGroup) -> None:
-        """Count one continuation of a run as done."""
+        """Count one continuation of a run as finished."""
         now = self._clock()
         if self._freed is not None and self.waiting:
             self._between += 0.1 * (now - self._freed - self._between)
@@ -122,7 +119,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs, or was told to stop."""
+        """Whether the thread runs or was told to stop."""
         return self._stopping or self._thread.is_alive()
 
     @property
@@ -131,11 +128,11 @@ class Worker:
         return max(0, self.held - self.slots)
 
     def post(self, command: Callable[[], None]) -> None:
-        """Have the thread call `command` between two steps."""
+        """Let the thread call `command` between two steps."""
         self._inbox.put(command)
 
     def cancel(self, run: GenerationGroup) -> None:
-        """End what is left of a run."""
+        """Cancel the remaining continuations of a run."""
         for generation in run.generations:
             self._engine.cancel(generation)
 
@@ -154,9 +151,7 @@ class Worker:
         for number, request in enumerate(requests):
             try:
                 run.generations.append(self._engine.submit(request, self._listener(run, number)))
-            except (
-                Exception
-            ) as error:  # each that was promised an answer gets one, or its place were lost for good
+            except Exception as error:  # every continuation needs an answer, or its place is never freed
                 if not isinstance(error, HeadwaterError):
                     logger.exception("the engine did not take a request")
                 problem = refused(error) if isinstance(error, HeadwaterError) else _failed()
@@ -175,7 +170,7 @@ class Worker:
         except BaseException:
             logger.critical("the engine's thread has ended", exc_info=True)
         finally:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._abandon)
 
     def _steps(self) -> None:
@@ -193,7 +188,7 @@ class Worker:
         self._flush()
 
     def _abandon(self) -> None:
-        """In the event loop, after the thread: end what it left open."""
+        """Answer the open requests, in the event loop, after the thread has ended."""
         for run in list(self._open):
             for number in sorted(run.running):
                 run.deliver(number, _dead())
@@ -209,7 +204,7 @@ class Worker:
             command()
 
     def _fail(self) -> None:
-        """End everything under way with an error of its own; the engine goes on with what comes next."""
+        """End everything that runs with an error; the engine continues with later requests."""
         for run in list(self._runs):
             for number, generation in enumerate(run.generations):
                 if generation.finished is None:
@@ -221,7 +216,7 @@ class Worker:
         if not self._outbox:
             return
         events, self._outbox = self._outbox, []
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(_deliver, events)
 
 
