@@ -1,4 +1,4 @@
-"""Open a model as a `Network`: on the native kernels where they fit it, else in torch."""
+"""Open a model as a `Network`: on the native kernels if they support it, else in torch."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from headwater.model import Model
 
 
-# Below this many weights a step is not bound by reading them, and float32 costs nothing.
+# With fewer weights a step is not bound by reading them, so float32 costs nothing.
 _SMALL = 20_000_000
 
 
 def open_network(model: Model, precision: Precision | None = None, *, consume: bool = False) -> Network:
-    """Read a model's weights at a precision; None is that of its matrices, float32 or bfloat16.
+    """Read a model's weights at a precision; None means that of its matrices, float32 or bfloat16.
 
-    `consume`: take the model apart on the way, so that its matrices are not in memory twice; it is then unusable.
-    Raises UsageError for a precision that the model or its device does not have, and for a model that does not
-    read from left to right.
+    With `consume` each matrix is freed once it is read, so that none is in memory twice; the model is then
+    unusable. Raises UsageError for a precision that the model or its device does not have, and for a model that
+    does not read from left to right.
     """
     if precision is None:
         precision = "bf16" if model.tokens.weight.dtype == torch.bfloat16 else "fp32"
@@ -46,9 +46,9 @@ def open_network(model: Model, precision: Precision | None = None, *, consume: b
 
 
 def automatic_precision(config: ModelConfig, device: torch.device) -> Precision:
-    """Return bf16 where it is faster and the model is large enough to gain, else fp32.
+    """Return bf16 if it is faster and the model is large enough to gain, else fp32.
 
-    It is faster where the device multiplies it in hardware, and on the native kernels, which read half the bytes.
+    It is faster on devices that multiply it in hardware, and with the native kernels, which read half the bytes.
     """
     weights = config.width * (config.vocabulary + 12 * config.layers * config.width)
     if config.is_recurrent or weights <= _SMALL:
@@ -60,7 +60,7 @@ def automatic_precision(config: ModelConfig, device: torch.device) -> Precision:
 def choose_precision(name: str, config: ModelConfig, device: torch.device) -> Precision:
     """Return the precision called `name`; raises UsageError for one that the model does not have."""
     if name == "auto":
-        # A masked model is computed by its module, and the probabilities of its tokens are what users read.
+        # A masked model runs as a torch module, and users read its probabilities.
         return "fp32" if config.is_masked else automatic_precision(config, device)
     if name in ("int8", "int4") and config.is_masked:
         raise UsageError(f"{name} was asked of a masked model", expected="fp32 or bf16")

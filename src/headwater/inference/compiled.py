@@ -1,4 +1,4 @@
-"""The native backend of inference: a Transformer's weights in the layout of the kernels, and slots of its cache.
+"""The native backend of inference: a Transformer's weights in the kernels' layout, and slots of its cache.
 
 A row's sums have one order whatever else is in the call (`native/transformer.h`), so nothing needs a fixed shape:
 decoding rows and a block of a prompt share one pass over the weights, blocks have any size, another request may
@@ -24,12 +24,12 @@ from headwater.inference.torch_network import BlockWeights, Norm, TorchNetwork, 
 from headwater.model.transformer import Block, Embeddings, Transformer
 from headwater.native.transformer import PAGE, Affine, Forward, LayerTensors, Shape, TransformerWeights
 
-# Positions of a prompt computed in one call when nobody waits for a token.
+# Positions of a prompt that one call computes while no request decodes.
 _LONE_BLOCK = 256
 
 
 def supported(model: Transformer) -> bool:
-    """Return whether the kernels were compiled and compute such a model: causal attention, on a CPU."""
+    """Return whether the kernels were compiled and support the model: causal attention, on a CPU."""
     causal = model.config.attention == "causal"
     return causal and model.tokens.weight.device.type == "cpu" and native.kernels() is not None
 
@@ -111,7 +111,7 @@ class NativeNetwork:
         return TorchNetwork(self.config, self.precision, embeddings, layers, self._final_norm, output, owner=self)
 
     def _pages(self, pack: Pack) -> npt.NDArray[np.int64]:
-        """Return the first page of each branch, and behind the last one how many there are."""
+        """Return the first page of each branch, and as the last value the number of pages."""
         counts = [-(-(branch.last - branch.first) // PAGE) for branch in pack.branches]
         return np.concatenate([[0], np.cumsum(counts)])
 
@@ -123,7 +123,7 @@ class NativeNetwork:
 
 
 def _layers(blocks: Sequence[Block], consume: bool) -> Iterator[LayerTensors]:
-    """Yield each block's tensors; with `consume` its matrices are freed when the next is asked for."""
+    """Yield each block's tensors. With `consume` its matrices are freed before the next block is read."""
     for block in blocks:
         affine = [_affine(linear) for linear in linears(block)]
         yield LayerTensors(
@@ -139,7 +139,7 @@ def _affine(module: nn.Linear | nn.LayerNorm) -> Affine:
 
 
 class NativeRunner:
-    """The Runner of a NativeNetwork: every slot has its own pages, one after the other."""
+    """The Runner of a NativeNetwork: every slot has its own consecutive pages."""
 
     exact = True
 

@@ -1,13 +1,13 @@
-"""The engine: many continuations at once, each as if it were alone.
+"""The engine: run many continuations at a time, each with the result that it has alone.
 
 Requests join and leave between steps (continuous batching, Yu et al. 2022, section 3). A step advances every
-request that is past its prompt by one token and, beside that, one block of one prompt, so that a long prompt does
-not stall the others. Memory is fixed: one slot of cache a running request, allocated once; what does not get a
-slot waits in order. A slot keeps its keys and values when its request ends, and the next request that begins with
-the same tokens takes them over.
+request that is past its prompt by one token and also reads one block of one prompt, so that a long prompt does not
+stall the others. Memory is fixed: each running request has one slot of the cache, allocated once; further requests
+wait in order. A slot keeps its keys and values when its request ends, and a later request that begins with the
+same tokens reuses them.
 
-Calls are safe from several threads; `submit`, `cancel` and `load` never wait for a step. Nobody needs to run a
-loop: whoever waits for an event drives the steps.
+Calls are safe from several threads; `submit`, `cancel` and `load` never wait for a step. No thread has to run a
+loop: the caller that waits for an event drives the steps.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from headwater.tokenizer import Tokenizer
 
 
 class Generation:
-    """One request under way: iterate over its events, or read `tokens`, `text` and `finished` when it is done."""
+    """One submitted request. Iterate over its events, or read `tokens`, `text` and `finished` at its end."""
 
     def __init__(
         self,
@@ -54,16 +54,16 @@ class Generation:
         self._engine, self._listener = engine, listener
         self._events: deque[Event] = deque()
         self._cancelled = False
-        # The tokens that the model sees: prompt and continuation, the older part gone once it shifted. The first
-        # `_prefix` of them are read in blocks, those that came since one a step: also when they are read again.
+        # The tokens that the model reads: prompt and continuation, without the part dropped by a shift. The first
+        # `_prefix` of them are read in blocks, the generated ones one a step, also when they are read again.
         self._visible = _fitting(list(request.prompt), engine.runner.context)
         self._prefix = len(self._visible) - 1
         self._stream = TextStream(engine.tokenizer, request.stop, before=request.prompt[-1])
 
     def __iter__(self) -> Iterator[Event]:
-        """Its events, driving the engine while there is none."""
+        """Yield the events, driving the engine until the next one comes."""
         while True:
-            finished = self.finished  # first: another thread may bring the last event after the next line
+            finished = self.finished  # read first: another thread may add the last event after the next line
             if self._events:
                 yield self._events.popleft()
             elif finished is not None:
@@ -72,13 +72,13 @@ class Generation:
                 self._engine.advance(self)
 
     def wait(self) -> Generation:
-        """Drive the engine until this is done."""
+        """Drive the engine until this request has finished."""
         for _ in self:
             pass
         return self
 
     def cancel(self) -> None:
-        """End it before its next token; its slot is free again at the next step."""
+        """Cancel it before its next token; its slot is free at the next step."""
         self._engine.cancel(self)
 
     def _emit(self, event: Event) -> None:
@@ -93,26 +93,26 @@ class Generation:
 
 
 class _Slot:
-    """A row of the cache: whose it is, and which tokens its positions hold."""
+    """A row of the cache, the request that uses it, and the tokens at its positions."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.generation: Generation | None = None
-        self.filled: list[int] = []  # tokens whose keys and values another request may take over
-        self.length = 0  # positions filled in all
-        self.used = 0  # when it was last taken
+        self.filled: list[int] = []  # tokens whose keys and values another request may reuse
+        self.length = 0  # number of filled positions
+        self.used = 0  # time of its last admission, in admissions
 
 
 class Engine:
     """Continues prompts with one model; see the module's docstring.
 
-    The events of a request are read by iterating over what `submit` returns, or are handed to its listener,
-    which is called from whichever thread drives the step and must return at once.
+    Read the events of a request by iterating over the Generation that `submit` returns, or give `submit` a
+    listener: the thread that drives the step calls it, and it must return at once.
     """
 
     def __init__(self, runner: Runner, tokenizer: Tokenizer) -> None:
         self.runner, self.tokenizer = runner, tokenizer
-        self.vocabulary = tokenizer.vocabulary_size  # rows of a model beyond it are never chosen
+        self.vocabulary = tokenizer.vocabulary_size  # the model's rows beyond it are never chosen
         if tokenizer.vocabulary_size > runner.vocabulary:
             raise MismatchError(
                 f"the tokenizer has {tokenizer.vocabulary_size:,} tokens, the model {runner.vocabulary:,} rows",
@@ -124,13 +124,13 @@ class Engine:
         self._clock = 0
 
     def submit(self, request: Request, listener: Callable[[Event], None] | None = None) -> Generation:
-        """Queue a request. Raises UsageError where it does not fit the model."""
+        """Queue a request. Raises UsageError if it does not fit the model."""
         generation = Generation(self, request, request.length(self.runner.context, self.vocabulary), listener)
         self._waiting.append(generation)
         return generation
 
     def cancel(self, generation: Generation) -> None:
-        """End a generation, at the latest with the step under way; does nothing to one that is done."""
+        """Cancel a generation, at the latest after the current step. A finished one is left as it is."""
         generation._cancelled = True
         if self._lock.acquire(blocking=False):
             try:
@@ -139,7 +139,7 @@ class Engine:
                 self._lock.release()
 
     def advance(self, generation: Generation) -> None:
-        """One step, unless another thread's step has brought `generation` an event already."""
+        """Run a step, unless another thread's step has already given `generation` an event."""
         with self._lock:
             if not generation._events and generation.finished is None:
                 self.step()
@@ -150,9 +150,9 @@ class Engine:
         return sum(slot.generation is not None for slot in self._slots), len(self._waiting)
 
     def step(self) -> bool:
-        """Advance everything by one step; returns whether there is more to do.
+        """Advance all requests by one step. Returns whether work is left.
 
-        An exception on the way (a listener's, Ctrl-C) costs time only: what is under way is computed again.
+        After an exception in a step (a listener's, Ctrl-C) the running requests are computed again.
         """
         with self._lock:
             try:
@@ -182,7 +182,7 @@ class Engine:
                 if slot.length == len(owner._visible):
                     try:
                         due.append((slot, owner, self._choose(owner, row, token)))
-                    except HeadwaterError:  # there is no choice to make, and would be none in the next step
+                    except HeadwaterError:  # no token can be chosen, in this step or in later ones
                         owner._cancelled = True
                         raise
                     outputs.append(row)
@@ -199,7 +199,7 @@ class Engine:
                 self._finish(generation, Event(None, generation._stream.finish(), None, "cancelled"))
 
     def _admit(self) -> None:
-        """Give free slots to those who wait, each the one that holds most of its prompt."""
+        """Give free slots to waiting requests, to each the slot that has most of its prompt."""
         while self._waiting and any(slot.generation is None for slot in self._slots):
             prompt = self._waiting[0]._visible[:-1]
             source = max(self._slots, key=lambda slot: self._held(slot.filled, prompt))
@@ -216,7 +216,7 @@ class Engine:
             target.filled, target.length = prompt[:most], most
 
     def _is_coming(self, prompt: list[int], held: int) -> bool:
-        """Whether a slot is just now processing a prompt of which more can be taken over than `held`."""
+        """Return whether a slot is reading a prompt of which more than `held` tokens can be reused."""
         return any(
             slot.generation is not None
             and not self._is_ready(slot)
@@ -225,11 +225,11 @@ class Engine:
         )
 
     def _is_ready(self, slot: _Slot) -> bool:
-        """Whether what is read in blocks has its place in the cache."""
+        """Return whether the part that is read in blocks is in the cache."""
         return slot.generation is not None and slot.length >= slot.generation._prefix
 
     def _next_block(self, longest: int) -> PromptChunk | None:
-        """A block of the prompt that came first among those under way; its positions count as filled."""
+        """Return a block of the oldest prompt that is not yet read, and count its positions as filled."""
         unready = [s for s in self._slots if s.generation is not None and not self._is_ready(s)]
         if not unready:
             return None
@@ -242,7 +242,7 @@ class Engine:
         return block
 
     def _held(self, filled: list[int], prompt: list[int]) -> int:
-        """How much of a prompt can be taken from positions that hold `filled`."""
+        """Return how many tokens of a prompt can be reused from positions that hold `filled`."""
         shared = 0
         limit = min(len(filled), len(prompt))
         while shared < limit and filled[shared] == prompt[shared]:
@@ -334,7 +334,7 @@ class Engine:
                 generation._visible = _fitting(generation._visible, self.runner.context)
                 generation._prefix = len(generation._visible) - 1
                 slot.filled, slot.length = [], 0
-            generation._emit(Event(token, text, about, None))  # last, as a listener may raise
+            generation._emit(Event(token, text, about, None))  # last: a listener may raise
 
     def _finish(self, generation: Generation, event: Event) -> None:
         if generation in self._waiting:
@@ -346,5 +346,5 @@ class Engine:
 
 
 def _fitting(tokens: list[int], context: int) -> list[int]:
-    """What the model sees of too long a text: the newer half of its context."""
+    """Return a text, or if it is too long its last tokens, half as many as the context."""
     return tokens if len(tokens) <= context else tokens[-max(1, context // 2) :]

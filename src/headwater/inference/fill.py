@@ -1,8 +1,8 @@
-"""What a masked model (BERT, Devlin et al. 2019) does with text: it fills blanks and scores a text.
+"""Fill blanks and score text with a masked model (BERT, Devlin et al. 2019).
 
-A masked model gives each hidden position a distribution that depends on the text on both sides. It does not define
-the probability of a text; hiding one token at a time and adding the log-probabilities gives a score in its place
-(pseudo-log-likelihood, Salazar et al. 2020, "Masked Language Model Scoring", equation 1).
+A masked model predicts each masked token from the text on both sides. It does not define the probability of a
+text; the sum of the log-probabilities of its tokens, each masked in turn, is used instead (pseudo-log-likelihood,
+Salazar et al. 2020, "Masked Language Model Scoring", equation 1).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _READS = {
     False: "has an LSTM in each direction (ELMo): it gives features; it neither writes nor fills blanks",
 }
 _FEATURES = "Learn a task with it: headwater finetune --freeze"
-_BATCH_TOKENS = 4_096  # tokens that go through the model at a time
+_BATCH_TOKENS = 4_096  # tokens of one batch
 
 
 class Candidate(NamedTuple):
@@ -65,7 +65,7 @@ def require_causal(config: ModelConfig) -> None:
 
 @contextmanager
 def evaluated(model: Model) -> Iterator[Model]:
-    """Put a model in evaluation mode for the duration of a block."""
+    """Put a model in evaluation mode within a `with` block."""
     training = model.training
     try:
         yield model.eval()
@@ -103,7 +103,7 @@ def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[li
 
 
 def pseudo_log_likelihood(model: Model, tokenizer: Tokenizer, texts: Sequence[str]) -> list[float]:
-    """Return Σ log P(token | all others) over the tokens of each text, each hidden in turn.
+    """Return Σ log P(token | all others) over the tokens of each text, each masked in turn.
 
     Raises UsageError for a model that is not masked, ContextError for a text longer than the context.
     """
@@ -153,7 +153,7 @@ def hidden_scores(
 
 
 def framed(model: Model, tokenizer: Tokenizer, text: str, allow_special: bool = False) -> list[int]:
-    """Return the ids of a text as the model reads it, `[CLS]` and `[SEP]` around it where it has them."""
+    """Return the ids of a text as the model reads it, between `[CLS]` and `[SEP]` if it has them."""
     before, after = tokenizer.frame
     ids = [*before, *tokenizer.encode(text, allow_special), *after]
     if len(ids) > model.config.context:

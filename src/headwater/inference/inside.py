@@ -1,6 +1,6 @@
-"""What a Transformer computes at one position: attention, residual stream, logits; with heads switched off.
+"""What a Transformer computes at one position: attention, residual stream, logits; optionally without some heads.
 
-Weights and precision are those of the network that scores and writes; its forward pass runs layer by layer.
+Weights and precision are those of the network that scores and generates; its forward pass runs layer by layer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Head = tuple[int, int]  # (layer, head), from 0
 
 
 class Inside(NamedTuple):
-    """One position, the last of the ids that were given.
+    """What the model computes at the last of the given ids.
 
     States are the residual stream: after the embeddings, then after each block.
     """
@@ -32,8 +32,8 @@ class Inside(NamedTuple):
     token: Floats  # (width,): the row of the token embedding
     place: Floats  # (width,): the row of the position embedding
     norms: Floats  # (layer + 1,): length of each state
-    writes: Floats  # (layer, 2): length of what attention and the MLP of each block add
-    logits: Floats  # (layer + 1, vocabulary): each state read as the last one is (the logit lens)
+    writes: Floats  # (layer, 2): length of the vectors that attention and the MLP of each block add
+    logits: Floats  # (layer + 1, vocabulary): of each state, as if it were the last (the logit lens)
 
 
 @torch.inference_mode()
@@ -42,7 +42,7 @@ def look_inside(
 ) -> Inside:
     """Return what the model computes at the last of `ids`, (time,), without the heads in `off`.
 
-    A state is read through the final norm, where the model has one, and the output matrix (the "logit lens":
+    The final norm, if the model has one, and the output matrix are applied to each state (the "logit lens",
     nostalgebraist, 2020). `window` is how many of the last tokens the attention matrices cover. Raises UsageError
     for a model without attention.
     """
@@ -74,10 +74,7 @@ def look_inside(
 def continue_greedily(
     network: Network, ids: Sequence[int], vocabulary: int, count: int, off: Sequence[Head] = ()
 ) -> list[int]:
-    """Return the `count` tokens that follow `ids` when each is the likeliest, without the heads in `off`.
-
-    Fewer follow where the context ends.
-    """
+    """Return the greedy continuation of `ids` by at most `count` tokens, without the heads in `off`."""
     layered = network.layered()
     attention = _Attention(layered, off)
     new, start, found = list(ids), 0, list[int]()
@@ -93,9 +90,9 @@ def continue_greedily(
 
 
 class _Attention:
-    """Causal attention of one text over all that it has seen, call after call, without the heads in `off`.
+    """Causal attention of one text over several calls, each with the next tokens, without the heads in `off`.
 
-    `weights`: (head, rows, time) a layer, of the last `rows` positions; kept where rows are asked for.
+    `weights`: (head, rows, time) a layer, of the last `rows` positions, if `rows` is not 0.
     """
 
     def __init__(self, network: TorchNetwork, off: Sequence[Head], rows: int = 0) -> None:

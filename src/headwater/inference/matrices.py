@@ -1,13 +1,13 @@
-"""One weight matrix, laid out for inference at one precision: the torch backend's.
+"""A weight matrix at one precision, for the torch backend.
 
-`Dense` keeps the weights in float32 or bfloat16 and computes in their dtype. On a CPU it lets oneDNN arrange them
-once: torch packs them again at every call, and takes MKL, which is half as fast on some CPUs.
+`Dense` keeps the weights in float32 or bfloat16 and computes in their dtype. On a CPU oneDNN packs them once:
+torch would pack them at every call, or use MKL, which is half as fast on some CPUs.
 
-int8 has one scheme on every machine: one byte a weight with one scale an output, and each row of the input rounded
-to bytes with one scale for every GROUP of its values, so that a large value coarsens only its neighbours. The sums
-within a group are whole numbers, exact in any order. int4 has one scale for every 32 weights of an output, and the
-same inputs. `native.matrix.PackedMatrix` computes both where the kernels are; `Int8` and `TorchMatrix` do in
-torch.
+int8 has one scheme on every machine: a weight is one byte, with one scale an output, and each row of the input is
+rounded to bytes, with one scale for every GROUP of its values, so that a large value only affects its group. The
+sums within a group are integers, exact in any order. int4 has one scale for every 32 weights of an output, and the
+same inputs. `native.matrix.PackedMatrix` computes both if the kernels were compiled; `Int8` and `TorchMatrix` are
+the versions in torch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GROUP = PANEL  # inputs that share a scale
 
 
 def arrange(weight: Tensor, bias: Tensor | None, precision: Precision, *, consume: bool = False) -> Matrix:
-    """Return the matrix (out, in) with its bias (out,) at a precision; `consume`: it may keep `weight` itself."""
+    """Return a matrix (out, in) and its bias (out,) at a precision; with `consume` it may keep `weight` itself."""
     if precision in ("int8", "int4"):
         if weight.device.type != "cpu":
             raise UsageError(
@@ -69,7 +69,7 @@ class Int8:
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         values, self.scale = _bytes(weight.detach().float())  # (out, in) int8, (out, 1) float32
-        # (group, in group, out), zeros behind the last input.
+        # (group, in group, out), padded with zeros.
         self.weight = _grouped(values).transpose(1, 2)
         self.bias = None if bias is None else owned(bias, torch.float32)
 
@@ -89,13 +89,13 @@ def _bytes(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _grouped(values: Tensor) -> Tensor:
-    """(rows, in) -> (groups, rows, GROUP), zeros behind the last input."""
+    """(rows, in) -> (groups, rows, GROUP), padded with zeros."""
     padded = functional.pad(values, (0, -values.shape[1] % GROUP))
     return padded.view(len(values), padded.shape[1] // GROUP, GROUP).transpose(0, 1).contiguous()
 
 
 def _packed(weight: Tensor) -> Tensor | None:
-    """Return the weights in oneDNN's own layout, or None where this torch or this device has none."""
+    """Return the weights in oneDNN's layout, or None if this torch or this device does not have it."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return None
     try:

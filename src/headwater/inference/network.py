@@ -1,8 +1,8 @@
-"""The one interface of inference: `Network`, a model's weights at one precision, ready to compute.
+"""The interface of inference: `Network`, a model's weights at one precision.
 
-Scores, generation, `echo`, log-probabilities, embeddings, logits and inspection all ask a network, so they
-have the same weights, the same precision and the same numbers. Two backends implement it: the native kernels
-(`compiled`) and torch (`torch_network`; `recurrent` for the LSTM). `backends.open_network` chooses.
+Scoring, generation, `echo`, log-probabilities, embeddings, logits and inspection all use a network, so they have
+the same weights, precision and numbers. Two backends implement it: the native kernels (`compiled`) and torch
+(`torch_network`, and `recurrent` for the LSTM). `backends.open_network` chooses one.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from headwater.inference.torch_network import TorchNetwork
 
 Precision = Literal["fp32", "bf16", "int8", "int4"]
-# y = x Wᵀ + b: (rows, in) float32 -> (rows, out), in the dtype that the implementation gives.
+# y = x Wᵀ + b: (rows, in) float32 -> (rows, out), in the implementation's dtype.
 Matrix = Callable[[Tensor], Tensor]
 
 
 class DecodeRow(NamedTuple):
-    """One row of a decoding step: the token at `position` of `slot`, whose earlier positions are filled."""
+    """One row of a decoding step: a token at `position` of `slot`; all earlier positions are filled."""
 
     slot: int
     position: int
@@ -36,7 +36,7 @@ class DecodeRow(NamedTuple):
 
 
 class PromptChunk(NamedTuple):
-    """Tokens of a prompt, at positions `start` and on of `slot`."""
+    """Tokens of a prompt, at the positions of `slot` from `start` on."""
 
     slot: int
     start: int
@@ -44,33 +44,33 @@ class PromptChunk(NamedTuple):
 
 
 class Runner(Protocol):
-    """Slots of keys and values, and the steps that fill them: what the engine needs."""
+    """Slots of keys and values and the steps that fill them, for the engine."""
 
     slots: int
     context: int
     vocabulary: int  # of the model: columns of the logits
-    name: str  # for the line that says what computes
-    # The longest block, when nobody waits for a token and when somebody does.
+    name: str  # of the backend, for the user
+    # The longest block while no request decodes, and while some do.
     lone_block: int
     shared_block: int
-    # Whether a position's keys and values are the same, to the last bit, however they were computed. If they are
-    # not, blocks begin at multiples of `shared_block`, and only the keys and values of blocks are reused.
+    # Whether a position's keys and values are bit for bit the same however they were computed. If not, blocks
+    # begin at multiples of `shared_block`, and only the keys and values of whole blocks are reused.
     exact: bool
 
     def step(self, steps: Sequence[DecodeRow], block: PromptChunk | None) -> Tensor:
-        """Fill a block, then each step's position; return the logits behind the steps.
+        """Fill a block and each step's position; return the logits after each step.
 
         (steps, vocabulary) float32, valid until the next call.
         """
         ...
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """Make the first `length` positions of slot `target` those of `source`."""
+        """Copy the first `length` positions of slot `source` to `target`."""
         ...
 
 
 class Network(Protocol):
-    """A model's weights at one precision. It reads them once: after a change of the model, open it again."""
+    """A model's weights at one precision, read once: open the model again after changing it."""
 
     config: ModelConfig
     precision: Precision
@@ -85,19 +85,19 @@ class Network(Protocol):
         ...
 
     def runner(self, slots: int) -> Runner:
-        """Return a new Runner of `slots` slots over these weights."""
+        """Return a new Runner with `slots` slots for these weights."""
         ...
 
     def layered(self) -> TorchNetwork:
-        """Return the same weights as a forward pass layer by layer, for inspection.
+        """Return a layer-by-layer forward pass with the same weights, for inspection.
 
-        Raises UsageError for a model without layers of attention.
+        Raises UsageError for a model without attention.
         """
         ...
 
 
 def require_ids(ids: Sequence[int], vocabulary: int, param: str | None = None) -> None:
-    """Raise UsageError for the first id that is not a row of the model; `param` names the option it is from."""
+    """Raise UsageError for the first id that is not a row of the model; `param` is the option it came from."""
     for position, token in enumerate(ids):
         if not 0 <= token < vocabulary:
             raise UsageError(

@@ -1,8 +1,8 @@
-"""Requests without padding: a forest of rows in which a shared start stands once.
+"""Pack token lists without padding: a forest of rows in which a shared prefix is stored once.
 
-Windows sorted by their tokens become packs: one row a distinct token of a distinct path from the start of the
-text. `BranchAttention` runs attention over such a pack a branch at a time, so that what a row sees depends on
-its own path alone.
+Token lists are sorted and laid out in packs: one row for each distinct token of a distinct path from the start of
+a text. `BranchAttention` runs attention over a pack one branch at a time, so that a row only depends on its own
+path.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from torch import Tensor
 
 from headwater.model.attention import attend
 
-# Rows of one pack: enough for efficient matrix products, few enough for their results to stay small.
+# Rows of one pack: enough for efficient matrix products, with small results.
 PACK_ROWS = 2_048
-# Shared starts are counted in whole steps of this: what is shorter is cheaper computed again than kept apart, and
-# keys and values lie in pages of as many positions.
+# The length of a shared prefix is a multiple of this: shorter ones are cheaper to compute again, and a page of
+# keys and values has as many positions.
 _STEP = 16
 
 
 @dataclass(slots=True)
 class Branch:
-    """Consecutive tokens that the same requests share: rows [first, last) of a pack, behind `parent`."""
+    """Consecutive tokens that the same texts share: rows [first, last) of a pack, after `parent`."""
 
     first: int
     last: int
     parent: Branch | None
 
     def ancestors(self) -> list[Branch]:
-        """The branches before this one, from the root."""
+        """Return the branches before this one, from the root."""
         found: list[Branch] = []
         branch = self.parent
         while branch is not None:
@@ -45,7 +45,7 @@ class Branch:
 
 @dataclass(slots=True)
 class Pack:
-    """Requests laid out as a forest: one row a distinct token of a distinct path."""
+    """Texts laid out as a forest: one row for each distinct token of a distinct path."""
 
     ids: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Pack:
     ends: list[Branch] = field(default_factory=list)  # the branch on which each member ends
 
     def add(self, ids: list[int], depth: int, parent: Branch | None) -> Branch:
-        """New rows for `ids`, which stand at positions `depth` and on."""
+        """Add rows for `ids`, at positions from `depth` on."""
         branch = Branch(len(self.ids), len(self.ids) + len(ids), parent)
         self.ids += ids
         self.positions += range(depth, depth + len(ids))
@@ -64,7 +64,7 @@ class Pack:
 
 
 def packs(inputs: Sequence[list[int]]) -> Iterator[Pack]:
-    """Lay out token lists, each at least one token, in packs of about PACK_ROWS rows."""
+    """Yield packs of about PACK_ROWS rows for token lists of at least one token each."""
     order = sorted(range(len(inputs)), key=inputs.__getitem__)
     start = 0
     while start < len(order):
@@ -82,11 +82,11 @@ def _laid_out(members: list[int], inputs: list[list[int]]) -> Pack:
     pack = Pack(members=members, paths=[np.empty(len(ids), dtype=np.int64) for ids in inputs])
     pack.ends = [Branch(0, 0, None)] * len(inputs)
     shared = [_shared(a, b) for a, b in itertools.pairwise(inputs)]
-    # (first member, one past the last, how much of their start has rows already, the branch that has them)
+    # (first member, one past the last, length of the prefix that has rows already, the branch of these rows)
     work: list[tuple[int, int, int, Branch | None]] = [(0, len(inputs), 0, None)]
     while work:
         low, high, depth, parent = work.pop()
-        # What all of [low, high) share: sorted as they are, the least that two neighbours share.
+        # The prefix of all of [low, high): they are sorted, so the shortest that two neighbours share.
         common = min([len(inputs[low]), *shared[low : high - 1]])
         alone = high - low == 1
         if alone or common > depth:
@@ -104,7 +104,7 @@ def _laid_out(members: list[int], inputs: list[list[int]]) -> Pack:
 
 
 def _shared(a: list[int], b: list[int]) -> int:
-    """How many tokens two windows have in common at their start; 0 where that is too few to keep apart."""
+    """Return the length of the common prefix of two token lists, rounded down to a multiple of _STEP."""
     limit = min(len(a), len(b))
     if a[:limit] == b[:limit]:
         return limit // _STEP * _STEP
@@ -119,7 +119,7 @@ def _shared(a: list[int], b: list[int]) -> int:
 
 
 class BranchAttention:
-    """Causal attention inside each branch and to all of its ancestors."""
+    """Causal attention within each branch and to all of its ancestors."""
 
     def __init__(self, branches: Sequence[Branch]) -> None:
         self._branches = [(branch, branch.ancestors()) for branch in branches]

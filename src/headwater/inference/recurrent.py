@@ -1,8 +1,8 @@
 """The LSTM's backend of inference, in torch: a state takes the place of keys and values.
 
-The engine's slots read token after token, each slot on its own, so that what a slot computes depends on its own
-tokens alone, to the last bit. The state behind every position is kept: another request can take
-over a position, as with a cache.
+Each slot reads its tokens one by one and by itself, so that its results depend only on its own tokens, bit for
+bit. The state after every position is kept, so another request can reuse a prefix, as with a cache of keys and
+values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headwater.model.lstm import LSTM, RecurrentState
 
 
 class RecurrentNetwork:
-    """The `Network` of an LSTM, on the device that it is on; fp32 or bf16."""
+    """The `Network` of an LSTM, on the model's device, in fp32 or bf16."""
 
     def __init__(self, model: LSTM, precision: Precision, *, consume: bool = False) -> None:
         if precision == "int8":
@@ -37,7 +37,7 @@ class RecurrentNetwork:
 
     @torch.inference_mode()
     def hidden(self, pack: Pack, kept: npt.NDArray[np.int64]) -> Tensor:
-        """See Network: the texts of the pack are padded on their right, where nothing looks."""
+        """See Network. The texts of the pack are padded on the right, which does not change their states."""
         states = torch.empty(len(pack.ids), self.config.width, device=self.device)
         ids = torch.tensor(pack.ids)
         for group in _by_length([len(path) for path in pack.paths]):
@@ -72,7 +72,7 @@ class RecurrentRunner:
         self.model, self.slots = model, slots
         self.context, self.vocabulary = model.config.context, model.config.vocabulary
         recurrence = model.recurrence
-        # The hidden and the cell state before each position and behind the last.
+        # The hidden and the cell state before each position and after the last.
         shape = (slots, self.context + 1, 2, recurrence.num_layers, 1, recurrence.hidden_size)
         self.states = model.projection.weight.new_zeros(shape, requires_grad=False)
 
@@ -86,7 +86,7 @@ class RecurrentRunner:
         return torch.cat(rows) if rows else torch.empty(0, self.vocabulary)
 
     def _read(self, slot: int, position: int, token: int) -> Tensor:
-        """Move a slot's state over one token; return what the head reads, (1, width)."""
+        """Advance a slot's state by one token. Returns the output's input, (1, width)."""
         hidden, cell = self.states[slot, position]
         cache = RecurrentState()
         cache.store((hidden, cell), position)
@@ -102,7 +102,7 @@ class RecurrentRunner:
 
 
 def _by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield groups of texts of like length, of about PACK_ROWS rows when padded."""
+    """Yield groups of texts of similar length, of at most about PACK_ROWS rows with padding."""
     group: list[int] = []
     for member in sorted(range(len(lengths)), key=lengths.__getitem__):
         if group and (len(group) + 1) * lengths[member] > PACK_ROWS:

@@ -1,4 +1,4 @@
-"""What is asked of the engine, and what comes back."""
+"""The engine's requests and events."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Reason = Literal["stop", "length", "cancelled"]
 
 
 class Request(Config):
-    """One continuation. The text depends on this, the model and the precision alone.
+    """One continuation. Its text depends only on this request, the model and the precision.
 
-    `sample` numbers the continuations of one prompt and seed. `max_tokens` None is DEFAULT_TOKENS, or what the
-    context leaves. The text ends before `<|endoftext|>` (unless `ignore_end`), a token of `stop_tokens` or a text
-    of `stop`, none of them before `min_tokens` tokens. What passes the model's context is refused; with "shift"
-    the older half is dropped whenever it is full. `alternatives` asks for each token's log-probability and that
-    many of the likeliest tokens.
+    `sample` numbers the continuations of one prompt and seed. `max_tokens` None means DEFAULT_TOKENS, or as many
+    as the context has room for. The text ends before `<|endoftext|>` (unless `ignore_end`), a token of
+    `stop_tokens` or a text of `stop`, but not before `min_tokens` tokens. A text longer than the model's context
+    is refused; with "shift" the older half is dropped whenever the context is full. `alternatives` asks for each
+    token's log-probability and for that many of the likeliest tokens.
     """
 
     prompt: tuple[int, ...]
@@ -49,7 +49,7 @@ class Request(Config):
         self.sampling.check(vocabulary)
         if "" in self.stop:
             raise UsageError("a stop text is empty", expected="at least one character", param="stop")
-        # The last token generated is never fed back, so it needs no place.
+        # The model never reads the last generated token, so it needs no position.
         room = context + 1 - len(self.prompt)
         shift = self.beyond_context == "shift"
         if room < 1 and not shift:
@@ -62,8 +62,8 @@ class Request(Config):
         if wanted > room and not shift:
             prompt = counted(len(self.prompt), "token")
             raise ContextError(
-                f"a prompt of {prompt} and {wanted:,} more are longer than the context",
-                expected=f"at most {room:,} more, as the context holds {context:,}",
+                f"a prompt of {prompt} and {wanted:,} new ones are longer than the context",
+                expected=f"at most {room:,} new ones, as the context has {context:,}",
                 repair=f'Ask for max_tokens={room}, or drop the older part of the text: beyond_context="shift"',
                 param="max_tokens",
             )
@@ -84,9 +84,9 @@ def too_long(tokens: int, context: int, repair: str = "", param: str = "prompt")
 
 
 class Event(NamedTuple):
-    """One step of a continuation."""
+    """One event of a continuation."""
 
-    token: int | None  # None where no token came: when cancelled
-    text: str  # the text that became certain, perhaps none or that of several tokens
-    alternatives: Alternatives | None  # where asked for
+    token: int | None  # None if the request was cancelled
+    text: str  # the text that is now certain: of no token, one, or several
+    alternatives: Alternatives | None  # if asked for
     finished: Reason | None  # why this is the last event, or None

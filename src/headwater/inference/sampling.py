@@ -1,6 +1,6 @@
-"""From logits to the next token.
+"""Choose the next token from logits.
 
-The order, with the original's beside it (GPT-2's released sampling code; its defaults are ours):
+The order, next to that of GPT-2's released sampling code, whose defaults are ours:
 
     step                                      original
     1  bias of single tokens                  –
@@ -18,8 +18,8 @@ p (Holtzman et al. 2020, section 3.1). `filters="original"` keeps those while th
 one: the token that crosses p is left out. Temperature 0 is greedy: the likeliest token after steps 1 and 2, the
 lowest id where several are.
 
-A draw uses one random number, which depends on (seed, sample, position) alone: neither on neighbours, nor on
-threads, nor on what was drawn before.
+A draw uses one random number, which depends only on (seed, sample, position): not on other requests, threads or
+earlier draws.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from headwater.errors import DataError, UsageError
 from headwater.model.backend import to_device
 
 Logits = npt.NDArray[np.float32]
-# Beyond what changes any choice, and such that a few of them together stay inside float32.
+# Larger values change no choice; the sum of a few of them is within float32.
 _FAR = 1e15
-# Where two logits differ, the larger one is certain at this temperature.
+# At this temperature the largest logit is always drawn.
 _LOWEST_TEMPERATURE = 1e-20
 
 
 class Sampling(Config):
-    """How the next token is chosen; the defaults are the original's: the model's own distribution."""
+    """How the next token is chosen. The defaults draw from the model's own distribution, as GPT-2's code does."""
 
     temperature: float = Field(default=1.0, ge=0, le=_FAR)
     top_k: int = Field(default=0, ge=0)
@@ -60,10 +60,10 @@ class Sampling(Config):
     bias: Mapping[int, Annotated[float, Field(ge=-_FAR, le=_FAR)]] = Field(default_factory=dict)
 
     def check(self, vocabulary: int) -> None:
-        """Raise UsageError where a choice does not fit a model of `vocabulary` rows."""
+        """Raise UsageError for a setting that does not fit a model of `vocabulary` rows."""
         if self.top_k > vocabulary:
             raise UsageError(
-                f"top_k {self.top_k} is beyond the model's {vocabulary} tokens",
+                f"top_k {self.top_k} is more than the model's {vocabulary} tokens",
                 expected=f"0 to {vocabulary}",
                 param="top_k",
             )
@@ -81,13 +81,13 @@ class Sampling(Config):
 
     @cached_property
     def bias_arrays(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """(tokens, what is added to each): the bias is added to the logits in one operation."""
+        """The bias as two arrays: tokens, and the value to add to each."""
         tokens = np.fromiter(self.bias.keys(), np.int64, len(self.bias))
         return tokens, np.fromiter(self.bias.values(), np.float32, len(self.bias))
 
 
 class Alternatives(NamedTuple):
-    """What the model itself thought of one step (temperature 1, nothing filtered), natural logarithms."""
+    """The model's own log-probabilities of one step (temperature 1, no filters, natural logarithm)."""
 
     log_probability: float  # of the token that was chosen
     likeliest: list[tuple[int, float]]  # (token, log-probability), the most likely first
@@ -96,10 +96,10 @@ class Alternatives(NamedTuple):
 def choose(
     logits: Logits, sampling: Sampling, seen: Sequence[int], uniform: float, written: Sequence[int] = ()
 ) -> int:
-    """The next token.
+    """Return the next token.
 
-    logits: (vocabulary,) float32, not changed; seen: the text so far; written: what of it was generated; uniform
-    in [0, 1). Raises DataError where the logits are no numbers, as those of a model that diverged.
+    logits: (vocabulary,) float32, not changed; seen: the text so far; written: the generated part of it; uniform:
+    in [0, 1). Raises DataError for NaN or infinite logits, as of a model that diverged.
     """
     penalties = sampling.presence_penalty or sampling.frequency_penalty
     if sampling.bias or sampling.repetition_penalty != 1 or penalties:
@@ -138,8 +138,8 @@ def no_number(largest: float) -> DataError:
     """Return the error of logits without a finite maximum."""
     return DataError(
         f"the model's largest logit is {largest}",
-        expected="a number: its weights hold what is none, or overflow",
-        repair="Take an earlier checkpoint, or --precision fp32",
+        expected="a finite number: its weights contain NaN or infinity, or overflow",
+        repair="Use an earlier checkpoint, or --precision fp32",
     )
 
 
@@ -189,17 +189,18 @@ def subtract(logits: Logits, written: Sequence[int], presence: float, frequency:
 
 
 def kth_largest(logits: Logits, k: int) -> np.float32:
-    """The k-th largest value: what a logit must reach to be kept, so that ties with it are kept."""
+    """Return the k-th largest value, the least that is kept: ties with it are kept too."""
     return np.float32(torch.from_numpy(logits).topk(k).values[-1].item())
 
 
 def top_p_threshold(
     weights: npt.NDArray[np.float32], p: float, filters: Literal["usual", "original"]
 ) -> np.float32:
-    """The smallest weight kept by top-p. weights: (tokens,) float32, proportional to probabilities."""
+    """Return the smallest weight that top-p keeps. weights: (tokens,) float32, proportional to probabilities."""
     largest_first = np.sort(weights)[::-1]
     if filters == "original":
-        # Summed in float32 as there: even at p = 1 a sum that rounds to above 1 loses the tokens behind it.
+        # Summed in float32 as in the original: even with p = 1 the tokens after a sum that rounds to above 1 are
+        # lost.
         probabilities = largest_first / largest_first.sum()
         last = int(np.searchsorted(np.cumsum(probabilities), np.float32(p), side="right")) - 1
     else:
@@ -209,16 +210,16 @@ def top_p_threshold(
 
 
 def draw(weights: npt.NDArray[np.float32], uniform: float) -> int:
-    """The index at which the running sum of the weights passes `uniform` of their total."""
+    """Return the index at which the running sum of the weights exceeds `uniform` times their total."""
     cumulative = np.cumsum(weights, dtype=np.float64)
     index = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
-    if index >= len(weights):  # rounding at the very end: the last token that can be drawn at all
+    if index >= len(weights):  # by rounding: take the last token with a weight
         index = int(np.flatnonzero(weights)[-1])
     return index
 
 
 def uniform(seed: int, sample: int, position: int) -> float:
-    """The random number in [0, 1) of one position of one sample of one seed: 53 bits of BLAKE2b."""
+    """Return the random number in [0, 1) of a seed, sample and position: 53 bits of BLAKE2b."""
     digest = hashlib.blake2b(f"{seed} {sample} {position}".encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "little") >> 11) / 2.0**53
 
@@ -226,7 +227,7 @@ def uniform(seed: int, sample: int, position: int) -> float:
 def log_probabilities(logits: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
     """Return log P(token) in some rows: (all rows, output), (count,) int64 each -> (count,) float32.
 
-    Every log-probability that Headwater reports is computed here, over the model's whole output.
+    Every log-probability that Headwater reports is computed here, over all rows of the model's output.
     """
     return logits[rows, tokens] - logits.logsumexp(dim=1)[rows]
 

@@ -1,13 +1,12 @@
-"""Exact log-probabilities of text: what zero-shot evaluation asks of a model.
+"""Exact log-probabilities of text, for zero-shot evaluation.
 
-A request is a context and its continuation; scored are the continuation's tokens. Requests are sorted and laid
-into packs without padding; tokens that requests share at their start (one question, four answers) are computed
-once, as the trunk of a tree; of all rows only those that predict a scored token reach the vocabulary. Nothing
-of this changes a score: attention runs a branch at a time, so that a request's result does not depend on its
-neighbours beyond the rounding of a matrix product (float32: below 1e-5).
+A request is a context and its continuation; the continuation's tokens are scored. Requests are packed without
+padding; a prefix that requests share (one question, four answers) is computed once; logits are computed only for
+rows that predict a scored token. This does not change a score: attention runs one branch at a time, so that other
+requests change a result by no more than the rounding of a matrix product (float32: below 1e-5).
 
-Text longer than the model's context goes through sliding windows (`windows`): every token is scored once. The
-papers leave window and stride open (GPT-2 section 3.1; `rolling` takes both).
+Text longer than the model's context is split into sliding windows (`windows`), and every token is scored once. The
+papers do not state window and stride (GPT-2 section 3.1); `rolling` takes both.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from headwater.inference.packing import Pack, packs
 from headwater.inference.sampling import Alternatives, alternatives, log_probabilities
 from headwater.tokenizer import Tokenizer
 
-# Logits of one chunk of scored rows.
+# Bytes of the logits of one chunk of scored rows.
 _LOGIT_BYTES = 16 * 1024**2
 
 
 class TokenScores(NamedTuple):
-    """Of each scored token: its log-probability, float32, and whether no token was likelier, bool."""
+    """For each scored token: its log-probability, float32, and whether no token was likelier, bool."""
 
     log_probability: npt.NDArray[np.float32]
     is_greedy: npt.NDArray[np.bool_]
 
 
 class Window(NamedTuple):
-    """Inputs for the model and the tokens that its last positions are to predict."""
+    """Inputs of the model, and the targets of its last positions."""
 
     inputs: list[int]
     targets: list[int]  # at least one, at most as many as inputs
@@ -58,24 +57,24 @@ class Scorer:
             )
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
-        """For each (context, continuation): log P(continuation | context), and whether greedy decoding gives it.
+        """Return log P(continuation | context) of each pair, and whether greedy decoding gives it.
 
         Tokenised by `encode_pair`. Raises DataError for a continuation without tokens.
         """
         return self.score_ids([self.encode_pair(context, continuation) for context, continuation in pairs])
 
     def score_ids(self, requests: Sequence[tuple[list[int], list[int]]]) -> list[tuple[float, bool]]:
-        """The same for token ids, which are taken as they are: a context has at least one token."""
+        """Return the same for token ids. A context has at least one token."""
         return [
             (float(scores.log_probability.sum(dtype=np.float64)), bool(scores.is_greedy.all()))
             for scores in self.token_scores(requests)
         ]
 
     def token_scores(self, requests: Sequence[tuple[list[int], list[int]]]) -> list[TokenScores]:
-        """For each (context ids, continuation ids): the scores of the continuation's tokens, one by one.
+        """Return the scores of each token of the continuations, for pairs of context and continuation ids.
 
-        A request longer than the model's context loses the start of its context. Where the continuation itself is
-        longer, it goes through windows that advance by half the model's context.
+        A request longer than the model's context loses the start of its context. A continuation that is itself
+        longer is split into windows that advance by half the model's context.
         """
         parts: list[Window] = []
         counts: list[int] = []
@@ -94,7 +93,7 @@ class Scorer:
         return _joined(self._run(parts), counts)
 
     def split(self, context: list[int], continuation: list[int]) -> Iterator[tuple[list[int], list[int]]]:
-        """Cut one request into requests that take one window each; their log-probabilities add up to its own."""
+        """Split a request into requests of one window each, whose log-probabilities add up to its own."""
         stride = max(1, self.context // 2)
         for inputs, targets in windows([*context, *continuation], len(context), self.context, stride):
             yield [*inputs, targets[-1]][: -len(targets)], targets
@@ -102,23 +101,23 @@ class Scorer:
     def rolling(
         self, ids: Sequence[int], context: int | None = None, stride: int | None = None
     ) -> npt.NDArray[np.float32]:
-        """Log-probability of every token of a text of any length, each scored once; float32, one a token.
+        """Return the log-probability of every token of a text of any length, float32; each is scored once.
 
         The first window predicts `context` tokens, each later one the next `stride`, from the `context` tokens
-        before its last. Both default to the model's context: windows that do not overlap. The first token is
-        scored after `<|endoftext|>`; with a tokenizer that has none (GPT-1's) it has no score, and is NaN.
+        before its last target. Both default to the model's context, so that windows do not overlap. The first
+        token is scored after `<|endoftext|>`; with a tokenizer that has none (GPT-1's) its score is NaN.
         """
         return self.rolling_many([ids], context, stride)[0]
 
     def rolling_many(
         self, texts: Sequence[Sequence[int]], context: int | None = None, stride: int | None = None
     ) -> list[npt.NDArray[np.float32]]:
-        """`rolling` of each text, computed together."""
+        """Return `rolling` of each text."""
         context = self.context if context is None else context
         stride = context if stride is None else stride
         if not 1 <= stride <= context <= self.context:
             raise UsageError(
-                f"context {context} and stride {stride} do not fit together or the model",
+                f"context {context} and stride {stride} do not fit each other or the model",
                 expected=f"1 ≤ stride ≤ context ≤ {self.context}",
             )
         end_of_text = self.tokenizer.end_of_text
@@ -137,18 +136,18 @@ class Scorer:
         return results
 
     def encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """Token ids of a context and its continuation, encoded as one text and cut at their border.
+        """Return the ids of a context and its continuation, encoded as one text and split between them.
 
-        Spaces at the end of the context move to the continuation, where GPT-2's tokens have them. An empty
-        context is `<|endoftext|>`; a tokenizer without one (GPT-1's) needs a context. The cut counts the
-        tokens of the context by itself, as lm-evaluation-harness does.
+        Spaces at the end of the context become part of the continuation, as in GPT-2's tokens. An empty context is
+        `<|endoftext|>`; with a tokenizer that has none (GPT-1's) it raises DataError. The context has as many
+        tokens as when it is encoded by itself, as in lm-evaluation-harness.
         """
         kept = context.rstrip()
         if not kept:
             start = self.tokenizer.end_of_text
             if start is None:
                 raise DataError(
-                    "a context is empty and this tokenizer has no <|endoftext|> to stand for it",
+                    "a context is empty and this tokenizer has no <|endoftext|> to use instead",
                     repair="Give at least one word of context",
                 )
             return [start], self._continuation(self.tokenizer.encode(context + continuation), continuation)
@@ -162,7 +161,7 @@ class Scorer:
 
     @torch.inference_mode()
     def mean_state(self, ids: Sequence[int]) -> npt.NDArray[np.float32]:
-        """Return the mean over a text of the last hidden states, (width,): the text's embedding."""
+        """Return the embedding of a text, (width,): the mean of its last hidden states."""
         _require_context(self.network, len(ids))
         require_ids(ids, self.vocabulary)
         (pack,) = packs([list(ids)])
@@ -173,7 +172,7 @@ class Scorer:
 
     @torch.inference_mode()
     def alternatives(self, ids: Sequence[int], count: int) -> list[Alternatives]:
-        """Return the log-probability of each token of a text but the first, and the `count` likeliest there."""
+        """Return the log-probability of each token but the first, and the `count` likeliest in its place."""
         if len(ids) < 2:
             return []
         _require_context(self.network, len(ids) - 1)
@@ -200,10 +199,10 @@ class Scorer:
         return [results[index] for index in range(len(parts))]
 
     def _score_pack(self, pack: Pack, wanted: Sequence[list[int]]) -> TokenScores:
-        """Score all `wanted`, one list a member of the pack, one behind the other."""
+        """Return the scores of the tokens `wanted`, one list for each member of the pack, joined."""
         rows = np.concatenate([path[-len(mine) :] for path, mine in zip(pack.paths, wanted, strict=True)])
         targets = np.concatenate([np.asarray(mine) for mine in wanted])
-        kept, place = np.unique(rows, return_inverse=True)  # a row that several members read is projected once
+        kept, place = np.unique(rows, return_inverse=True)  # a row that several members share is projected once
         log_probability = np.empty(len(targets), dtype=np.float32)
         is_greedy = np.empty(len(targets), dtype=np.bool_)
         order = np.argsort(place, kind="stable")
@@ -243,18 +242,18 @@ def _require_context(network: Network, time: int) -> None:
 
 
 def _projected(network: Network, hidden: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Yield the logits of hidden states in chunks, each with its first row."""
+    """Yield the logits of hidden states in chunks: (number of the first row, logits)."""
     chunk = max(16, _LOGIT_BYTES // (4 * network.config.vocabulary))
     for start in range(0, len(hidden), chunk):
         yield start, network.logits(hidden[start : start + chunk])
 
 
 def windows(ids: Sequence[int], first: int, context: int, stride: int) -> Iterator[Window]:
-    """Cut a text so that every token from `first` on is predicted once.
+    """Yield windows in which every token from `first` on is a target once.
 
-    A window's inputs are the up to `context` tokens before its last target. One window predicts all where it
-    can; else the first predicts what follows within `context` of the text's start, at least `stride` tokens,
-    and each later one the next `stride`.
+    A window's inputs are up to `context` tokens before its last target. If one window is not enough, the first
+    predicts the tokens within `context` of the text's start, at least `stride`, and each later one the next
+    `stride`.
     """
     start = first
     end = len(ids) if len(ids) - first <= context else max(first + stride, context + 1)
@@ -264,7 +263,7 @@ def windows(ids: Sequence[int], first: int, context: int, stride: int) -> Iterat
 
 
 def _joined(scores: Sequence[TokenScores], counts: Sequence[int]) -> list[TokenScores]:
-    """The windows of each request put together again."""
+    """Concatenate the scores of each request's windows."""
     joined = []
     start = 0
     for count in counts:

@@ -1,8 +1,8 @@
-"""Tokens to text while they come: whole characters only, and nothing of a stop text.
+"""Decode tokens one by one: whole characters only, and no part of a stop text.
 
-A token of GPT-2's encoding can end inside a character, and a stop text can begin in one token and end in another.
-What may still become part of either is held back until that is known. An unfinished character at the very end
-of the text is left out; bytes that can be no UTF-8 are U+FFFD, as when the tokens are decoded together.
+A GPT-2 token can end inside a character, and a stop text can begin in one token and end in another. Text that may
+become part of either is held back until that is known. An unfinished character at the end of the text is left out;
+invalid UTF-8 becomes U+FFFD, as when all tokens are decoded together.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from headwater.tokenizer import Tokenizer
 
 
 class TextStream:
-    """The text of one continuation, piece by piece; its pieces joined are the whole text."""
+    """The text of one continuation, in pieces that join to the whole text."""
 
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), before: int | None = None) -> None:
         self._tokenizer, self._stop = tokenizer, stop
         self._characters = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
-        # GPT-1's tokens carry the space after a word: it is said before the next one, so that a prompt and its
-        # continuation can be joined as they are. `before` is the prompt's last token.
+        # GPT-1's tokens include the space after a word. It is put before the next token instead, so that a prompt
+        # and its continuation can be joined as they are. `before` is the prompt's last token.
         self._space = tokenizer.kind == "gpt1" and before is not None and self._ends_word(before)
         self.stopped = False
 
     def push(self, token: int, *, may_stop: bool = True) -> str:
-        """The text that is certain now; sets `stopped` when a stop text came, which is not part of it."""
+        """Return the text that is now certain. Sets `stopped` at a stop text, which is not part of it."""
         data = self._tokenizer.token_bytes(token)
         if self._tokenizer.kind == "gpt1":
             data, self._space = b" " * self._space + data.removesuffix(b" "), self._ends_word(token)
@@ -42,7 +42,7 @@ class TextStream:
         return certain
 
     def finish(self) -> str:
-        """What was held back for a stop text that did not come."""
+        """Return the text that was held back."""
         certain, self._held = self._held, ""
         return certain
 
@@ -51,7 +51,7 @@ class TextStream:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of `text` are a beginning of `stop`."""
+    """Return how many characters at the end of `text` begin `stop`."""
     for length in range(min(len(text), len(stop) - 1), 0, -1):
         if text.endswith(stop[:length]):
             return length

@@ -45,15 +45,15 @@ GROUP = 8
 _EVEN = 8  # masks of fused attention have rows that are a multiple of this
 # (layer, query, key, value), each (rows, head, head_dim) -> (rows, head, head_dim).
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-# Called after each block with what attention and MLP added and with the residual stream: (rows, width) each.
+# Called after each block with the outputs of attention and MLP and the residual stream: (rows, width) each.
 Observe = Callable[[Tensor, Tensor, Tensor], None]
 
 
 class TorchNetwork:
     """The `Network` in torch: any device, any precision of `matrices`.
 
-    Residual stream and norms are float32 whatever the precision; keys, values and attention have `dtype`. `owner`
-    has the memory that the matrices use, if it is not theirs.
+    Residual stream and norms are float32 at any precision; keys, values and attention have `dtype`. `owner` keeps
+    the memory that the matrices use, if it is not their own.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class TorchNetwork:
     ) -> Tensor:
         """Return the last block's output after the final norm, in float32.
 
-        ids, positions: (rows,) int64. keep: (kept,) int64, the rows whose output is wanted: what only the
-        other rows need of the last block is not computed. Returns (kept or rows, width).
+        ids, positions: (rows,) int64. keep: (kept,) int64, the rows whose output is wanted: the last block only
+        computes what they need. Returns (kept or rows, width).
         """
         x = self.embed(ids, positions)
         last = len(self.layers) - 1
@@ -139,7 +139,7 @@ class TorchNetwork:
 
 
 class Norm:
-    """LayerNorm in float32, whatever the dtype of the model's parameters."""
+    """LayerNorm in float32 for parameters of any dtype."""
 
     def __init__(self, weight: Tensor, bias: Tensor, epsilon: float) -> None:
         self.weight, self.bias, self.epsilon = weight, bias, epsilon
@@ -210,7 +210,7 @@ def linears(block: Block) -> list[nn.Linear]:
 
 
 def final_norm_of(model: Transformer) -> Norm | None:
-    """Return the norm behind the last block, if the model has one."""
+    """Return the norm after the last block, if the model has one."""
     return Norm.of(model.final_norm) if isinstance(model.final_norm, nn.LayerNorm) else None
 
 
@@ -269,7 +269,7 @@ class TorchRunner:
             values[0, :, start:] = value.transpose(0, 1)
             return attend(query.transpose(0, 1)[None], keys, values)[0].transpose(0, 1)
 
-        # Of the last block only keys and values are wanted.
+        # The last block only computes keys and values.
         nothing = torch.empty(0, dtype=torch.int64, device=device)
         self.network.forward(to_device(tokens, device), positions, attention, keep=nothing)
 
@@ -330,7 +330,7 @@ class TorchRunner:
 
 
 def matrices(network: TorchNetwork) -> list[tuple[Matrix, int]]:
-    """Return one matrix of each shape that occurs, with the width of its input."""
+    """Return one matrix of each shape, with the width of its input."""
     layer, width = network.layers[0], network.config.width
     narrow = [layer.query_key_value, layer.projection, layer.expand, network.output]
     return [(layer.contract, 4 * width), *((matrix, width) for matrix in narrow)]
@@ -358,7 +358,7 @@ def recorded(compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
 
 
 def rows_are_alike(matrix: Matrix, width: int, rows: int, device: torch.device) -> bool:
-    """Return whether a product's row is the same, bit for bit, at every place."""
+    """Return whether a row of a product is the same, bit for bit, at every index."""
     generator = torch.Generator().manual_seed(width)
     x = torch.randn(rows, width, generator=generator).to(device)
     expected = matrix(x)
