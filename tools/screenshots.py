@@ -1,6 +1,6 @@
 """Screenshots of the server's page, for the documentation: every view, on a desktop, on a phone and in the dark.
 
-python tools/screenshots.py docs/page [--classifier FOLDER] [--chromium PATH]
+python tools/screenshots.py docs/page [--classifier FOLDER] [--views VIEW…] [--chromium PATH]
 
 Starts `headwater serve` with the models that ship and drives the system's Chromium. Without a classifier, the view
 "classify" is left out. The same models, prompts and seeds give the same texts.
@@ -31,8 +31,10 @@ LOOKS: dict[str, dict[str, Any]] = {
 READY = "body[data-ready=true]:not([data-running=true])"
 STORY = "#inside-shown[aria-busy=false]"
 COLOURS = 128
+WRITTEN = "#view=write&prompt=The%20river&tokens=60&temperature=0.7&top_k=40&seed=1"
 ADDRESSES = {
-    "write": "#view=write&prompt=The%20river&tokens=60&temperature=0.7&top_k=40&seed=1",
+    "write": WRITTEN,
+    "branches": WRITTEN,
     "inside": "#view=inside&prompt=The%20river%20runs%20through%20the%20old%20town%20and&token=5",
     "compare": "#view=compare&prompt=The%20river&a=gpt2-mini&b=gpt1-mini&tokens=40&seed=1",
     "classify": "#view=classify",
@@ -62,6 +64,12 @@ def bring(page: Page, view: str) -> None:
     page.wait_for_selector(READY)
     if view == "write":
         page.locator("#write-text .token >> nth=9").click()
+    elif view == "branches":
+        page.locator("#write-text .token >> nth=9").click()
+        page.locator("#card button.choice:not([aria-current])").first.click()
+        page.wait_for_selector(READY)
+        page.locator("#branch-tree button[aria-pressed=false]").last.click()
+        page.locator("#branches").scroll_into_view_if_needed()
     elif view == "inside":
         page.wait_for_selector(STORY)
     elif view == "compare":
@@ -87,11 +95,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--classifier", type=Path)
+    parser.add_argument("--views", nargs="+", choices=list(ADDRESSES), default=list(ADDRESSES))
     parser.add_argument("--chromium", default=shutil.which("chromium") or shutil.which("google-chrome"))
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     models = ["gpt2-mini", "gpt1-mini"]
-    views = [view for view in ADDRESSES if view != "classify" or arguments.classifier]
+    views = [view for view in arguments.views if view != "classify" or arguments.classifier]
     if arguments.classifier:
         models.append(f"classes={arguments.classifier}")
     with served(models) as url, sync_playwright() as playwright, tempfile.TemporaryDirectory() as work:
@@ -100,10 +109,11 @@ def main() -> None:
             for view in views:
                 with browser.new_context(locale="en-US", **options) as context:
                     page = context.new_page()
+                    page.set_default_timeout(120_000)
                     page.goto(f"{url}/{ADDRESSES[view]}")
                     bring(page, view)
                     taken = Path(work) / f"{view}-{look}.png"
-                    page.screenshot(path=taken, full_page=view in {"inside", "compare"})
+                    page.screenshot(path=taken, full_page=view in {"branches", "inside", "compare"})
                     shrink(taken)
                     shutil.move(taken, arguments.out / taken.name)
                     print(taken.name, flush=True)
