@@ -53,6 +53,15 @@ def test_top_k_draws_only_from_the_k_likeliest_and_their_ties(row: np.ndarray, s
     assert (row > row[token]).sum() < k
 
 
+@pytest.mark.parametrize("size", [2, 511, 512, 2_000, 50_257])
+def test_the_kth_largest_is_that_of_the_sorted_logits(size: int) -> None:
+    chance = np.random.default_rng(size)
+    for row in (chance.standard_normal(size), chance.integers(0, 4, size), np.full(size, -np.inf)):
+        row = row.astype(np.float32)
+        for k in {1, 2, min(40, size), min(512, size), min(513, size), size}:
+            assert kth_largest(row, k) == np.sort(row)[-k]
+
+
 @given(row=logits, seed=st.integers(min_value=0))
 def test_greedy_is_temperature_zero_and_top_k_one_without_ties(row: np.ndarray, seed: int) -> None:
     likeliest = int(row.argmax())

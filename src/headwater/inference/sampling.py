@@ -40,6 +40,7 @@ from headwater.errors import DataError, UsageError
 from headwater.model.backend import to_device
 
 Logits = npt.NDArray[np.float32]
+_GROUPS = 512  # of logits, for finding the k-th largest
 # Larger values change no choice; the sum of a few of them is within float32.
 _FAR = 1e15
 # At this temperature the largest logit is always drawn.
@@ -190,7 +191,12 @@ def subtract(logits: Logits, written: Sequence[int], presence: float, frequency:
 
 def kth_largest(logits: Logits, k: int) -> np.float32:
     """Return the k-th largest value, the least that is kept: ties with it are kept too."""
-    return np.float32(torch.from_numpy(logits).topk(k).values[-1].item())
+    whole = len(logits) // _GROUPS * _GROUPS
+    if k <= _GROUPS and whole:
+        # k groups have a maximum of at least `least`, so the k-th largest logit is not less.
+        least = np.partition(logits[:whole].reshape(-1, _GROUPS).max(axis=0), -k)[-k]
+        logits = logits[logits >= least]
+    return np.float32(np.partition(logits, -k)[-k])
 
 
 def top_p_threshold(
