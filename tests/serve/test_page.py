@@ -231,6 +231,10 @@ def test_two_branches_stand_side_by_side(open_page: Open) -> None:
     sides = page.locator("#branch-pair .text")
     assert page.evaluate("document.activeElement.textContent") == "Compare"
     assert [side.text_content() for side in sides.all()] == [second, first]
+    first_box, second_box = (side.bounding_box() for side in sides.all())
+    assert first_box is not None
+    assert second_box is not None
+    assert first_box["y"] == second_box["y"]
     for side in sides.all():  # what both have is grey, what differs is not
         assert side.locator(".future").count() == fork
         assert side.locator(".token.future").last.get_attribute("data-index") == str(fork - 1)
