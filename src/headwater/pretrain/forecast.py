@@ -20,7 +20,7 @@ from headwater.errors import ResourceError
 from headwater.model import count_parameters
 from headwater.pretrain.cost import Memory, estimate_memory, time_updates
 from headwater.pretrain.pretraining import PretrainConfig, build_run, resolve
-from headwater.pretrain.profile import Share, profile_updates
+from headwater.pretrain.profile import TimeShare, profile_updates
 from headwater.pretrain.rate_search import Point, RateSearch, read_off, search_rate
 from headwater.storage.files import read_text, write_text
 from headwater.storage.progress import SILENT, Progress
@@ -182,7 +182,7 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
     return found
 
 
-def profile(config: PretrainConfig, tokens: Path, out: Path) -> list[Share]:
+def profile(config: PretrainConfig, tokens: Path, out: Path) -> list[TimeShare]:
     """Where the time of this recipe's updates goes on this machine; nothing is written."""
     with joined(config.device) as ranks:
         config = resolve(config, tokens, ranks)

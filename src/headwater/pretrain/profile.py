@@ -38,7 +38,7 @@ _OWNERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TimeShare:
     """One part of an update: its seconds, and the least that this machine needs for it (None: no such limit)."""
 
     part: str
@@ -53,7 +53,7 @@ class Share:
 
 def profile_updates(
     trainer: Trainer, read: Callable[[int], Sequence[Any]], config: ModelConfig, context: int
-) -> list[Share]:
+) -> list[TimeShare]:
     """Seconds an update by part, largest limit first as in PARTS; the trainer is changed by a few updates."""
     trainer.update(read(0))
     spent = dict.fromkeys(PARTS, 0.0)
@@ -84,7 +84,7 @@ def profile_updates(
                 moved += _bytes_moved(event)
     spent["idle"] = max(0.0, wall - sum(seconds for part, seconds in spent.items() if part != "data"))
     limits = _limits(trainer, config, sequences * context, context, moved // _UPDATES)
-    return [Share(part, spent[part] / _UPDATES, limits.get(part)) for part in PARTS]
+    return [TimeShare(part, spent[part] / _UPDATES, limits.get(part)) for part in PARTS]
 
 
 def _part_of(event: Any) -> str:
@@ -131,7 +131,7 @@ def _limits(trainer: Trainer, config: ModelConfig, tokens: int, context: int, mo
     }
 
 
-def as_table(shares: Sequence[Share]) -> str:
+def as_table(shares: Sequence[TimeShare]) -> str:
     """The shares for a person."""
     whole = sum(share.seconds for share in shares)
     lines = [f"{'':18}{'share':>7}{'ms':>10}{'limit ms':>10}{'times it':>10}"]
