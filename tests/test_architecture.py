@@ -93,6 +93,14 @@ def test_a_public_class_has_a_name_of_its_own() -> None:
     assert {cls: found for cls, found in homes.items() if len(found) > 1} == {}
 
 
+def test_a_source_file_has_at_most_400_lines() -> None:
+    # The two loops of tokenizer training, which share their growing arrays.
+    allowed = {"native/merges.c"}
+    files = [path for suffix in ("*.py", "*.c", "*.h") for path in PACKAGE.rglob(suffix)]
+    size = {path.relative_to(PACKAGE).as_posix(): len(path.read_text("utf-8").splitlines()) for path in files}
+    assert {name for name, count in size.items() if count > 400} == allowed
+
+
 def test_commands_import_nothing_heavy_at_their_top() -> None:
     heavy = {"torch", "numpy", "pyarrow", "tokenizers", "transformers", "spacy", "matplotlib", "rich"}
     for name, tree in modules():

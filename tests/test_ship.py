@@ -28,7 +28,8 @@ pattern = "*.txt"
 def test_a_run_becomes_a_model_with_its_card(tmp_path: Path, sample_text: str, data: Path) -> None:
     from headwater.corpus.build.pipeline import build
     from headwater.language_model import LanguageModel
-    from headwater.pretrain.pretraining import PretrainConfig, pretrain
+    from headwater.pretrain.pretraining import pretrain
+    from headwater.pretrain.recipe import PretrainConfig
     from headwater.pretrain.tokens.pack import pack
     from headwater.storage.provenance import open_folder
     from headwater.tokenizer import train_tokenizer

@@ -29,7 +29,8 @@ from headwater.evaluate.samples import write_samples
 from headwater.finetune.finetuning import finetune
 from headwater.finetune.training import FinetuneConfig
 from headwater.pretrain.cost import time_updates
-from headwater.pretrain.pretraining import PretrainConfig, build_run, pretrain, resolve
+from headwater.pretrain.pretraining import build_run, pretrain
+from headwater.pretrain.recipe import PretrainConfig, resolve
 from headwater.pretrain.tokens.pack import pack
 from headwater.report.html import report
 from headwater.storage.files import read_json, write_json

@@ -16,8 +16,8 @@ from headwater.corpus.build.recipes import load_recipe
 from headwater.evaluate.evaluation import EvaluateConfig
 from headwater.evaluate.evaluation import evaluate as run_evaluation
 from headwater.evaluate.results import Results
-from headwater.pretrain.pretraining import PretrainConfig
 from headwater.pretrain.pretraining import pretrain as run_pretraining
+from headwater.pretrain.recipe import PretrainConfig
 from headwater.storage.progress import SILENT, PlainProgress, Progress
 from headwater.tokenizer import Kind, Tokenizer
 from headwater.tokenizer import train_tokenizer as run_tokenizer

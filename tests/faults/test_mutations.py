@@ -299,7 +299,7 @@ def _gpt1(folder: Path) -> Any:
 
 
 def _recipe(path: Path) -> Any:
-    from headwater.pretrain.pretraining import PretrainConfig
+    from headwater.pretrain.recipe import PretrainConfig
 
     return PretrainConfig.load(path).architecture
 

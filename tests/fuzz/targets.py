@@ -285,7 +285,7 @@ def link_dumps(data: bytes) -> None:
 def settings(data: bytes) -> None:
     """A recipe in TOML, `--set`, and `headwater.json`."""
     from headwater.config import parse_settings
-    from headwater.pretrain.pretraining import PretrainConfig
+    from headwater.pretrain.recipe import PretrainConfig
     from headwater.storage.provenance import read_manifest
 
     with folder() as place:

@@ -28,7 +28,7 @@ from headwater.model.io.folder import load_model
 from headwater.model.loss import IGNORE
 from headwater.pretrain.forecast import forecast
 from headwater.pretrain.objectives import l1, masked
-from headwater.pretrain.pretraining import PretrainConfig
+from headwater.pretrain.recipe import PretrainConfig
 from headwater.pretrain.tokens.sampler import TokenBatch
 from headwater.tokenizer import Tokenizer
 from headwater.train.compile import compile_checked

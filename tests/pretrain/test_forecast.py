@@ -15,8 +15,9 @@ from headwater.model import build_model, preset
 from headwater.pretrain import cost as plan
 from headwater.pretrain import forecast as forecasting
 from headwater.pretrain.forecast import find_rate, forecast, profile
-from headwater.pretrain.pretraining import PretrainConfig, build_run, pretrain, resolve
+from headwater.pretrain.pretraining import build_run, pretrain
 from headwater.pretrain.profile import PARTS, as_table
+from headwater.pretrain.recipe import PretrainConfig, resolve
 from headwater.storage.progress import SILENT
 from headwater.train import machine
 from headwater.train.journal import read_journal

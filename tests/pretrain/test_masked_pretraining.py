@@ -17,7 +17,8 @@ from headwater.model.io.folder import save_model
 from headwater.model.loss import IGNORE, cross_entropy, cross_entropy_plainly
 from headwater.pretrain.masking import MaskedSampler, MaskedStream, Masking, Pairing
 from headwater.pretrain.objectives import masked
-from headwater.pretrain.pretraining import PretrainConfig, pretrain
+from headwater.pretrain.pretraining import pretrain
+from headwater.pretrain.recipe import PretrainConfig
 from headwater.pretrain.tokens.sampler import Sampler, TokenBatch, TokenStream
 from headwater.train.journal import read_journal
 

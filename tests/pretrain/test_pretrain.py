@@ -24,7 +24,8 @@ from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, MismatchError, TrainingError, UsageError
 from headwater.language_model import load
 from headwater.model.io.folder import load_config, load_model
-from headwater.pretrain.pretraining import PretrainConfig, held_out_loss, pretrain
+from headwater.pretrain.pretraining import held_out_loss, pretrain
+from headwater.pretrain.recipe import PretrainConfig
 from headwater.pretrain.tokens.pack import pack
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import Progress

@@ -9,7 +9,7 @@ import pytest
 from headwater.config import read_recipe
 from headwater.errors import UsageError
 from headwater.model import PRESETS, build_model
-from headwater.pretrain.pretraining import PretrainConfig
+from headwater.pretrain.recipe import PretrainConfig
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from headwater.errors import DataError
-from headwater.pretrain.pretraining import PretrainConfig
+from headwater.pretrain.recipe import PretrainConfig
 from headwater.reproduce import reproduce
 from headwater.reproduce.experiment import judge_steps
 from headwater.reproduce.gpt2_ladder import windows_read, windows_unread

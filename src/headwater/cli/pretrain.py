@@ -24,7 +24,7 @@ from headwater.cli.process import import_from_here
 
 app = typer.Typer(add_completion=False)
 
-KEYS = keys_option("headwater.pretrain.pretraining:PretrainConfig", model="headwater.model.config:ModelConfig")
+KEYS = keys_option("headwater.pretrain.recipe:PretrainConfig", model="headwater.model.config:ModelConfig")
 
 _FIND_LR = "Train briefly with a rising rate, suggest one, draw the curve into --out, and stop."
 _FOLLOW = "Zero-shot tasks to follow while training, as lambada.openai.last-token,sst-2.very."
@@ -69,8 +69,8 @@ def pretrain(
         os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # before torch comes in: its profiler chats on stderr
     from headwater.config import option_layers, parse_settings, read_recipe
     from headwater.errors import UsageError
-    from headwater.pretrain.pretraining import PretrainConfig
     from headwater.pretrain.pretraining import pretrain as run_pretraining
+    from headwater.pretrain.recipe import PretrainConfig
 
     layers: list[dict[str, Any]] = []
     if resume:
@@ -135,7 +135,7 @@ def _begun(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str, Any]]
     """The tokens folder and the configuration of the run in `out`."""
     from headwater.config import read_toml
     from headwater.errors import FolderError
-    from headwater.pretrain.pretraining import PretrainConfig
+    from headwater.pretrain.recipe import PretrainConfig
     from headwater.storage.provenance import read_manifest
 
     manifest = read_manifest(out)

@@ -14,7 +14,8 @@ from typing import Any
 
 from headwater.datasets.places import DataFiles
 from headwater.errors import UsageError
-from headwater.evaluate.evaluation import Asker, run_task, select
+from headwater.evaluate.asker import Asker
+from headwater.evaluate.evaluation import run_task, select
 from headwater.evaluate.reader import Reader
 from headwater.language_model import LanguageModel
 from headwater.tokenizer import Tokenizer

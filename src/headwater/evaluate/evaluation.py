@@ -6,9 +6,8 @@ cannot be asked (empty, or longer than the context) is left out and counted.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,19 +18,18 @@ from headwater.config import Config
 from headwater.corpus.dedup.overlap import TrainingGrams, training_grams
 from headwater.datasets.places import DataFiles, Place
 from headwater.errors import DataError, HeadwaterError, ResourceError, UsageError, nearest, resumable
+from headwater.evaluate.asker import REQUESTS_TOGETHER, Asker
 from headwater.evaluate.cache import AnswerCache
 from headwater.evaluate.own_tasks import is_own, load_tasks, source_hashes
 from headwater.evaluate.protocols import (
     Answer,
     Example,
-    Generated,
-    GenerationRequest,
     Request,
     Scored,
     Task,
 )
 from headwater.evaluate.published import published
-from headwater.evaluate.reader import ContinuationRequest, HiddenRequest, MaskedReader, Reader
+from headwater.evaluate.reader import MaskedReader, Reader
 from headwater.evaluate.results import KIND, Result, Results, Skipped, read_results, write_examples, write_results
 from headwater.evaluate.tasks import TASKS, VERSION
 from headwater.language_model import LanguageModel
@@ -40,12 +38,6 @@ from headwater.storage.files import MALFORMED
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import identity_of
 from headwater.storage.stage import Stage
-
-# Requests asked together: enough for the scorer to pack and to share beginnings, few enough to lose little when
-# an evaluation is interrupted.
-_TOGETHER = 512
-_WRITTEN_TOGETHER = 32
-_NEVER = -1e9  # added to a logit
 
 
 class EvaluateConfig(Config):
@@ -59,77 +51,6 @@ class EvaluateConfig(Config):
     """What the model computes in."""
     yardstick_bytes: int | None = Field(default=None, ge=0)
     """Training text that xz and the n-gram model learn from at most; 0 leaves them out."""
-
-
-@dataclass
-class Asker:
-    """Puts requests to a model, each once, remembering the answers."""
-
-    lm: LanguageModel
-    cache: AnswerCache | None = None
-    seconds: float = field(default=0.0, init=False)
-
-    def ask(self, requests: Sequence[Request]) -> dict[Request, Answer]:
-        """An answer for each request, from the cache where it is there."""
-        wanted = list(dict.fromkeys(requests))
-        answers = self.cache.look_up(wanted) if self.cache else {}
-        new = [request for request in wanted if request not in answers]
-        # In order, so that those with a common beginning are asked together.
-        scored = sorted(request for request in new if isinstance(request, ContinuationRequest))
-        hidden = sorted(request for request in new if isinstance(request, HiddenRequest))
-        written = [request for request in new if isinstance(request, GenerationRequest)]
-        for start in range(0, len(scored), _TOGETHER):
-            self._take(answers, self._score, scored[start : start + _TOGETHER])
-        for start in range(0, len(hidden), _TOGETHER):
-            self._take(answers, self._score_hidden, hidden[start : start + _TOGETHER])
-        for start in range(0, len(written), _WRITTEN_TOGETHER):
-            self._take(answers, self._write, written[start : start + _WRITTEN_TOGETHER])
-        return answers
-
-    def _take(
-        self, answers: dict[Request, Answer], ask: Callable[[Sequence[Any]], list[Answer]], part: Sequence[Request]
-    ) -> None:
-        started = time.perf_counter()
-        new = dict(zip(part, ask(part), strict=True))
-        self.seconds += time.perf_counter() - started
-        if self.cache:
-            self.cache.keep(new)
-        answers |= new
-
-    def _score(self, requests: Sequence[ContinuationRequest]) -> list[Answer]:
-        pairs = [(list(request.context), list(request.continuation)) for request in requests]
-        return [
-            Scored(tuple(map(float, score.log_probability)), tuple(map(bool, score.is_greedy)))
-            for score in self.lm.scorer.token_scores(pairs)
-        ]
-
-    def _score_hidden(self, requests: Sequence[HiddenRequest]) -> list[Answer]:
-        before, after = self.lm.tokenizer.frame
-        room = self.lm.config.context - len(before) - len(after)
-        asked = []
-        for request in requests:
-            text = [*request.context, *request.continuation][-room:]  # a long text loses the start of its context
-            end = len(before) + len(text)
-            asked.append(([*before, *text, *after], range(end - len(request.continuation), end)))
-        return [
-            Scored(tuple(scores.tolist()), tuple(greedy.tolist()))
-            for scores, greedy in self.lm.hidden_scores(asked)
-        ]
-
-    def _write(self, requests: Sequence[GenerationRequest]) -> list[Answer]:
-        running, engine = [], self.lm.engine
-        for request in requests:
-            options: dict[str, Any] = {
-                "max_tokens": request.max_tokens,
-                "stop": request.stop,
-                "temperature": request.temperature,
-                "top_k": request.top_k,
-                "seed": request.seed,
-                "bias": dict.fromkeys(request.excluded, _NEVER),
-                "alternatives": 0,
-            }
-            running.append(engine.submit(self.lm.request(request.prompt, **options)))
-        return [_generated(generation) for generation in running]
 
 
 @dataclass(frozen=True)
@@ -396,7 +317,7 @@ def _groups(
         except DataError as error:
             reasons.append(f"example {example.id}: {error}")
             continue
-        if sum(len(requests) for _, requests in group) >= _TOGETHER:
+        if sum(len(requests) for _, requests in group) >= REQUESTS_TOGETHER:
             yield group
             group = []
     if group:
@@ -408,16 +329,6 @@ def _kept(answer: Answer) -> dict[str, Any]:
     if isinstance(answer, Scored):
         return {"log_probabilities": [float(f"{value:.7g}") for value in answer.log_probabilities]}
     return {"text": answer.text, "log_probabilities": list(answer.log_probabilities)}
-
-
-def _generated(generation: Any) -> Generated:
-    """Drive one continuation to its end."""
-    tokens, log_probabilities = [], []
-    for event in generation:
-        if event.token is not None:
-            tokens.append(int(event.token))
-            log_probabilities.append(float(event.alternatives.log_probability))
-    return Generated(generation.text, tuple(tokens), tuple(log_probabilities))
 
 
 def _roles(places: Iterable[Path]) -> dict[str, Path]:

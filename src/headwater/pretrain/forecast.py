@@ -19,9 +19,10 @@ import torch
 from headwater.errors import ResourceError
 from headwater.model import count_parameters
 from headwater.pretrain.cost import Memory, estimate_memory, time_updates
-from headwater.pretrain.pretraining import PretrainConfig, build_run, resolve
+from headwater.pretrain.pretraining import build_run
 from headwater.pretrain.profile import TimeShare, profile_updates
 from headwater.pretrain.rate_search import Point, RateSearch, read_off, search_rate
+from headwater.pretrain.recipe import PretrainConfig, resolve
 from headwater.storage.files import read_text, write_text
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.stage import Stage

@@ -10,215 +10,35 @@ with the lowest held-out loss. The same command, run again, goes on from the las
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any
 
 import torch
-from pydantic import Field, model_validator
 
 from headwater import shipped
-from headwater.config import Layer
-from headwater.errors import MismatchError, UsageError, resumable
-from headwater.model import build_model, preset
-from headwater.model.config import Faithful, ModelConfig
-from headwater.model.io.folder import load_config, load_model, save_model
+from headwater.errors import resumable
+from headwater.model import build_model
+from headwater.model.config import ModelConfig
+from headwater.model.io.folder import load_model, save_model
 from headwater.model.loss import IGNORE
-from headwater.pretrain.cost import fitting_tokens, require_memory, training_flops_a_token
+from headwater.pretrain.cost import training_flops_a_token
 from headwater.pretrain.masking import MaskedSampler, MaskedStream, Masking, Pairing
 from headwater.pretrain.objectives import both_directions, l1, masked
-from headwater.pretrain.tokens.sampler import Sampler, TokenBatch, TokenStream, too_short
+from headwater.pretrain.recipe import PretrainConfig, end_of_text_of, resolve, tokenizer_of
+from headwater.pretrain.tokens.sampler import Sampler, TokenBatch, TokenStream
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import MANIFEST, check_files, open_folder, read_manifest, record_files
+from headwater.storage.provenance import MANIFEST, check_files, read_manifest, record_files
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
-from headwater.train.loop import RETIRED, Objective, TrainConfig, Trainer, as_begun, choose_arithmetic
+from headwater.train.loop import RETIRED, Objective, Trainer
 from headwater.train.parallel import Ranks, joined
 from headwater.train.run import BatchSource, Measurement, OnUpdate, Run
-from headwater.train.schedule import transfer_rate
 from headwater.train.watch import Watch
 
 # (model, step) -> figures for the journal
 Follow = Callable[[Any, int], dict[str, float]]
-
-
-class PretrainConfig(TrainConfig):
-    """A pre-training recipe. With `init_from` and no learning rate, the rate goes by the model's width."""
-
-    preset: str = "gpt2-mini"
-    """Which model."""
-    init_from: str | None = None
-    """Trained model to continue from, a folder or one that ships; the tokens are packed with its tokenizer."""
-    model: dict[str, Any] = Field(default_factory=dict)
-    """Keys of the model, which change the preset's."""
-    faithful: Faithful = "code"
-    """code: follow the authors' code where it does what the papers do not say; paper: the papers alone."""
-    context: int | None = Field(default=None, ge=1)
-    """Tokens of a training window; by default the preset's context."""
-    epochs: float | None = Field(default=None, gt=0, le=1e9)
-    """Passes over the training tokens, instead of steps."""
-    cross_documents: bool = True
-    """Whether attention reaches over the border between two documents."""
-    next_sentence: bool = False
-    """Read pairs of texts and predict whether the second follows the first, as BERT does; needs a masked model."""
-    shard: bool = False
-    """Share weights and optimizer among the ranks (FSDP)."""
-    optimizer: Literal["adam", "muon"] = "adam"
-    """muon: Muon for the matrices between embeddings and head. It is not the papers', and cannot be sharded."""
-    recompute: Literal["auto", "none", "selective", "full"] = "auto"
-    """Activations computed again in the backward pass; auto: full for a sharded model."""
-    validation_windows: int = Field(default=256, ge=1)
-    """Most windows that a held-out loss is measured on."""
-
-    @classmethod
-    def build(cls, *layers: Mapping[str, Any], source: str = "configuration") -> Self:
-        """As every configuration; of `steps` and `epochs`, which are one choice, the last layer's holds."""
-        other = {"steps": "epochs", "epochs": "steps"}
-        kept: list[Mapping[str, Any]] = []
-        for place, layer in enumerate(layers, 1):
-            later = {key for after in layers[place:] for key in after}
-            keys = {key: value for key, value in layer.items() if other.get(key) not in later}
-            kept.append(Layer(keys, layer.source if isinstance(layer, Layer) else source))
-        return super().build(*kept, source=source)
-
-    @model_validator(mode="after")
-    def _says_its_length_once(self) -> Self:
-        if self.epochs is not None and "steps" in self.model_fields_set:
-            raise ValueError(f"steps = {self.steps} and epochs = {self.epochs:g} both say how long to train")
-        return self
-
-    def deciding(self) -> dict[str, Any]:
-        """As of every training; the model to continue from is an input of the folder, by its content."""
-        return {key: value for key, value in super().deciding().items() if key != "init_from"}
-
-    @property
-    def architecture(self) -> ModelConfig:
-        """The model that this recipe trains."""
-        return preset(self.preset, faithful=self.faithful, **self.model)
-
-    @property
-    def window(self) -> int:
-        """Tokens of a training window."""
-        return self.context or self.architecture.context
-
-
-def resolve(
-    config: PretrainConfig, tokens: Path, ranks: Ranks, begun: PretrainConfig | None = None
-) -> PretrainConfig:
-    """The recipe with nothing left open: the whole model, the window, updates, micro-batch and arithmetic.
-
-    An "auto" that this device decides is as in `begun`, the recipe that a run began with, if there is one: the run
-    may have begun on another machine. Raises UsageError, DataError or MismatchError when recipe, tokens and ranks
-    do not go together: here, before a folder is begun, so that the same --out serves once it is repaired.
-    """
-    packed = open_folder(tokens, "tokens")
-    vocabulary = int(packed.config["vocabulary_size"])
-    if config.init_from is not None:
-        config = _from_model(config, config.init_from, tokens)
-    if config.next_sentence:
-        config = _with_pairs(config)
-    if config.architecture.is_masked:
-        vocabulary = _tokenizer(config.architecture, tokens).vocabulary_size
-    changes: dict[str, Any] = {"vocabulary": vocabulary}
-    # A window shorter than the context of a trained model leaves its rows of positions as they are.
-    for key in ("context", "dropout") if config.init_from is None else ():
-        if getattr(config, key) is not None:
-            changes[key] = getattr(config, key)
-    model = preset(config.preset, faithful=config.faithful, **(changes | config.model))
-    if config.dropout is not None and config.dropout != model.dropout:
-        raise UsageError(
-            f"dropout = {config.dropout} and model.dropout = {model.dropout} are one thing",
-            repair="Give one of them, once; a run that has begun keeps its own",
-        )
-    if model.vocabulary < vocabulary:
-        raise MismatchError(
-            f"the model has {model.vocabulary:,} vocabulary rows, and the tokens in {tokens} need {vocabulary:,}",
-            repair="Leave model.vocabulary out, or pack with the model's own tokenizer",
-        )
-    window = config.context or model.context
-    if window > model.context:
-        raise UsageError(
-            f"context = {window} is longer than model.context = {model.context}",
-            repair=f"Use --set context={model.context}, or leave model.context out",
-        )
-    for part, count in packed.config["counts"].items():
-        if count["tokens"] <= window:
-            raise too_short(tokens, packed, part, window)
-    if not config.cross_documents:
-        if model.is_masked or model.is_recurrent:
-            raise UsageError(
-                "cross_documents = false is only for causal attention", repair="Leave cross_documents out"
-            )
-        _end_of_text(tokens)
-    if config.batch_size % ranks.count:
-        raise UsageError(
-            f"batch_size = {config.batch_size} cannot be divided among {ranks.count} ranks",
-            repair=f"Use a multiple of {ranks.count}",
-        )
-    if config.shard and config.optimizer == "muon":
-        raise UsageError(
-            "optimizer = muon needs whole matrices, and shard = true divides them", repair="Leave one of them out"
-        )
-    require_memory(model, ranks, sharded=config.shard)
-    steps = config.steps
-    if config.epochs is not None:
-        windows = TokenStream(tokens, "train", window).windows
-        steps = max(1, math.ceil(config.epochs * windows / config.batch_size))
-    # A resumed run keeps its micro-batch: another one rounds otherwise.
-    micro_batch = config.micro_batch or (begun.micro_batch if begun else None)
-    if micro_batch is None:
-        micro_batch = max(1, fitting_tokens(model, ranks, sharded=config.shard) // window)
-    config = choose_arithmetic(as_begun(config, begun), ranks.device)
-    return config.model_copy(
-        update={
-            "model": model.to_dict(),
-            "context": window,
-            "dropout": model.dropout,
-            "steps": steps,
-            "epochs": None,
-            "micro_batch": min(micro_batch, config.batch_size // ranks.count),
-        }
-    )
-
-
-def _with_pairs(config: PretrainConfig) -> PretrainConfig:
-    """Return the recipe with the parts of the model that next-sentence prediction needs."""
-    found = config.architecture
-    if not found.is_masked or (config.init_from is not None and not found.next_sentence):
-        raise UsageError(
-            "next_sentence was asked of a model that is not masked, or was trained without it",
-            expected="a masked preset, as bert-mini, or a model that was trained with next_sentence",
-        )
-    parts = {"next_sentence": True, "segments": max(2, found.segments)}
-    return config.model_copy(update={"model": parts | config.model})
-
-
-def _from_model(config: PretrainConfig, initial: str, tokens: Path) -> PretrainConfig:
-    """Return the recipe with the shape of the model to continue from and, where none is given, its learning rate.
-
-    Raises MismatchError where the tokens were packed with another tokenizer, UsageError for another shape.
-    """
-    folder = shipped.resolve(initial)
-    found = load_config(folder)
-    shape = found.to_dict()
-    if changed := [key for key, value in config.model.items() if key != "dropout" and shape.get(key) != value]:
-        raise UsageError(
-            f"model.{changed[0]} = {config.model[changed[0]]} is not as in {initial}: {shape.get(changed[0])}",
-            repair=f"Leave model.{changed[0]} out, or train a new model without --from",
-        )
-    own, packed = Tokenizer.of_model(folder, found.vocabulary), Tokenizer.load(tokens / "tokenizer")
-    if own is not None and own.identity != packed.identity:
-        raise MismatchError(
-            f"the tokens in {tokens} were packed with another tokenizer than the one of {initial}",
-            repair=f"Pack the corpus with it: headwater pack CORPUS --tokenizer {initial} --out DIR",
-        )
-    dropout = {} if config.dropout is None else {"dropout": config.dropout}
-    update: dict[str, Any] = {"model": shape | dropout | config.model}
-    if "learning_rate" not in config.model_fields_set:
-        update["learning_rate"] = transfer_rate(found.width)
-    return config.model_copy(update=update)
 
 
 def pretrain(
@@ -313,7 +133,7 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
     source: BatchSource = sampler
     unread: TokenStream | MaskedStream = held_out
     if config.architecture.is_masked:
-        tokenizer = _tokenizer(config.architecture, tokens)
+        tokenizer = tokenizer_of(config.architecture, tokens)
         assert tokenizer.mask is not None
         masking = Masking(tokenizer.mask, tokenizer.vocabulary_size, config.seed)
         pairing = _pairing(tokenizer) if config.next_sentence else None
@@ -322,7 +142,7 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
     elif config.architecture.architecture == "bilstm":
         objective = both_directions
     else:
-        objective = l1(None if config.cross_documents else _end_of_text(tokens))
+        objective = l1(None if config.cross_documents else end_of_text_of(tokens))
     sharded = config.shard and ranks.count > 1  # one rank has all of the model anyway
     recompute = ("full" if sharded else "none") if config.recompute == "auto" else config.recompute
     trainer = Trainer(
@@ -410,15 +230,7 @@ def _export(run: Run, config: PretrainConfig, tokens: Path, folder: Path) -> Non
     )
     if not stage.is_complete():
         with stage.write() as work:
-            save_model(model, work, tokenizer=_tokenizer(config.architecture, tokens))
-
-
-def _tokenizer(config: ModelConfig, tokens: Path) -> Tokenizer:
-    """Return the tokenizer of the tokens folder; a masked model's has `[MASK]`, and the tokens of pairs."""
-    tokenizer = Tokenizer.load(tokens / "tokenizer")
-    if not config.is_masked:
-        return tokenizer
-    return tokenizer.with_mask().with_task_tokens() if config.next_sentence else tokenizer.with_mask()
+            save_model(model, work, tokenizer=tokenizer_of(config.architecture, tokens))
 
 
 def _pairing(tokenizer: Tokenizer) -> Pairing:
@@ -427,13 +239,3 @@ def _pairing(tokenizer: Tokenizer) -> Pairing:
     assert delimiter is not None
     assert extract is not None
     return Pairing(start, delimiter, extract)
-
-
-def _end_of_text(tokens: Path) -> int:
-    end_of_text = Tokenizer.load(tokens / "tokenizer").end_of_text
-    if end_of_text is None:
-        raise UsageError(
-            "cross_documents = false needs an end-of-text token, and this tokenizer has none",
-            repair="Leave cross_documents out, or use a tokenizer of kind gpt2",
-        )
-    return end_of_text

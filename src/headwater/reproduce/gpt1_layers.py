@@ -14,7 +14,7 @@ from pydantic import Field
 from headwater.config import Config
 from headwater.errors import counted
 from headwater.model.io.folder import load_config
-from headwater.pretrain.pretraining import PretrainConfig
+from headwater.pretrain.recipe import PretrainConfig
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge, judge_steps
 from headwater.reproduce.figures import COLOURS, bands
 from headwater.reproduce.gpt1_tables import PERCENT, mean_row

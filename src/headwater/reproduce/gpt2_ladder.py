@@ -21,7 +21,7 @@ from headwater.config import Config
 from headwater.datasets.paper_tables import TABLES
 from headwater.evaluate.published import SIZES
 from headwater.language_model import LanguageModel
-from headwater.pretrain.pretraining import PretrainConfig
+from headwater.pretrain.recipe import PretrainConfig
 from headwater.pretrain.tokens.sampler import Sampler, TokenStream
 from headwater.reproduce.figures import Curve, bands
 from headwater.reproduce.laboratory import Laboratory, evenly_placed

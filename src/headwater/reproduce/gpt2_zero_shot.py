@@ -18,7 +18,7 @@ from pydantic import Field
 from headwater.config import Config
 from headwater.evaluate.published import published
 from headwater.evaluate.results import Results
-from headwater.pretrain.pretraining import PretrainConfig
+from headwater.pretrain.recipe import PretrainConfig
 from headwater.pretrain.tokens.sampler import TokenStream
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, files_missing, judge, judge_steps
 from headwater.reproduce.figures import bands

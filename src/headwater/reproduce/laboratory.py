@@ -32,7 +32,8 @@ from headwater.evaluate.results import Results
 from headwater.evaluate.tasks import VERSION
 from headwater.language_model import LanguageModel
 from headwater.model.io.folder import save_model
-from headwater.pretrain.pretraining import PretrainConfig, pretrain
+from headwater.pretrain.pretraining import pretrain
+from headwater.pretrain.recipe import PretrainConfig
 from headwater.pretrain.tokens.pack import pack
 from headwater.pretrain.tokens.sampler import TokenStream
 from headwater.reproduce.scale import ModelPlan, Scale, TextPlan

@@ -20,7 +20,7 @@ from headwater.datasets.paper_tables import TABLES
 from headwater.model.io.folder import load_config
 from headwater.model.io.weights import tensor_sizes
 from headwater.pretrain.masking import CHOSEN
-from headwater.pretrain.pretraining import PretrainConfig
+from headwater.pretrain.recipe import PretrainConfig
 from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
 from headwater.reproduce.figures import grouped_bars
 from headwater.reproduce.gpt1_ablations import COLUMNS, averaged

@@ -169,7 +169,7 @@ def cost_of(scale: Scale, models: Sequence[str]) -> Cost:
     """
     from headwater.model import count_parameters
     from headwater.pretrain.cost import training_flops_a_token
-    from headwater.pretrain.pretraining import PretrainConfig
+    from headwater.pretrain.recipe import PretrainConfig
 
     flops, tokens, largest = 0.0, 0, ("", 0)
     for name in models:

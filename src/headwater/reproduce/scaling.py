@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from headwater.config import Config
 from headwater.pretrain.cost import training_flops_a_token
-from headwater.pretrain.pretraining import PretrainConfig
+from headwater.pretrain.recipe import PretrainConfig
 from headwater.reproduce.experiment import Experiment, Findings, Row, judge
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale

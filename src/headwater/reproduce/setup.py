@@ -12,7 +12,7 @@ from headwater.finetune.training import FinetuneConfig
 from headwater.model import count_parameters
 from headwater.model.io.folder import load_config
 from headwater.pretrain.cost import training_flops_a_token
-from headwater.pretrain.pretraining import PretrainConfig
+from headwater.pretrain.recipe import PretrainConfig
 from headwater.reproduce.labelled import FULL, VARIANTS, describe_rows
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Cost, Rows, Scale
