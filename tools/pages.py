@@ -39,7 +39,8 @@ NAVIGATION = {
         "published",
     ),
     "Guides": (
-        *("corpus", "tokenizers", "pretraining", "evaluation", "serving", "scaling", "troubleshooting"),
+        *("corpus", "tokenizers", "pretraining", "evaluation", "serving", "scaling", "models", "other-tools"),
+        "troubleshooting",
         "results/index",
     ),
     "Reference": ("commands/index", "calls/index", "formats", "guarantees", "licences"),

@@ -58,7 +58,7 @@ def test_a_hugging_face_folder_becomes_one_of_half_the_size(tmp_path: Path) -> N
     ("files", "arguments", "status", "message"),
     [
         ({}, [], 1, "is no model that Headwater knows"),
-        ({"config.json": "{}", "task.json": "{}"}, [], 2, "is a fine-tuned model"),
+        ({"config.json": "{}", "task.json": "{}"}, [], 1, "names no model_type"),
         ({"config.json": "{}"}, ["--heads", "3"], 2, "says itself how many heads"),
         ({"config.json": "{}"}, ["--precision", "int3"], 2, "is not written in int3; expected f32, bf16, f16"),
         ({"config.json": "{}"}, ["--faithful", "both"], 2, "'both'; expected code or paper"),

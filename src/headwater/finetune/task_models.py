@@ -94,12 +94,13 @@ class RecurrentReader(nn.Module):
 
 
 def take(x: Tensor, start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-    """Cut a span out of each sequence: (sequences, time, width) -> (sequences, longest span, width).
+    """Shift a span of each sequence to its beginning: (sequences, time, width), as before.
 
-    start, end: (sequences,) int64. Also returns which positions are inside the span, (sequences, longest) bool.
+    start, end: (sequences,) int64. Also returns which positions are inside the span, (sequences, time) bool. The
+    length is that of `x`: to ask for the longest span would make a GPU wait.
     """
     lengths = end - start
-    places = torch.arange(max(1, int(lengths.max())), device=x.device)
+    places = torch.arange(x.shape[1], device=x.device)
     chosen = (start[:, None] + places).clamp(max=x.shape[1] - 1)
     return x.gather(1, chosen[:, :, None].expand(-1, -1, x.shape[2])), places < lengths[:, None]
 
