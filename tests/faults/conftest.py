@@ -308,6 +308,12 @@ def web() -> Iterator[str]:
     thread.join()
 
 
+@pytest.fixture
+def commands() -> dict[str, list[str]]:
+    """The command lines that are disturbed, by name."""
+    return COMMANDS
+
+
 @pytest.fixture(scope="session")
 def chosen() -> random.Random:
     """Random choices of tests that need no world."""

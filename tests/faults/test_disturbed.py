@@ -137,32 +137,3 @@ def workers_of(folder: Path) -> Iterator[int]:
                 and (place / "cwd").resolve() == folder
             ):
                 yield int(place.name)
-
-
-def test_a_quickstart_goes_on_after_every_kill(campaign: Any, counted: Counted) -> None:
-    """Its size is measured anew each time, so that not bytes are compared: what was complete stays as it is."""
-    folder = campaign.trial("quickstart")
-    arguments = ["quickstart", "--minutes", "0.01", "--text", "../world/texts", "--out", "out"]
-    kills = 0
-    kept: dict[Path, bytes] = {}
-    for _ in range(40):
-        ended = campaign.warm.wait(
-            campaign.warm.start(arguments, folder, kill_after=campaign.random.uniform(0.2, 6.0), kill_group=True)
-        )
-        for path, content in kept.items():
-            assert path.read_bytes() == content, f"{path} was complete before a kill"
-        kept |= {path: path.read_bytes() for path in folder.glob("out/*/headwater.json") if is_complete(path)}
-        if ended.status == 0:
-            break
-        assert ended.was_killed, ended.output
-        kills += 1
-    ended = campaign.warm.wait(campaign.warm.start(arguments, folder))
-    assert ended.status == 0, ended.output
-    assert "<html" in (folder / "out" / "report.html").read_text()
-    left = [path for path in folder.rglob(".*") if path.name not in {".lock"}]
-    assert not left, left
-    counted("kills", kills)
-
-
-def is_complete(manifest: Path) -> bool:
-    return b'"complete": true' in manifest.read_bytes()

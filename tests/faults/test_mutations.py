@@ -16,6 +16,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import random
 import shutil
 import zipfile
@@ -29,7 +30,7 @@ import zstandard
 
 from headwater.errors import HeadwaterError
 
-FLIPS = 6
+FLIPS = int(os.environ.get("HEADWATER_FAULTS_FLIPS", "6"))  # of each file
 Use = Callable[[Path], Any]
 pytestmark = pytest.mark.slow
 
