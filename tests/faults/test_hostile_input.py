@@ -44,6 +44,9 @@ if kind == "pages":
     from fastwarc.warc import ArchiveIterator
     from headwater.corpus.sources.pages import read_pages
     read = lambda: (sum(len(page.data) for page in read_pages(path, notes)), notes)
+elif kind == "text":
+    from headwater.corpus.sources.text import read_text_file
+    read = lambda: (len(list(read_text_file(path, "text"))),)
 else:
     import zstandard
     from headwater.corpus.web.links import _Funnel, _submissions
@@ -248,6 +251,18 @@ def test_the_text_of_an_article_is_bounded_and_that_of_an_export_is_not(
     path.write_text("<m>" + "<a>" * 2000)
     with pytest.raises(DataError, match="nested"):
         list(read_pages(path, notes))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bounds memory as Linux does")
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["txt", "jsonl", "json", "csv"])
+def test_a_compressed_text_that_is_a_bomb_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}.gz"
+    header = gzip.compress(b"text\n" if suffix == "csv" else b"0")
+    path.write_bytes(header + 16 * gzip.compress(b"0" * (64 * MEBI), 9))
+    found = within(path, "text", 900 * MEBI)
+    assert found.startswith("refused")
+    assert "unpacks to a text of more than" in found
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bounds memory as Linux does")

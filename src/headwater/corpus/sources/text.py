@@ -31,6 +31,10 @@ SUFFIXES = (*_STREAMS, ".parquet", *(suffix + packed for suffix in _STREAMS for 
 _BLOCK_BYTES = 4 * 1024**2
 _FIELDS = ("url", "date", "language")
 _FIELD_CHARACTERS = 1 << 28  # of a CSV field: csv's own limit of 131,072 is shorter than a book
+# Most characters of one text, line or JSON file that is compressed, or so many times the bytes of the file. Text
+# packs to about a tenth of its size; a megabyte of a compression bomb unpacks to a gigabyte.
+_UNPACKED_CHARACTERS = 1 << 28
+_UNPACKED_RATIO = 100
 
 
 class Unusable(DataError):
@@ -79,14 +83,17 @@ def _tidy(text: str) -> str:
 def _text_rows(path: Path) -> Iterator[dict[str, Any]]:
     """The documents of a plain text file, cut at SEPARATOR."""
     pending: list[str] = []
+    size = 0
     tail = ""
     for block in _decoded_blocks(path):
         *whole, tail = (tail + block).split(SEPARATOR)
         for piece in whole:
             yield {"text": "".join(pending) + piece}
-            pending = []
+            pending, size = [], 0
         if len(tail) > len(SEPARATOR):  # what cannot be the beginning of a separator is set aside
             pending.append(tail[: -len(SEPARATOR)])
+            size += len(pending[-1])
+            _check_unpacked(path, size)
             tail = tail[-len(SEPARATOR) :]
     yield {"text": "".join(pending) + tail}
 
@@ -110,7 +117,13 @@ def _jsonl_rows(path: Path, field: str) -> Iterator[dict[str, Any]]:
 
 def _json_rows(path: Path, field: str) -> Iterator[dict[str, Any]]:
     """The rows of a JSON file: a list of objects or texts, one object, or in fact one object a line."""
-    content = "".join(_decoded_blocks(path))
+    blocks: list[str] = []
+    size = 0
+    for block in _decoded_blocks(path):
+        blocks.append(block)
+        size += len(block)
+        _check_unpacked(path, size)
+    content = "".join(blocks)
     try:
         found = parse_json(content)
     except json.JSONDecodeError as error:
@@ -196,13 +209,29 @@ def _is_text(kind: Any) -> bool:
 def _lines(path: Path) -> Iterator[str]:
     """Lines ended by "\\n" alone: other separators that str.splitlines knows are text inside JSON."""
     pending: list[str] = []
+    size = 0
     for block in _decoded_blocks(path):
         *whole, rest = block.split("\n")
         for line in whole:
             yield "".join(pending) + line
-            pending = []
+            pending, size = [], 0
         pending.append(rest)
+        size += len(rest)
+        _check_unpacked(path, size)
     yield "".join(pending)
+
+
+def _check_unpacked(path: Path, size: int) -> None:
+    """Raise DataError where `size` characters, held as one text, are more than a compressed file can have."""
+    if size <= _UNPACKED_CHARACTERS or path.suffix.lower() not in _PACKED:
+        return
+    most = max(_UNPACKED_CHARACTERS, _UNPACKED_RATIO * path.stat().st_size)
+    if size > most:
+        raise DataError(
+            f"{path} unpacks to a text of more than {most:,} characters",
+            expected=f"at most {_UNPACKED_RATIO} characters for a byte of the compressed file",
+            repair="If it is not a compression bomb, unpack it first",
+        )
 
 
 def _decoded_blocks(path: Path) -> Iterator[str]:
