@@ -76,6 +76,19 @@ def storage_error(path: Path, error: OSError) -> StorageError:
 
 
 @contextmanager
+def new_parents(path: Path) -> Iterator[None]:
+    """If the block fails, remove the empty folders above `path` that were not there before."""
+    missing = [folder for folder in path.parents if not folder.exists()]
+    try:
+        yield
+    except BaseException:
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+@contextmanager
 def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """Open a file that appears at `path`, whole and flushed, only if the block ends well."""
     with storage_errors(path), new_part(path) as part:

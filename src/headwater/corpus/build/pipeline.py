@@ -38,7 +38,14 @@ from headwater.errors import (
     resumable,
 )
 from headwater.storage.destination import Destination
-from headwater.storage.files import read_json, read_sealed, storage_errors, write_json, write_json_lines
+from headwater.storage.files import (
+    new_parents,
+    read_json,
+    read_sealed,
+    storage_errors,
+    write_json,
+    write_json_lines,
+)
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import Input
@@ -91,11 +98,12 @@ def build(
         if others:
             names = ", ".join(others[:NAMED]) + (", …" if len(others) > NAMED else "")
             progress.note(f"{source}: {counted(len(others), 'file')} of other kinds left out: {names}")
-    plan = _plan(sources, stage, config, tasks)
-    with folder_lock(plan.folder):
-        if damaged := plan.drop_damaged():
-            progress.note(f"{len(damaged)} parts of an earlier try were altered since, and are done again")
-        kept = _carry_out(plan, stage, sources, workers, engine, address, progress)
+    with new_parents(stage.out):
+        plan = _plan(sources, stage, config, tasks)
+        with folder_lock(plan.folder):
+            if damaged := plan.drop_damaged():
+                progress.note(f"{len(damaged)} parts of an earlier try were altered since, and are done again")
+            kept = _carry_out(plan, stage, sources, workers, engine, address, progress)
     for note in read_funnel(stage.out)["notes"]:
         progress.note(note)
     progress.finish(f"{kept['documents']:,} documents, {kept['bytes'] / 1e6:.1f} MB")
