@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +24,7 @@ from pydantic import ConfigDict
 from headwater.cli.main import main
 from headwater.config import Config, merge, parse_settings
 from headwater.errors import DataError, FolderError, ResourceError, StorageError, UsageError
-from headwater.storage.files import atomic_write, read_text, storage_errors
+from headwater.storage.files import atomic_write, new_part, read_text, storage_errors
 from headwater.storage.lineage import lineage
 from headwater.storage.provenance import open_folder, read_manifest
 from headwater.storage.resources import cache_folder, find
@@ -182,6 +184,17 @@ def test_a_full_disk_is_a_storage_error() -> None:
             os.write(descriptor, b"x")
         finally:
             os.close(descriptor)
+
+
+def test_a_full_disk_names_the_folder_that_was_asked_for(tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    message = f"no space is left to write {re.escape(str(out))}\\."
+    with (
+        new_part(out, folder=True) as part,
+        pytest.raises(StorageError, match=message),
+        storage_errors(part / "weights" / "a.bin"),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,8 @@ else:
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _RUST_OS_ERROR = re.compile(r"\(os error (\d+)\)|\bOs \{ code: (\d+)")
+# The names of `new_part`, and of the folder with the parts of a corpus.
+_TEMPORARY = re.compile(r"\.(.+)\.(?:[0-9a-f]{8}-[0-9a-f]{8}\.part|[0-9a-f]{12}\.parts)")
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
@@ -63,7 +65,14 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 def storage_error(path: Path, error: OSError) -> StorageError:
-    """The StorageError that says what an OSError at `path` means."""
+    """The StorageError that says what an OSError at `path` means.
+
+    It names what a temporary folder around `path` is to become: the folder that the user gave.
+    """
+    for folder in (*reversed(path.parents), path):
+        if temporary := _TEMPORARY.fullmatch(folder.name):
+            path = folder.with_name(temporary[1])
+            break
     if error.errno in _FULL:
         return StorageError(
             f"no space is left to write {path}",

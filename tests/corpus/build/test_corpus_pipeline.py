@@ -140,7 +140,7 @@ def test_no_space_is_said_and_leaves_nothing(
     first, _ = write_sources(tmp_path)
     before = sorted(tmp_path.iterdir())
     assert main(["corpus", "build", str(first), "--out", str(tmp_path / "corpus")]) == 1
-    assert "no space is left" in capsys.readouterr().err
+    assert f"no space is left to write {tmp_path / 'corpus'}." in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == before
 
 
