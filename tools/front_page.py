@@ -27,7 +27,7 @@ CLAIMS = {
         "18.4",
     ),
     "At equal updates the Transformer's held-out loss is below that of an equally large LSTM.": (
-        "갱신 횟수가 같으면 트랜스포머(Transformer)의 검증 손실이 같은 크기의 LSTM보다 낮습니다.",
+        "업데이트(update) 횟수가 같으면 트랜스포머(Transformer)의 검증 손실이 같은 크기의 LSTM보다 낮습니다.",
         "과제 점수로만 비교합니다 (표 5, 그림 2)",
     ),
     "Pre-training raises the average (table 5).": (

@@ -1,10 +1,10 @@
-"""The documentation's pages as Sphinx reads them: those of `docs/`, and those that come from the code.
+"""Write the pages of the documentation for Sphinx: those of `docs/`, and those made from the code.
 
-python tools/pages.py FOLDER    writes them there; `make docs` then builds build/site
+python tools/pages.py FOLDER    write them there; `make docs` then builds build/site
 
-A page for each command comes from the command's own help, a page for each public name from its docstrings, and
-`<!-- source FILE OBJECT … -->` becomes these objects' lines, so that nothing of it is ever copied by hand. The
-folder `docs/results/`, which experiments write, has its place once it is there.
+Each command has a page made from its help, and each public name one made from its docstrings. A comment
+`<!-- source FILE OBJECT … -->` in a page is replaced by the source of these objects. The results that
+experiments wrote into `docs/results/` are listed if there are any.
 """
 
 from __future__ import annotations
@@ -24,19 +24,16 @@ from headwater.cli.main import COMMANDS, LazyGroup
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS, PACKAGE = ROOT / "docs", ROOT / "src" / "headwater"
-# The order of pages in the site; a page that stands nowhere here fails the build.
+# The order of the pages in the site. Sphinx fails on a page that is not listed.
 NAVIGATION = {
     "Begin": ("install",),
     "Tutorials": tuple(
-        f"tutorials/{name}"
-        for name in ("own-text", "own-labels", "papers", "serve", "cluster", "gpt2-small", "korean")
+        f"tutorials/{name}" for name in ("own-text", "own-labels", "papers", "serve", "cluster", "gpt2-small")
     ),
-    "The papers in code": (
-        "reading/gpt1",
-        "reading/gpt2",
-        "reading/relatives",
-        "reading/relatives.ko",
-        "published",
+    "The papers in code": ("reading/gpt1", "reading/gpt2", "reading/relatives", "published"),
+    "한국어": (
+        *("tutorials/own-text.ko", "tutorials/korean", "tutorials/own-labels.ko"),
+        *("reading/gpt1.ko", "reading/gpt2.ko", "reading/relatives.ko"),
     ),
     "Guides": (
         *("corpus", "tokenizers", "pretraining", "evaluation", "serving", "scaling", "models", "other-tools"),
@@ -70,7 +67,7 @@ def main() -> int:
 
 
 def add_results(folder: Path) -> None:
-    """Make what stands in `docs/results/` reachable, whatever its pages are called; or say that nothing does."""
+    """List every page of `docs/results/` below its index; write an index if there is none."""
     folder.mkdir(exist_ok=True)
     index = folder / "index.md"
     names = sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.md") if path != index)
@@ -89,7 +86,7 @@ def _index(title: str, intro: str, names: list[str]) -> str:
 
 
 def with_sources(markdown: str) -> str:
-    """The page with the lines that its source comments name."""
+    """Return the page with each source comment replaced by the code that it names."""
 
     def block(match: re.Match[str]) -> str:
         code = "\n\n\n".join(source_lines(match[1], wanted) for wanted in match[2].split())
@@ -99,16 +96,16 @@ def with_sources(markdown: str) -> str:
 
 
 def sources(markdown: str) -> Iterator[tuple[str, str]]:
-    """(file, object) of each excerpt that a page asks for."""
+    """Yield (file, object) for each excerpt of a page."""
     for match in SOURCE.finditer(markdown):
         for wanted in match[2].split():
             yield match[1], wanted
 
 
 def source_lines(name: str, wanted: str) -> str:
-    """The lines of a file's object (`Class.method`, a constant), docstring and all.
+    """Return the source of an object (`function`, `Class.method`, `CONSTANT`), with its docstring.
 
-    Raises KeyError where the file has no such object.
+    Raises KeyError if the file has no such object.
     """
     text = (PACKAGE / name).read_text(encoding="utf-8")
     nodes: list[ast.stmt] = ast.parse(text).body
@@ -133,7 +130,7 @@ def _names(node: ast.stmt) -> list[str]:
 
 
 def command_pages() -> dict[str, str]:
-    """Markdown by name: a page a command, and the list of them."""
+    """Return the Markdown of a page for each command, and of their index, by name."""
     names = list(COMMANDS)
     pages = {"index": _index("Commands", "Each page is what `--help` prints.", names)}
     for name in names:
@@ -174,7 +171,7 @@ def _row(parameter: Any) -> str:
 
 
 def _kind(parameter: Any) -> str:
-    """What a value of it is, as a person says it; nothing for a switch."""
+    """Return the kind of a parameter's value in plain words, empty for a flag."""
     annotation = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
     choices = getattr(annotation, "__members__", None)
     if choices:
@@ -189,7 +186,7 @@ def _prose(text: str | None) -> str:
 
 
 def call_pages() -> dict[str, str]:
-    """Markdown by name: a page a public name of `headwater`, and the list of them."""
+    """Return the Markdown of a page for each public name of `headwater`, and of their index, by name."""
     names = [name for name in headwater.__all__ if not name.startswith("__")]
     pages = {"index": _index("Calls", "What `import headwater as hw` gives, from the docstrings.", names)}
     for name in names:
@@ -209,7 +206,7 @@ def call_pages() -> dict[str, str]:
 
 
 def _members(public: type) -> Iterator[str]:
-    """Every public method and property, its own first, then those of its bases."""
+    """Yield the Markdown of every public method and property: first its own, then those of its bases."""
     seen: set[str] = set()
     for owner in public.__mro__[:-1]:
         for name, member in vars(owner).items():

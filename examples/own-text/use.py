@@ -7,7 +7,7 @@ for piece in lm.stream("In the morning", max_tokens=40, seed=2):
     print(piece, end="", flush=True)
 print()
 
-# Which of two goes better with what stands before?
+# Which ending is more probable after the text?
 for ending in (" water", " the of"):
     ((log_probability, is_greedy),) = lm.score([("The river is full of", ending)])
-    print(f"{ending!r}: {log_probability:.2f}", "(the likeliest)" if is_greedy else "")
+    print(f"{ending!r}: {log_probability:.2f}", "(the most probable)" if is_greedy else "")
