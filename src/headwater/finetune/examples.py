@@ -1,7 +1,7 @@
 """From rows to examples: which columns a task reads, what its labels mean, and what is wrong with a row.
 
 Columns are found by name or given. Class names are kept as they stand; a score becomes soft labels over whole
-levels (STS-B as GPT-1's code encodes it, after Tai et al. 2015, section 4.2). Reading files is left to `table`.
+levels (STS-B as GPT-1's code encodes it, after Tai et al. 2015, section 4.2). `storage.tables` reads the files.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from headwater.config import Config
 from headwater.datasets.rows import Raw, Target, Task
 from headwater.errors import DataError, nearest
 from headwater.finetune.inputs import Encoded, TaskExample
-from headwater.finetune.table import OpenTable, Row, open_table
 from headwater.storage.files import parse_json
+from headwater.storage.tables import Row, open_table
 
 # Names that people give to columns, the likeliest first.
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -115,13 +115,13 @@ def read_rows(
     Raises DataError naming the row for a missing column (naming those there), text that is no text, or a choice
     without its answers. Rows whose texts are all empty are given too: they have empty segments.
     """
-    return rows_of(open_table(path), str(path), task, columns, need_label=need_label, keep=keep)
-
-
-def rows_of(
-    table: OpenTable, name: str, task: Task, columns: Columns, *, need_label: bool = True, keep: bool = False
-) -> Iterator[Raw]:
-    """`read_rows` on an open table that messages call `name`."""
+    table = open_table(path)
+    if not any(table.columns):
+        raise DataError(f"{path} is empty", expected="a table with a name for each column")
+    twice = next((name for name in table.columns if name and table.columns.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{path} has two columns named {twice!r}", expected="a name for each column")
+    name = str(path)
     found = {role: _find(role, task, columns, table.columns, name) for role in _ROLES[task]}
     label = _find("label", task, columns, [c for c in table.columns if c not in _flat(found)], name, need_label)
     for number, row in table.rows:

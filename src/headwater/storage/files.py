@@ -216,27 +216,37 @@ def read_bytes(path: Path) -> bytes:
     """Read a file whole; raises DataError when it cannot be read."""
     try:
         return path.read_bytes()
-    except FileNotFoundError:
-        raise DataError(f"{path} does not exist", repair="Check the path") from None
-    except IsADirectoryError:
-        raise DataError(f"{path} is a folder", expected="a file") from None
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}", repair="Check its permissions") from None
+        raise file_error(path, error) from None
+
+
+def file_error(path: Path, error: OSError) -> DataError:
+    """Return the DataError that says why the file at `path` cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"{path} does not exist", repair="Check the path")
+    if isinstance(error, IsADirectoryError):
+        return DataError(f"{path} is a folder", expected="a file")
+    return DataError(f"{path} cannot be read: {error.strerror}", repair="Check its permissions")
 
 
 def decode_text(data: bytes, path: Path) -> str:
-    """Bytes of `path` as UTF-8 text without a byte-order mark; raises DataError naming the line."""
+    """Decode the bytes of `path` as UTF-8 without a byte-order mark; raises DataError naming the line."""
     if b"\x00" in data[:65536]:
         raise DataError(f"{path} is a binary file", expected="UTF-8 text", repair="Convert it to text first")
     try:
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{path} is not UTF-8: byte 0x{data[error.start]:02x} in line {line}",
-            expected="UTF-8 text",
-            repair=f"Convert it, as with: iconv -f latin1 -t utf-8 {path} > converted.txt",
-        ) from None
+        raise not_utf8(path, f"{path} is not UTF-8: byte 0x{data[error.start]:02x} in line {line}") from None
+
+
+def not_utf8(path: Path, seen: str, encoding: str = "latin1", error: type[DataError] = DataError) -> DataError:
+    """Return the DataError for a text file in another encoding, with the command that converts it."""
+    return error(
+        seen,
+        expected="UTF-8 text",
+        repair=f"Convert it, as with: iconv -f {encoding} -t utf-8 {path} > converted{path.suffix}",
+    )
 
 
 def read_json(path: Path) -> Any:

@@ -232,7 +232,7 @@ def test_a_disk_that_fills_up_at_the_end_of_a_task_is_said(
 def test_an_error_in_a_worker_is_the_users_error(tmp_path: Path) -> None:
     files = write_files(tmp_path / "files", count=6, rows=2)
     (files / "03.jsonl").write_text('{"text": "good"}\nbroken\n')
-    with pytest.raises(DataError, match=r"03\.jsonl has a line that is not JSON, line 2"):
+    with pytest.raises(DataError, match=r"03\.jsonl line 2 is not JSON"):
         build([files], tmp_path / "corpus", workers=2)
     assert [path.name for path in tmp_path.iterdir()] == ["files"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import json
 import lzma
@@ -56,7 +57,7 @@ def test_block_borders_do_not_matter(
     path.write_text(separated, encoding="utf-8", newline="")
     expected = [t for t in (p.strip("\n") for p in separated.split(text_module.SEPARATOR)) if t.strip()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_module, "_BLOCK_BYTES", block)
+        patch.setattr("headwater.storage.tables._BLOCK_BYTES", block)
         if expected:
             assert texts_of(path) == expected
         else:
@@ -112,8 +113,8 @@ def test_a_list_of_texts_and_a_packed_text(tmp_path: Path) -> None:
 def test_a_file_of_a_folder_that_cannot_be_read_is_set_aside_whole(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("A text.")
     unusable = {
-        "b.csv": (b"id,review\n1,good\n", '"text", only id, review. Name the field'),
-        "c.json": (b'{"name": "a package"}', 'no field "text" in item 1'),
+        "b.csv": (b"id,review\n1,good\n", '"text", only id, review. Name the column'),
+        "c.json": (b'{"name": "a package"}', 'no text column "text", only name'),
         "d.jsonl": (b'{"text": "usable"}\n{"text": "caf\xe9"}\n', "not UTF-8: byte 0xe9 in line 2"),
         "e.txt": (b"caf\xe9", "not UTF-8: byte 0xe9 in line 1"),
         "f.md": (b"\x00\x01", "is a binary file"),
@@ -157,13 +158,13 @@ def test_a_folder_gives_its_text_files_by_name(tmp_path: Path) -> None:
         ("a.txt", b"one\ntwo\ncaf\xe9\n", "not UTF-8: byte 0xe9 in line 3"),
         ("a.txt", b"cut short \xe2\x82", "not UTF-8"),
         ("a.jsonl", b'{"text": "a"}\nnonsense\n', "line 2"),
-        ("a.jsonl", b'{"body": "a"}\n', '"text" in line 1'),
+        ("a.jsonl", b'{"body": "a"}\n', 'no text column "text", only body'),
         ("a.jsonl", b"[" * 100_000, "line 1"),
-        ("a.jsonl", b"[1]\n", '"text" in line 1'),
+        ("a.jsonl", b"[1]\n", "line 1 is a list"),
         ("a.jsonl", b"", "empty"),
-        ("a.csv", b"text,id\none,1\ntwo\n", "1 fields in the row that ends in line 3"),
-        ("a.csv", b"id,body\n1,one\n", 'no column "text", only id, body'),
-        ("a.json", b'[{"text": "a"}, {}]', '"text" in item 2'),
+        ("a.csv", b"text,id\none,1\ntwo\n", "row 2 has 1 field, beginning 'two'"),
+        ("a.csv", b"id,body\n1,one\n", 'no text column "text", only id, body'),
+        ("a.json", b'[{"text": "a"}, {}]', 'row 2 has no text in "text"'),
         ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n')[:-9], "ends early"),
         ("a.txt.gz", b"not gzip", "cannot be read"),
         ("a.parquet", b"PAR1 not really", "Parquet"),
@@ -178,6 +179,22 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, name: str, content: bytes 
         texts_of(path)
     assert said in str(caught.value)
     assert path.name in str(caught.value)
+
+
+def test_a_quote_that_is_never_closed_takes_no_more_than_a_long_field(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.storage.tables.FIELD_CHARACTERS", 1000)
+    path = tmp_path / "a.csv"
+    path.write_text(f'text\n{"a" * 1000}\nshort\n"open\n' + "a line\n" * 200)
+    limit = csv.field_size_limit()
+    with pytest.raises(
+        DataError, match=r"more than 1,000 characters in the row of line 4.* Close the double quote"
+    ):
+        texts_of(path)
+    assert csv.field_size_limit() == limit, "the process's limit is as before"
+    path.write_text(f"text\n{'a' * 1000}\n")
+    assert texts_of(path) == ["a" * 1000]
 
 
 @pytest.mark.parametrize("kind", ["large_string", "string_view", "dictionary"])

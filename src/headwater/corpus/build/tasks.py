@@ -19,7 +19,6 @@ from headwater.corpus.sources.pages import Page, holds_pages, read_pages
 from headwater.corpus.sources.text import (
     SEPARATOR,
     TEXT_SUFFIXES,
-    Unusable,
     check_encoding,
     read_text_file,
     without_surrogates,
@@ -29,6 +28,7 @@ from headwater.errors import DataError
 from headwater.storage.files import read_bytes
 from headwater.storage.provenance import MANIFEST, open_folder, read_manifest
 from headwater.storage.remote import RemoteListing, is_remote, list_source, place
+from headwater.storage.tables import Unusable
 
 BUILT_IN = (python_docs.SOURCE,)
 SUFFIXES = (*ROW_SUFFIXES, *PAGE_SUFFIXES)

@@ -19,9 +19,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 from urllib.parse import unquote
 
-from headwater.corpus.sources.compressed import CompressedFile
 from headwater.corpus.sources.xml_reader import Element, XmlError, read_elements
 from headwater.errors import DataError, ResourceError, counted
+from headwater.storage.compressed import CompressedFile
 
 PAGE_BYTES = 8 * 1024**2  # of a web page
 WIKI_BYTES = 64 * 1024**2  # of one article with its history, as XML

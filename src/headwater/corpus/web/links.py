@@ -23,10 +23,10 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.corpus.labels.docstring_tasks import rank
-from headwater.corpus.sources.compressed import CompressedFile
 from headwater.corpus.sources.text import without_surrogates
 from headwater.corpus.web.urls import canonical_url, host_of, page_key
 from headwater.errors import DataError
+from headwater.storage.compressed import CompressedFile
 from headwater.storage.destination import Destination
 from headwater.storage.files import parse_json, write_json
 from headwater.storage.progress import SILENT, Progress

@@ -1,0 +1,283 @@
+"""Read users' text files and tables as streams: plain text, CSV, TSV, JSON Lines, JSON and Parquet.
+
+Text is UTF-8; a byte-order mark is dropped. All but Parquet may be compressed: .gz, .zst, .xz, .bz2. One row at a
+time is in memory (Parquet: a batch of rows; JSON: the file). Every error names the file and the line or row.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from headwater.errors import DataError, counted
+from headwater.storage.compressed import CompressedFile
+from headwater.storage.files import file_error, not_utf8, parse_json
+
+Row = Mapping[str, Any]
+PACKED = (".gz", ".zst", ".xz", ".bz2")
+FORMATS = ".csv, .tsv, .jsonl (or .ndjson), .json or .parquet"
+# One CSV field: longer than any novel. An unclosed quote makes one field of all that follows it.
+FIELD_CHARACTERS = 1 << 24
+_BLOCK_BYTES = 4 * 1024**2
+_BATCH_ROWS = 256
+# Limit on one text, line or JSON file that is compressed: this many characters, or this many for each packed byte.
+# Text packs to about a tenth of its size; a megabyte of a compression bomb unpacks to a gigabyte.
+_UNPACKED_CHARACTERS = 1 << 28
+_UNPACKED_RATIO = 100
+
+
+class Unusable(DataError):
+    """A file that cannot be read as text, or as a table with the expected columns."""
+
+
+class OpenTable(NamedTuple):
+    """Column names, those of the columns that hold text, and the rows as (number from 1, values by column).
+
+    An empty file has no columns.
+    """
+
+    columns: list[str]
+    texts: list[str]
+    rows: Iterator[tuple[int, Row]]
+
+
+def open_table(path: Path, columns: Sequence[str] = ()) -> OpenTable:
+    """Open a table; the suffix of its name says its format.
+
+    Of a Parquet file read only `columns` that hold text, if any are given. In a JSON list of texts each text
+    becomes a row with the column `columns[0]`. Raises DataError for a file or row that cannot be read.
+    """
+    suffix = unpacked_suffix(path)
+    if suffix == ".parquet":
+        return _parquet(path, columns)
+    if suffix in {".jsonl", ".ndjson"}:
+        return _json(path, _json_lines(path))
+    if suffix == ".json":
+        return _json(path, _json_items(path, columns[0] if columns else "text"))
+    if suffix == ".csv":
+        return _separated(path, _csv_records(path))
+    if suffix in {".tsv", ".tab"}:
+        return _separated(path, (_tab_fields(line) for line in read_lines(path) if line.rstrip("\r")))
+    raise DataError(f"{path} has the ending {suffix or '(none)'!r}", expected=FORMATS)
+
+
+def unpacked_suffix(path: Path) -> str:
+    """Return the suffix of a file name in lower case, without the suffix of a compression."""
+    stem = path.name.lower()
+    for packed in PACKED:
+        stem = stem.removesuffix(packed)
+    return Path(stem).suffix
+
+
+def _separated(path: Path, records: Iterator[list[str]]) -> OpenTable:
+    columns = [name.strip() for name in next(records, [])]
+
+    def rows() -> Iterator[tuple[int, Row]]:
+        for number, record in enumerate(records, 1):
+            if len(record) != len(columns):
+                raise DataError(
+                    f"{path} row {number:,} has {counted(len(record), 'field')}, beginning {record[0][:40]!r}",
+                    expected=f"{len(columns)}, one for each column name",
+                    repair="Put fields that contain the separator, a quote or a line end in double quotes",
+                )
+            yield number, dict(zip(columns, record, strict=True))
+
+    return OpenTable(columns, columns, rows())
+
+
+def _csv_records(path: Path) -> Iterator[list[str]]:
+    reader = csv.reader(line + "\n" for line in read_lines(path))
+    while True:
+        line = reader.line_num + 1
+        limit = csv.field_size_limit(FIELD_CHARACTERS)  # the limit is the process's: set it for this row alone
+        try:
+            record = next(reader, None)
+        except csv.Error as error:
+            if "field limit" not in str(error):
+                raise DataError(f"{path} cannot be read as CSV: {error} in line {reader.line_num:,}") from None
+            raise DataError(
+                f"{path} has a field of more than {FIELD_CHARACTERS:,} characters in the row of line {line:,}",
+                expected="shorter fields",
+                repair="Close the double quote that the row leaves open, or store such long texts as JSON Lines",
+            ) from None
+        finally:
+            csv.field_size_limit(limit)
+        if record is None:
+            return
+        if record:
+            yield record
+
+
+def _tab_fields(line: str) -> list[str]:
+    """Split a line at tabs. Unquote a field that is quoted as in a spreadsheet; other quotes are literal."""
+    return [_unquoted(field) for field in line.rstrip("\r").split("\t")]
+
+
+def _unquoted(field: str) -> str:
+    if len(field) >= 2 and field[0] == field[-1] == '"':
+        inner = field[1:-1]
+        if '"' not in inner.replace('""', ""):
+            return inner.replace('""', '"')
+    return field
+
+
+def _json(path: Path, items: Iterator[tuple[str, Any]]) -> OpenTable:
+    def rows() -> Iterator[tuple[int, Row]]:
+        for number, (place, item) in enumerate(items, 1):
+            if not isinstance(item, dict):
+                raise (Unusable if number == 1 else DataError)(
+                    f"{path} {place} is a {type(item).__name__}", expected="a JSON object"
+                )
+            yield number, item
+
+    iterator = rows()
+    first = next(iterator, None)
+    if first is None:
+        return OpenTable([], [], iterator)
+    texts = [name for name, value in first[1].items() if value is None or isinstance(value, str)]
+    return OpenTable(list(first[1]), texts, chain([first], iterator))
+
+
+def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            yield f"line {number:,}", parse_json(line)
+        except json.JSONDecodeError as error:
+            raise DataError(
+                f"{path} line {number:,} is not JSON: {error.msg}",
+                expected="one JSON object a line",
+                repair="Correct or remove that line",
+            ) from None
+
+
+def _json_items(path: Path, column: str) -> Iterator[tuple[str, Any]]:
+    """Yield the items of a list of objects or texts, one object, or objects that are one a line."""
+    blocks: list[str] = []
+    size = 0
+    for block in decoded_blocks(path):
+        blocks.append(block)
+        size += len(block)
+        check_unpacked(path, size)
+    try:
+        found = parse_json("".join(blocks))
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            yield from _json_lines(path)
+            return
+        raise Unusable(
+            f"{path} is not JSON: {error.msg} in line {error.lineno}", repair="Correct that line"
+        ) from None
+    for number, item in enumerate(found if isinstance(found, list) else [found], 1):
+        yield f"item {number:,}", {column: item} if isinstance(item, str) else item
+
+
+def _parquet(path: Path, columns: Sequence[str]) -> OpenTable:
+    import pyarrow
+    import pyarrow.parquet
+
+    def unreadable(error: Exception, after: int) -> DataError:
+        reason = str(error).partition("\n")[0]
+        place = f" after row {after:,}" if after else ""
+        return DataError(f"{path} cannot be read as Parquet{place}: {reason}", repair="Make the file again")
+
+    def rows() -> Iterator[tuple[int, Row]]:
+        number = 0
+        try:
+            for batch in file.iter_batches(_BATCH_ROWS, columns=[n for n in columns if n in texts] or None):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise unreadable(error, number) from None
+
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+    except FileNotFoundError as error:
+        raise file_error(path, error) from None
+    except (pyarrow.ArrowException, OSError) as error:
+        raise unreadable(error, 0) from None
+    texts = [column.name for column in file.schema_arrow if _is_text(column.type)]
+    return OpenTable(file.schema_arrow.names, texts, rows())
+
+
+def _is_text(kind: Any) -> bool:
+    """Return whether a column type is text: plain, large, as categories (pandas) or views (Polars)."""
+    import pyarrow
+
+    kind = kind.value_type if isinstance(kind, pyarrow.DictionaryType) else kind
+    return str(kind) in {"string", "large_string", "string_view"}
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Yield lines without their "\\n"; other separators that str.splitlines knows are text inside JSON."""
+    pending: list[str] = []
+    size = 0
+    for block in decoded_blocks(path):
+        *whole, rest = block.split("\n")
+        for line in whole:
+            yield "".join(pending) + line
+            pending, size = [], 0
+        pending.append(rest)
+        size += len(rest)
+        check_unpacked(path, size)
+    yield "".join(pending)
+
+
+def check_unpacked(path: Path, size: int) -> None:
+    """Raise DataError if a text of `size` characters is longer than a compressed file may unpack to."""
+    if size <= _UNPACKED_CHARACTERS or path.suffix.lower() not in PACKED:
+        return
+    most = max(_UNPACKED_CHARACTERS, _UNPACKED_RATIO * path.stat().st_size)
+    if size > most:
+        raise DataError(
+            f"{path} unpacks to a text of more than {most:,} characters",
+            expected=f"at most {_UNPACKED_RATIO} characters for each compressed byte",
+            repair="If it is not a compression bomb, unpack it first",
+        )
+
+
+def decoded_blocks(path: Path) -> Iterator[str]:
+    """Yield the text of a UTF-8 file in blocks; raise Unusable naming the first line that is not UTF-8."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    lines = 0
+    first = True
+    try:
+        for block in _blocks(path):
+            if first and block[:2] in {b"\xff\xfe", b"\xfe\xff"}:
+                raise not_utf8(path, f"{path} is UTF-16", "utf-16", Unusable)
+            if b"\x00" in block:
+                raise Unusable(f"{path} is a binary file", expected="UTF-8 text")
+            try:
+                text = decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                line = lines + error.object.count(b"\n", 0, error.start) + 1
+                seen = f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {line:,}"
+                raise not_utf8(path, seen, error=Unusable) from None
+            if first:
+                text, first = text.removeprefix("\ufeff"), False
+            lines += text.count("\n")
+            if text:
+                yield text
+    except OSError as error:
+        raise file_error(path, error) from None
+
+
+def _blocks(path: Path) -> Iterable[bytes]:
+    """Yield the unpacked bytes of a file in blocks, then an empty one."""
+    if path.suffix.lower() in PACKED:
+        file = CompressedFile(path)
+        yield from file.blocks()
+        if file.cut:
+            raise DataError(file.cut, expected="a whole file", repair="Fetch or make it again")
+    else:
+        with path.open("rb") as handle:
+            while block := handle.read(_BLOCK_BYTES):
+                yield block
+    yield b""
