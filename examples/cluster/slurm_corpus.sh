@@ -1,2 +1,2 @@
 headwater corpus build pages/ --recipe webtext --out corpus --engine slurm --workers 64
-sh corpus.slurm/submit.sh --partition=cpu   # what stands behind the script goes to sbatch
+sh corpus.slurm/submit.sh --partition=cpu   # further arguments go to sbatch

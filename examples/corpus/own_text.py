@@ -10,6 +10,6 @@ Path("rows.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row i
 
 build(["rows.jsonl"], Path("corpus"), load_recipe("plain", {"minimum_characters": 5}))
 
-# Order is kept, of copies the first stays, and everything that went is counted.
+# The order is kept, the first copy stays, and every removed document is counted.
 assert [document.text for document in read_documents(Path("corpus"))] == [rows[0], rows[2]]
 assert read_funnel(Path("corpus"))["duplicates"] == {"exact": 1}

@@ -1,4 +1,4 @@
-"""Remove texts in capitals: those of which more than half of the letters are upper case."""
+"""Remove texts in capitals: more than half of their letters are upper case."""
 
 from __future__ import annotations
 

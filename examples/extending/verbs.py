@@ -1,6 +1,6 @@
-"""Which of two sentences is right: one differs from the other in the form of a single verb.
+"""Choose the right one of two sentences that differ in the form of a single verb.
 
-The sentence with the higher log-probability is taken. Each line of `verbs.jsonl` holds `right` and `wrong`.
+The sentence with the higher log-probability is chosen. Each line of `verbs.jsonl` has `right` and `wrong`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from headwater.evaluate.reader import ContinuationRequest, Reader
 
 
 class Verbs(Task):
-    """The right sentence of a pair."""
+    """Choose the right sentence of a pair."""
 
     benchmark = "verbs"
     protocol = "verbs.agreement"
     summary = "which of two sentences is right, by log-probability of the whole"
     metrics = (Metric("accuracy", chance=1 / 2),)
-    sources = (Source("pairs", names=("verbs.jsonl",), where="Write one: a line of {right, wrong} a pair"),)
+    sources = (Source("pairs", names=("verbs.jsonl",), where="Write it: one line {right, wrong} for each pair"),)
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
-        """One example a line."""
+        """Return one example for each line."""
         rows = json_lines(
-            places["pairs"], lambda row: (str(row["right"]), str(row["wrong"])), "right and wrong a line"
+            places["pairs"], lambda row: (str(row["right"]), str(row["wrong"])), "right and wrong in each line"
         )
         return [
             Example(str(number), {"right": right, "wrong": wrong}, text=right)
@@ -34,11 +34,11 @@ class Verbs(Task):
         ]
 
     def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
-        """Both sentences, each at the start of a text."""
+        """Return both sentences, each at the start of a text."""
         return [reader.after_start(reader.encode(example.content[key])) for key in ("right", "wrong")]
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
-        """Whether the right one is likelier."""
+        """Return 1 if the right sentence is more probable, and the difference."""
         right, wrong = (answer.total for answer in answers if isinstance(answer, Scored))
         return {"accuracy": float(right > wrong), "difference": right - wrong}
 

@@ -16,5 +16,5 @@ for _ in range(20):
     optimizer.step()
     optimizer.zero_grad()
 
-lora.merge_and_unload().save_pretrained("with-lora")  # plain GPT-2 weights again
+lora.merge_and_unload().save_pretrained("with-lora")  # ordinary GPT-2 weights
 tokenizer.save_pretrained("with-lora")

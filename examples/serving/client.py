@@ -1,4 +1,4 @@
-"""The `openai` package against `headwater serve`; the address is in HEADWATER_URL."""
+"""Use `headwater serve` with the `openai` package. HEADWATER_URL is the address of the server."""
 
 import os
 

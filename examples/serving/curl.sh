@@ -1,11 +1,11 @@
 # A stream of server-sent events.
 curl -sN "$HEADWATER_URL/v1/completions" -H 'Content-Type: application/json' \
     -d '{"prompt": "The river", "max_tokens": 5, "stream": true}'
-# How likely the second text is behind the first.
+# The log-probability of each second text after the first.
 curl -s "$HEADWATER_URL/score" -H 'Content-Type: application/json' \
     -d '{"text_1": "The river", "text_2": [" runs", " lies"]}'
-# A fine-tuned model: classes, and the words that moved the decision.
+# A fine-tuned model: classes, and the words that changed the decision.
 curl -s "$HEADWATER_URL/classify" -H 'Content-Type: application/json' \
     -d '{"model": "classes", "input": ["a stone lies"], "explain": true}'
-# What Prometheus reads.
+# Metrics for Prometheus.
 curl -s "$HEADWATER_URL/metrics"

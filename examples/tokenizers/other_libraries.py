@@ -22,6 +22,6 @@ encoding = tiktoken.Encoding(
 )
 assert encoding.encode(text) == tokenizer.encode(text)
 
-# And back: a folder that transformers wrote, and tiktoken's ranks.
+# Open what other libraries have: a folder of transformers, and tiktoken's ranks.
 assert Tokenizer.load(folder).identity == tokenizer.identity
 assert Tokenizer.from_ranks(tokenizer.ranks(), tokenizer.special_tokens).identity == tokenizer.identity
