@@ -145,6 +145,8 @@ class Crowd:
             writer.write(self.head(path, len(body), key) + body)
             await writer.drain()
             answer = await reader.read()
+        if not answer:
+            raise ConnectionAbortedError("closed without an answer")
         head, _, rest = answer.partition(b"\r\n\r\n")
         return int(head.split(b" ", 2)[1]), rest
 

@@ -130,8 +130,37 @@ def test_headers_are_bounded_whichever_parser_runs(base_folder: Path) -> None:
         asyncio.run(_send_headers(protocol))
 
 
-async def _send_headers(protocol: Any) -> None:
-    limits = Limits(header_bytes=2_000, body_seconds=0.5)
+def test_a_request_that_arrived_while_the_loop_was_busy_is_answered() -> None:
+    """uvloop, where it is installed, calls timers before it reads."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    async def scenario() -> None:
+        server, state = await _listen(H11Protocol, Limits(body_seconds=0.05))
+        client = socket.create_connection(server.sockets[0].getsockname())
+
+        class Busy(asyncio.Protocol):
+            def data_received(self, _: bytes) -> None:
+                client.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+                time.sleep(0.1)  # past the deadline
+
+        busy = await asyncio.get_running_loop().create_server(Busy, "127.0.0.1", 0)
+        async with server, busy, asyncio.timeout(30):
+            with client, socket.create_connection(busy.sockets[0].getsockname()) as other:
+                while not state.connections:
+                    await asyncio.sleep(0)
+                other.sendall(b"now")
+                assert (await asyncio.to_thread(client.recv, 100)).startswith(b"HTTP/1.1 200")
+
+    try:
+        from uvloop import new_event_loop
+    except ModuleNotFoundError:
+        new_event_loop = asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(scenario())
+
+
+async def _listen(protocol: Any, limits: Limits) -> tuple[asyncio.Server, ServerState]:
+    """Start an application that answers with the length of the body."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         size, more = 0, True
@@ -145,9 +174,15 @@ async def _send_headers(protocol: Any) -> None:
     config.load()
     state = ServerState()
     loop = asyncio.get_running_loop()
+    kind = bounded(protocol, limits)
     server = await loop.create_server(
-        lambda: bounded(protocol, limits)(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+        lambda: kind(config=config, server_state=state, app_state={}), "127.0.0.1", 0
     )
+    return server, state
+
+
+async def _send_headers(protocol: Any) -> None:
+    server, state = await _listen(protocol, Limits(header_bytes=2_000, body_seconds=0.5))
     port = server.sockets[0].getsockname()[1]
     async with server, asyncio.timeout(30):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -11,6 +11,7 @@ from typing import Any
 
 from headwater.serve.limits import Limits
 
+_LAST_READ_SECONDS = 0.05
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -53,7 +54,11 @@ def bounded(protocol: Any, limits: Limits) -> Any:
                     self.transport.abort()
 
         def _await_headers(self) -> None:
-            self._deadline = asyncio.get_running_loop().call_later(limits.body_seconds, self._give_up)
+            self._deadline = asyncio.get_running_loop().call_later(limits.body_seconds, self._read_once_more)
+
+        def _read_once_more(self) -> None:
+            # After a long callback, uvloop calls the timers that are due before it reads what has arrived.
+            self._deadline = asyncio.get_running_loop().call_later(_LAST_READ_SECONDS, self._give_up)
 
         def _give_up(self) -> None:
             self._deadline = None
