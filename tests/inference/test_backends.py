@@ -80,7 +80,7 @@ def test_every_call_asks_the_same_network(name: str, precision: Precision, token
     rounding = {"fp32": 2e-5, "bf16": 0.05, "int8": 0.05}[precision]
     tolerance = 0.0 if isinstance(network, NativeNetwork) else rounding
     scores = scorer.token_scores([(ids[:1], ids[1:])])[0].log_probability
-    echoed = [one.log_probability for one in scorer.alternatives(ids, 3)]
+    echoed = [one.log_probability for one in scorer.alternatives([ids], 3)[0]]
     np.testing.assert_allclose(echoed, scores, atol=tolerance)
     logits = logits_of(network, torch.tensor([ids, ids[::-1]]))[0]
     rows = logits[:-1] - logits[:-1].logsumexp(1, keepdim=True)
@@ -91,7 +91,7 @@ def test_every_call_asks_the_same_network(name: str, precision: Precision, token
     )
     generation = Engine(network.runner(2), tokenizer).submit(request)
     events = list(generation)
-    continued = scorer.alternatives([*ids[:30], *generation.tokens], 3)[29:]
+    continued = scorer.alternatives([[*ids[:30], *generation.tokens]], 3)[0][29:]
     for event, echo in zip(events, continued, strict=True):
         assert event.alternatives is not None
         assert event.alternatives.log_probability == pytest.approx(echo.log_probability, abs=max(tolerance, 2e-6))

@@ -112,11 +112,11 @@ def test_repetition_penalty_and_bias_move_logits_before_temperature() -> None:
 def test_alternatives_are_of_the_model_itself() -> None:
     """Their probabilities are over all rows of the output; rows that are not tokens are never named."""
     rows = torch.tensor([[0.2, 0.4, 0.3, 0.1], [0.1, 0.1, 0.2, 0.6]]).log()
-    first, second = alternatives(rows, torch.tensor([0, 2]), 2, vocabulary=3)
+    first, second = alternatives(rows, [0, 1], [0, 2], 2, vocabulary=3)
     assert first.log_probability == pytest.approx(np.log(0.2), abs=1e-6)
     assert [token for token, _ in first.likeliest] == [1, 2]
     assert second.likeliest[0] == (2, pytest.approx(np.log(0.2), abs=1e-6))
-    assert alternatives(rows, torch.tensor([0, 2]), 0, vocabulary=3)[0].likeliest == []
+    assert alternatives(rows, [0, 1], [0, 2], 0, vocabulary=3)[0].likeliest == []
 
 
 @pytest.mark.parametrize(

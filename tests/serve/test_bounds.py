@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from headwater.inference.sampling import Sampling, choose
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
 from headwater.serve import problems
+from headwater.serve.answers import Answer
 from headwater.serve.api import create_app
 from headwater.serve.budget import Budget
 from headwater.serve.guard import Guard
@@ -225,6 +228,68 @@ def test_an_answer_is_bounded_before_it_is_computed(
         assert (error["code"], error["param"]) == ("answer_too_large", param)
     with serving(base_folder) as (client, _):
         assert client.post(path, json=body).status_code == 200
+
+
+def test_a_large_answer_is_computed_in_short_jobs_and_written_outside_the_event_loop(
+    base_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: set[str] = set()
+    opening = Answer.opening
+
+    def watched(answer: Answer) -> dict[str, Any]:
+        threads.add(threading.current_thread().name)
+        return opening(answer)
+
+    monkeypatch.setattr(Answer, "opening", watched)
+    texts = [" ".join(["the river runs"] * (1 + number % 4)) for number in range(200)]
+    body = {"max_tokens": 0, "echo": True, "logprobs": 2}
+    with serving(base_folder) as (client, served):
+        sizes: list[int] = []
+        scored = served.scorer.alternatives
+
+        def counted(given: Any, count: int) -> Any:
+            sizes.append(sum(map(len, given)))
+            return scored(given, count)
+
+        served.scorer.alternatives = counted  # type: ignore[method-assign]
+        alone = [client.post("/v1/completions", json={**body, "prompt": text}).json() for text in texts[:4]]
+        sizes.clear()
+        threads.clear()
+        whole = client.post("/v1/completions", json={**body, "prompt": texts}).json()
+    assert max(sizes) <= 1_024
+    assert len(sizes) <= 1 + sum(sizes) // 900
+    assert threads == {"long texts_0"}
+    for number, choice in enumerate(whole["choices"]):
+        expected = alone[number % 4]["choices"][0]
+        assert choice["text"] == expected["text"]
+        found, wanted = choice["logprobs"], expected["logprobs"]
+        assert found["tokens"] == wanted["tokens"]
+        assert found["token_logprobs"][1:] == pytest.approx(wanted["token_logprobs"][1:], abs=1e-4)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX priorities")
+def test_threads_that_share_the_interpreter_have_one_priority(base_folder: Path) -> None:
+    """One of low priority that waits for a core while it holds the interpreter's lock makes all others wait."""
+
+    async def scenario() -> None:
+        served = open_models([f"base={base_folder}"], precision="fp32", slots=1)[0]
+        served.start(8)
+        try:
+            for run in (served.beside, served.write):
+                assert await run(lambda: os.getpriority(os.PRIO_PROCESS, 0)) == os.getpriority(os.PRIO_PROCESS, 0)
+        finally:
+            served.stop()
+
+    asyncio.run(scenario())
+
+
+def test_the_words_of_gpt1_are_loaded_before_the_first_request(tmp_path: Path) -> None:
+    pytest.importorskip("spacy")
+    tokenizer = hw.Tokenizer.train(["the river runs to the sea. " * 9], kind="gpt1", vocab_size=300)
+    config = preset("gpt1-nano", vocabulary=tokenizer.vocabulary_size)
+    save_model(build_model(config, seed=1), tmp_path, tokenizer=tokenizer)
+    (served,) = open_models([str(tmp_path)], precision="fp32", slots=1)
+    assert served.lm.tokenizer._codec._splitter is not None
 
 
 def test_large_answers_under_way_share_one_budget() -> None:

@@ -310,8 +310,9 @@ class Engine:
         for count in {count for count in counts if count is not None}:
             rows = [row for row, asked in enumerate(counts) if asked == count]
             logits = torch.stack([outputs[row] for row in rows])
-            chosen = torch.tensor([due[row][2] for row in rows], device=logits.device)
-            for row, about in zip(rows, alternatives(logits, chosen, count, self.vocabulary), strict=True):
+            chosen = [due[row][2] for row in rows]
+            known = alternatives(logits, range(len(rows)), chosen, count, self.vocabulary)
+            for row, about in zip(rows, known, strict=True):
                 found[row] = about
         return found
 

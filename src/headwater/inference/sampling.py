@@ -238,12 +238,15 @@ def log_probabilities(logits: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
     return logits[rows, tokens] - logits.logsumexp(dim=1)[rows]
 
 
-def alternatives(logits: Tensor, tokens: Tensor, count: int, vocabulary: int) -> list[Alternatives]:
-    """Return the log-probability of each row's token, and of the `count` likeliest ids below `vocabulary`."""
-    chosen = log_probabilities(logits, torch.arange(len(logits), device=logits.device), tokens).tolist()
+def alternatives(
+    logits: Tensor, rows: Sequence[int], tokens: Sequence[int], count: int, vocabulary: int
+) -> list[Alternatives]:
+    """Return each token's log-probability in its row, and those of the row's `count` likeliest below `vocabulary`."""
+    numbers = torch.tensor([rows, tokens], dtype=torch.int64, device=logits.device)
+    chosen = log_probabilities(logits, *numbers).tolist()
     if not count:
         return [Alternatives(one, []) for one in chosen]
     values, ids = logits[:, :vocabulary].topk(min(count, vocabulary))
     values = values - logits.logsumexp(dim=1, keepdim=True)
-    rows = zip(chosen, ids.tolist(), values.tolist(), strict=True)
-    return [Alternatives(one, list(zip(tokens, values, strict=True))) for one, tokens, values in rows]
+    pairs = [list(zip(*row, strict=True)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
+    return [Alternatives(one, pairs[row]) for one, row in zip(chosen, rows, strict=True)]

@@ -160,30 +160,46 @@ class Scorer:
         return ids
 
     @torch.inference_mode()
-    def mean_state(self, ids: Sequence[int]) -> npt.NDArray[np.float32]:
-        """Return the embedding of a text, (width,): the mean of its last hidden states."""
-        _require_context(self.network, len(ids))
-        require_ids(ids, self.vocabulary)
-        (pack,) = packs([list(ids)])
+    def mean_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
+        """Return the embedding of each text, (texts, width): the mean of its last hidden states."""
+        for ids in texts:
+            _require_context(self.network, len(ids))
+            require_ids(ids, self.vocabulary)
+        found = np.empty((len(texts), self.network.config.width), np.float32)
         with self.network.lock:
-            states = self.network.hidden(pack, np.arange(len(ids)))
-            mean: npt.NDArray[np.float32] = states.mean(0).cpu().numpy()
-        return mean
+            for pack in packs([list(ids) for ids in texts]):
+                states = self.network.hidden(pack, np.arange(len(pack.ids))).cpu().numpy()
+                for member, path in zip(pack.members, pack.paths, strict=True):
+                    found[member] = states[path].mean(0)
+        return found
 
     @torch.inference_mode()
-    def alternatives(self, ids: Sequence[int], count: int) -> list[Alternatives]:
-        """Return the log-probability of each token but the first, and the `count` likeliest in its place."""
-        if len(ids) < 2:
-            return []
-        _require_context(self.network, len(ids) - 1)
-        require_ids(ids, self.vocabulary)
-        (pack,) = packs([list(ids[:-1])])
-        found: list[Alternatives] = []
+    def alternatives(self, texts: Sequence[Sequence[int]], count: int) -> list[list[Alternatives]]:
+        """Return for each text the log-probability of each token but the first, and the `count` likeliest."""
+        for ids in texts:
+            _require_context(self.network, len(ids) - 1)
+            require_ids(ids, self.vocabulary)
+        long = [number for number, ids in enumerate(texts) if len(ids) > 1]
+        found: list[list[Alternatives]] = [[] for _ in texts]
         with self.network.lock:
-            hidden = self.network.hidden(pack, np.arange(len(pack.ids)))
-            for start, logits in _projected(self.network, hidden):
-                tokens = torch.tensor(ids[1 + start : 1 + start + len(logits)], device=logits.device)
-                found += alternatives(logits, tokens, count, self.tokenizer.vocabulary_size)
+            for pack in packs([list(texts[number][:-1]) for number in long]):
+                owners = [long[member] for member in pack.members]
+                rows = np.concatenate(pack.paths)
+                tokens = np.concatenate([texts[owner][1:] for owner in owners])
+                members = np.repeat(owners, [len(path) for path in pack.paths])
+                hidden = self.network.hidden(pack, np.arange(len(pack.ids)))
+                for start, logits in _projected(self.network, hidden):
+                    # Positions of a text have ascending rows, so those of each text come in their order.
+                    mine = np.flatnonzero((rows >= start) & (rows < start + len(logits)))
+                    known = alternatives(
+                        logits,
+                        (rows[mine] - start).tolist(),
+                        tokens[mine].tolist(),
+                        count,
+                        self.tokenizer.vocabulary_size,
+                    )
+                    for owner, about in zip(members[mine].tolist(), known, strict=True):
+                        found[owner].append(about)
         return found
 
     @torch.inference_mode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from headwater.inference.request import Event, Request
@@ -150,6 +151,7 @@ def _with_chosen(token: int, scores: Alternatives, count: int) -> list[tuple[int
     return top if token in dict(top) else [*top, (token, scores.log_probability)]
 
 
+@lru_cache(maxsize=1 << 16)
 def token_name(tokenizer: Tokenizer, token: int) -> str:
     """Return a token's name in the API: its text, or `bytes:\\xe2\\x80` if it is part of a character."""
     if token >= tokenizer.vocabulary_size:

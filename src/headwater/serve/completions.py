@@ -23,7 +23,7 @@ from headwater.serve.budget import Share
 from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Problem, encode, refused
 from headwater.serve.schema.requests import CompletionRequest
-from headwater.serve.served import Served
+from headwater.serve.served import Served, short_jobs
 from headwater.tokenizer import TASK_TOKENS
 
 _NEVER = -1e9  # a bias that excludes a token
@@ -156,13 +156,16 @@ def check_length(ids: list[int], context: int, param: str) -> None:
 
 
 async def score_prompts(served: Served, plan: CompletionPlan) -> None:
-    """Compute the log-probabilities of the prompts, if the request asks for them, one prompt at a time."""
+    """Compute the log-probabilities of the prompts, if the request asks for them, in short jobs."""
     counts = [plan.body.logprobs if plan.body.echo else None, plan.body.prompt_logprobs]
     asked = [count for count in counts if count is not None]
     if not asked:
         return
-    for prompt in plan.prompts:
-        prompt.scores = await served.beside(partial(served.scorer.alternatives, prompt.ids, max(asked)))
+    for prompts in short_jobs(plan.prompts, lambda prompt: len(prompt.ids)):
+        texts = [prompt.ids for prompt in prompts]
+        found = await served.beside(partial(served.scorer.alternatives, texts, max(asked)))
+        for prompt, scores in zip(prompts, found, strict=True):
+            prompt.scores = scores
 
 
 async def chunks(
@@ -174,11 +177,13 @@ async def chunks(
     metrics.prompt_tokens[served.name] += plan.prompt_tokens
     began, first = time.monotonic(), True
     try:
-        for answer in answers:
-            if plan.body.echo or plan.body.prompt_logprobs is not None:
-                many = len(answer.prompt.ids) > _MANY
-                yield answer, await served.write(answer.opening) if many else answer.opening()
-            if run is None:
+        if plan.body.echo or plan.body.prompt_logprobs is not None:
+            many = plan.prompt_tokens > _MANY
+            for group in short_jobs(answers, lambda answer: len(answer.prompt.ids)):
+                for answer, piece in await served.write(partial(_openings, group)) if many else _openings(group):
+                    yield answer, piece
+        if run is None:
+            for answer in answers:
                 yield answer, answer.close()
         if run is not None:
             async for number, event in run:
@@ -209,6 +214,10 @@ async def complete(served: Served, plan: CompletionPlan, metrics: Metrics) -> di
     few = counts["total_tokens"] <= _MANY
     choices = _choices(chosen) if few else await served.write(partial(_choices, chosen))
     return {**_head(served, plan), "choices": choices, "usage": counts}
+
+
+def _openings(answers: list[Answer]) -> list[tuple[Answer, dict[str, Any]]]:
+    return [(answer, answer.opening()) for answer in answers]
 
 
 def _choices(answers: list[Answer]) -> list[dict[str, Any]]:

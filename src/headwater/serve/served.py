@@ -2,18 +2,14 @@
 
 The second thread scores, embeds, classifies and inspects, one job at a time, so that only one job needs memory.
 Requests split their work into short jobs: the jobs of several requests take turns, and a cancelled request leaves
-at most one job behind. The thread has a lower priority than the engine's.
+at most one job behind. The engine's calls of the kernels go before this thread's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import sys
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,6 +31,8 @@ from headwater.train.parallel import choose_device
 T = TypeVar("T")
 # More continuations at a time add little throughput.
 _MOST_SLOTS = 32
+# Tokens of one job.
+_JOB_TOKENS = 1_024
 
 
 @dataclass
@@ -54,7 +52,7 @@ class Served:
         if self.is_causal:
             self.worker = Worker(self.engine, queue, self.name)
         self._queue, self._jobs = max(1, queue), 0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"beside {self.name}", initializer=_be_nice)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"beside {self.name}", initializer=_give_way)
         self._background = background or background_executor()
 
     async def beside(self, job: Callable[[], T]) -> T:
@@ -174,6 +172,8 @@ def open_models(
     served = [_open(name, place, tokenizer, precision, device, slots or 1) for name, place in named.items()]
     memory = available_memory(choose_device(device, training=False)) // len(served)
     for one in served:
+        # Load the rules of GPT-1's words now: importing spaCy while serving would stop all requests for seconds.
+        one.lm.tokenizer.encode("a")
         if not one.is_causal:
             continue
         if slots is None:
@@ -214,17 +214,29 @@ def background_executor() -> Executor:
 
     Threads take turns at one interpreter: each that is busy makes a short request wait for a turn more.
     """
-    return ThreadPoolExecutor(1, thread_name_prefix="long texts", initializer=_be_nice)
+    return ThreadPoolExecutor(1, thread_name_prefix="long texts", initializer=_give_way)
 
 
-def _be_nice() -> None:
-    """Let the streams' threads go before the calling thread and those that it starts.
+def short_jobs(items: Sequence[T], tokens: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield groups of consecutive items of up to `_JOB_TOKENS` tokens each, one item at least."""
+    group: list[T] = []
+    size = 0
+    for item in items:
+        if group and size + tokens(item) > _JOB_TOKENS:
+            yield group
+            group, size = [], 0
+        group.append(item)
+        size += tokens(item)
+    if group:
+        yield group
 
-    Linux counts priorities by thread.
+
+def _give_way() -> None:
+    """Let the engine's calls of the kernels go before those of the calling thread.
+
+    The thread's priority in the system stays: a thread of low priority that waits for a core while it holds the
+    interpreter's lock makes all others wait too.
     """
     kernels = native.kernels()
     if kernels is not None:
         kernels.give_way()
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -27,15 +27,13 @@ from headwater.serve.schema.requests import (
     ScoreRequest,
     TokenizeRequest,
 )
-from headwater.serve.served import Served
+from headwater.serve.served import Served, short_jobs
 from headwater.tokenizer import END_OF_TEXT
 from headwater.tokenizer.vocabulary import MASK
 
 # The most rows of a request to /score or /classify, and of one with `explain`.
 _MOST_ROWS, _MOST_EXPLAINED = 1_024, 16
 _ROWS_TOGETHER = 16
-# Tokens of one job.
-_JOB_TOKENS = 1_024
 # Bytes of one number of a vector in an answer, about.
 _NUMBER_BYTES, _BASE64_BYTES = 20, 6
 # What a token takes in an answer, about: its id, its id and name, and an entry that names it among other fields.
@@ -76,24 +74,23 @@ async def embed(served: Served, body: EmbeddingRequest, share: Share) -> dict[st
     numbers = _BASE64_BYTES if body.encoding_format == "base64" else _NUMBER_BYTES
     share.take(len(prompts) * width * numbers, "input")
     data = []
-    for jobs in _short_jobs([(index, (prompt.ids, [])) for index, prompt in enumerate(prompts)]):
-        texts = [ids for _, (ids, _) in jobs]
-        embeddings = await served.beside(lambda texts=texts: [_embedding(served, ids, body) for ids in texts])  # type: ignore[misc]
+    for group in short_jobs(prompts, lambda prompt: len(prompt.ids)):
+        embeddings = await served.beside(partial(_embeddings, served, [prompt.ids for prompt in group], body))
         data += [
             {"object": "embedding", "index": index, "embedding": embedding}
-            for (index, _), embedding in zip(jobs, embeddings, strict=True)
+            for index, embedding in enumerate(embeddings, len(data))
         ]
     usage = {"prompt_tokens": total, "completion_tokens": 0, "total_tokens": total}
     return {"object": "list", "data": data, "model": served.name, "usage": usage}
 
 
-def _embedding(served: Served, ids: list[int], body: EmbeddingRequest) -> list[float] | str:
-    vector = served.scorer.mean_state(ids)
+def _embeddings(served: Served, texts: list[list[int]], body: EmbeddingRequest) -> list[Any]:
+    vectors = served.scorer.mean_states(texts)
     if body.normalize is not False:
-        vector = vector / max(float(np.linalg.norm(vector)), _LEAST)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True).clip(_LEAST)
     if body.encoding_format == "base64":
-        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-    return [float(value) for value in vector]
+        return [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors]
+    return vectors.tolist()
 
 
 def count_tokens(served: Served, prompts: list[Prompt], param: str, limits: Limits) -> int:
@@ -225,27 +222,12 @@ async def _log_probabilities(
     except HeadwaterError as error:
         raise refused(error, "text_2") from None
     found = [(0.0, True)] * len(pairs)
-    for jobs in _short_jobs(windows_of):
+    for jobs in short_jobs(windows_of, lambda job: len(job[1][0]) + len(job[1][1])):
         scores = await served.beside(partial(scorer.score_ids, [request for _, request in jobs]))
         for (number, _), (value, greedy) in zip(jobs, scores, strict=True):
             before, still = found[number]
             found[number] = before + value, still and greedy
     return found
-
-
-def _short_jobs(requests: list[tuple[int, Request]]) -> Iterator[list[tuple[int, Request]]]:
-    """Yield groups of consecutive requests of up to `_JOB_TOKENS` tokens each."""
-    group: list[tuple[int, Request]] = []
-    size = 0
-    for number, request in requests:
-        tokens = len(request[0]) + len(request[1])
-        if group and size + tokens > _JOB_TOKENS:
-            yield group
-            group, size = [], 0
-        group.append((number, request))
-        size += tokens
-    if group:
-        yield group
 
 
 async def classify(served: Served, body: ClassifyRequest, share: Share) -> dict[str, Any]:
