@@ -241,7 +241,7 @@ def log_probabilities(logits: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
 def alternatives(
     logits: Tensor, rows: Sequence[int], tokens: Sequence[int], count: int, vocabulary: int
 ) -> list[Alternatives]:
-    """Return each token's log-probability in its row, and those of the row's `count` likeliest below `vocabulary`."""
+    """Return each token's log-probability in its row, and the row's `count` likeliest below `vocabulary`."""
     numbers = torch.tensor([rows, tokens], dtype=torch.int64, device=logits.device)
     chosen = log_probabilities(logits, *numbers).tolist()
     if not count:

@@ -73,7 +73,7 @@ async def embed(served: Served, body: EmbeddingRequest, share: Share) -> dict[st
     total = count_tokens(served, prompts, "input", share.limits)
     numbers = _BASE64_BYTES if body.encoding_format == "base64" else _NUMBER_BYTES
     share.take(len(prompts) * width * numbers, "input")
-    data = []
+    data: list[dict[str, Any]] = []
     for group in short_jobs(prompts, lambda prompt: len(prompt.ids)):
         embeddings = await served.beside(partial(_embeddings, served, [prompt.ids for prompt in group], body))
         data += [
