@@ -17,14 +17,13 @@ from headwater.errors import FolderError
 from headwater.evaluate.results import Result, write_examples
 from headwater.finetune.metrics import confusion_matrix, matthews
 from headwater.report.claims import KIND
-from headwater.reproduce.experiment import correct_family, judge
+from headwater.reproduce.claims import Claim, correct_family, judge
 from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.items import ItemValues, pseudo_values
 from headwater.reproduce.page import VERSION, fewer_seeds, write_index
-from headwater.reproduce.plan import ClaimPlan, Noise, from_pilot, load_plans, split_seeds
+from headwater.reproduce.plan import ClaimPlan, Noise, from_pilot, load_plans
 from headwater.reproduce.scores import better
 from headwater.reproduce.statistics import (
-    FAILS,
     HOLDS,
     OPEN,
     Measured,
@@ -38,7 +37,10 @@ from headwater.storage.files import write_json
 from headwater.storage.stage import Stage
 
 RUNS = 2_000
-SENTENCES = {HOLDS: "It holds.", FAILS: "It fails.", OPEN: "It is open."}
+
+
+def claim_of(text: str) -> Claim:
+    return Claim(claim=text, paper="", holds="It holds.", fails="It fails.", undecided="It is open.")
 
 
 def simulate(random: np.random.Generator, effect: float, seeds: float, items: float, residual: float) -> Measured:
@@ -115,7 +117,7 @@ def test_the_power_is_as_planned() -> None:
     effect = next(plan.effect for plan in load_plans() if plan.claim.startswith("Pre-training raises"))
     random = np.random.default_rng(8)
     held = [decide(simulate(random, effect, 0.04, 0.3, 0.0))[0] == HOLDS for _ in range(RUNS)]
-    plan = ClaimPlan("x", "claim", effect, Noise(0.04, 0.0, 0.3, 120, 3))
+    plan = ClaimPlan("x", "claim", effect, Noise(0.04, 0.3, 120, 3))
     assert plan.power(3, 120) == pytest.approx(0.80, abs=0.01)
     assert np.mean(held) == pytest.approx(plan.power(3, 120), abs=4 * 0.5 / math.sqrt(RUNS))
     needed = plan.seeds_needed(120)
@@ -162,9 +164,7 @@ def test_holm_corrects_the_claims_of_an_experiment() -> None:
     p = p_value(near)
     assert p is not None
     assert 0.05 / 3 < p < 0.05
-    findings = [
-        judge("a", "", values, sentences=SENTENCES) for values in (near, [1.0, -1.0, 0.5], [1.0, 0.4, -2.0])
-    ]
+    findings = [judge(claim_of("a"), values) for values in (near, [1.0, -1.0, 0.5], [1.0, 0.4, -2.0])]
     assert findings[0].verdict == HOLDS
     corrected = correct_family(findings)[0]
     assert corrected.verdict == OPEN
@@ -173,7 +173,7 @@ def test_holm_corrects_the_claims_of_an_experiment() -> None:
 
 
 def test_fewer_seeds_than_planned_are_told() -> None:
-    finding = judge("A claim.", "", [1.0, 1.1, 1.2], sentences=SENTENCES).to_dict()
+    finding = judge(claim_of("A claim."), [1.0, 1.1, 1.2]).to_dict()
     assert "3 of 5" in fewer_seeds({"seeds": [1, 2, 3, 4, 5], "findings": [finding]})[0]
     assert fewer_seeds({"seeds": [1, 2, 3], "findings": [finding]}) == []
 
@@ -181,11 +181,11 @@ def test_fewer_seeds_than_planned_are_told() -> None:
 def test_a_plan_takes_its_noise_from_a_pilot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plans = load_plans()
     claim = plans[0].claim
-    finding = judge(claim, "", Measured([0.1, 0.12, 0.2], [0.01] * 3), sentences=SENTENCES).to_dict()
+    finding = judge(claim_of(claim), Measured([0.1, 0.12, 0.2], [0.01] * 3)).to_dict()
     results = {"experiment": plans[0].experiment, "scale": "other", "seeds": [1, 2, 3], "findings": [finding]}
     noise = from_pilot(plans, results)[0].noise
     assert noise is not None
-    assert noise.pretraining == pytest.approx(np.std([0.1, 0.12, 0.2], ddof=1))
+    assert noise.seed == pytest.approx(np.std([0.1, 0.12, 0.2], ddof=1))
     with pytest.raises(FolderError):
         from_pilot(plans, {})
     folder = tmp_path / plans[0].experiment
@@ -197,7 +197,6 @@ def test_a_plan_takes_its_noise_from_a_pilot(tmp_path: Path, capsys: pytest.Capt
     assert "scale other" in told
     assert "floating-point operations" in told
     assert main(["reproduce", "gpt1_layers", "--plan", "--pilot", str(tmp_path)]) != 0
-    assert split_seeds([[1.0, 1.0], [3.0, 3.0]]) == pytest.approx((math.sqrt(2), 0.0))
 
 
 def test_every_claim_has_a_plan() -> None:
@@ -212,12 +211,12 @@ def test_every_claim_has_a_plan() -> None:
 
 
 def test_a_plan_says_how_many_items_decide() -> None:
-    plan = ClaimPlan("one", "a claim", 0.02, Noise(0.005, 0.0, 0.5, 400, 3))
+    plan = ClaimPlan("one", "a claim", 0.02, Noise(0.005, 0.5, 400, 3))
     items = plan.items_needed(5)
     assert items is not None
     assert plan.power(5, items) >= 0.8 > plan.power(5, items - 1)
     assert f"With 5 seeds, {items:,} items decide." in plan.text(5)
-    assert replace(plan, noise=Noise(0.1, 0.0, 0.5, 400, 3)).items_needed(5) is None
+    assert replace(plan, noise=Noise(0.1, 0.5, 400, 3)).items_needed(5) is None
     assert "no interval" in ClaimPlan("one", "a count", None).text(3)
 
 

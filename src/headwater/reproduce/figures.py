@@ -1,7 +1,7 @@
-"""Figures as the papers arrange them, by matplotlib: each as PNG for pages and SVG for print.
+"""Figures in the papers' form, by matplotlib: each as PNG for pages and SVG for print.
 
-An experiment gives a function that draws into an empty figure; here are the two forms that come back often. The
-same numbers give the same files.
+An experiment gives a function that draws into an empty figure. This module has the two common forms. The same
+numbers give the same files.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Any
 
 from headwater.errors import ResourceError
 from headwater.reproduce.experiment import Draw
-from headwater.reproduce.statistics import Estimate, Measured, over_seeds
+from headwater.reproduce.statistics import Estimate, over_seeds
 
-Curve = Sequence[tuple[float, float]]
-# Colours that stay apart in print and for colour-blind readers (Okabe and Ito 2008).
+# One value a seed for each x.
+Curve = Mapping[int, Sequence[float]]
+# Colours that differ in print and for colour-blind readers (Okabe and Ito 2008).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 _SIZE = (6.4, 4.0)
 _DOTS = 150
@@ -23,9 +24,9 @@ _FADED = 0.2
 
 
 def save_figures(figures: Mapping[str, Draw], folder: Path) -> list[str]:
-    """Draw each figure into `folder` as NAME.png and NAME.svg; returns the names.
+    """Draw each figure into `folder` as NAME.png and NAME.svg; return the names.
 
-    Raises ResourceError where matplotlib is not installed.
+    Raises ResourceError if matplotlib is not installed.
     """
     if not figures:
         return []
@@ -48,7 +49,7 @@ def save_figures(figures: Mapping[str, Draw], folder: Path) -> list[str]:
 
 def bands(
     figure: Any,
-    curves: Mapping[str, Sequence[Curve]],
+    curves: Mapping[str, Curve],
     x_label: str,
     y_label: str,
     *,
@@ -59,22 +60,15 @@ def bands(
     references: Mapping[str, float] | None = None,
     axes: Any = None,
     legend: bool = True,
-    item_errors: Mapping[str, Sequence[float]] | None = None,
 ) -> Any:
-    """Curves over x, one line a name: the mean over seeds, with the 95 % interval as a band; returns the axes.
+    """Draw the mean of each curve over seeds, with the 95 % interval as a band; return the axes.
 
-    `curves` gives each name one curve a seed, with the same x in each. Names in `dashed` are drawn dashed, and
-    `references` are horizontal lines. `item_errors` has the standard error over items at each x, by name.
+    Names in `dashed` are drawn dashed, and `references` are horizontal lines.
     """
     alone = axes is None
     axes = axes or figure.subplots()
-    for number, (name, seeds) in enumerate(curves.items()):
-        xs = [x for x, _ in seeds[0]]
-        errors = (item_errors or {}).get(name, [0.0] * len(xs))
-        points = [
-            over_seeds(Measured((curve[index][1] for curve in seeds), [error] * len(seeds)))
-            for index, error in enumerate(errors)
-        ]
+    for number, (name, curve) in enumerate(curves.items()):
+        xs, points = list(curve), [over_seeds(values) for values in curve.values()]
         colour = (colours or {}).get(name, COLOURS[number % len(COLOURS)])
         style = "--" if name in dashed else "-"
         axes.plot(xs, [p.value for p in points], style, color=colour, marker="o", markersize=3.5, label=name)
@@ -104,7 +98,7 @@ def grouped_bars(
     *,
     published: Mapping[str, Sequence[float | None]] | None = None,
 ) -> Any:
-    """Bars side by side in each group, with their intervals; the paper's values as ticks; returns the axes."""
+    """Draw bars in groups with their intervals, and the paper's values as ticks; return the axes."""
     axes = figure.subplots()
     width = 0.8 / len(bars)
     for number, (name, estimates) in enumerate(bars.items()):

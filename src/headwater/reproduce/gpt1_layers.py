@@ -1,7 +1,7 @@
 """GPT-1, figure 2 on the left: how much each transferred layer adds.
 
-Embeddings and the first n blocks come from pre-training, the rest is drawn anew, as `n_transfer` in the
-authors' code. The paper draws the accuracy on MultiNLI and RACE over n, of the development part and, dashed, of
+Embeddings and the first n blocks come from pre-training and the rest is initialised at random, as `n_transfer` in
+the authors' code. The paper draws the accuracy on MultiNLI and RACE over n, for the development part and, dashed,
 the training part. Here it is the test part of each set, and rows that the model learned from.
 """
 
@@ -15,9 +15,9 @@ from headwater.config import Config
 from headwater.errors import counted
 from headwater.model.io.folder import load_config
 from headwater.pretrain.recipe import PretrainConfig
-from headwater.reproduce.experiment import Experiment, Findings, Row, judge, judge_steps
+from headwater.reproduce.claims import CLAIMS, judge, judge_steps
+from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.figures import COLOURS, bands
-from headwater.reproduce.gpt1_tables import PERCENT, mean_row
 from headwater.reproduce.labelled import (
     FULL,
     fine_tune,
@@ -31,11 +31,12 @@ from headwater.reproduce.labelled import (
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences, mean_of_sets
+from headwater.reproduce.statistics import Measured, differences, mean_of_sets
+from headwater.reproduce.tuned_tables import PERCENT, mean_row
 
 
 class LayerTransferSettings(Config):
-    """On which sets, and with how many transferred layers; the whole model is always among them.
+    """The sets, and the numbers of transferred layers in addition to all of them.
 
     training: the most rows that the training curve is measured on.
     """
@@ -46,7 +47,7 @@ class LayerTransferSettings(Config):
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Each number of layers on each set, once a seed."""
+    """Return each number of layers on each set, once a seed."""
     settings = _settings(scale)
     depth = PretrainConfig.build(scale.models["gpt1"].recipe).architecture.layers
     found = piece_names(settings.sets, [FULL], scale.seeds)
@@ -70,10 +71,10 @@ def run(laboratory: Laboratory) -> Findings:
     for name in sets:
         for count in layers:
             given = None if count == depth else count
-            measured = [fine_tune(laboratory, name, FULL, seed, layers=given) for seed in seeds]
-            scores[name][count] = over_parts(measured)
+            tuned = [fine_tune(laboratory, name, FULL, seed, layers=given) for seed in seeds]
+            scores[name][count] = over_parts(tuned)
             setting = f"{name}, {counted(count, 'layer')}"
-            rows.append(mean_row(setting, measured))
+            rows.append(mean_row(setting, tuned))
             seen = [training_score(laboratory, name, seed, given, settings.training) for seed in seeds]
             learned[name][count] = Measured((one["value"] for one in seen), (one["error"] for one in seen))
             measure = f"{rows[-1].measure}, rows learned from"
@@ -83,44 +84,17 @@ def run(laboratory: Laboratory) -> Findings:
         return mean_of_sets([scores[name][count] for name in sets])
 
     findings = [
-        judge(
-            "Transferring all layers beats transferring the embeddings alone.",
-            "up to 9 points on MultiNLI",
-            differences(mean(depth), mean(layers[0])),
-            unit=" points",
-            scale=PERCENT,
-            digits=1,
-            sentences={
-                HOLDS: "The whole pre-trained model is worth {here} over its embeddings.",
-                FAILS: "Here the embeddings alone do better: {here}.",
-                OPEN: "What the layers add to the embeddings ({here}) does not stand clear of the spread.",
-            },
-        ),
-        judge_steps(
-            "Every transferred layer adds something.",
-            "rising over 0 to 12 layers",
-            [mean(count) for count in layers],
-            unit=" points",
-            scale=PERCENT,
-            digits=1,
-            sentences={
-                HOLDS: "Each layer adds, the least sure one {here}.",
-                FAILS: "Not every layer adds: the least sure step is {here}.",
-                OPEN: "At least one layer adds too little here to be told from the spread over seeds ({here}).",
-            },
-        ),
+        judge(CLAIMS["gpt1_layers.all"], differences(mean(depth), mean(layers[0]))),
+        judge_steps(CLAIMS["gpt1_layers.each"], [mean(count) for count in layers]),
     ]
-    drawn = {name: (scores[name], number) for number, name in enumerate(sets)}
-    drawn |= {f"{name}, training": (learned[name], number) for number, name in enumerate(sets)}
-    curves = {
-        name: [[(count, PERCENT * of[count][seed]) for count in layers] for seed in range(len(seeds))]
-        for name, (of, _) in drawn.items()
-    }
-    errors = {name: [PERCENT * of[count].item_error for count in layers] for name, (of, _) in drawn.items()}
-    colours = {name: COLOURS[number % len(COLOURS)] for name, (_, number) in drawn.items()}
+    curves, colours = {}, {}
+    for number, name in enumerate(sets):
+        for title, measured in ((name, scores[name]), (f"{name}, training", learned[name])):
+            curves[title] = {count: values.linear(PERCENT) for count, values in measured.items()}
+            colours[title] = COLOURS[number % len(COLOURS)]
     notes = [
-        "As in the paper, the dashed curves are on rows that the model learned from.",
-        "The paper's figure is read off, not printed: MultiNLI about 72 to 82, RACE about 40 to 60.",
+        "As in the paper, the dashed curves are for rows that the model learned from.",
+        "The paper prints no values; read off its figure: MultiNLI about 72 to 82, RACE about 40 to 60.",
     ]
     return Findings(
         rows=rows,
@@ -135,7 +109,6 @@ def run(laboratory: Laboratory) -> Findings:
                 "score, per cent",
                 dashed=[name for name in curves if name.endswith(", training")],
                 colours=colours,
-                item_errors=errors,
             )
         },
     )
@@ -146,7 +119,6 @@ def _settings(scale: Scale) -> LayerTransferSettings:
 
 
 def _layers(settings: LayerTransferSettings, depth: int) -> Sequence[int]:
-    """The numbers of layers, from none to all."""
     return sorted({*(settings.layers or range(depth)), depth})
 
 

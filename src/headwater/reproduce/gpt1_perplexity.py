@@ -1,8 +1,7 @@
 """GPT-1, section 4.1: the perplexity that pre-training reaches, and the LSTM's after the same updates.
 
 The paper gives one number, 18.4 a token of its own vocabulary "on this corpus", and does not say which part.
-Here perplexity is measured on books that no model trained on, and on the training text, with windows of one
-context.
+Here perplexity is measured on books that no model trained on, and on the training text, in windows of one context.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.datasets.paper_tables import GPT1, TABLES
-from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
+from headwater.reproduce.claims import CLAIMS, Finding, judge
+from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.figures import bands
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe, parameters, tokens_read
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences, over_seeds
+from headwater.reproduce.statistics import Measured, differences, over_seeds
 from headwater.storage.provenance import open_folder
 
 PUBLISHED = TABLES["gpt1-pretraining"].value(GPT1, "perplexity a token")
@@ -29,13 +29,13 @@ MODELS = {"gpt1": "Transformer", "lstm": "LSTM"}
 
 
 class PerplexitySettings(Config):
-    """How many windows perplexity is measured on, of each part."""
+    """The number of windows of each part that perplexity is measured on."""
 
     windows: int = Field(default=200, ge=1)
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Both models once a seed, and their perplexity on both parts."""
+    """Return both models once a seed, and their perplexity on both parts."""
     names = [f"{model}, seed {seed}" for model in MODELS for seed in scale.seeds]
     found = {("pre-training", name) for name in names}
     return found | {("perplexity", f"{name}, {part}") for name in names for part in ("held-out", "train")}
@@ -48,7 +48,7 @@ def run(laboratory: Laboratory) -> Findings:
     train, held_out = laboratory.tokens(text)
     measured: dict[tuple[str, str], Measured] = {}
     bits: dict[str, Measured] = {}
-    curves: dict[str, list[list[tuple[float, float]]]] = {}
+    curves: dict[str, dict[int, list[float]]] = {title: {} for title in MODELS.values()}
     for model, title in MODELS.items():
         for seed in laboratory.scale.seeds:
             folder = laboratory.model(model, seed)
@@ -61,10 +61,9 @@ def run(laboratory: Laboratory) -> Findings:
                     counts = open_folder(held_out, "tokens").config["counts"]["validation"]
                     rate = counts["tokens"] / counts["bytes"] / math.log(2)
                     bits.setdefault(model, Measured()).add(found["loss"] * rate, found["loss error"] * rate)
-            lines = laboratory.curve(model, seed)
-            curves.setdefault(title, []).append(
-                [(line["tokens"], line["validation_loss"]) for line in lines if "validation_loss" in line]
-            )
+            for line in laboratory.curve(model, seed):
+                if "validation_loss" in line:
+                    curves[title].setdefault(line["tokens"], []).append(line["validation_loss"])
     rows = [
         Row(
             MODELS[model],
@@ -77,12 +76,12 @@ def run(laboratory: Laboratory) -> Findings:
     rows += [Row(MODELS[model], "bits a byte, held-out text", values) for model, values in bits.items()]
     return Findings(
         rows=rows,
-        findings=_findings(measured, _beside_the_paper(laboratory)),
+        findings=_findings(measured, *_compared_to_the_paper(laboratory)),
         setup=describe(laboratory, list(MODELS)),
         notes=[
-            f"Perplexity is over {settings.windows:,} windows of one context, spread evenly; the first token of a "
+            f"Perplexity is over {settings.windows:,} evenly spaced windows of one context; the first token of a "
             "window is not scored. GPT-1's tokenizer loses spaces and case; bits a byte count the bytes of the "
-            "original text. The curves are over the documents that choose the checkpoint, not held-out books.",
+            "original text. The curves are for the documents that choose the checkpoint, not for held-out books.",
         ],
         figures={
             "validation-loss": lambda figure: bands(
@@ -92,53 +91,28 @@ def run(laboratory: Laboratory) -> Findings:
     )
 
 
-def _findings(measured: Mapping[tuple[str, str], Measured], beside_the_paper: tuple[str, float]) -> list[Finding]:
+def _findings(measured: Mapping[tuple[str, str], Measured], size: str, passes: float) -> list[Finding]:
     transformer, lstm = measured["gpt1", "held-out"], measured["lstm", "held-out"]
     gaps = differences(transformer.map(math.log), measured["gpt1", "train"].map(math.log))
-    size, passes = beside_the_paper
     return [
         judge(
-            "Pre-training reaches a perplexity of 18.4 a token.",
-            "18.4",
-            transformer.map(lambda value: PUBLISHED - value),
+            CLAIMS["gpt1_perplexity.published"],
+            transformer.linear(-1, PUBLISHED),
             here=over_seeds(transformer).text(1),
-            sentences={
-                HOLDS: "The number is reached, with a smaller vocabulary, whose tokens are shorter.",
-                FAILS: f"The number is not reached: this model has {size}, and the unit differs too: a token of a "
-                "smaller vocabulary is shorter.",
-                OPEN: "The seeds lie on both sides of the paper's number, a token of another vocabulary.",
-            },
+            size=size,
         ),
+        judge(CLAIMS["gpt1_perplexity.lstm"], differences(lstm.map(math.log), transformer.map(math.log))),
         judge(
-            "At equal updates the Transformer's held-out loss is below that of an equally large LSTM.",
-            "table 5 and figure 2 compare them on tasks only",
-            differences(lstm.map(math.log), transformer.map(math.log)),
-            unit=" nats a token",
-            sentences={
-                HOLDS: "After the same updates by the same recipe, which was chosen on the Transformer, the LSTM "
-                "is behind by {here}.",
-                FAILS: "After the same few updates the LSTM is ahead ({here}): on text this short the recurrence "
-                "that is built in still beats the attention that must be learned.",
-                OPEN: "After the same updates the two are not told apart ({here}).",
-            },
-        ),
-        judge(
-            "The model underfits: its perplexity on training text is not far below that on held-out text.",
-            "stated for GPT-2 (section 3.1); GPT-1 gives one number",
-            gaps.map(lambda gap: 0.05 - gap),
+            CLAIMS["gpt1_perplexity.underfits"],
+            gaps.linear(-1, 0.05),
             here=f"held-out less training loss: {over_seeds(gaps).text(3)} nats a token",
-            sentences={
-                HOLDS: "Both parts lie within 0.05 nats: what it lacks is capacity and time, not text.",
-                FAILS: "Held-out books cost more than 0.05 nats a token beyond training text, which was read "
-                f"{passes:.2g} times.",
-                OPEN: "The gap is near 0.05 nats, and the seeds do not decide on which side.",
-            },
+            passes=passes,
         ),
     ]
 
 
-def _beside_the_paper(laboratory: Laboratory) -> tuple[str, float]:
-    """`1 % of the paper's parameters and read 0.005 % of its tokens`, and how often the text was read."""
+def _compared_to_the_paper(laboratory: Laboratory) -> tuple[str, float]:
+    """Return `1 % of the paper's parameters and read 0.005 % of its tokens`, and how often the text was read."""
     read = tokens_read(laboratory, "gpt1")
     packed, _ = laboratory.tokens(laboratory.scale.models["gpt1"].text)
     there = open_folder(packed, "tokens").config["counts"]["train"]["tokens"]

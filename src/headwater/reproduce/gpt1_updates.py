@@ -1,14 +1,13 @@
 """GPT-1, figure 2 on the right: zero-shot heuristics over pre-training updates, Transformer and LSTM.
 
 Each score is rescaled as in the paper: 0 is a random guess, 1 the best system of its time. The paper does not
-print the constants. Those used here are the best earlier systems of its tables 3 and 4. On RACE those are
-ensembles, as the paper prints no single model there, and the page says so. The models are the snapshots that
-pre-training kept.
+print the constants. Here they are the scores of the best earlier systems in its tables 3 and 4; on RACE these are
+ensembles, since the paper prints no single model. The models are the snapshots that pre-training saved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,22 +18,22 @@ from headwater.datasets.paper_tables import TABLES
 from headwater.datasets.places import DataFiles
 from headwater.errors import DataError, HeadwaterError
 from headwater.evaluate.tasks import TASKS
-from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
+from headwater.reproduce.claims import CLAIMS, Finding, judge
+from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.figures import COLOURS, Curve, bands
 from headwater.reproduce.gpt1_perplexity import MODELS
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.scores import better, result_of, skipped_because
 from headwater.reproduce.setup import describe
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences, mean_of_sets, over_seeds
-from headwater.reproduce.statistics import Measured as Seeds
+from headwater.reproduce.statistics import Measured, differences, mean_of_sets, over_seeds
 
 
 @dataclass(frozen=True)
 class Heuristic:
-    """A heuristic: its name in the figure, its metric, the random guess, and which system stands for 1.
+    """A heuristic: its name in the figure, its metric, the random guess, and the system whose score becomes 1.
 
-    fine_tuned: the set of tables 3 and 4 that asks for the same.
+    fine_tuned: the set of tables 3 and 4 with the same task.
     """
 
     title: str
@@ -45,51 +44,51 @@ class Heuristic:
     fine_tuned: str = ""
 
 
-_SST2, _COLA = TABLES["gpt1-table-4"].value("Sparse byte mLSTM", "SST-2 acc"), "Single-task BiLSTM+ELMo+Attn"
-_RACE = "BiAttention MRU (9×)"
-_RACE_SYSTEM = f"{_RACE}, an ensemble of nine: the paper prints no single model"
-_STORIES = "Hidden Coherence Model"
+_SST2, _COLA = "Sparse byte mLSTM", "Single-task BiLSTM+ELMo+Attn"
+_RACE, _STORIES = "BiAttention MRU (9×)", "Hidden Coherence Model"
+_SENTIMENT = Heuristic(
+    "sentiment analysis", "accuracy", 0.5, TABLES["gpt1-table-4"].value(_SST2, "SST-2 acc") / 100, _SST2, "sst2"
+)
+_ACCEPTABILITY = Heuristic(
+    "linguistic acceptability",
+    "matthews",
+    0.0,
+    TABLES["gpt1-table-4"].value(_COLA, "CoLA mc") / 100,
+    _COLA,
+    "cola",
+)
+
+
+def _read(title: str, chance: float, column: str, system: str, fine_tuned: str, note: str = "") -> Heuristic:
+    best = TABLES["gpt1-table-3"].value(system, column) / 100
+    return Heuristic(title, "accuracy", chance, best, system + note, fine_tuned)
 
 
 def _race(column: str) -> Heuristic:
-    best = TABLES["gpt1-table-3"].value(_RACE, column) / 100
-    return Heuristic("question answering", "accuracy", 0.25, best, _RACE_SYSTEM, "race")
+    note = ", an ensemble of nine: the paper prints no single model"
+    return _read("question answering", 0.25, column, _RACE, "race", note)
 
 
 HEURISTICS = {
-    "sst-2.very": Heuristic("sentiment analysis", "accuracy", 0.5, _SST2 / 100, "Sparse byte mLSTM", "sst2"),
-    "sst-2.whole-word": Heuristic("sentiment analysis", "accuracy", 0.5, _SST2 / 100, "Sparse byte mLSTM", "sst2"),
+    "sst-2.very": _SENTIMENT,
+    "sst-2.whole-word": _SENTIMENT,
     "dprd.substitution": Heuristic(
         "Winograd schema resolution", "accuracy", 0.5, 1.0, "every answer right: the paper's tables have no system"
     ),
-    "cola.mean-log-probability": Heuristic(
-        "linguistic acceptability",
-        "matthews",
-        0.0,
-        TABLES["gpt1-table-4"].value(_COLA, "CoLA mc") / 100,
-        _COLA,
-        "cola",
-    ),
+    "cola.mean-log-probability": _ACCEPTABILITY,
     # The figure is over all of RACE. The sample of both parts has 500 questions of each.
     "race.mean": _race("RACE"),
     "race-sample.mean": _race("RACE"),
     "race-middle.mean": _race("RACE-m"),
     "race-high.mean": _race("RACE-h"),
-    "story-cloze.mean": Heuristic(
-        "story endings",
-        "accuracy",
-        0.5,
-        TABLES["gpt1-table-3"].value(_STORIES, "Story Cloze") / 100,
-        _STORIES,
-        "storycloze",
-    ),
+    "story-cloze.mean": _read("story endings", 0.5, "Story Cloze", _STORIES, "storycloze"),
 }
-_Raw = dict[tuple[str, str], list[dict[int, Seeds]]]
+_Raw = dict[tuple[str, str], list[dict[int, Measured]]]
 _PAPER = ("sst-2.very", "cola.mean-log-probability", "dprd.substitution", "race.mean", "race-sample.mean")
 
 
 class UpdateSettings(Config):
-    """Protocols, and how many examples of each."""
+    """The protocols with the number of examples of each."""
 
     tasks: dict[str, int] = Field(default_factory=lambda: dict.fromkeys(_PAPER, 1_000))
 
@@ -102,15 +101,15 @@ class UpdateSettings(Config):
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Both models once a seed, and every protocol at every snapshot."""
-    settings = scale.settings("gpt1_updates", UpdateSettings)
-    found = set()
-    for model in MODELS:
-        for seed in scale.seeds:
-            found.add(("pre-training", f"{model}, seed {seed}"))
-            for step in scale.models[model].snapshots:
-                found |= {("scores", _name(model, seed, step, task)) for task in settings.tasks}
-    return found
+    """Return both models once a seed, and every protocol at every snapshot."""
+    tasks = scale.settings("gpt1_updates", UpdateSettings).tasks
+    runs = [(model, seed) for model in MODELS for seed in scale.seeds]
+    return {("pre-training", f"{model}, seed {seed}") for model, seed in runs} | {
+        ("scores", _name(model, seed, step, task))
+        for model, seed in runs
+        for step in scale.models[model].snapshots
+        for task in tasks
+    }
 
 
 def run(laboratory: Laboratory) -> Findings:
@@ -119,7 +118,7 @@ def run(laboratory: Laboratory) -> Findings:
     raw, counts, left_out = _measured(laboratory, settings)
     tasks = [task for task in settings.tasks if (next(iter(MODELS)), task) in raw]
     if not tasks:
-        raise DataError("; ".join(f"{task} cannot be asked: {reason}" for task, reason in left_out.items()))
+        raise DataError("; ".join(f"{task} cannot be evaluated: {reason}" for task, reason in left_out.items()))
     rows = [
         Row(
             f"{HEURISTICS[task].title} ({task}), {MODELS[model]}, {step:,} updates",
@@ -133,18 +132,13 @@ def run(laboratory: Laboratory) -> Findings:
         for model in MODELS
         for step in raw[model, task][0]
     ]
-    curves: dict[str, list[Curve]] = {}
-    errors: dict[str, list[float]] = {}
-    for task in tasks:
-        for model, title in MODELS.items():
-            name = f"{HEURISTICS[task].title}, {title}"
-            steps = list(raw[model, task][0])
-            scores = [_rescaled(task, _values(raw, model, task, step)) for step in steps]
-            curves[name] = [
-                [(step, values[seed]) for step, values in zip(steps, scores, strict=True)]
-                for seed in range(len(scores[0]))
-            ]
-            errors[name] = [values.item_error for values in scores]
+    curves = {
+        f"{HEURISTICS[task].title}, {title}": {
+            step: _rescaled(task, _values(raw, model, task, step)) for step in raw[model, task][0]
+        }
+        for task in tasks
+        for model, title in MODELS.items()
+    }
     scales = "; ".join(
         f"{HEURISTICS[t].title} ({t}) {HEURISTICS[t].chance:g} to {HEURISTICS[t].best:g} ({HEURISTICS[t].system})"
         for t in tasks
@@ -156,7 +150,7 @@ def run(laboratory: Laboratory) -> Findings:
         findings=_findings(raw, tasks),
         setup=describe(laboratory, list(MODELS)),
         notes=notes,
-        figures={"figure-2-right": lambda figure: _draw(figure, curves, errors)},
+        figures={"figure-2-right": lambda figure: _draw(figure, curves)},
     )
 
 
@@ -172,18 +166,18 @@ def zero_shot_pieces(scale: Scale) -> set[tuple[str, str]]:
 
 
 def _joined(scale: Scale) -> dict[str, int]:
-    """The tasks that GPT-1 was also fine-tuned for, with the number of examples."""
+    """Return the tasks that GPT-1 was also fine-tuned for, with the number of examples."""
     tasks = scale.settings("gpt1_updates", UpdateSettings).tasks
     return {task: limit for task, limit in tasks.items() if HEURISTICS[task].fine_tuned}
 
 
-def zero_shot(laboratory: Laboratory) -> dict[str, tuple[str, Seeds, int]]:
+def zero_shot(laboratory: Laboratory) -> dict[str, tuple[str, Measured, int]]:
     """Return GPT-1's scores at its last snapshot: set -> (task, one value a seed, examples)."""
-    found: dict[str, tuple[str, Seeds, int]] = {}
+    found: dict[str, tuple[str, Measured, int]] = {}
     if not laboratory.scale.models["gpt1"].snapshots:
         return found
     for task, limit in _joined(laboratory.scale).items():
-        values, counts = Seeds(), []
+        values, counts = Measured(), []
         for seed in laboratory.scale.seeds:
             step, folder = list(laboratory.snapshots("gpt1", seed).items())[-1]
             results, _ = laboratory.evaluate(_name("gpt1", seed, step, task), folder, [task], limit=limit)
@@ -197,14 +191,14 @@ def zero_shot(laboratory: Laboratory) -> dict[str, tuple[str, Seeds, int]]:
 
 
 def _measured(laboratory: Laboratory, settings: UpdateSettings) -> tuple[_Raw, dict[str, int], dict[str, str]]:
-    """(model, task) -> the value by update, one table a seed; task -> examples; task -> why it is left out."""
+    """Return the value by update, one table a seed, for (model, task); the examples and why a task is left out."""
     raw: _Raw = {}
     counts: dict[str, int] = {}
     left_out: dict[str, str] = {}
     for model in MODELS:
         for seed in laboratory.scale.seeds:
             for task, limit in settings.tasks.items():
-                found: dict[int, Seeds] = {}
+                found: dict[int, Measured] = {}
                 for step, folder in laboratory.snapshots(model, seed).items():
                     name = _name(model, seed, step, task)
                     results, scored = laboratory.evaluate(name, folder, [task], limit=limit)
@@ -217,8 +211,8 @@ def _measured(laboratory: Laboratory, settings: UpdateSettings) -> tuple[_Raw, d
     return raw, counts, left_out
 
 
-def _values(raw: _Raw, model: str, task: str, step: int) -> Seeds:
-    values = Seeds()
+def _values(raw: _Raw, model: str, task: str, step: int) -> Measured:
+    values = Measured()
     for one in raw[model, task]:
         values.add(one[step][0], one[step].errors[0], one[step].items)
     return values
@@ -226,42 +220,28 @@ def _values(raw: _Raw, model: str, task: str, step: int) -> Seeds:
 
 def _findings(raw: _Raw, tasks: Sequence[str]) -> list[Finding]:
     steps = list(raw["gpt1", tasks[0]][0])
-    first, last = steps[0], steps[-1]
 
-    def mean(model: str, step: int) -> Seeds:
+    def mean(model: str, step: int) -> Measured:
         return mean_of_sets([_rescaled(task, _values(raw, model, task, step)) for task in tasks])
 
-    transformer = mean("gpt1", last)
+    first, last, lstm = mean("gpt1", steps[0]), mean("gpt1", steps[-1]), mean("lstm", steps[-1])
     return [
         judge(
-            "Zero-shot performance rises over pre-training.",
-            "all four heuristics rise steadily (figure 2, right)",
-            differences(transformer, mean("gpt1", first)),
-            here=f"{over_seeds(mean('gpt1', first)).value:.3f} after {first:,} updates, "
-            f"{over_seeds(transformer).text()} after {last:,}",
-            sentences={
-                HOLDS: "The mean of the rescaled scores rises over training, by {here}.",
-                FAILS: "The mean of the rescaled scores falls over this short training: {here}.",
-                OPEN: "Over this few updates the mean of the rescaled scores does not move beyond the spread "
-                "({here}).",
-            },
+            CLAIMS["gpt1_updates.rises"],
+            differences(last, first),
+            here=f"{over_seeds(first).value:.3f} after {steps[0]:,} updates, "
+            f"{over_seeds(last).text()} after {steps[-1]:,}",
         ),
         judge(
-            "The Transformer's zero-shot performance ends above the LSTM's.",
-            "higher on every heuristic, and steadier",
-            differences(transformer, mean("lstm", last)),
-            here=f"{over_seeds(transformer).value:.3f} against {over_seeds(mean('lstm', last)).value:.3f}",
-            sentences={
-                HOLDS: "The Transformer ends {here} above the LSTM.",
-                FAILS: "After this few updates the LSTM ends above the Transformer ({here}).",
-                OPEN: "After this few updates the two are not told apart ({here}).",
-            },
+            CLAIMS["gpt1_updates.lstm"],
+            differences(last, lstm),
+            here=f"{over_seeds(last).value:.3f} against {over_seeds(lstm).value:.3f}",
         ),
     ]
 
 
 def _lacks(scale: Scale, data: Path) -> list[str]:
-    """Why no heuristic can be asked, where none can."""
+    """Return what is missing if no heuristic has its files."""
     missing = []
     listing = DataFiles([data])
     for task in scale.settings("gpt1_updates", UpdateSettings).tasks:
@@ -274,7 +254,7 @@ def _lacks(scale: Scale, data: Path) -> list[str]:
     return [f"a set of the heuristics ({'; '.join(dict.fromkeys(missing))})"]
 
 
-def _rescaled(task: str, values: Seeds) -> Seeds:
+def _rescaled(task: str, values: Measured) -> Measured:
     chance, best = HEURISTICS[task].chance, HEURISTICS[task].best
     return values.linear(1 / (best - chance), -chance / (best - chance))
 
@@ -283,7 +263,7 @@ def _name(model: str, seed: int, step: int, task: str) -> str:
     return f"{model}, seed {seed}, {step} updates, {task}"
 
 
-def _draw(figure: object, curves: dict[str, list[Curve]], errors: dict[str, list[float]]) -> None:
+def _draw(figure: object, curves: Mapping[str, Curve]) -> None:
     titles = list(dict.fromkeys(name.rpartition(", ")[0] for name in curves))
     colours = {name: COLOURS[titles.index(name.rpartition(", ")[0]) % len(COLOURS)] for name in curves}
     bands(
@@ -294,7 +274,6 @@ def _draw(figure: object, curves: dict[str, list[Curve]], errors: dict[str, list
         log_x=True,
         dashed=[name for name in curves if name.endswith("LSTM")],
         colours=colours,
-        item_errors=errors,
     )
 
 

@@ -1,8 +1,8 @@
-"""The ladder of GPT-2's sizes, and what its experiments share: windows that were read, texts that were continued.
+"""The ladder of GPT-2's sizes, and what its experiments share: windows of the text, and continuations.
 
-The ladder is the models of a scale whose names begin with `gpt2-`, smallest first: one text, one number of
-updates, parameters about threefold a step, as in table 2 of the paper. A rung stands for the paper's model of its
-place.
+The ladder is the models of a scale whose names begin with `gpt2-`, smallest first. All read one text for the same
+number of updates, and parameters grow about threefold with each step, as in table 2 of the paper. A rung is
+compared with the paper's model at the same position.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TOP_K = 40  # appendix A
 
 
 class Continued(Config):
-    """How many pieces of held-out text are continued, how long they are and how much is written, in tokens."""
+    """How many pieces of held-out text are continued, their length and that of the continuations in tokens."""
 
     count: int = Field(default=100, ge=2)
     context: int = Field(default=96, ge=1)
@@ -45,7 +45,7 @@ class Continued(Config):
 
 
 class HeldOutContinuation(NamedTuple):
-    """A piece of held-out text, what a model wrote behind it, and what really stands there."""
+    """A piece of held-out text, a model's continuation, and the real one."""
 
     context: str
     written: str
@@ -53,43 +53,40 @@ class HeldOutContinuation(NamedTuple):
 
 
 def rungs(scale: Scale) -> list[str]:
-    """The models of the ladder, smallest first."""
+    """Return the models of the ladder, smallest first."""
     return [name for name in scale.models if name.startswith(PREFIX)]
 
 
 def ends(scale: Scale) -> list[str]:
-    """The smallest and the largest model of the ladder; one where it has one."""
+    """Return the smallest and the largest model of the ladder."""
     ladder = rungs(scale)
     return list(dict.fromkeys((ladder[0], ladder[-1])))
 
 
 def trainings(scale: Scale, names: Sequence[str]) -> list[str]:
-    """The pre-training runs of these models by name: `gpt2-a, seed 1`."""
+    """Return the names of the pre-training runs of these models: `gpt2-a, seed 1`."""
     return [f"{name}, seed {seed}" for name in names for seed in scale.seeds]
 
 
 def text_of(scale: Scale) -> str:
-    """The text that the ladder reads."""
+    """Return the name of the text that the ladder reads."""
     return scale.models[rungs(scale)[0]].text
 
 
 def label(laboratory: Laboratory, rung: str) -> str:
-    """`gpt2-c, 0.69 M`: a rung with its size, as tables and figures name it."""
+    """Return a rung with its size for tables and figures: `gpt2-c, 0.69 M`."""
     return f"{rung}, {parameters(laboratory, rung) / 1e6:.2g} M"
 
 
 def counterpart(scale: Scale, rung: str) -> str:
-    """The paper's model of the same place on its ladder."""
+    """Return the paper's model at the same position."""
     names = rungs(scale)
     return SIZES[min(names.index(rung), len(SIZES) - 1)]
 
 
-def curve_over_sizes(of: Mapping[str, Sequence[float]], sizes: Mapping[str, int]) -> list[Curve]:
-    """Values by rung, one a seed, as one curve a seed over the rungs' parameters."""
-    return [
-        [(sizes[rung], values[seed]) for rung, values in of.items()]
-        for seed in range(len(next(iter(of.values()))))
-    ]
+def curve_over_sizes(of: Mapping[str, Measured], sizes: Mapping[str, int]) -> Curve:
+    """Return values by rung as a curve over the rungs' parameters."""
+    return {sizes[rung]: values for rung, values in of.items()}
 
 
 def panels_over_sizes(
@@ -101,14 +98,13 @@ def panels_over_sizes(
     rows: int = 1,
     references: Mapping[str, Mapping[str, float]] | None = None,
 ) -> None:
-    """A panel a title, with the values of the rungs over their parameters; `references` are lines across it."""
+    """Draw a panel for each title: the rungs' values over their parameters, and `references` as lines."""
     columns = max(1, math.ceil(len(values) / rows))
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes, (title, of) in zip(panels, values.items(), strict=False):
         lines = (references or {}).get(title, {})
         curves = {title: curve_over_sizes(of, sizes)}
-        errors = {title: [values.item_error for values in of.values()]}
-        bands(figure, curves, "", "", log_x=True, axes=axes, legend=False, references=lines, item_errors=errors)
+        bands(figure, curves, "", "", log_x=True, axes=axes, legend=False, references=lines)
         axes.set_title(title, fontsize="small")
         axes.tick_params(which="both", labelsize="x-small")
         axes.tick_params(axis="x", which="minor", labelbottom=False)
@@ -123,9 +119,9 @@ def panels_over_sizes(
 
 
 def reference_lines(divisors: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Return other systems' numbers by panel and system, divided into the panel's unit.
+    """Return other systems' numbers by panel and system, divided to the panel's unit.
 
-    The name of a system ends in a question mark where its number is not verified.
+    The name of a system whose number is not verified ends in a question mark.
     """
     found: dict[str, dict[str, float]] = {panel: {} for panel in divisors}
     for table in map(TABLES.__getitem__, LINES):
@@ -138,7 +134,7 @@ def reference_lines(divisors: Mapping[str, float]) -> dict[str, dict[str, float]
 
 
 def windows_read(tokens: Path, recipe: PretrainConfig, count: int) -> NDArray[np.int64]:
-    """Indices of `count` training windows that a run of this recipe reads, evenly over its updates."""
+    """Return the indices of `count` training windows that a run of this recipe reads, evenly over its updates."""
     stream = TokenStream(tokens, "train", recipe.window)
     sampler = Sampler(stream, recipe.batch_size, recipe.batch_size, recipe.seed)
     steps = evenly_placed(recipe.steps, count)
@@ -147,7 +143,7 @@ def windows_read(tokens: Path, recipe: PretrainConfig, count: int) -> NDArray[np
 
 
 def windows_unread(tokens: Path, recipe: PretrainConfig, count: int) -> NDArray[np.int64]:
-    """Indices of `count` windows of the same text that the run does not read; fewer where few are left."""
+    """Return the indices of at most `count` windows of the same text that the run does not read."""
     stream = TokenStream(tokens, "train", recipe.window)
     sampler = Sampler(stream, recipe.batch_size, recipe.batch_size, recipe.seed)
     read = np.zeros(stream.windows, dtype=bool)
@@ -157,9 +153,9 @@ def windows_unread(tokens: Path, recipe: PretrainConfig, count: int) -> NDArray[
 
 
 def continuations(laboratory: Laboratory, rung: str, seed: int, asked: Continued) -> list[HeldOutContinuation]:
-    """What a model writes behind pieces of held-out text that are spread evenly over it: nobody picks.
+    """Return a model's continuations of evenly spaced pieces of held-out text.
 
-    Drawn from the 40 likeliest tokens as in appendix A, seeded by the place of the piece.
+    Tokens are drawn from the 40 most probable, as in appendix A; the position of a piece is its seed.
     """
     count, context, length = asked.count, asked.context, asked.length
     model = laboratory.model(rung, seed)

@@ -1,7 +1,7 @@
-"""GPT-2, section 2.3: what moving LayerNorm to the input of each sub-block does to the gradients.
+"""GPT-2, section 2.3: the effect on the gradients of LayerNorm at the input of each sub-block.
 
-The paper moves LayerNorm, adds one after the last block, and scales the residual weights by 1/√N at the start.
-It prints no measurement. Here four models are trained for a few updates on the same batches: LayerNorm before or
+The paper moves LayerNorm, adds one after the last block, and scales the initial residual weights by 1/√N. It
+prints no measurement. Here four models are trained for a few updates on the same batches: LayerNorm before or
 after each sub-block, with and without the scaling. The gradient norm of every block is recorded at every update.
 """
 
@@ -16,14 +16,13 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.pretrain.tokens.sampler import TokenStream
-from headwater.reproduce.experiment import Experiment, Findings, Row, judge
+from headwater.reproduce.claims import CLAIMS, judge
+from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.gpt2_ladder import PREFIX, text_of
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe_text
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, differences
-from headwater.storage.files import read_json, write_json
-from headwater.storage.stage import Stage
+from headwater.reproduce.statistics import differences
 
 VARIANTS: Mapping[str, dict[str, Any]] = {
     "pre-norm, 1/√N": {"norm": "pre", "final_norm": True, "residual_scaling": True},
@@ -35,7 +34,7 @@ _Norms = Sequence[Sequence[float]]  # by update, by block
 
 
 class LayerNormSettings(Config):
-    """The shape of the four models, and how they are trained; there is no warm-up."""
+    """The shape of the four models and their training, which has no warm-up."""
 
     layers: int = Field(default=12, ge=2)
     width: int = Field(default=64, ge=1)
@@ -46,12 +45,12 @@ class LayerNormSettings(Config):
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Each variant once a seed."""
+    """Return each variant once a seed."""
     return {("gradients", f"{variant}, seed {seed}") for variant in VARIANTS for seed in scale.seeds}
 
 
 def run(laboratory: Laboratory) -> Findings:
-    """Train the four variants once a seed, and compare how far the blocks' gradients are apart."""
+    """Train the four variants once a seed, and compare the ratios of the blocks' gradients."""
     scale = laboratory.scale
     settings = scale.settings("gpt2_layer_norm", LayerNormSettings)
     norms = {
@@ -69,21 +68,9 @@ def run(laboratory: Laboratory) -> Findings:
         for variant in VARIANTS
         for block in (0, settings.layers - 1)
     ]
-    moved, scaled = "post-norm", "pre-norm"
     return Findings(
         rows=rows,
-        findings=[
-            judge(
-                "With LayerNorm at the input of each sub-block, the blocks' gradients are nearer to each other.",
-                "not printed; the reason for the change",
-                differences(spread[moved], spread[scaled]),
-                sentences={
-                    HOLDS: "At the first update they are nearer, by {here} in the log of their ratio.",
-                    FAILS: "At the first update they are further apart ({here}).",
-                    OPEN: "The two are not told apart ({here}).",
-                },
-            )
-        ],
+        findings=[judge(CLAIMS["gpt2_layer_norm.nearer"], differences(spread["post-norm"], spread["pre-norm"]))],
         setup=[
             *describe_text(laboratory, text_of(scale)),
             (
@@ -99,16 +86,17 @@ def run(laboratory: Laboratory) -> Findings:
 
 def _norms(laboratory: Laboratory, variant: str, seed: int, settings: LayerNormSettings) -> _Norms:
     tokens, _ = laboratory.tokens(text_of(laboratory.scale))
-    config = settings.to_dict() | {"variant": variant, "seed": seed}
+    stream = TokenStream(tokens, "train", settings.context)
     name = variant.replace("1/√N", "scaled").replace(", ", "-")
-    out = laboratory.place(f"gradients-{name}-{seed}", config, {"tokens": tokens})
-    stage = Stage(out, kind="gradients", config=config, inputs={"tokens": tokens})
-    with laboratory.piece("gradients", f"{variant}, seed {seed}", out):
-        if not stage.is_complete():
-            stream = TokenStream(tokens, "train", settings.context)
-            with stage.write() as work:
-                write_json(work / "norms.json", _train(stream, variant, seed, settings))
-    found: _Norms = read_json(out / "norms.json")
+    found: _Norms = laboratory.measured(
+        f"gradients-{name}-{seed}",
+        "norms.json",
+        lambda: _train(stream, variant, seed, settings),
+        kind="gradients",
+        name=f"{variant}, seed {seed}",
+        config=settings.to_dict() | {"variant": variant, "seed": seed},
+        inputs={"tokens": tokens},
+    )
     return found
 
 

@@ -1,7 +1,7 @@
 """GPT-2, section 4 and appendix A (figure 5): do samples repeat the training text more than real text does?
 
-The model continues pieces of held-out text, the 40 likeliest tokens drawn from; of each continuation, and of the
-text that really stands there, the share of 8-grams that the training text holds is measured. The figure is the
+The model continues pieces of held-out text, drawing from the 40 most probable tokens. For each continuation and
+for the real one, the share of 8-grams that also occur in the training text is measured. The figure shows the
 cumulative distribution of both.
 """
 
@@ -14,7 +14,8 @@ import numpy as np
 
 from headwater.corpus.dedup.overlap import WORDS, TrainingGrams, training_grams
 from headwater.evaluate.protocols import mean_figure
-from headwater.reproduce.experiment import Experiment, Findings, Row, judge
+from headwater.reproduce.claims import CLAIMS, judge
+from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.figures import COLOURS
 from headwater.reproduce.gpt2_ladder import (
     PREFIX,
@@ -29,23 +30,22 @@ from headwater.reproduce.gpt2_ladder import (
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences, over_seeds
-from headwater.storage.files import read_json, write_json
-from headwater.storage.stage import Stage
+from headwater.reproduce.statistics import Measured, differences, over_seeds
 
-# Beside the paper's 8 words also half of it: a small model's samples hold next to no 8 words of anything.
-LENGTHS = (WORDS, WORDS // 2)
+# The paper's 8 words, and 4: the samples of a small model have almost no run of 8 words of any text.
+SHORT = WORDS // 2
+LENGTHS = (WORDS, SHORT)
 WHO = ("written", "real")
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """The ends of the ladder once a seed: trained, their continuations, the overlap of those."""
+    """Return the smallest and largest model once a seed: training, continuations, and their overlap."""
     kinds = ("pre-training", "continuations", "overlap")
     return {(kind, name) for name in trainings(scale, ends(scale)) for kind in kinds}
 
 
 def run(laboratory: Laboratory) -> Findings:
-    """Continue held-out text with both ends of the ladder, measure what repeats the training text."""
+    """Continue held-out text with the smallest and largest model, and measure the overlap."""
     scale = laboratory.scale
     settings = scale.settings("gpt2_memorisation", Continued)
     shown = ends(scale)
@@ -68,60 +68,37 @@ def run(laboratory: Laboratory) -> Findings:
     for words in LENGTHS:
         rows.append(Row("held-out text itself", f"% of {words}-grams, real", means[largest, words, "real"]))
     rows.append(Row(label(laboratory, largest), "share of samples without one", none, 0.3, settings.count))
-    gap = differences(means[largest, LENGTHS[1], "real"], means[largest, LENGTHS[1], "written"])
+    smallest_written, largest_written, real = (
+        means[rung, SHORT, who] for rung, who in ((smallest, "written"), (largest, "written"), (largest, "real"))
+    )
     return Findings(
         rows=rows,
         findings=[
             judge(
-                f"Samples repeat training text less often than real text does (runs of {LENGTHS[1]} words).",
-                "samples mostly below 1 %, held-out text 2.6 % (median)",
-                gap,
+                CLAIMS["gpt2_memorisation.less"],
+                differences(real, largest_written),
                 here="; ".join(
                     f"{words} words: {over_seeds(means[largest, words, 'written']).value:.3f} % of "
                     f"samples, {over_seeds(means[largest, words, 'real']).value:.3f} % of real text"
                     for words in LENGTHS
                 ),
-                sentences={
-                    HOLDS: "The model writes fewer of the training text's runs of words than other authors do.",
-                    FAILS: "Samples hold more of the training text's runs of words than other authors' text does.",
-                    OPEN: "The two are not told apart.",
-                },
             ),
             judge(
-                "More than 30 % of samples hold no run of eight words of the training text.",
-                "> 30 %",
-                none.map(lambda value: value - 0.3),
+                CLAIMS["gpt2_memorisation.none"],
+                none.linear(1, -0.3),
                 here=f"{over_seeds(none).text(1, 100)} %",
-                sentences={
-                    HOLDS: "What was read once at most is not known by heart.",
-                    FAILS: "Fewer than that are free of it.",
-                    OPEN: "The share is near 30 %.",
-                },
             ),
-            judge(
-                "The larger model repeats more of the training text than the smaller one (runs of four words).",
-                "not in the paper, which shows its largest alone",
-                differences(means[largest, LENGTHS[1], "written"], means[smallest, LENGTHS[1], "written"]),
-                unit=" points",
-                digits=2,
-                sentences={
-                    HOLDS: "It has learned more of the phrases that novels share.",
-                    FAILS: "The smaller one does: it writes the commonest words only, and those stand everywhere.",
-                    OPEN: "The two are not told apart.",
-                },
-            ),
+            judge(CLAIMS["gpt2_memorisation.larger"], differences(largest_written, smallest_written)),
         ],
         setup=[
             *describe(laboratory, shown),
             (
                 "samples",
-                f"{settings.count} a seed, {settings.length} tokens behind {settings.context} of held-out text, "
-                f"spread evenly over it; drawn from the {TOP_K} likeliest",
+                f"{settings.count} a seed, {settings.length} tokens after {settings.context} of held-out text, "
+                f"evenly spaced in it; drawn from the {TOP_K} most probable tokens",
             ),
         ],
-        notes=[
-            "The paper's contexts are of its test text, its samples of the same length as the real continuation."
-        ],
+        notes=["The paper's contexts are from its test text; its samples are as long as the real continuation."],
         figures={"figure-5-overlap-of-samples": lambda figure: _draw(figure, shares, shown)},
     )
 
@@ -139,25 +116,29 @@ def _shares(
     texts: Sequence[HeldOutContinuation],
     grams: dict[int, TrainingGrams],
 ) -> dict[tuple[int, str], list[float]]:
-    """(words, who) -> % of n-grams in the training text, one value a continuation; `grams` keeps the filters."""
+    """Return the percentage of n-grams in the training text by (words, who); `grams` caches the filters."""
     train, _ = laboratory.corpus(laboratory.scale.models[rung].text)
-    model = laboratory.model(rung, seed)
-    config = {"words": list(LENGTHS), "count": len(texts), "length": len(texts[0].written)}
-    inputs = {"model": model, "train": train}
-    out = laboratory.place(f"overlap-{rung}-{seed}", config | {"texts": [list(text) for text in texts]}, inputs)
-    stage = Stage(out, kind="overlap", config=config, inputs=inputs)
-    with laboratory.piece("overlap", f"{rung}, seed {seed}", out):
-        if not stage.is_complete():
-            found = {}
-            for words in LENGTHS:
-                if words not in grams:
-                    grams[words] = training_grams(train, words)
-                for who in WHO:
-                    counted = grams[words].shares(getattr(text, who) for text in texts)
-                    found[f"{words} {who}"] = [100 * there / count if count else 0.0 for there, count in counted]
-            with stage.write() as work:
-                write_json(work / "overlap.json", found)
-    read: dict[str, list[float]] = read_json(out / "overlap.json")
+
+    def measure() -> dict[str, list[float]]:
+        found = {}
+        for words in LENGTHS:
+            if words not in grams:
+                grams[words] = training_grams(train, words)
+            for who in WHO:
+                counted = grams[words].shares(getattr(text, who) for text in texts)
+                found[f"{words} {who}"] = [100 * there / count if count else 0.0 for there, count in counted]
+        return found
+
+    read: dict[str, list[float]] = laboratory.measured(
+        f"overlap-{rung}-{seed}",
+        "overlap.json",
+        measure,
+        kind="overlap",
+        name=f"{rung}, seed {seed}",
+        config={"words": list(LENGTHS), "count": len(texts), "length": len(texts[0].written)},
+        inputs={"model": laboratory.model(rung, seed), "train": train},
+        also={"texts": [list(text) for text in texts]},
+    )
     return {(words, who): read[f"{words} {who}"] for words in LENGTHS for who in WHO}
 
 

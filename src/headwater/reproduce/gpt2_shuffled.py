@@ -1,15 +1,16 @@
-"""GPT-2, section 3.1: why the One Billion Word benchmark is the one set on which GPT-2 is behind.
+"""GPT-2, section 3.1: why the One Billion Word benchmark is the only set on which GPT-2 is worse than earlier
+systems.
 
 The paper's reason is that 1BW's sentences are shuffled, which removes all structure beyond a sentence. Here the
-same held-out sentences are scored in their order and shuffled, at several context lengths. Every sentence is
-encoded by itself, so both texts have the same tokens, and the bits a byte differ by context alone.
+same held-out sentences are scored in order and shuffled, at several context lengths. Every sentence is encoded by
+itself, so both texts have the same tokens, and only the context changes the bits a byte.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,31 +22,29 @@ from headwater.datasets.paper_tables import SIZES, TABLES
 from headwater.errors import DataError
 from headwater.evaluate.tasks.summaries import sentences
 from headwater.language_model import LanguageModel
-from headwater.reproduce.experiment import Experiment, Findings, Row, judge
-from headwater.reproduce.figures import Curve, bands
+from headwater.reproduce.claims import CLAIMS, judge
+from headwater.reproduce.experiment import Experiment, Findings, Row
+from headwater.reproduce.figures import bands
 from headwater.reproduce.gpt2_ladder import PREFIX, rungs, text_of, trainings
 from headwater.reproduce.items import ItemValues, errors_by_seed
 from headwater.reproduce.laboratory import Laboratory, evenly_placed
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences
-from headwater.storage.files import read_json, write_json
-from headwater.storage.stage import Stage
+from headwater.reproduce.statistics import Measured, differences
 
-Order = Literal["in order", "shuffled"]
-ORDERS: tuple[Order, ...] = ("in order", "shuffled")
+ORDERS = ("in order", "shuffled")
 _SHORTEST = 16  # tokens of context, then twice as many each time up to the model's
 
 
 class ShuffledSettings(Config):
-    """How many passages of held-out text are scored, and how many sentences each has."""
+    """The number of passages of held-out text, and of the sentences in each."""
 
     passages: int = Field(default=100, ge=2)
     sentences: int = Field(default=32, ge=2)
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """The largest model once a seed: trained, and its scores in both orders."""
+    """Return the largest model once a seed: training, and scores in both orders."""
     names = trainings(scale, rungs(scale)[-1:])
     return {("pre-training", name) for name in names} | {("sentence order", name) for name in names}
 
@@ -55,7 +54,7 @@ def run(laboratory: Laboratory) -> Findings:
     scale = laboratory.scale
     settings = scale.settings("gpt2_shuffled", ShuffledSettings)
     largest = rungs(scale)[-1]
-    bits: dict[Order, dict[int, Measured]] = {order: {} for order in ORDERS}
+    bits: dict[str, dict[int, Measured]] = {order: {} for order in ORDERS}
     for seed in scale.seeds:
         found = _scores(laboratory, largest, seed, settings)
         for order in ORDERS:
@@ -67,13 +66,6 @@ def run(laboratory: Laboratory) -> Findings:
     contexts = list(bits["in order"])
     costs = {context: differences(bits["shuffled"][context], bits["in order"][context]) for context in contexts}
     shortest, longest = contexts[0], contexts[-1]
-    curves: dict[str, list[Curve]] = {
-        order: [[(context, values[seed]) for context, values in of.items()] for seed in range(len(scale.seeds))]
-        for order, of in bits.items()
-    }
-    errors: dict[str, list[float]] = {
-        order: [values.item_error for values in of.values()] for order, of in bits.items()
-    }
     rows = [
         Row(f"sentences {order}, context {context}", "bits a byte", values, examples=settings.passages)
         for order, of in bits.items()
@@ -88,71 +80,55 @@ def run(laboratory: Laboratory) -> Findings:
     return Findings(
         rows=rows,
         findings=[
+            judge(CLAIMS["gpt2_shuffled.costs"], costs[longest], longest=longest, before=before, after=after),
             judge(
-                "Shuffled sentences cost more bits a byte than the same sentences in order.",
-                f"not measured; the reason given for 1BW's perplexity of {after:g}, against {before:g} before",
-                costs[longest],
-                unit=" bits a byte",
-                sentences={
-                    HOLDS: f"With {longest} tokens of context, shuffling costs {{here}}.",
-                    FAILS: f"With {longest} tokens of context, shuffled sentences cost less ({{here}}).",
-                    OPEN: f"With {longest} tokens of context, the two orders are not told apart ({{here}}).",
-                },
-            ),
-            judge(
-                "The longer the context, the more shuffling costs.",
-                "not measured; follows from the reason given",
+                CLAIMS["gpt2_shuffled.context"],
                 differences(costs[longest], costs[shortest]),
-                unit=" bits a byte",
-                sentences={
-                    HOLDS: f"From {shortest} to {longest} tokens of context, the cost grows by {{here}}: the "
-                    "model uses what earlier sentences say.",
-                    FAILS: f"From {shortest} to {longest} tokens of context, the cost falls ({{here}}).",
-                    OPEN: f"From {shortest} to {longest} tokens of context, the cost does not change clearly "
-                    "({here}).",
-                },
+                shortest=shortest,
+                longest=longest,
             ),
         ],
         setup=[
             *describe(laboratory, [largest]),
             (
                 "sentences",
-                f"{settings.passages} passages of {settings.sentences} consecutive sentences, spread evenly over "
+                f"{settings.passages} passages of {settings.sentences} consecutive sentences, evenly spaced in "
                 "the held-out documents; shuffled over all passages, as in 1BW",
             ),
         ],
         notes=[
-            "Both orders have the same tokens. A window advances by half its length, so a token sees between a "
-            "half and all of the context that is named. The items of the intervals are the passages."
+            "Both orders have the same tokens. A window advances by half its length, so a token sees between half "
+            "and all of the named context. The items of the intervals are the passages."
         ],
         figures={
-            "context-length": lambda figure: bands(
-                figure, curves, "context, tokens", "bits a byte", log_x=True, item_errors=errors
-            )
+            "context-length": lambda figure: bands(figure, bits, "context, tokens", "bits a byte", log_x=True)
         },
     )
 
 
 def _scores(laboratory: Laboratory, rung: str, seed: int, settings: ShuffledSettings) -> dict[str, Any]:
-    """Return what `measure` found of one model; contexts are text."""
+    """Return the result of `measure` for one model; JSON makes contexts text."""
     model = laboratory.model(rung, seed)
     _, held_out = laboratory.corpus(text_of(laboratory.scale))
-    config = settings.to_dict() | {"shortest": _SHORTEST}
-    inputs = {"model": model, "corpus": held_out}
-    out = laboratory.place(f"sentence-order-{rung}-{seed}", config, inputs)
-    stage = Stage(out, kind="sentence order", config=config, inputs=inputs)
-    with laboratory.piece("sentence order", f"{rung}, seed {seed}", out):
-        if not stage.is_complete():
-            passages = choose_passages([document.text for document in read_documents(held_out)], settings)
-            lm = LanguageModel.open(model, precision="fp32", device=laboratory.device)
-            with stage.write() as work:
-                write_json(work / "nats.json", measure(lm, passages))
-    found: dict[str, Any] = read_json(out / "nats.json")
+
+    def scores() -> dict[str, Any]:
+        passages = choose_passages([document.text for document in read_documents(held_out)], settings)
+        return measure(LanguageModel.open(model, precision="fp32", device=laboratory.device), passages)
+
+    found: dict[str, Any] = laboratory.measured(
+        f"sentence-order-{rung}-{seed}",
+        "nats.json",
+        scores,
+        kind="sentence order",
+        name=f"{rung}, seed {seed}",
+        config=settings.to_dict() | {"shortest": _SHORTEST},
+        inputs={"model": model, "corpus": held_out},
+    )
     return found
 
 
 def choose_passages(texts: Sequence[str], settings: ShuffledSettings) -> list[list[str]]:
-    """Return runs of consecutive sentences, spread evenly; none crosses the end of a document."""
+    """Return evenly spaced runs of consecutive sentences, each within one document."""
     runs = []
     for text in texts:
         found = sentences(text)
@@ -188,7 +164,7 @@ def measure(lm: LanguageModel, passages: Sequence[Sequence[str]]) -> dict[str, A
 
 
 def _bits_a_byte(nats: Sequence[float], sizes: Sequence[int]) -> ItemValues:
-    """Return one value a passage, of which bits a byte over all passages is the mean."""
+    """Return one value a passage; their mean is bits a byte over all passages."""
     values: NDArray[np.float64] = np.asarray(nats) / math.log(2) / np.mean(sizes)
     return ItemValues(tuple(map(str, range(len(sizes)))), values[None])
 

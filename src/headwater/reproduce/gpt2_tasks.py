@@ -1,8 +1,8 @@
 """GPT-2, sections 3.4 and 3.6 to 3.8: tasks by text alone (figure 3, table 4, table 5, and figure 1 over sizes).
 
-Winograd schemas by likelihood; summaries behind `TL;DR:`; translation behind pairs of sentences; answers from
-memory behind examples, with those that the model is surest of. A prompt longer than the context loses its
-beginning, which leaves translation about one pair here where the paper's context holds many.
+Winograd schemas by likelihood; summaries after `TL;DR:`; translation after pairs of sentences; answers from memory
+after examples, and those that the model is surest of. The beginning of a prompt longer than the context is cut,
+which leaves about one pair for translation here, where the paper's context has many.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pydantic import Field
 from headwater.config import Config
 from headwater.evaluate.published import published
 from headwater.evaluate.results import read_examples
-from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, files_missing, judge, judge_steps
+from headwater.reproduce.claims import CLAIMS, Finding, judge, judge_steps
+from headwater.reproduce.experiment import Experiment, Findings, Row, files_missing
 from headwater.reproduce.gpt2_ladder import (
     LINES,
     PREFIX,
@@ -31,14 +32,14 @@ from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.scores import Column, ScoreTable
 from headwater.reproduce.setup import describe, parameters
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences, over_seeds, percent
+from headwater.reproduce.statistics import Measured, differences, over_seeds, percent
 
 READ = ("wsc273.partial", "wsc273.full")
 _SUMMARIES = ("cnndm.tldr", "cnndm.no-hint", "cnndm.lead-3", "cnndm.random-3")
 WRITTEN = (*_SUMMARIES, "wmt14.en-fr", "wmt14.fr-en", "coqa.greedy")
 QUESTIONS, BY_TYPE = "natural-questions.exact-match", "natural-questions.question-type"
 _SUREST = "exact match, most confident 1 %"
-# What a table shows: protocol, metric, short name.
+# The columns of the table: protocol, metric, short name.
 SHOWN = {
     ("wsc273.partial", "accuracy"): "Winograd, partial, accuracy",
     ("wsc273.full", "accuracy"): "Winograd, full, accuracy",
@@ -53,7 +54,7 @@ SHOWN = {
     (QUESTIONS, _SUREST): "questions, exact match of the surest 1 %",
     (BY_TYPE, "exact match"): "questions, most common answer of each type",
 }
-# The panels of figure 1, and figure 3, and what the papers' values of a panel are divided by.
+# The panels of figures 1 and 3, and the divisors of the papers' values.
 PANELS = {
     "CoQA": ("coqa.greedy", "f1"),
     "French to English": ("wmt14.fr-en", "bleu"),
@@ -69,7 +70,7 @@ NEEDED = {"WSC273": "eval-zeroshot/wsc/wsc273.txt", "Natural Questions": "eval-z
 
 
 class TaskSettings(Config):
-    """How many examples are asked: of Winograd's, texts to write, questions."""
+    """The numbers of Winograd schemas, of texts to write, and of questions; None: all."""
 
     read: int | None = Field(default=None, ge=1)
     written: int | None = Field(default=None, ge=1)
@@ -77,7 +78,7 @@ class TaskSettings(Config):
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Every rung once a seed, in three parts."""
+    """Return every rung once a seed, in three parts."""
     parts = ("winograd", "written", "questions")
     names = trainings(scale, rungs(scale))
     return {("pre-training", name) for name in names} | {
@@ -125,12 +126,12 @@ def run(laboratory: Laboratory) -> Findings:
             *describe(laboratory, ladder),
             (
                 "prompts",
-                "as `headwater evaluate --list` names them; what does not fit the context is cut in front",
+                "those of `headwater evaluate --list`; the beginning of what is longer than the context is cut",
             ),
         ],
         notes=[
-            "The first three sentences, three random ones and the most common answer of each type ask no model.",
-            "Lines across figure 1 are other systems' numbers on the whole sets; ? marks a number from memory.",
+            "The first three sentences, three random ones and the most common answer of each type need no model.",
+            "Lines across figure 1 are other systems' numbers on the whole sets; ? marks an unverified number.",
             f"The answers that {largest} of seed {first} is surest of: {_surest(answered[largest, first])}.",
             *scores.notes(),
         ],
@@ -144,7 +145,7 @@ def _paper(column: tuple[str, str], size: str) -> float | None:
 
 
 def _surest(folder: Path) -> str:
-    """The answers of an evaluation that the model is surest of, as in table 5."""
+    """Return the answers of an evaluation that the model is surest of, as in table 5."""
     answers = sorted(read_examples(folder, QUESTIONS), key=lambda answer: -float(answer["confidence"]))
     return "; ".join(
         f"“{answer['text'] or '(nothing)'}” ({answer['confidence']:.1%}, "
@@ -154,7 +155,7 @@ def _surest(folder: Path) -> str:
 
 
 def _findings(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
-    """The claims on those tasks that were asked."""
+    """Return the findings on the tasks that were scored."""
     claims = {
         ("wsc273.partial", "accuracy"): _winograd,
         ("cnndm.tldr", "rouge average"): _summaries,
@@ -165,34 +166,11 @@ def _findings(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
 
 
 def _winograd(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
-    winograd = scores["wsc273.partial", "accuracy"]
-    largest = winograd[ladder[-1]]
+    winograd = [scores["wsc273.partial", "accuracy"][rung] for rung in ladder]
+    above = winograd[-1].linear(1.0, -_CHANCE)
     return [
-        judge(
-            "The largest model resolves more Winograd schemas than chance.",
-            "70.7 %",
-            largest.linear(1.0, -_CHANCE),
-            here=over_seeds(largest).text(1, 100) + " %",
-            sentences={
-                HOLDS: "Above a coin's half, also when the schemas' own error is counted.",
-                FAILS: "Below chance: likelihood prefers the wrong candidate more often than not.",
-                OPEN: "Not told apart from a coin: what the schemas ask for is not learned at this size.",
-            },
-        ),
-        judge_steps(
-            "Winograd accuracy rises with size, at every step of the ladder.",
-            "figure 3: 58 % to 70.7 %",
-            [winograd[rung] for rung in ladder],
-            here=" → ".join(percent(winograd[rung]) for rung in ladder),
-            scale=100,
-            digits=1,
-            unit=" points",
-            sentences={
-                HOLDS: "Every rung is better.",
-                FAILS: "At least one step goes down.",
-                OPEN: "At least one step is within the spread over seeds.",
-            },
-        ),
+        judge(CLAIMS["gpt2_tasks.winograd"], above, here=over_seeds(winograd[-1]).text(1, 100) + " %"),
+        judge_steps(CLAIMS["gpt2_tasks.winograd_ladder"], winograd, here=" → ".join(map(percent, winograd))),
     ]
 
 
@@ -201,50 +179,15 @@ def _summaries(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
         scores[f"cnndm.{reading}", "rouge average"][ladder[-1]] for reading in ("tldr", "no-hint", "random-3")
     )
     return [
-        judge(
-            "TL;DR: makes summaries better than the same text without it.",
-            "21.40 and 15.03 ROUGE (average)",
-            differences(hinted, plain),
-            scale=100,
-            digits=2,
-            unit=" points",
-            sentences={
-                HOLDS: "The hint helps.",
-                FAILS: "The hint hurts: what the training text does not hold means nothing to this model.",
-                OPEN: "The hint makes no difference that shows.",
-            },
-        ),
-        judge(
-            "Summaries behind TL;DR: are better than three random sentences of the article.",
-            "21.40 and 20.98 ROUGE (average): barely",
-            differences(hinted, random),
-            scale=100,
-            digits=2,
-            unit=" points",
-            sentences={
-                HOLDS: "Above random sentences, as in the paper.",
-                FAILS: "Below random sentences: at this size the model does not take up the article's words.",
-                OPEN: "Not told apart from random sentences.",
-            },
-        ),
+        judge(CLAIMS["gpt2_tasks.hint"], differences(hinted, plain)),
+        judge(CLAIMS["gpt2_tasks.random"], differences(hinted, random)),
     ]
 
 
 def _translation(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
     to_english, to_french = (scores[f"wmt14.{way}", "bleu"][ladder[-1]] for way in ("fr-en", "en-fr"))
-    return [
-        judge(
-            "Translation into English is better than into French.",
-            "11.5 and 5 BLEU",
-            differences(to_english, to_french),
-            here=" and ".join(over_seeds(way).text(2) for way in (to_english, to_french)) + " BLEU",
-            sentences={
-                HOLDS: "The order is the paper's; near 0, BLEU counts the words and names that languages share.",
-                FAILS: "The order is reversed; near 0, BLEU counts the words and names that languages share.",
-                OPEN: "The two are not told apart: the training text is English alone.",
-            },
-        )
-    ]
+    here = " and ".join(over_seeds(way).text(2) for way in (to_english, to_french)) + " BLEU"
+    return [judge(CLAIMS["gpt2_tasks.translation"], differences(to_english, to_french), here=here)]
 
 
 def _questions(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
@@ -252,26 +195,14 @@ def _questions(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
     smallest, largest = all_[ladder[0]], all_[ladder[-1]]
     return [
         judge(
-            "The largest model answers more questions than the smallest.",
-            "4.1 %, 5.3 times the smallest",
+            CLAIMS["gpt2_tasks.questions"],
             differences(largest, smallest),
             here=f"{percent(smallest)} → {percent(largest)}",
-            sentences={
-                HOLDS: "Facts come with size.",
-                FAILS: "It answers fewer.",
-                OPEN: "The two are not told apart: the training text holds few of these facts.",
-            },
         ),
         judge(
-            "The answers that the model is surest of are right more often.",
-            "63.1 % of the surest 1 %, 4.1 % of all",
+            CLAIMS["gpt2_tasks.surest"],
             differences(surest, largest),
             here=f"{percent(surest)} of the surest, {percent(largest)} of all",
-            sentences={
-                HOLDS: "Its confidence means something.",
-                FAILS: "The surest are more often wrong: the likeliest string is an empty or a common one.",
-                OPEN: "The surest are not told apart from the rest.",
-            },
         ),
     ]
 

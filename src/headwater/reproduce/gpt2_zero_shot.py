@@ -1,9 +1,9 @@
 """GPT-2, sections 3.1 to 3.3 and 4: zero-shot scores over four sizes (table 3), and train against test (figure 4).
 
-The paper trains four sizes on one text and scores them on sets that none was trained on; all scores grow with
-size, and so does perplexity on training and test text alike, from which it concludes that all of them underfit.
-Here figure 4 has three texts: windows that the run read, windows of the same books that it never came to, and
-books that were held out whole. The first two differ by memory alone.
+The paper trains four sizes on one text and scores them on sets that none was trained on. All scores improve with
+size, as does perplexity on training and test text, from which it concludes that all of them underfit. Here figure
+4 has three texts: windows that the run read, windows of the same books that it did not read, and whole held-out
+books. The first two differ only by memorisation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from headwater.evaluate.published import published
 from headwater.evaluate.results import Results
 from headwater.pretrain.recipe import PretrainConfig
 from headwater.pretrain.tokens.sampler import TokenStream
-from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, files_missing, judge, judge_steps
+from headwater.reproduce.claims import CLAIMS, Finding, judge, judge_steps
+from headwater.reproduce.experiment import Experiment, Findings, Row, files_missing
 from headwater.reproduce.figures import bands
 from headwater.reproduce.gpt2_ladder import (
     PREFIX,
@@ -38,7 +39,7 @@ from headwater.reproduce.laboratory import Laboratory, evenly_placed
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.scores import Column, ScoreTable
 from headwater.reproduce.setup import describe, parameters
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured, differences, mean_of_sets, over_seeds
+from headwater.reproduce.statistics import Measured, differences, mean_of_sets, over_seeds
 
 # Table 3's columns: protocol, metric, short name.
 COLUMNS: Mapping[Column, str] = {
@@ -63,14 +64,14 @@ _TIGHT = 0.05  # nats a token
 
 
 class ZeroShotSettings(Config):
-    """limit: examples of each set; windows: of each part of the text for figure 4."""
+    """limit: the number of examples of each set. windows: of each part of the text for figure 4."""
 
     limit: int | None = Field(default=None, ge=1)
     windows: int = Field(default=200, ge=1)
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Every rung once a seed: trained, scored, and its loss on the three parts."""
+    """Return every rung once a seed: training, scores, and the loss on the three parts."""
     names = trainings(scale, rungs(scale))
     found = {("pre-training", name) for name in names} | {("scores", f"table 3, {name}") for name in names}
     return found | {("perplexity", f"{name}, {part}") for name in names for part in PARTS}
@@ -119,14 +120,14 @@ def run(laboratory: Laboratory) -> Findings:
             *describe(laboratory, ladder),
             (
                 "scores",
-                f"the first {settings.limit or 'all'} examples of each set; of running texts, windows of "
-                "the model's context, each moved by half of it",
+                f"the first {settings.limit or 'all'} examples of each set; running text in windows of the "
+                "model's context, which advance by half of it",
             ),
         ],
         notes=[
-            "The paper's column stands beside the rung of the same place, for orientation: its smallest model has "
-            "124 million parameters and read some ten thousand times more text.",
-            "Perplexity of WikiText-2 and PTB is a word of the set, whatever the model's tokens, as in the paper.",
+            "Each model is shown with the paper's model at the same position, for orientation only: the paper's "
+            "smallest has 124 million parameters and read about ten thousand times more text.",
+            "Perplexity of WikiText-2 and PTB is per word, whatever the model's tokens, as in the paper.",
             *scores.notes(),
         ],
         figures={
@@ -144,7 +145,7 @@ def run(laboratory: Laboratory) -> Findings:
 
 
 def table_3(laboratory: Laboratory, rung: str, seed: int) -> tuple[Results, Path]:
-    """The scores of one model on table 3's sets, and the folder that has every example of them."""
+    """Return the scores of one model on table 3's sets, and the folder with every example."""
     limit = laboratory.scale.settings("gpt2_zero_shot", ZeroShotSettings).limit
     tasks = list(dict.fromkeys(protocol for protocol, _ in COLUMNS))
     name = f"table 3, {rung}, seed {seed}"
@@ -169,38 +170,22 @@ def _losses(laboratory: Laboratory, rung: str, seed: int, windows: int) -> dict[
 
 
 def _sizes(bits: Mapping[str, Measured]) -> Finding:
-    return judge_steps(
-        "Held-out bits a byte fall with size, at every step of the ladder.",
-        "figure 4: falls over all four sizes",
-        [values.map(lambda value: -value) for values in bits.values()],
-        here=" → ".join(f"{over_seeds(values).value:.3f}" for values in bits.values()),
-        sentences={
-            HOLDS: "Each rung is better than the one below it, also at a few hundred updates.",
-            FAILS: "At least one larger model is worse after the same updates: with so few it has not yet "
-            "learned what it has room for.",
-            OPEN: "At least one step is within the spread over seeds.",
-        },
-    )
+    levels = [values.linear(-1) for values in bits.values()]
+    here = " → ".join(f"{over_seeds(values).value:.3f}" for values in bits.values())
+    return judge_steps(CLAIMS["gpt2_zero_shot.bits"], levels, here=here)
 
 
 def _columns(scores: ScoreTable) -> list[Finding]:
     found = []
     for column, of in scores.values.items():
-        by_size, growing = list(of.values()), list(scores.better[column].values())
-        paper = published(*column)
-        values = " → ".join(f"{value:g}" for value in paper.values())
-        here = " → ".join(f"{over_seeds(values).value:.4g}" for values in by_size)
+        growing = list(scores.better[column].values())
         found.append(
             judge(
-                f"{COLUMNS[column]}: the largest model is better than the smallest, with no training for the set.",
-                values,
+                CLAIMS["gpt2_zero_shot.column"],
                 differences(growing[-1], growing[0]),
-                here=here,
-                sentences={
-                    HOLDS: "As in the paper, size alone helps on text of another kind.",
-                    FAILS: "The largest is worse here: what it learned of its own text does not carry over.",
-                    OPEN: "The two ends of the ladder are not told apart on this set.",
-                },
+                here=" → ".join(f"{over_seeds(values).value:.4g}" for values in of.values()),
+                column=COLUMNS[column],
+                published=" → ".join(f"{value:g}" for value in published(*column).values()),
             )
         )
     return found
@@ -214,40 +199,25 @@ def _underfitting(losses: Mapping[str, Mapping[str, Measured]], ladder: Sequence
     perplexities = [math.exp(over_seeds(losses["read"][rung]).value) for rung in ladder]
     return [
         judge(
-            "Training and test perplexity stay close: the models underfit.",
-            "section 4: both fall together, all models still underfit",
-            mean.map(lambda gap: _TIGHT - gap),
+            CLAIMS["gpt2_zero_shot.underfits"],
+            mean.linear(-1, _TIGHT),
             here=f"unread less read text: {over_seeds(mean).text(3)} nats a token (by size: {each})",
-            sentences={
-                HOLDS: f"What was read once costs the same as what was not, within {_TIGHT} nats: nothing is "
-                f"learned by heart. Books of other authors cost {strange.text(2)} nats more for the largest "
-                "model, which is another thing than overfitting.",
-                FAILS: f"Text that was read costs more than {_TIGHT} nats less than its neighbours that were not.",
-                OPEN: f"The gap is near {_TIGHT} nats, and the seeds do not decide on which side.",
-            },
+            strange=strange.text(2),
         ),
         judge_steps(
-            "Perplexity on the training text falls with size, at every step.",
-            "figure 4: falls over all four sizes",
-            [losses["read"][rung].map(lambda value: -value) for rung in ladder],
+            CLAIMS["gpt2_zero_shot.training"],
+            [losses["read"][rung].linear(-1) for rung in ladder],
             here=" → ".join(f"{value:.0f}" for value in perplexities),
-            unit=" nats a token",
-            sentences={
-                HOLDS: "The training text is far from exhausted by the smaller models.",
-                FAILS: "At least one larger model fits even its own training text worse after the same updates.",
-                OPEN: "At least one step is within the spread over seeds.",
-            },
         ),
     ]
 
 
 def _draw_parts(figure: Any, losses: Mapping[str, Mapping[str, Measured]], sizes: Mapping[str, int]) -> None:
-    curves, errors = {}, {}
-    for part in PARTS:
-        exact = {rung: values.map(math.exp) for rung, values in losses[part].items()}
-        curves[_TITLES[part]] = curve_over_sizes(exact, sizes)
-        errors[_TITLES[part]] = [values.item_error for values in exact.values()]
-    bands(figure, curves, "parameters", "perplexity a token", log_x=True, log_y=True, item_errors=errors)
+    curves = {
+        _TITLES[part]: curve_over_sizes({rung: one.map(math.exp) for rung, one in losses[part].items()}, sizes)
+        for part in PARTS
+    }
+    bands(figure, curves, "parameters", "perplexity a token", log_x=True, log_y=True)
 
 
 ZERO_SHOT = Experiment(

@@ -1,11 +1,11 @@
-"""Values per item: differences paired by item, and the error over items that is left when seeds are averaged.
+"""Values per item: differences paired by item, and the error over items of a mean over seeds.
 
-The model has crossed random effects. A value is mean + seed effect + item effect + residual, one value for each
-pair of a seed and an item. Seeds and items are random samples; sets are fixed, so a claim is about these sets.
-Moments of the two-way table estimate the variances, as an analysis of variance does.
+The model has crossed random effects: a value is mean + seed effect + item effect + residual, one for each pair of
+a seed and an item. Seeds and items are random samples; sets are fixed, so a claim is about these sets. The
+variances are estimated from the moments of the two-way table, as in an analysis of variance.
 
-A metric that is not a mean over items (F1, a correlation) enters as jackknife pseudo-values (Efron and Tibshirani
-1993, chapter 11): n times the metric less n - 1 times the metric without the item.
+A metric that is not a mean over items (F1, a correlation) is represented by jackknife pseudo-values (Efron and
+Tibshirani 1993, chapter 11): n times the metric less n - 1 times the metric without the item.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from headwater.finetune.metrics import Floats, confusion_matrix
 
 
 @dataclass(frozen=True)
 class ItemValues:
-    """The values of one set of items: `ids` name the items, `values` has one row a seed and one column an item."""
+    """Values of one set of items: `values` has one row a seed and one column for each item in `ids`."""
 
     ids: tuple[str, ...]
     values: Floats
@@ -30,17 +29,13 @@ class ItemValues:
         if self.values.ndim != 2 or self.values.shape[1] != len(self.ids):
             raise ValueError(f"values have the shape {self.values.shape} for {len(self.ids)} items")
 
-    def row(self, seed: int) -> ItemValues:
-        """Return the values of one seed."""
-        return ItemValues(self.ids, self.values[seed : seed + 1])
-
 
 # By the name of the set of items.
 Items = Mapping[str, ItemValues]
 
 
 def stack(first: Items | None, second: Items | None) -> Items | None:
-    """Return the seeds of `first`, then those of `second`; None where they were not measured on the same items."""
+    """Return the seeds of `first`, then those of `second`; None if their items differ."""
     if not is_paired(first, second) or first is None or second is None:
         return None
     return {
@@ -49,7 +44,7 @@ def stack(first: Items | None, second: Items | None) -> Items | None:
 
 
 def is_paired(first: Items | None, second: Items | None) -> bool:
-    """Whether both sides have values for the same items in the same order."""
+    """Return whether both sides have values for the same items in the same order."""
     if first is None or second is None or first.keys() != second.keys():
         return False
     return all(one.ids == second[name].ids for name, one in first.items())
@@ -61,22 +56,22 @@ def subtract(first: Items, second: Items) -> Items:
 
 
 def average(sets: Sequence[Items]) -> Items | None:
-    """Return the items of a mean over sets; None where two sets share a name."""
+    """Return the items of a mean over sets; None if two sets share a name."""
     merged = {name: ItemValues(one.ids, one.values / len(sets)) for items in sets for name, one in items.items()}
     return merged if len(merged) == sum(map(len, sets)) else None
 
 
 def errors_by_seed(items: Items) -> list[float]:
-    """Return the standard error over items of each seed's value, which adds up the means of all sets."""
+    """Return the standard error over items of each seed's value, which is the sum of the sets' means."""
     variance = sum(_variance(one.values) / one.values.shape[1] for one in items.values())
     return [float(error) for error in np.sqrt(variance)]
 
 
 def error_over_items(items: Items) -> float:
-    """Return the standard error of the mean over seeds that the choice of items causes.
+    """Return the standard error over items of the mean over seeds.
 
-    What seeds and items cause together is in the spread over seeds already, so it is subtracted here. At least a
-    half of the error of the item means is kept, because the difference of two estimates can be zero by chance.
+    The residual is part of the spread over seeds, so it is subtracted here. At least half of the error of the item
+    means is kept, because the difference of two estimates can be zero by chance.
     """
     total = 0.0
     for one in items.values():
@@ -96,6 +91,13 @@ def error_over_items(items: Items) -> float:
 
 def _variance(values: Floats) -> Floats:
     return values.var(axis=1, ddof=1) if values.shape[1] > 1 else np.zeros(len(values))
+
+
+def of_two_classes(metric: Callable[[Floats], Floats]) -> Callable[[Floats, Floats], float]:
+    """Return a metric of a confusion matrix as a function of true and predicted classes, 0.0 or 1.0."""
+    return lambda truth, predicted: float(
+        metric(confusion_matrix(truth.astype(np.int64), predicted.astype(np.int64), 2))
+    )
 
 
 def pseudo_values(truth: Floats, predicted: Floats, metric: Callable[[Floats, Floats], float]) -> Floats:

@@ -1,8 +1,8 @@
-"""The twelve sets of GPT-1 at a scale: so many rows of each, and the four variants of table 5 fine-tuned on
+"""The twelve sets of GPT-1 at a scale: a number of rows of each, and the four variants of table 5 fine-tuned on
 them.
 
-Rows are taken evenly over a part, since some files are sorted by their source. What was taken is a stage of its
-own, so that a fine-tuned model names the very rows that it saw.
+Rows are evenly spaced in a part, since some files are sorted by source. The chosen rows are a stage of their own,
+so that the lineage of a fine-tuned model names the rows that it saw.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from headwater.errors import DataError, UsageError, nearest
 from headwater.finetune.examples import to_examples
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.finetuning import Parts, arrange_parts, run_stage
-from headwater.finetune.metrics import OF_CONFUSION, OF_SCORES, confusion_matrix
+from headwater.finetune.metrics import OF_CONFUSION, OF_SCORES
 from headwater.finetune.task_sets import table_rows
 from headwater.finetune.training import FinetuneConfig, measure_probabilities
-from headwater.reproduce.items import Items, ItemValues, average, pseudo_values
+from headwater.reproduce.items import Items, ItemValues, average, of_two_classes, pseudo_values
 from headwater.reproduce.laboratory import Laboratory, evenly_placed
 from headwater.reproduce.scale import Rows, Scale
 from headwater.reproduce.statistics import NORMAL, Measured
-from headwater.storage.files import read_json, read_text, write_json, write_json_lines
+from headwater.storage.files import read_text, write_json_lines
 from headwater.storage.provenance import open_folder
 from headwater.storage.stage import Stage
 from headwater.train.parallel import choose_device
 
 FOLDER = "finetune"  # below the data folder
-# How far a class's share may be off among n rows that were taken, times 1/√n: six deviations of a random draw.
+# Largest deviation of a class's share among n chosen rows, times 1/√n: six deviations of a random draw.
 _FAR_OFF = 3.0
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One row of table 5: which model of the scale, and what fine-tuning does otherwise."""
+    """One row of table 5: a model of the scale, and changes to the fine-tuning."""
 
     name: str
     title: str
@@ -61,11 +61,10 @@ VARIANTS = (FULL, NO_PRETRAINING, NO_AUXILIARY, LSTM)
 
 @dataclass(frozen=True)
 class FinetunedScore:
-    """One figure of one fine-tuned model on one test part; `baseline` is what blind answers get.
+    """One metric of one fine-tuned model on one test part; `baseline` is the score of blind answers.
 
-    error: standard error of the value over the test examples. items: one value for each test example, of which
-    `value` is the mean (for a metric that is not a mean over examples, jackknife pseudo-values).
-    folder: of the fine-tuned model.
+    error: standard error of the value over the test examples. items: one value for each test example, whose mean
+    is `value` (jackknife pseudo-values for a metric that is not a mean). folder: the fine-tuned model.
     """
 
     task: str
@@ -82,7 +81,7 @@ class FinetunedScore:
 
 
 def sets_there(scale: Scale, wanted: Sequence[str], data: Path) -> tuple[list[str], list[str]]:
-    """Of the sets wanted, those that the scale takes rows of and whose files are there, and the others."""
+    """Return the wanted sets that have rows in the scale and files in `data`, and the other ones."""
     there: list[str] = []
     left_out: list[str] = []
     for name in wanted:
@@ -92,18 +91,18 @@ def sets_there(scale: Scale, wanted: Sequence[str], data: Path) -> tuple[list[st
 
 
 def sets_missing(scale: Scale, wanted: Sequence[str], data: Path) -> list[str]:
-    """What an experiment on these sets lacks where not one of them is there; see Experiment."""
+    """Return what an experiment on these sets lacks if none is available; see Experiment."""
     there, _ = sets_there(scale, wanted, data)
     return [] if there else [f"one of the sets {', '.join(wanted)} ({FOLDER}) with rows in the scale"]
 
 
 def left_out_note(sets: Sequence[str]) -> list[str]:
-    """A note on sets that are left out; none where there is none."""
-    return [f"Not at hand, so left out: {', '.join(sets)}."] if sets else []
+    """Return a note on sets that are left out."""
+    return [f"Left out, since they are not available: {', '.join(sets)}."] if sets else []
 
 
 def piece_names(sets: Sequence[str], variants: Sequence[Variant], seeds: Sequence[int]) -> set[tuple[str, str]]:
-    """The work that `fine_tune` does, as the laboratory counts it, with the pre-training before it."""
+    """Return the work that `fine_tune` does, as the laboratory counts it, with the pre-training."""
     names = {("pre-training", f"{variant.model}, seed {seed}") for variant in variants for seed in seeds}
     for one in sets:
         names |= {
@@ -170,10 +169,10 @@ def fine_tune(
     layers: int | None = None,
     base: Path | None = None,
 ) -> list[FinetunedScore]:
-    """Fine-tune one variant on one set; with `layers`, only so many blocks come from pre-training.
+    """Fine-tune one variant on one set; return the set's own metric for each test part.
 
-    base: a model folder in place of the variant's. Returns the set's own metric for each test part,
-    or for validation where there is no test part with labels.
+    layers: the number of blocks that come from pre-training. base: a model folder instead of the variant's. If no
+    test part has labels, the metric is measured on validation.
     """
     out, _, metrics, rows = _tuned(laboratory, benchmark, variant, seed, layers, base)
     task = _benchmark(benchmark)
@@ -202,21 +201,26 @@ def training_score(
 ) -> dict[str, float]:
     """Return {"value", "error", "examples"} of the full model on at most `count` of the rows it learned from."""
     out, config, _, rows = _tuned(laboratory, benchmark, FULL, seed, layers)
-    asked = {"count": count}
-    inputs = {"model": out, "rows": rows}
-    place = laboratory.place(f"training-score-{benchmark}-{seed}", asked, inputs)
-    stage = Stage(place, kind="training score", config=asked, inputs=inputs)
-    if not stage.is_complete():
+
+    def measure() -> dict[str, float]:
         learned = _parts(config, rows).train.rows
         chosen = [learned[int(index)] for index in evenly_placed(len(learned), count)]
         tuned = FineTuned.load(out, device=choose_device(laboratory.device, training=False))
         encoded = tuned.encode(to_examples(chosen, tuned.labels, "train"))
         found = measure_probabilities(tuned, encoded, tuned.probabilities(encoded))[_benchmark(benchmark).metric]
         low, high = found["interval"]
-        score = {"value": found["value"], "error": (high - low) / (2 * NORMAL), "examples": len(chosen)}
-        with stage.write() as work:
-            write_json(work / "score.json", score)
-    return dict(read_json(place / "score.json"))
+        return {"value": found["value"], "error": (high - low) / (2 * NORMAL), "examples": len(chosen)}
+
+    score: dict[str, float] = laboratory.measured(
+        f"training-score-{benchmark}-{seed}",
+        "score.json",
+        measure,
+        kind="training score",
+        name=f"{benchmark}, seed {seed}",
+        config={"count": count},
+        inputs={"model": out, "rows": rows},
+    )
+    return score
 
 
 def over_parts(seeds: Sequence[Sequence[FinetunedScore]]) -> Measured:
@@ -233,12 +237,7 @@ def over_parts(seeds: Sequence[Sequence[FinetunedScore]]) -> Measured:
 
 
 def _items(name: str, folder: Path, task: str, metric: str) -> Items | None:
-    values = _item_values(folder, task, metric)
-    return None if values is None else {name: values}
-
-
-def _item_values(folder: Path, task: str, metric: str) -> ItemValues | None:
-    """Return the values by item of a fine-tuned model's predictions; None where it has no labelled predictions."""
+    """Return the values by item of a fine-tuned model's predictions; None if they are not labelled."""
     path = folder / f"predictions-{task}.jsonl"
     path = path if path.exists() else folder / "predictions-validation.jsonl"
     if not path.exists():
@@ -248,29 +247,24 @@ def _item_values(folder: Path, task: str, metric: str) -> ItemValues | None:
         return None
     ids = tuple(str(row["row"]) for row in rows)
     if metric == "accuracy":
-        right = [float(str(row["label"]) == str(row["prediction"])) for row in rows]
-        return ItemValues(ids, np.array([right]))
-    if metric in OF_SCORES:
+        values = np.array([float(str(row["label"]) == str(row["prediction"])) for row in rows])
+    elif metric in OF_SCORES:
         score = OF_SCORES[metric]
         truth, predicted = (np.array([float(row[key]) for row in rows]) for key in ("label", "prediction"))
-        return ItemValues(ids, pseudo_values(truth, predicted, lambda a, b: float(score(a, b)))[None])
-    names = sorted({str(row[key]) for row in rows for key in ("label", "prediction")})
-    if metric not in OF_CONFUSION or len(names) != 2:  # F1 is that of the second of two classes
-        return None
-    of_confusion = OF_CONFUSION[metric]
-    first, second = (
-        np.array([float(names.index(str(row[key]))) for row in rows]) for key in ("label", "prediction")
-    )
-    values = pseudo_values(
-        first,
-        second,
-        lambda a, b: float(of_confusion(confusion_matrix(a.astype(np.int64), b.astype(np.int64), 2))),
-    )
-    return ItemValues(ids, values[None])
+        values = pseudo_values(truth, predicted, lambda a, b: float(score(a, b)))
+    else:
+        names = sorted({str(row[key]) for row in rows for key in ("label", "prediction")})
+        if metric not in OF_CONFUSION or len(names) != 2:  # F1 is that of the second of two classes
+            return None
+        truth, predicted = (
+            np.array([float(names.index(str(row[key]))) for row in rows]) for key in ("label", "prediction")
+        )
+        values = pseudo_values(truth, predicted, of_two_classes(OF_CONFUSION[metric]))
+    return {name: ItemValues(ids, values[None])}
 
 
 def sample_set(laboratory: Laboratory, benchmark: str) -> Path:
-    """The rows of a set that the scale takes, as a folder of JSON Lines, one file a part."""
+    """Return the rows of a set that the scale uses, as a folder with one JSON Lines file a part."""
     return laboratory.once(("rows", benchmark), lambda: _sample_set(laboratory, benchmark))
 
 
@@ -279,7 +273,7 @@ def _sample_set(laboratory: Laboratory, benchmark: str) -> Path:
     found = find(_benchmark(benchmark), laboratory.data / FOLDER)
     if found is None:
         raise DataError(
-            f"{laboratory.data / FOLDER} does not hold {benchmark}", repair="headwater finetune --download"
+            f"{laboratory.data / FOLDER} does not contain {benchmark}", repair="headwater finetune --download"
         )
     config = {"set": benchmark, "rows": taken.to_dict(), "remarks": found.remarks}
     out = laboratory.place(f"rows-{benchmark}", config, found.paths)
@@ -289,7 +283,7 @@ def _sample_set(laboratory: Laboratory, benchmark: str) -> Path:
             if len({str(row.label) for row in rows}) < 2:
                 raise DataError(
                     f"the {len(rows):,} rows of {benchmark}'s part {part} have one label",
-                    expected="two classes at least",
+                    expected="at least two classes",
                     repair=f"Take more rows in labelled.sets.{benchmark}, or leave the set out",
                 )
         with stage.write() as work:
@@ -306,10 +300,10 @@ def _tests(found: Found, count: int | None) -> list[tuple[str, Sequence[Raw]]]:
 
 
 def evenly(rows: Sequence[Raw], count: int | None) -> Sequence[Raw]:
-    """`count` of the rows, evenly over all of them, in their order.
+    """Return `count` evenly spaced rows, in their order.
 
-    Raises DataError where this meets a period of the file, as it does where classes take turns: where a class has
-    so many more or fewer of the taken rows than of all.
+    Raises DataError if the spacing meets a period of the file, as when classes alternate: if the share of a class
+    among the chosen rows differs too much from its share among all.
     """
     if count is None or count >= len(rows):
         return rows
@@ -333,7 +327,7 @@ def describe_rows(taken: Rows) -> str:
 
 
 def test_texts(rows: Path) -> list[str]:
-    """The texts that a set is tested on here, one a row: the test parts, else validation, else all rows."""
+    """Return the test texts of a set, one a row: the test parts, else validation, else all rows."""
     files = sorted(rows.glob("test-*.jsonl")) or [rows / "validation.jsonl"]
     files = files if files[0].exists() else [rows / "train.jsonl"]
     return [" ".join(raw.segments) for path in files for raw in _read(path)]
@@ -342,16 +336,16 @@ def test_texts(rows: Path) -> list[str]:
 def _benchmark(name: str) -> Benchmark:
     if name not in BY_NAME:
         raise UsageError(
-            f"the scale names the set {name!r}, which is none of GPT-1's",
+            f"the scale names the set {name!r}, which is not one of GPT-1's",
             repair=nearest(name, BY_NAME).capitalize(),
         )
     return BY_NAME[name]
 
 
 def _baseline(rows: Path, task: str, metric: str, majority: float | None) -> float:
-    """What blind answers get: the most frequent one of the training rows, or yes always by F1, where that is best.
+    """Return the score of blind answers: always the most frequent training label, or always "yes" for F1.
 
-    A correlation of answers that are all the same counts as 0.
+    The correlation of a constant answer counts as 0.
     """
     if metric in ("matthews", "pearson", "spearman"):
         return 0.0

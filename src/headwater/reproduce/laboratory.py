@@ -1,9 +1,8 @@
-"""Where experiments get what they share: corpora, tokenizers, tokens, models, fine-tuned models, scores.
+"""What experiments share: corpora, tokenizers, tokens, models, fine-tuned models, scores.
 
-Everything lies in one folder, `OUT/shared`, under a name that ends in a hash of its configuration and of what
-it is made from. So two experiments that ask for the same thing get the same folder, a scale that changes a
-number makes only what hangs on it anew, and a run that was killed at any point goes on: each folder is a stage
-of its own, which is complete or is completed.
+Everything is in one folder, `OUT/shared`, under a name that ends in a hash of its configuration and inputs. Two
+experiments that ask for the same thing get the same folder, a changed number in a scale makes again only what
+depends on it, and a run that was killed resumes: each folder is a stage of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 from headwater.corpus.build.pipeline import build
 from headwater.corpus.build.recipes import load_recipe
 from headwater.corpus.dedup.overlap import training_grams
-from headwater.corpus.folder import Document, read_documents, write_documents
+from headwater.corpus.folder import read_documents, write_documents
 from headwater.errors import DataError, counted, duration
 from headwater.evaluate import evaluate
 from headwater.evaluate.protocols import ratio_error
@@ -36,25 +35,23 @@ from headwater.pretrain.pretraining import pretrain
 from headwater.pretrain.recipe import PretrainConfig
 from headwater.pretrain.tokens.pack import pack
 from headwater.pretrain.tokens.sampler import TokenStream
-from headwater.reproduce.scale import ModelPlan, Scale, TextPlan
+from headwater.reproduce.scale import ModelPlan, Scale
 from headwater.storage.files import read_json, write_json
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import MANIFEST, identity_of
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer, train_tokenizer
+from headwater.train.journal import read_journal
 
 Made = TypeVar("Made")
 
 DIGITS = 10  # of the hash in a folder's name
-# What there is less of in a corpus than this cannot be held out by document.
-_FEWEST_DOCUMENTS = 2
 
 
 class Laboratory:
-    """Makes or finds what an experiment asks for, and tells how much is left.
+    """Makes or finds what an experiment asks for, and reports how much work is left.
 
-    `pieces` names all the work that is to be done, as (kind, name); the time left is told from how long pieces of
-    the same kind took.
+    `pieces` names all the work as (kind, name); the time left is estimated from finished pieces of the same kind.
     """
 
     def __init__(
@@ -78,7 +75,7 @@ class Laboratory:
         shared.mkdir(parents=True, exist_ok=True)
 
     def place(self, name: str, config: Mapping[str, Any], inputs: Mapping[str, Path]) -> Path:
-        """The folder for what is made with this configuration from these inputs; noted as used."""
+        """Return the folder for what this configuration makes from these inputs, and record it as used."""
         what = {"config": dict(config), "inputs": {role: self._identity(path) for role, path in inputs.items()}}
         digest = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
         path = self.shared / f"{name}-{digest[:DIGITS]}"
@@ -87,7 +84,7 @@ class Laboratory:
 
     @contextmanager
     def piece(self, kind: str, name: str, place: Path) -> Iterator[None]:
-        """Do one piece of work at `place`; says afterwards what is left and about how long that takes."""
+        """Do one piece of work at `place`; afterwards report how much is left."""
         made = not (place / MANIFEST).exists()
         started = time.monotonic()
         yield
@@ -98,7 +95,7 @@ class Laboratory:
             self.progress.note(f"{kind} {name}: {duration(took)}; {self._remaining()}")
 
     def once(self, key: tuple[str, ...], make: Callable[[], Made]) -> Made:
-        """What `make` gives, asked for once; what it used counts as used each time."""
+        """Return the result of `make`, called once per key; each call records the folders that it used."""
         if key not in self._made:
             before, self.used = self.used, {}
             made = make()
@@ -108,16 +105,41 @@ class Laboratory:
         self.used.update(used)
         return cast(Made, result)
 
+    def measured(
+        self,
+        folder: str,
+        file: str,
+        measure: Callable[[], Any],
+        *,
+        kind: str,
+        name: str,
+        config: Mapping[str, Any],
+        inputs: Mapping[str, Path],
+        also: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return the result of `measure`, stored as JSON in a folder of its own when it is measured first.
+
+        also: what the name of the folder depends on in addition to its configuration.
+        """
+        out = self.place(folder, {**config, **(also or {})}, inputs)
+        stage = Stage(out, kind=kind, config=config, inputs=inputs)
+        with self.piece(kind, name, out):
+            if not stage.is_complete():
+                found = measure()
+                with stage.write() as work:
+                    write_json(work / file, found)
+        return read_json(out / file)
+
     # Text
 
     def corpus(self, name: str) -> tuple[Path, Path]:
-        """The training corpus of a text, and the documents held out of it."""
+        """Return the training corpus of a text, and the corpus of its held-out documents."""
         return self.once(("corpus", name), lambda: self._corpus(name))
 
     def tokens(self, name: str) -> tuple[Path, Path]:
-        """A text as tokens: what models train on, and the held-out documents packed with the same tokenizer.
+        """Return a text as tokens: what models train on, and the held-out documents.
 
-        Of the held-out documents a half is in each part of their folder; only "validation" is measured on.
+        Each part of the second folder has half of the held-out documents; only "validation" is measured on.
         """
         return self.once(("tokens", name), lambda: self._tokens(name))
 
@@ -131,19 +153,23 @@ class Laboratory:
         parts = []
         for part in ("train", "held-out"):
             out = self.place(f"corpus-{name}-{part}", {"held_out": plan.held_out}, {"corpus": whole})
-            stage = Stage(
-                out, kind="corpus", config={"part": part, "held_out": plan.held_out}, inputs={"corpus": whole}
-            )
+            config = {"part": part, "held_out": plan.held_out}
+            stage = Stage(out, kind="corpus", config=config, inputs={"corpus": whole})
             if not stage.is_complete():
                 with stage.write() as work:
-                    write_documents(_part(whole, held_out, part == "held-out"), work)
+                    wanted = part == "held-out"
+                    write_documents((d for d in read_documents(whole) if (d.id in held_out) == wanted), work)
             parts.append(out)
         return parts[0], parts[1]
 
     def _tokens(self, name: str) -> tuple[Path, Path]:
         plan = self.scale.texts[name]
         train, held_out = self.corpus(name)
-        tokenizer = self._tokenizer(name, plan, train)
+        config = {"kind": plan.tokenizer, "vocab_size": plan.vocabulary}
+        tokenizer = self.place(f"tokenizer-{name}", config, {"corpus": train})
+        train_tokenizer(
+            [train], tokenizer, kind=plan.tokenizer, vocab_size=plan.vocabulary, progress=self.progress
+        )
         packed = []
         for part, corpus, share in (("train", train, plan.validation), ("held-out", held_out, 0.5)):
             out = self.place(f"tokens-{name}-{part}", {"share": share}, {"corpus": corpus, "tokenizer": tokenizer})
@@ -151,18 +177,13 @@ class Laboratory:
             packed.append(out)
         return packed[0], packed[1]
 
-    def _tokenizer(self, name: str, plan: TextPlan, corpus: Path) -> Path:
-        config = {"kind": plan.tokenizer, "vocab_size": plan.vocabulary}
-        out = self.place(f"tokenizer-{name}", config, {"corpus": corpus})
-        train_tokenizer([corpus], out, kind=plan.tokenizer, vocab_size=plan.vocabulary, progress=self.progress)
-        return out
-
     # Models
 
     def run(self, name: str, seed: int, *, steps: int | None = None, note: str = "") -> Path:
-        """Return the pre-training run of a model of the scale, with its snapshots beside it.
+        """Return the pre-training run of a model of the scale.
 
-        steps: updates in place of the recipe's, without snapshots; `note` says why where the piece is named.
+        steps: updates instead of the recipe's, without snapshots; `note` gives the reason in the name of the
+        piece.
         """
         return self.once(("run", name, str(seed), str(steps)), lambda: self._run(name, seed, steps, note))
 
@@ -173,32 +194,31 @@ class Laboratory:
         snapshots = plan.snapshots if steps is None else ()
         config = PretrainConfig.build(plan.recipe, changes, source=f"models.{name}.recipe")
         out = self.place(f"run-{name}-{seed}", config.to_dict() | {"snapshots": snapshots}, {"tokens": tokens})
-        config = config.model_copy(update={"device": self.device})  # where it computes is no part of the place
+        config = config.model_copy(update={"device": self.device})  # the device does not change the folder
         with self.piece(f"pre-training {note}".rstrip(), f"{name}, seed {seed}", out):
             keep = _Snapshots(out, plan, tokens) if snapshots else None
             pretrain(config, tokens, out, follow=keep, progress=self.progress)
         return out
 
     def model(self, name: str, seed: int) -> Path:
-        """A pre-trained model."""
+        """Return the folder of a pre-trained model."""
         return self.run(name, seed) / "model"
 
     def snapshots(self, name: str, seed: int) -> dict[int, Path]:
-        """The model after each of its plan's updates, by update."""
+        """Return the snapshots of a model by update."""
         run = self.run(name, seed)
         return {step: snapshot_folder(run, step) for step in self.scale.models[name].snapshots}
 
     def curve(self, name: str, seed: int) -> list[dict[str, Any]]:
-        """The lines of a run's journal: step, tokens, loss, …, validation_loss where it was measured."""
-        lines = (self.run(name, seed) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines]
+        """Return the lines of a run's journal; some have a validation_loss."""
+        return read_journal(self.run(name, seed) / "metrics.jsonl")
 
     # Scores
 
     def evaluate(
         self, name: str, model: Path, tasks: Sequence[str], *, limit: int | None = None
     ) -> tuple[Results, Path]:
-        """Zero-shot scores of a model on protocols, and the folder that has every example of them."""
+        """Return the zero-shot scores of a model on protocols, and the folder with every example."""
         config = {"tasks": list(tasks), "limit": limit, "protocols": VERSION}
         out = self.place(f"scores-{_file_name(name)}", config, {"model": model})
         with self.piece("scores", name, out):
@@ -210,44 +230,46 @@ class Laboratory:
     def perplexity(
         self, name: str, model: Path, tokens: Path, part: str, windows: int | Sequence[int]
     ) -> dict[str, float]:
-        """Loss a token (nats) and perplexity of a model on windows of a part of a tokens folder.
+        """Return loss a token (nats) and perplexity of a model on windows of a part of a tokens folder.
 
-        windows: how many, evenly over the part, or the very ones by their places. Each is one context of the
-        model, and every token of it but the first is scored. "loss error" is the standard error over windows. With
-        a tokenizer of kind gpt2, whose tokens are bytes, also "bits per byte" of what was scored.
+        windows: how many, evenly over the part, or their places. A window is one context of the model; all of its
+        tokens but the first are scored. "loss error" is the standard error over windows. A tokenizer of kind gpt2,
+        whose tokens are bytes, also gives "bits per byte".
         """
-        config = {"part": part, "windows": windows, "error": "windows"}
-        inputs = {"model": model, "tokens": tokens}
-        out = self.place(f"perplexity-{_file_name(name)}", config, inputs)
-        stage = Stage(out, kind="perplexity", config=config, inputs=inputs)
-        with self.piece("perplexity", name, out):
-            if not stage.is_complete():
-                with stage.write() as work:
-                    write_json(work / "perplexity.json", _perplexity(model, tokens, part, windows, self.device))
-        found: dict[str, float] = read_json(out / "perplexity.json")
+        found: dict[str, float] = self.measured(
+            f"perplexity-{_file_name(name)}",
+            "perplexity.json",
+            lambda: _perplexity(model, tokens, part, windows, self.device),
+            kind="perplexity",
+            name=name,
+            config={"part": part, "windows": windows, "error": "windows"},
+            inputs={"model": model, "tokens": tokens},
+        )
         return found
 
     def overlap(
         self, text: str, rows: Mapping[str, Path], read: Callable[[Path], Sequence[str]]
     ) -> dict[str, Any]:
-        """Per cent of the 8-grams of each set's test texts that stand in a training text (GPT-2, section 4).
+        """Return the percentage of the 8-grams of test texts that occur in a training text (GPT-2, section 4).
 
-        `rows` are folders by the name of the set, and `read` gives the test texts of one.
+        `rows` are folders by the name of the set, and `read` returns the test texts of one.
         """
         corpus, _ = self.corpus(text)
-        inputs = {"corpus": corpus, **rows}
-        out = self.place(f"overlap-{text}", {"words": 8}, inputs)
-        stage = Stage(out, kind="overlap", config={"words": 8}, inputs=inputs)
-        if not stage.is_complete():
+
+        def measure() -> dict[str, Any]:
             grams = training_grams(corpus)
             found = {}
             for name, folder in rows.items():
                 shares = grams.shares(read(folder))
                 there, total = (sum(pair[i] for pair in shares) for i in (0, 1))
                 found[name] = {"grams": total, "percent": 100 * there / total if total else 0.0}
-            with stage.write() as work:
-                write_json(work / "overlap.json", found)
-        plain: dict[str, Any] = read_json(out / "overlap.json")
+            return found
+
+        inputs = {"corpus": corpus, **rows}
+        config = {"words": 8}
+        plain: dict[str, Any] = self.measured(
+            f"overlap-{text}", "overlap.json", measure, kind="overlap", name=text, config=config, inputs=inputs
+        )
         return plain
 
     def _identity(self, path: Path) -> str:
@@ -265,21 +287,21 @@ class Laboratory:
 
 
 def choose_held_out(corpus: Path, share: float) -> frozenset[str]:
-    """The ids of the documents that are held out: the `share` with the smallest hashes, at least one."""
+    """Return the ids of the held-out documents: the `share` with the smallest hashes, at least one."""
     ids = [document.id for document in read_documents(corpus)]
-    if len(ids) < _FEWEST_DOCUMENTS:
+    if len(ids) < 2:
         raise DataError(f"{corpus} has {counted(len(ids), 'document')}", expected="two at least, to hold one out")
     ordered = sorted(ids, key=lambda one: hashlib.sha256(one.encode()).digest())
     return frozenset(ordered[: max(1, round(share * len(ids)))])
 
 
 def snapshot_folder(run: Path, step: int) -> Path:
-    """Where the model after update `step` lies."""
+    """Return the folder of the model after update `step`."""
     return run.with_name(f"{run.name}-snapshots") / f"{step:07d}"
 
 
 class _Snapshots:
-    """Handed to pre-training: writes the model as a folder of its own after some updates, beside the run."""
+    """Callback of pre-training that saves the model after some updates, next to the run."""
 
     def __init__(self, run: Path, plan: ModelPlan, tokens: Path) -> None:
         self._run, self._steps, self._tokens = run, set(plan.snapshots), tokens
@@ -288,21 +310,16 @@ class _Snapshots:
     def __call__(self, model: Any, step: int) -> dict[str, float]:
         if step in self._steps:
             config = model.config.to_dict() | {"step": step, "run": self._run.name}
-            stage = Stage(
-                snapshot_folder(self._run, step), kind="model", config=config, inputs={"tokens": self._tokens}
-            )
+            out = snapshot_folder(self._run, step)
+            stage = Stage(out, kind="model", config=config, inputs={"tokens": self._tokens})
             if not stage.is_complete():
                 with stage.write() as work:
                     save_model(model, work, tokenizer=self._tokenizer)
         return {}
 
 
-def _part(corpus: Path, held_out: frozenset[str], wanted: bool) -> Iterator[Document]:
-    return (document for document in read_documents(corpus) if (document.id in held_out) == wanted)
-
-
 def evenly_placed(total: int, count: int) -> NDArray[np.int64]:
-    """`count` of the places 0 to `total` − 1, evenly over them and in order; all where there are no more."""
+    """Return `count` evenly spaced places of `range(total)`, or all if there are fewer."""
     return np.unique(np.linspace(0, total - 1, min(count, total)).round().astype(np.int64))
 
 

@@ -3,8 +3,8 @@
 Eight learners on the same rows and seeds: GPT and BERT fine-tuned whole, and without pre-training; GPT, BERT and
 ELMo as frozen features under a task model (`finetune.features`); the LSTM of GPT-1's table 5, fine-tuned. They are
 compared twice. At equal updates, every model is pre-trained and fine-tuned with as many updates as GPT. At equal
-seconds, a model has as many updates as fit into the seconds that GPT took, by its own time for an update at equal
-updates: the clock is read from the journals of finished runs, so that the same folders give the same numbers.
+seconds, a model gets as many updates as fit into GPT's seconds, by its own time for an update. These times are
+read from the journals of the runs at equal updates, so that the same folders give the same numbers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from headwater.config import Config
@@ -21,10 +22,8 @@ from headwater.model.io.folder import load_config
 from headwater.model.io.weights import tensor_sizes
 from headwater.pretrain.masking import CHOSEN
 from headwater.pretrain.recipe import PretrainConfig
-from headwater.reproduce.experiment import Experiment, Finding, Findings, Row, judge
-from headwater.reproduce.figures import grouped_bars
-from headwater.reproduce.gpt1_ablations import COLUMNS, averaged
-from headwater.reproduce.gpt1_tables import PERCENT, mean_row
+from headwater.reproduce.claims import CLAIMS, Finding, judge_count
+from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.labelled import (
     FULL,
     LSTM,
@@ -33,7 +32,6 @@ from headwater.reproduce.labelled import (
     Variant,
     fine_tune,
     left_out_note,
-    over_parts,
     piece_names,
     sets_missing,
     sets_there,
@@ -41,16 +39,18 @@ from headwater.reproduce.labelled import (
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe, parameters
-from headwater.reproduce.statistics import (
-    FAILS,
-    HOLDS,
-    OPEN,
-    Estimate,
-    Measured,
-    Verdict,
-    differences,
-    mean_of_sets,
-    over_seeds,
+from headwater.reproduce.tuned_tables import (
+    AVERAGE,
+    COLUMNS,
+    PERCENT,
+    Seeds,
+    Table,
+    averaged,
+    draw_scores,
+    fine_tune_all,
+    judge_gain,
+    variant_rows,
+    wanted_sets,
 )
 from headwater.train.journal import read_journal
 
@@ -71,19 +71,19 @@ LEARNERS: Mapping[str, Variant] = {
     "GPT, from scratch": GPT_SCRATCH,
     "BERT, from scratch": BERT_SCRATCH,
 }
-# At equal seconds GPT's own are as they are: the seconds are those of its fine-tuning.
+# At equal seconds these two stay as they are: the budget is the time of GPT's fine-tuning.
 _AS_THEY_ARE = (GPT, GPT_SCRATCH)
 _MODELS = ("gpt1", "bert", "elmo", "lstm")
 UPDATES, SECONDS = "equal updates", "equal seconds"
 _PAIRS = ("mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "snli", "scitail")
 
-# The rows of BERT's table 1 that stand beside a learner here.
+# The rows of BERT's table 1 that are shown next to a learner.
 _GLUE = TABLES["bert-table-1"]
 _BESIDE = {GPT.name: "OpenAI GPT", BERT.name: "BERT base", ELMO_FEATURES.name: "BiLSTM+ELMo+Attn"}
 
 
 class ObjectivesSettings(Config):
-    """The sets; None: every set of the scale. seconds: whether the comparison is made at equal seconds too."""
+    """The sets; None: every set of the scale. seconds: whether to compare at equal seconds too."""
 
     sets: tuple[str, ...] | None = None
     seconds: bool = True
@@ -91,7 +91,7 @@ class ObjectivesSettings(Config):
 
 @dataclass(frozen=True)
 class LearnerCost:
-    """What a learner took: tokens read and predicted in pre-training, seconds, learned parameters of a task."""
+    """The cost of a learner: tokens read and predicted in pre-training, seconds, learned parameters of a task."""
 
     read: float
     predicted: float
@@ -100,12 +100,8 @@ class LearnerCost:
     added: float
 
 
-# learner -> set -> one list of scores a seed
-Table = Mapping[str, Mapping[str, Sequence[Sequence[FinetunedScore]]]]
-
-
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Return eight learners on every set, once a seed, and again where the seconds are to be equal."""
+    """Return eight learners on every set, once a seed, and again at equal seconds."""
     sets, seeds = _wanted(scale), scale.seeds
     found = piece_names(sets, list(LEARNERS.values()), seeds)
     if scale.settings("objectives", ObjectivesSettings).seconds:
@@ -120,16 +116,16 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
 
 
 def run(laboratory: Laboratory) -> Findings:
-    """Compare the learners on each set that is there."""
+    """Compare the learners on each available set."""
     scale = laboratory.scale
     chosen, left_out = sets_there(scale, _wanted(scale), laboratory.data)
-    tables = {UPDATES: _at_equal_updates(laboratory, chosen)}
+    tables = {UPDATES: fine_tune_all(laboratory, chosen, list(LEARNERS.values()))}
     if scale.settings("objectives", ObjectivesSettings).seconds:
         tables[SECONDS] = _at_equal_seconds(laboratory, chosen, tables[UPDATES])
     rows: list[Row] = []
     findings: list[Finding] = []
     for terms, table in tables.items():
-        rows += _score_rows(table, chosen, terms)
+        rows += variant_rows(table, _titles(f", {terms}"), chosen, _published)
         findings += judge_table(table, chosen, terms)
     costs = {terms: _costs(laboratory, table, terms) for terms, table in tables.items()}
     rows += [row for terms, found in costs.items() for row in _cost_rows(found, terms)]
@@ -145,8 +141,8 @@ def run(laboratory: Laboratory) -> Findings:
     notes = [
         "ELMo's character network is left out: all models read the same tokens.",
         "A masked model predicts 15 % of the tokens that it reads, ELMo's model each token twice.",
-        "Seconds are this machine's, from the journals of the runs; other work on the machine is in them.",
-        f"At {SECONDS}, GPT and GPT from scratch are those of {UPDATES}.",
+        "Seconds are from the journals of the runs on this machine, with any other work that it did meanwhile.",
+        f"At {SECONDS}, GPT and GPT from scratch are those at {UPDATES}.",
         "The published scores are of models that differ in size, text and task models, on GLUE's server.",
     ]
     return Findings(
@@ -155,33 +151,27 @@ def run(laboratory: Laboratory) -> Findings:
         setup=describe(laboratory, _MODELS, fine_tuned=True),
         notes=notes + left_out_note(left_out),
         figures={
-            f"scores-{terms.replace(' ', '-')}": partial(_draw, table=table, names=chosen)
+            f"scores-{terms.replace(' ', '-')}": partial(draw_scores, table=table, titles=_titles(), names=chosen)
             for terms, table in tables.items()
         },
     )
 
 
 def _wanted(scale: Scale) -> Sequence[str]:
-    return scale.settings("objectives", ObjectivesSettings).sets or tuple(scale.labelled.sets)
+    return wanted_sets(scale, scale.settings("objectives", ObjectivesSettings).sets)
 
 
-def _at_equal_updates(laboratory: Laboratory, chosen: Sequence[str]) -> Table:
-    table: dict[str, dict[str, list[list[FinetunedScore]]]] = {variant.name: {} for variant in LEARNERS.values()}
-    for name in chosen:  # set by set, so that an interrupted run has whole columns
-        for variant in LEARNERS.values():
-            table[variant.name][name] = [
-                fine_tune(laboratory, name, variant, seed) for seed in laboratory.scale.seeds
-            ]
-    return table
+def _titles(suffix: str = "") -> dict[str, str]:
+    return {variant.name: title + suffix for title, variant in LEARNERS.items()}
 
 
 def _at_equal_seconds(laboratory: Laboratory, chosen: Sequence[str], equal: Table) -> Table:
-    """Fine-tune again, by the seconds of GPT's training in `equal`; keyed as it is."""
-    table: dict[str, dict[str, list[list[FinetunedScore]]]] = {variant.name: {} for variant in LEARNERS.values()}
+    """Fine-tune again, for as many seconds as GPT in `equal`."""
+    table: dict[str, dict[str, Seeds]] = {variant.name: {} for variant in LEARNERS.values()}
     for name in chosen:
         for variant in LEARNERS.values():
             if variant in _AS_THEY_ARE:
-                table[variant.name][name] = [list(scores) for scores in equal[variant.name][name]]
+                table[variant.name][name] = equal[variant.name][name]
                 continue
             found = []
             for number, seed in enumerate(laboratory.scale.seeds):
@@ -189,16 +179,14 @@ def _at_equal_seconds(laboratory: Laboratory, chosen: Sequence[str], equal: Tabl
                 steps = max(1, round(own["step"] * budget["seconds"] / own["seconds"]))
                 changes = dict(variant.changes or {}) | {"steps": steps}
                 timed = replace(_timed(variant), changes=changes)
-                base = (
-                    None if _is_new(variant) else run_at_equal_seconds(laboratory, variant.model, seed) / "model"
-                )
-                found.append(fine_tune(laboratory, name, timed, seed, base=base))
+                run = None if _is_new(variant) else run_at_equal_seconds(laboratory, variant.model, seed)
+                found.append(fine_tune(laboratory, name, timed, seed, base=run and run / "model"))
             table[variant.name][name] = found
     return table
 
 
 def run_at_equal_seconds(laboratory: Laboratory, model: str, seed: int) -> Path:
-    """Return a pre-training run of as many seconds as GPT's, by the model's own time for an update."""
+    """Return a pre-training run for as many seconds as GPT's, by the model's own time for an update."""
     if model == _MODELS[0]:
         return laboratory.run(model, seed)
     budget, own = (laboratory.curve(name, seed)[-1] for name in (_MODELS[0], model))
@@ -219,19 +207,12 @@ def _journal(scores: Sequence[FinetunedScore]) -> list[dict[str, Any]]:
     return read_journal(scores[0].folder / "metrics.jsonl")
 
 
-def averages(table: Table, learner: str, names: Sequence[str]) -> Measured:
-    """Return the mean over sets, one value a seed."""
-    return mean_of_sets([over_parts(table[learner][name]) for name in names])
-
-
 def judge_table(table: Table, chosen: Sequence[str], terms: str) -> list[Finding]:
-    """The claims about scores; one on sets of which none is there is not made."""
-    names = averaged(chosen)
-    claim = f"Fine-tuning the whole {{}} beats its frozen features under a task model, at {terms}."
-    paper = "not measured on one model: published tables change base, text and task model at once"
+    """Return the findings on scores, without claims on sets of which none is available."""
+    names, features = averaged(chosen), CLAIMS["objectives.features"]
     found = [
-        _difference(table, names, GPT, GPT_FEATURES, claim.format("GPT"), paper),
-        _difference(table, names, BERT, BERT_FEATURES, claim.format("BERT"), paper),
+        judge_gain(features, table, names, GPT, GPT_FEATURES, base="GPT", terms=terms),
+        judge_gain(features, table, names, BERT, BERT_FEATURES, base="BERT", terms=terms),
     ]
     pairs = [name for name in _PAIRS if name in chosen]
     if pairs:
@@ -241,60 +222,30 @@ def judge_table(table: Table, chosen: Sequence[str], terms: str) -> list[Finding
             f"{column} {ablation.value(masked, column):.1f} against {ablation.value(causal, column):.1f}"
             for column in ("MNLI-m", "QNLI", "MRPC")
         )
-        claim = f"The masked model beats the causal one on pairs of texts, at {terms}."
-        found.append(_difference(table, pairs, BERT, GPT, claim, paper))
+        found.append(judge_gain(CLAIMS["objectives.pairs"], table, pairs, BERT, GPT, terms=terms, published=paper))
     return found
 
 
-def _difference(
-    table: Table, names: Sequence[str], first: Variant, second: Variant, claim: str, paper: str
-) -> Finding:
-    one, other = (averages(table, variant.name, names) for variant in (first, second))
-    difference = differences(one, other)
-    here = f"{over_seeds(one).value * PERCENT:.1f} against {over_seeds(other).value * PERCENT:.1f}: "
-    here += f"{over_seeds(difference).text(1, PERCENT)} points over {', '.join(names)}"
-    sentences: dict[Verdict, str] = {
-        HOLDS: "It does here, by {here} points on average.",
-        FAILS: "It does not here: the difference is {here} points on average.",
-        OPEN: "The seeds and items do not decide: {here} points on average.",
-    }
-    return judge(claim, paper, difference, here=here, scale=PERCENT, digits=1, sentences=sentences)
-
-
 def _writes(laboratory: Laboratory) -> Finding:
-    """Which of the models write and score: a property of the objective, read from the models' configuration."""
+    """Judge which of the models write and score: a property of the objective, read from their configuration."""
     seed = laboratory.scale.seeds[0]
     causal = [name for name in _MODELS if load_config(laboratory.model(name, seed)).is_causal]
-    holds = causal == ["gpt1", "lstm"]
-    return Finding(
-        "Only a causal model writes and scores a text without more.",
-        "follows from the objective",
-        f"of {', '.join(_MODELS)}: {', '.join(causal)}",
-        HOLDS if holds else FAILS,
-        "The masked model and ELMo's continue no text; the masked model scores one by a pass for each token.",
-        Estimate(float(holds), None, None),
-    )
+    here = f"of {', '.join(_MODELS)}: {', '.join(causal)}"
+    return judge_count(CLAIMS["objectives.causal"], float(causal == ["gpt1", "lstm"]), here=here)
 
 
 def _more_parameters(costs: Mapping[str, Sequence[LearnerCost]]) -> Finding:
-    added = {name: sum(cost.added for cost in found) / len(found) for name, found in costs.items()}
+    added = {name: fmean(cost.added for cost in found) for name, found in costs.items()}
     tuned, features = (
         [added[variant.name] for variant in some]
         for some in ((GPT, BERT, LSTM_TUNED), (GPT_FEATURES, BERT_FEATURES, ELMO_FEATURES))
     )
-    holds = min(features) > max(tuned)
-    return Finding(
-        "Features need more new parameters for a task than fine-tuning.",
-        "a linear layer and three rows (GPT-1, section 3.3) against an architecture for each task",
-        f"{min(features):,.0f} to {max(features):,.0f} against {min(tuned):,.0f} to {max(tuned):,.0f}",
-        HOLDS if holds else FAILS,
-        "The counts follow from the shapes of the heads; a smaller task model would need fewer.",
-        Estimate(min(features) - max(tuned), None, None),
-    )
+    here = f"{min(features):,.0f} to {max(features):,.0f} against {min(tuned):,.0f} to {max(tuned):,.0f}"
+    return judge_count(CLAIMS["objectives.parameters"], min(features) - max(tuned), here=here)
 
 
 def _costs(laboratory: Laboratory, table: Table, terms: str) -> dict[str, list[LearnerCost]]:
-    """Return, for each learner, what it took: one value a seed."""
+    """Return the cost of each learner, one a seed."""
     costs: dict[str, list[LearnerCost]] = {}
     for variant in LEARNERS.values():
         costs[variant.name] = []
@@ -320,7 +271,7 @@ def _costs(laboratory: Laboratory, table: Table, terms: str) -> dict[str, list[L
 
 
 def _added(variant: Variant, scores: Sequence[FinetunedScore], width: int) -> int:
-    """Parameters that a task adds and learns: the head, and where the base learns, the rows of three tokens."""
+    """Return the parameters that a task adds: the head and, unless the base is frozen, three tokens."""
     folder = scores[0].folder
     assert folder is not None
     head = sum(tensor_sizes(folder / "head.safetensors").values())
@@ -342,43 +293,12 @@ def _cost_rows(costs: Mapping[str, Sequence[LearnerCost]], terms: str) -> list[R
     ]
 
 
-def _score_rows(table: Table, chosen: Sequence[str], terms: str) -> list[Row]:
-    rows = [
-        mean_row(f"{name}: {title}, {terms}", table[variant.name][name], _published(variant, name))
-        for name in chosen
-        for title, variant in LEARNERS.items()
-    ]
-    names = averaged(chosen)
-    return rows + [
-        Row(
-            f"average of {', '.join(names)}: {title}, {terms}",
-            "mean of the sets' metrics",
-            averages(table, variant.name, names),
-            _share(variant, "Average") if names == list(COLUMNS) else None,
-        )
-        for title, variant in LEARNERS.items()
-    ]
-
-
-def _published(variant: Variant, name: str) -> float | None:
-    columns = ("MNLI-m", "MNLI-mm") if name == "mnli" else (COLUMNS[name],) if name in COLUMNS else ()
-    known = [share for column in columns if (share := _share(variant, column)) is not None]
-    return round(sum(known) / len(known), 4) if known else None
-
-
-def _share(variant: Variant, column: str) -> float | None:
-    row = _BESIDE.get(variant.name)
-    return None if row is None else round(_GLUE.value(row, column) / PERCENT, 4)
-
-
-def _draw(figure: object, *, table: Table, names: Sequence[str]) -> None:
-    bars = {
-        title: [
-            over_seeds(over_parts(table[variant.name][name]).map(lambda value: PERCENT * value)) for name in names
-        ]
-        for title, variant in LEARNERS.items()
-    }
-    grouped_bars(figure, names, bars, "score, per cent")
+def _published(learner: str, name: str) -> float | None:
+    row = _BESIDE.get(learner)
+    if row is None or name not in (AVERAGE, *COLUMNS):
+        return None
+    columns = {"mnli": ("MNLI-m", "MNLI-mm"), AVERAGE: ("Average",)}.get(name) or (COLUMNS[name],)
+    return round(fmean(round(_GLUE.value(row, column) / PERCENT, 4) for column in columns), 4)
 
 
 OBJECTIVES = Experiment(

@@ -19,7 +19,8 @@ from headwater.datasets.paper_tables import TABLES
 from headwater.errors import FolderError
 from headwater.report import report
 from headwater.report.claims import KIND
-from headwater.reproduce.experiment import Experiment, Findings, correct_family
+from headwater.reproduce.claims import correct_family
+from headwater.reproduce.experiment import Experiment, Findings
 from headwater.reproduce.figures import save_figures
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale

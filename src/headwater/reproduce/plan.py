@@ -1,8 +1,8 @@
 """A plan for each claim: its effect, the noise that a pilot measured, and how many seeds and items decide.
 
-`plans.toml` has the effect of each claim: the paper's, or where the paper gives none, the smallest that matters.
-`from_pilot` takes the noise from the `results.json` of an earlier run. The power is that of the rule in
-`statistics.py` for a claim by itself: the correction over a family lowers it.
+`claims.toml` has the effects: the paper's, or if the paper has none, the smallest that matters. `from_pilot` takes
+the noise from the `results.json` of an earlier run. The power is that of the rule in `statistics` for one claim;
+the correction over a family lowers it.
 """
 
 from __future__ import annotations
@@ -12,34 +12,31 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr
 
-from headwater.config import read_toml
 from headwater.errors import FolderError
+from headwater.reproduce.claims import CLAIMS
 from headwater.reproduce.page import RESULTS
 from headwater.reproduce.reproduction import choose
 from headwater.reproduce.scale import Scale, cost_of
 from headwater.reproduce.statistics import FEWEST_SEEDS, NORMAL, student_quantile
 from headwater.storage.files import read_json
 
-FILE = Path(__file__).parent / "plans.toml"
 POWER = 0.8
 _MOST_SEEDS = 64
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Deviations of one claim's difference: over pre-training seeds, over fine-tuning seeds, and over items.
+    """Deviations of one claim's difference over seeds (each pre-trains and fine-tunes a model) and over items.
 
-    A pilot in which each seed pre-trains and fine-tunes anew can't tell the two apart: both are in `pretraining`.
-    items: the number of items of the pilot; 0 where the items are not known one by one, and `item` is their error.
+    items: the number of items of the pilot; 0 if the values by item are not known, and `item` is their error.
     """
 
-    pretraining: float
-    finetuning: float
+    seed: float
     item: float
     items: int
     seeds: int
@@ -49,8 +46,8 @@ class Noise:
 class ClaimPlan:
     """What it takes to decide one claim.
 
-    effect: in the unit of the claim's difference, or None where the claim is counted and has no interval; basis:
-    where the effect is from.
+    effect: in the unit of the claim's difference; None for a claim that is counted and has no interval. basis: the
+    effect's source.
     """
 
     experiment: str
@@ -62,14 +59,14 @@ class ClaimPlan:
     def power(self, seeds: int, items: int) -> float:
         """Return the chance that the claim holds if the effect is the paper's.
 
-        Effects of seeds and items are taken as normal. The mean is then independent of the deviation over seeds,
-        which follows a chi distribution: the chance is an integral over it.
+        Effects of seeds and items are assumed normal. The mean is then independent of the deviation over seeds,
+        which has a chi distribution; the chance is an integral over it.
         """
         if self.noise is None or self.effect is None:
             raise ValueError("a plan without an effect or a pilot has no power")
         if seeds < FEWEST_SEEDS:
             return 0.0
-        over_seeds = math.hypot(self.noise.pretraining, self.noise.finetuning) / math.sqrt(seeds)
+        over_seeds = self.noise.seed / math.sqrt(seeds)
         over_items = self.noise.item / math.sqrt(items) if self.noise.items else self.noise.item
         error = math.hypot(over_seeds, over_items)
         if error == 0:
@@ -79,16 +76,15 @@ class ClaimPlan:
         density = np.exp((freedom - 1) * np.log(chi) - chi**2 / 2)
         estimated = over_seeds * chi / math.sqrt(freedom)
         reach = np.hypot(student_quantile(freedom) * estimated, NORMAL * over_items)
-        chances = [NormalDist().cdf(distance) for distance in ((self.effect - reach) / error).tolist()]
-        return float(density @ np.array(chances) / density.sum())
+        return float(density @ ndtr((self.effect - reach) / error) / density.sum())
 
     def seeds_needed(self, items: int, power: float = POWER) -> int | None:
-        """Return how many seeds decide with so many items; None where no number up to 64 does."""
+        """Return how many seeds decide with `items` items; None if 64 do not."""
         counts = range(FEWEST_SEEDS, _MOST_SEEDS + 1)
         return next((seeds for seeds in counts if self.power(seeds, items) >= power), None)
 
     def items_needed(self, seeds: int, power: float = POWER) -> int | None:
-        """Return how many items decide with so many seeds; None where a hundred times the pilot's do not."""
+        """Return how many items decide with `seeds` seeds; None if a hundred times the pilot's do not."""
         if self.noise is None or not self.noise.items:
             return None
         high = 100 * self.noise.items
@@ -97,15 +93,14 @@ class ClaimPlan:
         return 1 + bisect_left(range(1, high), power, key=lambda items: self.power(seeds, items))
 
     def text(self, seeds: int) -> str:
-        """Return the plan in one line, next to the number of seeds of the scale."""
+        """Return the plan in one line; `seeds` is the number of seeds of the scale."""
         if self.effect is None:
             return f"{self.claim} It is counted: there is no interval."
         start = f"{self.claim} Effect ({self.basis}): {self.effect:.3g}."
         if self.noise is None:
             return f"{start} No pilot has measured the noise."
         noise, items = self.noise, self.noise.items
-        over_seeds = math.hypot(noise.pretraining, noise.finetuning)
-        spread = f"Noise: {over_seeds:.3g} over seeds, {noise.item:.3g} over items."
+        spread = f"Noise: {noise.seed:.3g} over seeds, {noise.item:.3g} over items."
         needed = self.seeds_needed(items)
         decides = (
             f"{needed} seeds decide at a power of {POWER:.0%}"
@@ -120,23 +115,27 @@ class ClaimPlan:
 
 
 def load_plans() -> list[ClaimPlan]:
-    """Return the plans of `plans.toml`; an effect is a difference of two figures or of their logarithms."""
-    return [_plan(entry) for entry in read_toml(FILE)["plan"]]
+    """Return the plans of `claims.toml`."""
+    return [
+        _plan(name.partition(".")[0], claim.claim, entry)
+        for name, claim in CLAIMS.items()
+        for entry in claim.plans
+    ]
 
 
-def _plan(entry: Mapping[str, Any]) -> ClaimPlan:
-    plan = ClaimPlan(entry["experiment"], entry["claim"], None)
-    if entry.get("counted"):
-        return plan
+def _plan(experiment: str, claim: str, entry: Mapping[str, Any]) -> ClaimPlan:
+    plan = ClaimPlan(experiment, claim.format(**entry), None)
     if "chosen" in entry:
         return replace(plan, effect=float(entry["chosen"]), basis=f"chosen here: {entry['why']}")
-    high, low = entry["paper"]
+    if "of" not in entry:
+        return plan
+    high, low = entry["of"]
     effect = (math.log(high / low) if entry.get("log") else high - low) / entry.get("divide", 1)
     return replace(plan, effect=effect, basis=entry.get("basis", plan.basis))
 
 
 def from_pilot(plans: Iterable[ClaimPlan], results: Mapping[str, Any]) -> list[ClaimPlan]:
-    """Return the plans with the noise that the `results.json` of a pilot has; others stay as they are."""
+    """Return the plans with the noise from a pilot's `results.json`; other experiments' plans are unchanged."""
     if "findings" not in results or "experiment" not in results:
         raise FolderError("the pilot has no findings", expected="results.json of headwater reproduce")
     measured = {finding["claim"]: finding.get("noise") for finding in results["findings"]}
@@ -145,31 +144,18 @@ def from_pilot(plans: Iterable[ClaimPlan], results: Mapping[str, Any]) -> list[C
         noise = measured.get(plan.claim) if plan.experiment == results["experiment"] else None
         if noise and noise["seeds"] > 1:
             item = noise["item_error"] * math.sqrt(noise["items"] or 1)
-            found = Noise(noise["seed_deviation"], 0.0, item, noise["items"], noise["seeds"])
+            found = Noise(noise["seed_deviation"], item, noise["items"], noise["seeds"])
             plan = replace(plan, noise=found)
         filled.append(plan)
     return filled
 
 
-def split_seeds(values: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return the deviations over pre-training seeds and over fine-tuning seeds, by a nested analysis of variance.
-
-    `values` has one list for each pre-training seed, with one value for each fine-tuning seed.
-    """
-    table = np.array(values, dtype=np.float64)
-    if table.ndim != 2 or min(table.shape) < 2:
-        raise ValueError(f"two seeds of both kinds at least, not {table.shape}")
-    within = float(table.var(axis=1, ddof=1).mean())
-    between = float(table.mean(axis=1).var(ddof=1)) - within / table.shape[1]
-    return math.sqrt(max(between, 0.0)), math.sqrt(within)
-
-
 def plan_of(
     names: Sequence[str], scale: Scale, pilot: Path | None = None
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the plans of some experiments, as data and as lines of text that end with the cost of the scale.
+    """Return the plans of some experiments as data, and as lines of text that end with the cost of the scale.
 
-    `pilot` is the --out of an earlier run. Raises FolderError where it has no results of these experiments.
+    `pilot` is the --out of an earlier run. Raises FolderError if it has no results of these experiments.
     """
     experiments = choose(names)
     chosen = {experiment.name for experiment in experiments}

@@ -1,4 +1,4 @@
-"""A scaling law of our own: loss over size and tokens, fitted to short runs, and the best shape for a budget.
+"""A scaling law: loss over size and tokens, fitted to short runs, and the best size for a budget.
 
 Neither paper fits one; GPT-2's figure 4 shows the trend. The form is that of Hoffmann et al. 2022 (section 3.3):
 L(N, D) = E + A/N^α + B/D^β, with loss in nats a token and D in tokens. N is floating-point operations a token
@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headwater.config import Config
 from headwater.pretrain.cost import training_flops_a_token
 from headwater.pretrain.recipe import PretrainConfig
-from headwater.reproduce.experiment import Experiment, Findings, Row, judge
+from headwater.reproduce.claims import CLAIMS, judge
+from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import describe_text
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured
+from headwater.reproduce.statistics import Measured
 
 PREFIX = "scaling-"
 _CLOSE = 0.02  # relative error of a forecast that the law promises
@@ -54,18 +54,18 @@ class Law(NamedTuple):
     beta: float
 
     def loss(self, size: float, tokens: float) -> float:
-        """Nats a token of a model of this size after this many tokens."""
+        """Return nats a token of a model of this size after this many tokens."""
         return float(self.floor + self.a * size**-self.alpha + self.b * tokens**-self.beta)
 
     def best(self, operations: float) -> tuple[float, float]:
-        """Size and tokens of the lowest loss for a budget of floating-point operations."""
+        """Return size and tokens of the lowest loss for a budget of floating-point operations."""
         ratio = self.alpha * self.a / (self.beta * self.b)
         size = (ratio * (operations / 6) ** self.beta) ** (1 / (self.alpha + self.beta))
         return size, operations / 6 / size
 
 
 def fit(runs: Sequence[ScalingRun], near: Law | None = None) -> Law:
-    """Fit the law to the log loss of runs by Huber's loss, from several starts or from one `near` it."""
+    """Fit the law to the log loss of runs by Huber's loss, from several starting points or from `near`."""
     from scipy.optimize import least_squares
 
     sizes, tokens, losses = (np.array([run[at] for run in runs], float) for at in (1, 2, 3))
@@ -102,7 +102,7 @@ def fit(runs: Sequence[ScalingRun], near: Law | None = None) -> Law:
 
 
 def resampled(runs: Sequence[ScalingRun]) -> list[Law]:
-    """Laws of bootstrap samples of the runs, with a fixed seed; samples of fewer than six runs are drawn again."""
+    """Fit laws to bootstrap samples of the runs, with a fixed seed; samples of fewer than six runs are redrawn."""
     draws = np.random.default_rng(_SEED)
     laws: list[Law] = []
     whole = fit(runs)
@@ -114,12 +114,12 @@ def resampled(runs: Sequence[ScalingRun]) -> list[Law]:
 
 
 def names(scale: Scale) -> list[str]:
-    """The models of the scale that the law is fitted to."""
+    """Return the models of the scale that the law is fitted to."""
     return [name for name in scale.models if name.startswith(PREFIX)]
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Each of the short runs, once."""
+    """Return each of the short runs, once."""
     return {("pre-training", f"{name}, seed {scale.seeds[0]}") for name in names(scale)}
 
 
@@ -142,15 +142,9 @@ def run(laboratory: Laboratory) -> Findings:
         rows=rows,
         findings=[
             judge(
-                "The law forecasts the loss of a run that it was not fitted to within 2 %.",
-                "GPT-2, figure 4: a smooth trend over four sizes",
+                CLAIMS["scaling.forecast"],
                 missed,
                 here=f"mean error {100 * error:.2f} %, each of {len(runs)} runs left out in turn",
-                sentences={
-                    HOLDS: "Shape and length can be chosen from the table of budgets below.",
-                    FAILS: "The runs are too few or too short for a law; the table of budgets is a guess.",
-                    OPEN: "The runs do not decide whether the law forecasts that well.",
-                },
             )
         ],
         setup=[
@@ -212,7 +206,6 @@ SCALING = Experiment(
     section="4, figure 4",
     claim="Loss falls smoothly with size and text; the law says which shape is best for a budget.",
     models=(PREFIX,),
-    settings=Config,
     pieces=pieces,
     run=run,
 )

@@ -1,4 +1,4 @@
-"""Scores out of an evaluation, as experiments put them into tables: by column, by model, one value a seed."""
+"""Scores of evaluations as tables for experiments: by column and model, one value a seed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from headwater.evaluate.results import Result, Results, read_examples
-from headwater.finetune.metrics import confusion_matrix, matthews
-from headwater.reproduce.items import Floats, ItemValues, errors_by_seed, pseudo_values
+from headwater.finetune.metrics import matthews
+from headwater.reproduce.items import ItemValues, errors_by_seed, of_two_classes, pseudo_values
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.statistics import Measured
 
@@ -19,10 +19,10 @@ Column = tuple[str, str]  # protocol, metric
 
 
 class ScoreTable:
-    """What several models got on the same columns; a column that no evaluation has is not there.
+    """Scores of several models on the same columns, without columns that no evaluation has.
 
-    values: column -> model -> one value a seed; better: the same so that a higher value is better, by item where
-    that is known; counts: how many examples each is over; left_out: protocols that were skipped, and why.
+    values: column -> model -> one value a seed. better: the same with higher values better, with values by item if
+    known. counts: examples by column. left_out: protocols that were skipped, and why.
     """
 
     def __init__(self, columns: Iterable[Column]) -> None:
@@ -33,7 +33,7 @@ class ScoreTable:
         self.left_out: dict[str, str] = {}
 
     def add(self, laboratory: Laboratory, model: str, results: Results, folder: Path) -> None:
-        """Take the columns of one evaluation of a model, the next seed of it, and its items from `folder`."""
+        """Add the evaluation of a model's next seed; its items are in `folder`."""
         self.left_out |= skipped_because(laboratory, results)
         for column in self._columns:
             found = result_of(results, *column)
@@ -47,17 +47,17 @@ class ScoreTable:
                 self.counts[column] = found.count
 
     def notes(self) -> list[str]:
-        """A note on each protocol that was left out."""
+        """Return a note on each protocol that was left out."""
         return [f"{protocol} is left out: {reason}" for protocol, reason in self.left_out.items()]
 
 
 def is_lower_better(result: Result) -> bool:
-    """Whether a metric is a perplexity or a number of bits."""
+    """Return whether a metric is a perplexity or a number of bits."""
     return result.metric == "perplexity" or result.metric.startswith("bits per ")
 
 
 def better(result: Result, folder: Path) -> Measured:
-    """Return a result so that a higher value is better, with its items: minus the logarithm of a perplexity."""
+    """Return a result with higher values better, with its items; a perplexity becomes minus its logarithm."""
     plain = Measured([result.value], [result.stderr])
     if result.metric == "perplexity":
         plain = plain.map(lambda value: -math.log(value))
@@ -70,9 +70,9 @@ def better(result: Result, folder: Path) -> Measured:
 
 
 def item_values(result: Result, records: Sequence[Mapping[str, Any]]) -> ItemValues | None:
-    """Return one value an example, of which `better` is the mean; None where the metric has no such values.
+    """Return one value an example, whose mean is `better`; None if the metric has no such values.
 
-    A correlation enters as jackknife pseudo-values. BLEU and a score over the surest answers have no items.
+    A correlation has jackknife pseudo-values. BLEU and a score over the surest answers have no items.
     """
     if not records:
         return None
@@ -80,7 +80,7 @@ def item_values(result: Result, records: Sequence[Mapping[str, Any]]) -> ItemVal
         records = [record for record in records if not record["tuned"]]
         chosen = np.array([float(record["value"] > result.details["threshold"]) for record in records])
         labels = np.array([float(record["label"] == 1) for record in records])
-        values = pseudo_values(labels, chosen, _matthews)
+        values = pseudo_values(labels, chosen, of_two_classes(matthews))
     elif is_lower_better(result) and "nats" in records[0]:
         nats, units = (np.array([record[key] for record in records]) for key in ("nats", "units"))
         values = -nats / units.mean() / (math.log(2) if result.metric.startswith("bits") else 1)
@@ -93,12 +93,8 @@ def item_values(result: Result, records: Sequence[Mapping[str, Any]]) -> ItemVal
     return ItemValues(tuple(str(record["id"]) for record in records), values[None])
 
 
-def _matthews(truth: Floats, predicted: Floats) -> float:
-    return float(matthews(confusion_matrix(truth.astype(np.int64), predicted.astype(np.int64), 2)))
-
-
 def result_of(results: Results, protocol: str, metric: str) -> Result | None:
-    """Return one metric of one protocol, None where it was skipped."""
+    """Return one metric of one protocol; None if it was skipped."""
     for result in results.results:
         if (result.protocol, result.metric) == (protocol, metric):
             return result
@@ -106,7 +102,7 @@ def result_of(results: Results, protocol: str, metric: str) -> Result | None:
 
 
 def skipped_because(laboratory: Laboratory, results: Results) -> dict[str, str]:
-    """Why protocols were left out, in words that name no place of this machine."""
+    """Return why protocols were left out, without paths of this machine."""
     folder = str(laboratory.data)
     return {
         entry.protocol: entry.reason.replace(folder, "the data folder")

@@ -1,26 +1,22 @@
-"""What several seeds show together: an interval, a paired difference, and the rule that turns it into a verdict.
-
-The rule is the same for every claim. The claim is written as "this difference is above zero"; each seed gives one
-difference. It holds when the 95 % interval lies above zero, it does not hold when the interval lies below, and it
-is not decided at this scale when zero is inside or when there are fewer than three seeds.
+"""Intervals over seeds and items, paired differences, and the rule that turns a difference into a verdict (RULE).
 
 An interval has two parts. The seeds differ (Student's t). All seeds are measured on the same items, a sample of
-all possible items: that error stays the same however many seeds there are. Both are independent, so their squares
-add. A difference is paired by item where both sides have values for the same items. Elsewhere the errors of both
-sides are taken as independent, which makes the interval too wide where one item is hard for both.
+all possible items: more seeds do not reduce that error. The two are independent, so their squares add. A
+difference is paired by item where both sides have values for the same items. Otherwise the errors of both sides
+are taken as independent, which makes the interval too wide where the same items are hard for both.
 
-Several claims of one experiment are a family, corrected by Holm's method (Holm 1979).
+The claims of one experiment are a family, corrected by Holm's method (Holm 1979).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from statistics import NormalDist
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import ndtri, stdtrit
 
 from headwater.reproduce.items import (
     Items,
@@ -49,12 +45,13 @@ RULE = (
 LEVEL = 0.05
 FEWEST_SEEDS = 3
 NORMAL = 1.959964
+_SMALLEST_P = 1e-300
 
 
 class Measured(list[float]):
     """One value a seed, each with the standard error that comes from the items it was measured on.
 
-    items: the values by item, where they are known; a pairing and a smaller error over items follow from them.
+    items: the values by item, if known; they allow pairing, which makes the error over items smaller.
     """
 
     def __init__(
@@ -78,7 +75,7 @@ class Measured(list[float]):
         return math.fsum(self.errors) / len(self.errors) if self.errors else 0.0
 
     def map(self, function: Callable[[float], float]) -> Measured:
-        """Return `function` of each value; errors are carried through by its slope."""
+        """Return `function` of each value; errors are multiplied by its slope."""
         errors = []
         for value, error in zip(self, self.errors, strict=True):
             step = 1e-4 * max(abs(value), 1e-4)
@@ -86,7 +83,7 @@ class Measured(list[float]):
         return Measured(map(function, self), errors)
 
     def linear(self, factor: float, plus: float = 0.0) -> Measured:
-        """Return `factor` times each value, plus a number; the items stay known."""
+        """Return `factor` times each value, plus a number, with the items."""
         items = {name: ItemValues(one.ids, factor * one.values + plus) for name, one in (self.items or {}).items()}
         errors = (abs(factor) * error for error in self.errors)
         return Measured((factor * value + plus for value in self), errors, items or None)
@@ -104,7 +101,7 @@ def mean_of_sets(sets: Sequence[Measured]) -> Measured:
 
 
 class Estimate(NamedTuple):
-    """A mean over seeds and its 95 % interval; `low` and `high` are None where there is no error to tell."""
+    """A mean over seeds and its 95 % interval; `low` and `high` are None for one seed without items."""
 
     value: float
     low: float | None
@@ -130,38 +127,13 @@ def over_seeds(values: Sequence[float]) -> Estimate:
     return Estimate(mean, mean - reach, mean + reach)
 
 
-def student_tail(t: float, freedom: float) -> float:
-    """Return the chance that Student's t is above `t` (0 at least), for any real number of degrees of freedom.
-
-    With t = sqrt(freedom) tan(angle), the density of the angle is proportional to cos(angle) ** (freedom - 1).
-    """
-    nodes, weights = _nodes()
-    lengths = (math.pi / 2 - math.atan(t / math.sqrt(freedom)), math.pi / 2)  # of the tail, of half of all
-    tail, half = (
-        length * float(weights @ np.sin((nodes + 1) / 2 * length) ** (freedom - 1)) for length in lengths
-    )
-    return 0.5 * tail / half
-
-
-@cache
-def _nodes() -> tuple[Any, Any]:
-    return np.polynomial.legendre.leggauss(64)
-
-
-@cache
-def student_quantile(freedom: float, tail: float = LEVEL / 2) -> float:
-    """Return Student's t that has the chance `tail` above it, by bisection."""
-    low, high = 0.0, 1.0
-    while student_tail(high, freedom) > tail:
-        high *= 2
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if student_tail(middle, freedom) > tail else (low, middle)
-    return high
+def student_quantile(freedom: float) -> float:
+    """Return Student's t that bounds a two-sided interval at LEVEL."""
+    return float(stdtrit(freedom, 1 - LEVEL / 2))
 
 
 def p_value(values: Sequence[float]) -> float | None:
-    """Return the two-sided p of "the mean is zero", in step with `over_seeds`; None with fewer than three seeds.
+    """Return the two-sided p of "the mean is zero"; None with fewer than three seeds.
 
     It is the level at which the interval of `over_seeds` ends at zero.
     """
@@ -173,23 +145,17 @@ def p_value(values: Sequence[float]) -> float | None:
     items = values.item_error if isinstance(values, Measured) else 0.0
     if mean == 0 or (seeds == 0 and items == 0):
         return 1.0 if mean == 0 else 0.0
-    low, high = 0.0, mean / math.hypot(seeds, items) * 2 + 1
-    while _reach(high, seeds, items, count - 1) < mean:
-        high *= 2
-    for _ in range(50):
-        quantile = (low + high) / 2
-        low, high = (quantile, high) if _reach(quantile, seeds, items, count - 1) < mean else (low, quantile)
-    return 2 * student_tail(low, count - 1)
 
+    def excess(log_p: float) -> float:
+        tail = math.exp(log_p) / 2
+        return math.hypot(stdtrit(count - 1, tail) * seeds, ndtri(tail) * items) - mean
 
-def _reach(quantile: float, seeds: float, items: float, freedom: int) -> float:
-    """Return the half-width of the interval whose tails are those of Student's `quantile`."""
-    tail = max(student_tail(quantile, freedom), 1e-300)
-    return math.hypot(quantile * seeds, NormalDist().inv_cdf(tail) * items)
+    lowest = math.log(_SMALLEST_P)
+    return math.exp(brentq(excess, lowest, 0.0)) if excess(lowest) > 0 else 0.0
 
 
 def holm(p_values: Sequence[float | None], level: float = LEVEL) -> list[bool]:
-    """Say which hypotheses of a family are rejected at a familywise level; None is never rejected (Holm 1979)."""
+    """Return which hypotheses of a family are rejected at a familywise level (Holm 1979); None never is."""
     order = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
     rejected = [False] * len(p_values)
     for rank, (p, index) in enumerate(order):
@@ -200,7 +166,7 @@ def holm(p_values: Sequence[float | None], level: float = LEVEL) -> list[bool]:
 
 
 def percent(values: Sequence[float]) -> str:
-    """The mean of shares over seeds, as `12.5%`."""
+    """Return the mean of shares over seeds, as `12.5%`."""
     return f"{over_seeds(values).value:.1%}"
 
 
@@ -216,7 +182,7 @@ def differences(first: Sequence[float], second: Sequence[float]) -> Measured:
 
 
 def decide(values: Sequence[float]) -> tuple[Verdict, Estimate]:
-    """The verdict on "this is above zero", by RULE."""
+    """Return the verdict on "this is above zero", by RULE."""
     estimate = over_seeds(values)
     if len(values) < FEWEST_SEEDS or estimate.low is None or estimate.high is None:
         return OPEN, estimate
