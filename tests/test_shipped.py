@@ -54,7 +54,7 @@ def test_a_folder_here_wins_and_is_told_apart(shelf: Path, capfd: pytest.Capture
     headwater.load("gpt2-mini").save("gpt2-mini")
     (shelf / "gpt2-mini" / "model.safetensors").unlink()  # who reads the shipped one now, fails
     assert main(["generate", "--model", "gpt2-mini", "--prompt", "one", "--max-tokens", "3"]) == 0
-    assert "gpt2-mini is the folder here, not the model that ships" in capfd.readouterr().err
+    assert "gpt2-mini is the local folder, not the model of this name" in capfd.readouterr().err
     assert not shipped.is_shadowed("gpt2-nano")
 
 

@@ -80,7 +80,7 @@ def test_the_defaults_are_temperature_0_8_and_top_k_40(folder: str, capsys: pyte
     ("prompt", "options", "said"),
     [
         ("the river", ["--max-tokens", "90", "--min-tokens", "90"], "its older half is dropped"),
-        ("the " * 90, ["--max-tokens", "3"], "only its end is read"),
+        ("the " * 90, ["--max-tokens", "3"], "the model sees only its end"),
     ],
 )
 def test_a_text_beyond_the_context_is_written_and_what_is_not_seen_is_said(
@@ -180,4 +180,4 @@ def test_a_folder_that_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_a_stop_text_that_never_comes_is_said(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "--prompt", "the", "--max-tokens", "4", "--min-tokens", "4", "--stop", "qqqq") == 0
-    assert "No stop text came: ended after 4 tokens." in capsys.readouterr().err
+    assert "No stop text occurred: stopped after 4 tokens." in capsys.readouterr().err

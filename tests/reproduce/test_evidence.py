@@ -17,7 +17,7 @@ from headwater.errors import FolderError
 from headwater.evaluate.results import Result, write_examples
 from headwater.finetune.metrics import confusion_matrix, matthews
 from headwater.report.claims import KIND
-from headwater.reproduce.claims import Claim, correct_family, judge
+from headwater.reproduce.claims import PaperClaim, correct_family, judge
 from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.items import ItemValues, pseudo_values
 from headwater.reproduce.page import VERSION, fewer_seeds, write_index
@@ -39,8 +39,8 @@ from headwater.storage.stage import Stage
 RUNS = 2_000
 
 
-def claim_of(text: str) -> Claim:
-    return Claim(claim=text, paper="", holds="It holds.", fails="It fails.", undecided="It is open.")
+def claim_of(text: str) -> PaperClaim:
+    return PaperClaim(claim=text, paper="", holds="It holds.", fails="It fails.", undecided="It is open.")
 
 
 def simulate(random: np.random.Generator, effect: float, seeds: float, items: float, residual: float) -> Measured:

@@ -14,7 +14,7 @@ import pytest
 from headwater.errors import DataError
 from headwater.pretrain.recipe import PretrainConfig
 from headwater.reproduce import reproduce
-from headwater.reproduce.claims import Claim, judge_steps
+from headwater.reproduce.claims import PaperClaim, judge_steps
 from headwater.reproduce.gpt2_ladder import windows_read, windows_unread
 from headwater.reproduce.gpt2_shuffled import ORDERS, ShuffledSettings, choose_passages, measure
 from headwater.reproduce.scale import Scale
@@ -126,7 +126,7 @@ def test_what_was_read_and_what_was_not_are_told_apart(tokens: Path) -> None:
 
 
 def test_a_ladder_rises_only_where_every_step_does() -> None:
-    claim = Claim(claim="it rises", paper="", holds="up", fails="down", undecided="even")
+    claim = PaperClaim(claim="it rises", paper="", holds="up", fails="down", undecided="even")
     rising, level, falling = [[1.0, 1.1, 1.2]], [[1.3, 0.9, 1.4]], [[0.1, 0.2, 0.3]]
     above = [[2.0, 2.1, 2.2]]
     found = [judge_steps(claim, rising + then).verdict for then in (above, level + above, above + falling)]

@@ -57,9 +57,9 @@ def test_stdin_that_is_not_text_is_named(
 
 def test_wrong_ids_and_kinds_are_wrong_use(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tokenizer", "decode", "1 x", "--tokenizer", str(folder)]) == 2
-    assert "'x' is no token id" in capsys.readouterr().err
+    assert "'x' is not a token id" in capsys.readouterr().err
     assert main(["tokenizer", "decode", "9" * 5000, "--tokenizer", str(folder)]) == 2
-    assert "is no token id" in capsys.readouterr().err
+    assert "is not a token id" in capsys.readouterr().err
     assert main(["tokenizer", "train", "a.txt", "--kind", "gpt9", "--out", str(folder)]) == 2
     assert main(["tokenizer", "train", str(folder.parent / "text.txt"), "--out", str(folder)]) == 1
     assert "already holds something else" in capsys.readouterr().err

@@ -1,7 +1,6 @@
 """What every command shares: option types, output as text or JSON, progress on the terminal.
 
-Results go to stdout, everything else (progress, notes, errors) to stderr, so that `--json` is one object
-and a pipe gets only what was asked for.
+Results go to stdout, everything else (progress, notes, errors) to stderr, so that a pipe gets only the result.
 """
 
 from __future__ import annotations
@@ -23,25 +22,22 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 # Spelled the same in every command (an option that a command requires is used without a default).
-Out = Annotated[Path, typer.Option("--out", help="Folder to write.", show_default=False)]
+Out = Annotated[Path, typer.Option("--out", help="Folder to write.")]
 ModelTokenizer = Annotated[
     str | None,
-    typer.Option(
-        "--tokenizer",
-        help="Tokenizer folder, gpt2 or gpt1, where the model's folder has none.",
-        show_default=False,
-    ),
+    typer.Option("--tokenizer", help="Tokenizer folder, gpt2 or gpt1, for a model folder without a tokenizer."),
 ]
-DEVICE = typer.Option("--device", help="auto (a GPU where there is one), cpu, cuda, cuda:1 or mps.")
+DEVICE = typer.Option("--device", help="auto (a GPU if available), cpu, cuda, cuda:1 or mps.")
 Device = Annotated[str, DEVICE]
-Seed = Annotated[int, typer.Option("--seed", help="Every random choice comes from it.", min=0)]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice.", min=0)]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Set any configuration key (--keys lists them). Repeatable.", metavar="KEY=VALUE"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on stdout.")]
 Download = Annotated[
-    bool, typer.Option("--download", help="Fetch a model of the Hugging Face hub that is not on this machine.")
+    bool,
+    typer.Option("--download", help="Download the model from the Hugging Face hub if it is not on this machine."),
 ]
 Limit = Annotated[int | None, typer.Option("--limit", help="Use only the first N items.", min=1)]
 
@@ -49,11 +45,11 @@ Limit = Annotated[int | None, typer.Option("--limit", help="Use only the first N
 def emit(result: dict[str, Any], *, as_json: bool, text: str, exact: bool = False) -> None:
     """Print a command's result: the object with `--json`, else `text`, with control characters escaped.
 
-    `exact` text is escaped on a terminal only: a pipe gets what it is.
+    `exact` text is escaped only on a terminal, not in a pipe.
     """
     if as_json:
         text = json.dumps(result, ensure_ascii=False)
-        # JSON has an escape of its own for what it leaves as it is, and only in strings.
+        # These characters occur only in JSON strings, where JSON has an escape for them.
         print(_BEYOND_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
     elif exact and not sys.stdout.isatty():
         print(text)
@@ -65,22 +61,22 @@ _BEYOND_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206
 
 
 def say(text: str) -> None:
-    """One line for the person at the terminal, on stderr, with control characters escaped."""
+    """Print one line on stderr, with control characters escaped."""
     print(printable(text, keep="\n\t"), file=sys.stderr, flush=True)
 
 
 def tell_apart(model: str | Path) -> None:
-    """Say so where a folder here has the name of a model that ships: it is the folder that is taken."""
+    """Say so if a local folder has the name of a shipped model, since the folder is used."""
     from headwater import shipped
 
     if shipped.is_shadowed(model):
-        say(f"{model} is the folder here, not the model that ships under this name.")
+        say(f"{model} is the local folder, not the model of this name that ships with Headwater.")
 
 
 def local_model(model: str | Path, download: bool) -> Path:
-    """Return a model as it was named, where it is here or ships; for a hub name, the folder of its files.
+    """Return the path or shipped model as given; for a hub name, the folder of its files.
 
-    Raises ResourceError for a hub name that is not on this machine and not to be downloaded.
+    Raises ResourceError for a hub name that is not on this machine, unless `download` is set.
     """
     from headwater.model.io.hub import from_hub, is_hub_name
 
@@ -89,12 +85,12 @@ def local_model(model: str | Path, download: bool) -> Path:
 
 
 def terminal_progress() -> Progress:
-    """A live display on a terminal, plain lines elsewhere."""
+    """Return a live display on a terminal, plain lines elsewhere."""
     return LiveProgress() if sys.stderr.isatty() else PlainProgress()
 
 
 def give_terminal_back() -> None:
-    """End every live display, as when a stage failed: the cursor would stay hidden and the bar below the error."""
+    """Close every live display, so that a failed stage leaves neither a bar nor a hidden cursor."""
     for progress in list(_shown):
         progress.close()
 
@@ -145,7 +141,7 @@ class LiveProgress(Progress):
         say(f"✓ {self._stage}: {summary or 'done'} ({took})")
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Remove the display from the terminal."""
         if self._display is not None:
             self._display.stop()
             self._display = None

@@ -18,39 +18,30 @@ def convert(
     source: Annotated[
         Path,
         typer.Argument(
-            help="OpenAI's GPT-1 or GPT-2 release, a model folder, one that ships, a hub name, a fine-tuned model "
-            "(for transformers), tokens, or a folder with token files of nanoGPT, llm.c or build-nanogpt.",
-            show_default=False,
+            help="OpenAI's GPT-1 or GPT-2 release, a model folder, a shipped model, a hub name, a fine-tuned "
+            "model (for transformers), tokens, or a folder with token files of nanoGPT, llm.c or build-nanogpt."
         ),
     ],
-    destination: Annotated[
-        Path, typer.Argument(help="A folder to write, or a file that ends in .gguf.", show_default=False)
-    ],
+    destination: Annotated[Path, typer.Argument(help="A folder to write, or a file that ends in .gguf.")],
     precision: Annotated[
-        str | None,
-        typer.Option("--precision", help="A folder: f32 (default), bf16, f16. GGUF: f32, f16 (default), q8_0."),
+        str | None, typer.Option(help="A folder: f32 (default), bf16, f16. GGUF: f32, f16 (default), q8_0.")
     ] = None,
     tokenizer: Annotated[
-        str | None,
-        typer.Option("--tokenizer", help="A tokenizer folder, or gpt2 or gpt1; else the source's own."),
+        str | None, typer.Option(help="Tokenizer folder, gpt2 or gpt1; by default the source's own.")
     ] = None,
     heads: Annotated[
-        int | None, typer.Option("--heads", help="For a GPT-1 release whose heads are not 64 wide.", min=1)
+        int | None, typer.Option(help="For a GPT-1 release whose heads are not 64 wide.", min=1)
     ] = None,
     faithful: Annotated[
-        str,
-        typer.Option(
-            "--faithful", help="How a GPT-1 release trains further: as its code (code) or paper (paper)."
-        ),
+        str, typer.Option(help="Further training of a GPT-1 release follows its code (code) or the paper (paper).")
     ] = "code",
     layout: Annotated[
-        str | None,
-        typer.Option("--format", help="For a tokens folder: nanogpt, llm.c or build-nanogpt.", show_default=False),
+        str | None, typer.Option("--format", help="For a tokens folder: nanogpt, llm.c or build-nanogpt.")
     ] = None,
     download: Download = False,
     as_json: AsJson = False,
 ) -> None:
-    """Convert a model or tokens; what the source is, its files say."""
+    """Convert a model or tokens. The kind of the source is detected from its files."""
     source = local_model(source, download)
     from headwater.convert.token_files import convert_tokens, holds_tokens
 

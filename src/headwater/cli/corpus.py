@@ -1,4 +1,4 @@
-"""`headwater corpus`: gather text into a corpus; look at one; make labelled data from it."""
+"""`headwater corpus`: gather text into a corpus, inspect one, or make labelled data from it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from headwater.cli.keys import keys_option
 from headwater.cli.overlap import overlap
 from headwater.errors import UsageError
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Gather text into a corpus; look at one.")
-RULES_SHOWN = 8  # of each step
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Gather text into a corpus, or inspect one.")
+RULES_SHOWN = 8  # for each step
 
 
 BUILD_KEYS = keys_option("headwater.corpus.build.recipes:BuildConfig")
@@ -24,17 +24,15 @@ FETCH_KEYS = keys_option("headwater.corpus.web.fetch:FetchConfig")
 
 
 class BuildEngine(StrEnum):
-    """Where the tasks of a build are done."""
+    """Where the tasks of a build run."""
 
     local = "local"
     ray = "ray"
     slurm = "slurm"
 
 
-Corpus = Annotated[Path, typer.Argument(help="A corpus folder.", show_default=False)]
-OutOrUrl = Annotated[
-    str, typer.Option("--out", help="Folder to write, or a URL to upload it to.", show_default=False)
-]
+Corpus = Annotated[Path, typer.Argument(help="A corpus folder.")]
+OutOrUrl = Annotated[str, typer.Option("--out", help="Folder to write, or a URL to upload it to.")]
 
 
 @app.command()
@@ -43,25 +41,22 @@ def build(
         list[str],
         typer.Argument(
             metavar="SOURCE…",
-            show_default=False,
             help="python-docs (the documentation in the installed Python packages), or files and folders of "
             ".txt, .md, .jsonl, .json, .csv (also .gz, .zst), .parquet, .html, .warc.gz, .wet.gz, .epub, "
-            "Wikipedia's .xml.bz2, or a corpus; also behind a URL such as s3://bucket/folder.",
+            "Wikipedia's .xml.bz2, or a corpus; or a URL such as s3://bucket/folder.",
         ),
     ],
     out: OutOrUrl,
-    recipe: Annotated[
-        str, typer.Option("--recipe", help="plain, webtext (GPT-2), books (GPT-1), or a TOML file.")
-    ] = "plain",
+    recipe: Annotated[str, typer.Option(help="plain, webtext (GPT-2), books (GPT-1), or a TOML file.")] = "plain",
     text_field: Annotated[
-        str | None, typer.Option("--text-field", help="Field or column with the text.", show_default="text")
+        str | None, typer.Option(help="Field or column with the text.", show_default="text")
     ] = None,
-    workers: Annotated[int, typer.Option("--workers", help="Processes at work.", min=1)] = 1,
+    workers: Annotated[int, typer.Option(help="Number of worker processes.", min=1)] = 1,
     engine: Annotated[
-        BuildEngine, typer.Option("--engine", help="Where: this machine, a Ray cluster, or job scripts for Slurm.")
+        BuildEngine, typer.Option(help="Where to run: this machine, a Ray cluster, or job scripts for Slurm.")
     ] = BuildEngine.local,
     address: Annotated[
-        str, typer.Option("--address", help="Of the Ray cluster; without it one is started here.")
+        str, typer.Option(help="Address of the Ray cluster; by default one is started on this machine.")
     ] = "",
     settings: Settings = None,
     keys: Annotated[bool, BUILD_KEYS] = False,
@@ -77,7 +72,7 @@ def build(
     options = {} if text_field is None else {"text_field": text_field}
     config = load_recipe(recipe, parse_settings(settings or []) | options)
     if engine == BuildEngine.slurm and is_remote(out):
-        raise UsageError("--engine slurm writes its scripts beside --out", expected="a folder on the shared disk")
+        raise UsageError("--engine slurm writes its scripts next to --out", expected="a folder on the shared disk")
     if engine == BuildEngine.slurm:
         finish = [sys.executable, "-m", "headwater", "corpus", "build", *sources, "--recipe", recipe, "--out", out]
         finish += [f"--set={setting}" for setting in settings or []]
@@ -97,8 +92,7 @@ def links(
         list[str],
         typer.Argument(
             metavar="DUMP…",
-            show_default=False,
-            help="Reddit submissions: .zst, .xz, .bz2, .gz or plain; also behind a URL, as s3://bucket/RS_*.zst.",
+            help="Reddit submissions: .zst, .xz, .bz2, .gz or plain; or a URL such as s3://bucket/RS_*.zst.",
         ),
     ],
     out: OutOrUrl,
@@ -106,7 +100,7 @@ def links(
     keys: Annotated[bool, LINKS_KEYS] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Gather the outbound links that readers of Reddit gave three points or more, as WebText did."""
+    """Gather the outbound links of Reddit submissions with at least three points, as WebText did."""
     from headwater.config import parse_settings
     from headwater.corpus.web.links import LinksConfig, gather_links
 
@@ -119,13 +113,13 @@ def links(
 
 @app.command()
 def fetch(
-    links: Annotated[str, typer.Argument(help="A links folder, or its URL.", show_default=False)],
+    links: Annotated[str, typer.Argument(help="A links folder, or its URL.")],
     out: OutOrUrl,
     settings: Settings = None,
     keys: Annotated[bool, FETCH_KEYS] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Visit links politely and keep the pages as WARC. Uses the network; run again, it goes on."""
+    """Fetch links politely and keep the pages as WARC. Uses the network. Run again to resume."""
     from headwater.config import parse_settings
     from headwater.corpus.web.fetch import fetch_links
     from headwater.corpus.web.fetch_config import FetchConfig
@@ -139,10 +133,10 @@ def fetch(
 
 @app.command()
 def stats(
-    corpus: Annotated[str, typer.Argument(help="A corpus folder, or its URL.", show_default=False)],
+    corpus: Annotated[str, typer.Argument(help="A corpus folder, or its URL.")],
     as_json: AsJson = False,
 ) -> None:
-    """Print what a corpus holds (documents, lengths, languages, sources, labels) and what its build removed."""
+    """Print a corpus's documents, lengths, languages, sources and labels, and what its build removed."""
     from headwater.corpus.build.pipeline import has_funnel, read_funnel
     from headwater.corpus.statistics import statistics
 
@@ -158,17 +152,14 @@ def stats(
 def labels(
     corpus: Corpus,
     task: Annotated[
-        str,
-        typer.Option("--task", help="package or signature (python-docs); source or continuation (any text)."),
+        str, typer.Option(help="package or signature (python-docs); source or continuation (any text).")
     ],
     out: Out,
-    validation: Annotated[
-        float, typer.Option("--validation", help="The fraction that `headwater pack` held out.")
-    ] = 0.05,
+    validation: Annotated[float, typer.Option(help="The fraction that `headwater pack` held out.")] = 0.05,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Make labelled data for fine-tuning out of a corpus and its split."""
+    """Make labelled data for fine-tuning from a corpus and its split."""
     from headwater.corpus.labels.labels import make_labels
 
     found = make_labels(corpus, task, out, validation, seed=seed, progress=terminal_progress())
@@ -193,7 +184,7 @@ def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
         lines.append(f"  {f'- duplicates: {kind}':32}{count:>12,} documents")
     lines.append(f"  {'kept':32}{size(funnel['kept'])}")
     if funnel["set_aside"]:
-        lines.append(f"  {funnel['set_aside']:,} pages or files without a text: see set-aside.jsonl")
+        lines.append(f"  {funnel['set_aside']:,} pages or files without text: see set-aside.jsonl")
     return "\n".join(lines)
 
 
@@ -215,7 +206,7 @@ def _stats_text(corpus: str, found: dict[str, Any]) -> str:
     if "webtext" in found:
         webtext = found["webtext"]
         lines.append(
-            f"  of WebText's 1,000 commonest domains: {webtext['shared']} are here (rank correlation "
+            f"  of WebText's 1,000 commonest domains: {webtext['shared']} are in it (rank correlation "
             f"{webtext['rank_correlation']}); missing first: {', '.join(webtext['missing'])}"
         )
     for name, summary in found["counts"].items():

@@ -26,10 +26,7 @@ _NOT_FOR_USERS = {"all", "dev", "docs"}
 @app.command()
 def doctor(
     model: Annotated[
-        Path | None,
-        typer.Option(
-            "--model", help="Describe this model folder, or model that ships, instead.", show_default=False
-        ),
+        Path | None, typer.Option(help="Describe this model folder or shipped model instead.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -44,11 +41,9 @@ def doctor(
 
 
 def _extras() -> dict[str, list[str]]:
-    """Return the packages that each extra of this installation brings."""
-    from importlib.metadata import requires
-
+    """Return the packages of each extra."""
     extras: dict[str, list[str]] = {}
-    for requirement in requires("headwater") or []:
+    for requirement in importlib.metadata.requires("headwater") or []:
         found = _REQUIREMENT.match(requirement)
         if found and found[2] not in _NOT_FOR_USERS and found[1] != "headwater":
             extras.setdefault(found[2], []).append(found[1])
@@ -56,7 +51,7 @@ def _extras() -> dict[str, list[str]]:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Cores, memory and disk that this process may use, torch, measured rates, extras, files at hand."""
+    """Return cores, memory and disk that this process may use, torch, measured rates, extras and local files."""
     import torch
 
     from headwater import native, shipped
@@ -102,14 +97,14 @@ def describe_machine() -> dict[str, Any]:
         "data": os.environ.get("HEADWATER_DATA"),
         "cache": str(resources.cache_folder()),
         "models": shipped.names(),
-        "resources": {name: _at_hand(name) for name in resources.RESOURCES},
+        "resources": {name: _available(name) for name in resources.RESOURCES},
     }
 
 
 def describe_model(folder: Path) -> dict[str, Any]:
-    """Configuration, parameters by part, bytes at each precision and origin of the model in `folder`.
+    """Return configuration, parameters by part, bytes at each precision and origin of the model in `folder`.
 
-    No weights are read: their names, shapes and places are.
+    Only the names, shapes and offsets of the weights are read.
     """
     from headwater import shipped
     from headwater.model import build_model
@@ -146,7 +141,7 @@ def describe_model(folder: Path) -> dict[str, Any]:
 
 
 def _parts(counts: dict[str, int]) -> list[dict[str, Any]]:
-    """Parameters by part in the order of the computation; blocks, all alike, in one line each part."""
+    """Return parameters by part in the order of the computation, with equal blocks counted together."""
     parts: dict[str, dict[str, Any]] = {}
     for name, count in counts.items():
         pieces = name.split(".")
@@ -162,19 +157,15 @@ def _parts(counts: dict[str, int]) -> list[dict[str, Any]]:
 
 
 def _cache_bytes(config: ModelConfig) -> int:
-    """Bytes of keys and values of one token in float32; an LSTM's state does not grow."""
+    """Return the bytes of one token's keys and values in float32; an LSTM's state does not grow."""
     return 0 if config.architecture == "lstm" else 2 * 4 * config.layers * config.width
 
 
 def _installed(name: str) -> bool:
-    try:
-        importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+    return any(True for _ in importlib.metadata.distributions(name=name))
 
 
-def _at_hand(name: str) -> bool:
+def _available(name: str) -> bool:
     from headwater.errors import ResourceError
     from headwater.storage import resources
 
@@ -214,19 +205,19 @@ def _machine_text(machine: dict[str, Any]) -> str:
     rows.append(("kernels", f"{kernels} (also here: {lower})" if kernels else missing_kernels))
     rows += [("device", f"{d['name']}, {_size(d['memory'])}") for d in machine["devices"]]
     for place, rates in machine["gflops"].items():
-        # What training takes, not a judgement of these rates, which a busy machine changes.
-        faster = "bf16 pays" if machine["precision"][place] == "bf16" else "bf16 does not pay"
+        # The precision that training uses; these rates change with the load of the machine.
+        faster = "training uses bf16" if machine["precision"][place] == "bf16" else "training uses fp32"
         rows.append(
             (f"matmul {place}", f"fp32 {rates['fp32']:,} GFLOP/s, bf16 {rates['bf16']:,} GFLOP/s: {faster}")
         )
     rows.append(("extras", ", ".join(present) or "none"))
     if absent:
         rows.append(("missing", f"{', '.join(absent)}: pip install 'headwater[{','.join(absent)}]'"))
-    rows.append(("models that ship", ", ".join(machine["models"]) or "none"))
+    rows.append(("shipped models", ", ".join(machine["models"]) or "none"))
     rows.append(("HEADWATER_DATA", machine["data"] or "not set"))
     rows.append(("cache", machine["cache"]))
     missing = [name for name, there in machine["resources"].items() if not there]
-    rows.append(("vocabularies", "all at hand" if not missing else "not at hand: " + ", ".join(missing)))
+    rows.append(("vocabularies", "all available" if not missing else "not available: " + ", ".join(missing)))
     return _table(rows)
 
 
@@ -242,7 +233,7 @@ def _model_text(described: dict[str, Any]) -> str:
     memory = _table([(name, _size(count)) for name, count in described["memory"].items()])
     stored = ", ".join(f"{_size(count)} as {dtype}" for dtype, count in described["stored"].items())
     chain = described["lineage"]
-    origin = "\n".join(tree_lines(chain, "", "")) if chain else "a Hugging Face folder: it does not say"
+    origin = "\n".join(tree_lines(chain, "", "")) if chain else "not recorded in a Hugging Face folder"
     sections = {
         described["model"]: f"stored: {stored}",
         "Configuration": config,

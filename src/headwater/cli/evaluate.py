@@ -19,44 +19,34 @@ KEYS = keys_option("headwater.evaluate.evaluation:EvaluateConfig")
 
 @app.command()
 def evaluate(
-    model: Annotated[
-        Path | None,
-        typer.Option("--model", help="Model folder, a model that ships, or a hub name.", show_default=False),
-    ] = None,
+    model: Annotated[Path | None, typer.Option(help="Model folder, a shipped model, or a hub name.")] = None,
     download: Download = False,
     tasks: Annotated[
         str,
         typer.Option(
-            "--tasks",
-            help="Protocols, comma-separated; the beginning of a name is all that begin so. "
-            "my_module:TASK is a task of your own.",
+            help="Protocols, comma-separated; the beginning of a name selects all with that beginning. "
+            "my_module:TASK is a task of your own."
         ),
     ] = "",
-    data: Annotated[
-        list[Path] | None,
-        typer.Option("--data", help="Folder with the tasks' files. Repeatable.", show_default=False),
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder to write.", show_default=False)] = None,
+    data: Annotated[list[Path] | None, typer.Option(help="Folder with the tasks' files. Repeatable.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write.")] = None,
     limit: Limit = None,
     device: Device = "auto",
     settings: Settings = None,
     keys: Annotated[bool, KEYS] = False,
     overlap: Annotated[
-        Path | None,
-        typer.Option(
-            "--overlap", help="Training corpus: also score without what stands in it.", show_default=False
-        ),
+        Path | None, typer.Option(help="Training corpus: also score without the examples that overlap with it.")
     ] = None,
     compare: Annotated[
         tuple[Path, Path] | None,
-        typer.Option("--compare", help="Two results folders: print their paired differences.", metavar="A B"),
+        typer.Option(help="Print the paired differences of two results folders.", metavar="A B"),
     ] = None,
     list_: Annotated[
-        bool, typer.Option("--list", help="List the protocols (those of --tasks), and which of them --data holds.")
+        bool, typer.Option("--list", help="List the protocols (of --tasks), and which have their files in --data.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Score a model zero-shot, each protocol by its own name, the papers' values beside.
+    """Score a model zero-shot, one protocol for each way to read a benchmark, next to the papers' values.
 
     Example: headwater evaluate --model runs/small/model --tasks heldout --data tokens --out results
     """
@@ -99,7 +89,7 @@ def _line(result: Any) -> str:
     from headwater.report.content import wilson
 
     error = f" ± {result.stderr:.4f}" if result.stderr is not None else ""
-    if result.stderr == 0 and result.value in (0, 1):  # none or all of them right: no spread, yet not certain
+    if result.stderr == 0 and result.value in (0, 1):  # none or all are right: no spread, but not certain
         low, high = wilson(round(result.value * result.count), result.count)
         error = f" (95 % from {low:.4f} to {high:.4f})"
     chance = f", chance {result.chance:.4g}" if result.chance is not None else ""

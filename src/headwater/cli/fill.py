@@ -1,4 +1,4 @@
-"""`headwater fill`: a masked model's words for the blanks of a text."""
+"""`headwater fill`: a masked model's tokens for the blanks of a text."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def fill(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help='The text, as "The [MASK] is blue."')],
-    model: Annotated[str, typer.Option("--model", help="Folder of a masked model, or a hub name.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help='The text, such as "The [MASK] is blue."')],
+    model: Annotated[str, typer.Option(help="Folder of a masked model, or a hub name.")],
     download: Download = False,
     tokenizer: ModelTokenizer = None,
-    top: Annotated[int, typer.Option("--top", help="Tokens to list for each blank.", min=1)] = 5,
+    top: Annotated[int, typer.Option(help="Tokens to list for each blank.", min=1)] = 5,
     as_json: AsJson = False,
 ) -> None:
     """Fill each [MASK] of a text with the most probable tokens."""

@@ -20,109 +20,79 @@ app = typer.Typer(add_completion=False)
 KEYS = keys_option("headwater.finetune.training:FinetuneConfig")
 
 _REGRESS = "regress"  # one text to a score: the input of classify
-_COLUMNS = "Columns (found by name where not given)"
+_COLUMNS = "Columns (found by name by default)"
 _MOST_CLASSES = 20  # whose table is printed
-_TRAINING = "Training (the paper's values where not given)"
+_TRAINING = "Training (the paper's values by default)"
 
 
 def _column(name: str, what: str) -> Any:
-    return typer.Option(f"--{name}", help=what, rich_help_panel=_COLUMNS, metavar="COLUMN", show_default=False)
+    return typer.Option(f"--{name}", help=what, rich_help_panel=_COLUMNS, metavar="COLUMN")
+
+
+def _training(option: str, what: str) -> Any:
+    return typer.Option(option, help=what, rich_help_panel=_TRAINING)
 
 
 @app.command()
 def finetune(
-    model: Annotated[
-        Path,
-        typer.Option(
-            "--model", help="Model to start from: a folder, one that ships, or a hub name.", show_default=False
-        ),
-    ],
-    out: Annotated[Path | None, typer.Option("--out", help="Folder to write.", show_default=False)] = None,
-    train: Annotated[
-        Path | None,
-        typer.Option("--train", help="Labelled rows: .csv, .tsv, .jsonl or .parquet.", show_default=False),
-    ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option("--task", help="classify, regress, entail, similarity or choice.", show_default=False),
-    ] = None,
+    model: Annotated[Path, typer.Option(help="Model to start from: a folder, a shipped model, or a hub name.")],
+    out: Annotated[Path | None, typer.Option(help="Folder to write.")] = None,
+    train: Annotated[Path | None, typer.Option(help="Labelled rows: .csv, .tsv, .jsonl or .parquet.")] = None,
+    task: Annotated[str | None, typer.Option(help="classify, regress, entail, similarity or choice.")] = None,
     validation: Annotated[
-        Path | None,
-        typer.Option("--validation", help="Rows to measure on; a tenth of --train where not given."),
+        Path | None, typer.Option(help="Rows to measure on; by default a tenth of --train.")
     ] = None,
-    test: Annotated[Path | None, typer.Option("--test", help="Rows measured once, at the end.")] = None,
+    test: Annotated[Path | None, typer.Option(help="Rows to measure on once, at the end.")] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option("--tokenizer", help="Tokenizer folder, where the model's has none.")
+        Path | None, typer.Option(help="Tokenizer folder, for a model folder without a tokenizer.")
     ] = None,
     text: Annotated[str | None, _column("text", "The text to classify.")] = None,
     premise: Annotated[str | None, _column("premise", "First text of a pair.")] = None,
     hypothesis: Annotated[str | None, _column("hypothesis", "Second text of a pair.")] = None,
-    context: Annotated[str | None, _column("context", "What the question is about.")] = None,
+    context: Annotated[str | None, _column("context", "Text that the question is about.")] = None,
     question: Annotated[str | None, _column("question", "The question.")] = None,
     answers: Annotated[
         str | None, _column("answers", "List of answers, or several columns: first,second.")
     ] = None,
     label: Annotated[str | None, _column("label", "Class, score, or number of the right answer.")] = None,
-    epochs: Annotated[float | None, typer.Option("--epochs", rich_help_panel=_TRAINING)] = None,
+    epochs: Annotated[float | None, _training("--epochs", "Passes over the training rows.")] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option(
+        _training(
             "--learning-rate",
-            help="Its peak; where not given 6.25e-5 for a model as wide as GPT-1, more for narrower ones.",
-            rich_help_panel=_TRAINING,
+            "Peak learning rate; by default 6.25e-5 at the width of GPT-1, more for narrower models.",
         ),
     ] = None,
-    no_auxiliary: Annotated[
-        bool, typer.Option("--no-auxiliary", help="Leave the language-model loss out.", rich_help_panel=_TRAINING)
-    ] = False,
+    no_auxiliary: Annotated[bool, _training("--no-auxiliary", "Train without the language-model loss.")] = False,
     freeze: Annotated[
-        bool,
-        typer.Option(
-            "--freeze",
-            help="Keep the model as it is; learn a head over a mixture of its layers.",
-            rich_help_panel=_TRAINING,
-        ),
+        bool, _training("--freeze", "Freeze the model; train a head over a mixture of its layers.")
     ] = False,
     from_scratch: Annotated[
-        bool,
-        typer.Option(
-            "--from-scratch",
-            help="Use only the model's shape and tokenizer, no pre-training.",
-            rich_help_panel=_TRAINING,
-        ),
+        bool, _training("--from-scratch", "Use only the model's shape and tokenizer, with random weights.")
     ] = False,
     transfer_layers: Annotated[
-        int | None,
-        typer.Option(
-            "--transfer-layers", help="Keep embeddings and the first N blocks.", rich_help_panel=_TRAINING
-        ),
+        int | None, _training("--transfer-layers", "Keep the embeddings and the first N blocks.")
     ] = None,
     patience: Annotated[
-        int | None,
-        typer.Option(
-            "--patience", help="Stop after N measurements without a better one.", rich_help_panel=_TRAINING
-        ),
+        int | None, _training("--patience", "Stop after N measurements without a better one.")
     ] = None,
     device: Device = "auto",
     seed: Seed = 1,
     task_set: Annotated[
         str | None,
-        typer.Option(
-            "--task-set",
-            help="The paper's sets in place of --train: gpt1 for all twelve, or names as cola,rte.",
-            show_default=False,
-        ),
+        typer.Option(help="The paper's sets instead of --train: gpt1 for all twelve, or names such as cola,rte."),
     ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option("--data", help="Folder of the sets; HEADWATER_DATA/finetune where not given."),
+        Path | None, typer.Option(help="Folder of the sets; by default HEADWATER_DATA/finetune.")
     ] = None,
     download: Annotated[
         bool,
-        typer.Option("--download", help="Fetch the model, or sets that --data lacks, from the Hugging Face hub."),
+        typer.Option(
+            "--download", help="Download the model, or sets that --data lacks, from the Hugging Face hub."
+        ),
     ] = False,
     show: Annotated[
-        int | None, typer.Option("--show", help="Print N examples as the model sees them, and stop.", min=1)
+        int | None, typer.Option(help="Print N examples as the model sees them, and exit.", min=1)
     ] = None,
     limit: Limit = None,
     settings: Settings = None,
@@ -155,7 +125,7 @@ def finetune(
     }
     files = {"train": train, "validation": validation, "test": test}
     sets = {"data": data}
-    _refuse_what_does_not_go_together(task_set, {"task": task, **files, "show": show, **columns}, sets)
+    _check_together(task_set, {"task": task, **files, "show": show, **columns}, sets)
     if out is None and show is None:
         raise UsageError("--out is missing", expected="the folder to write")
     model = local_model(model, download)
@@ -171,15 +141,13 @@ def finetune(
         _run(config, model, tokenizer, out, files, as_json)
 
 
-def _refuse_what_does_not_go_together(
-    task_set: str | None, own: Mapping[str, Any], sets: Mapping[str, Any]
-) -> None:
-    """`own`: options of a training on rows of one's own, `sets`: of one on the paper's sets; None if not given."""
+def _check_together(task_set: str | None, own: Mapping[str, Any], sets: Mapping[str, Any]) -> None:
+    """Raise UsageError for options of the user's `own` rows with --task-set, and for options of `sets` without."""
     from headwater.datasets.rows import TASKS
 
     given, of_sets = ([f"--{name}" for name, value in some.items() if value is not None] for some in (own, sets))
     if task_set is not None and given:
-        raise UsageError("--task-set brings its own tasks and files", repair=f"Leave {given[0]} out")
+        raise UsageError("--task-set has its own tasks and files", repair=f"Leave {given[0]} out")
     if task_set is None and (own["train"] is None or own["task"] is None):
         raise UsageError(
             "fine-tuning needs --task and --train, or --task-set", repair="See headwater finetune --help"
@@ -193,7 +161,7 @@ def _refuse_what_does_not_go_together(
 def _configuration(
     task: str, seed: int, columns: Mapping[str, Any], keys: Mapping[str, Any], settings: list[str] | None
 ) -> FinetuneConfig:
-    """The defaults, what options gave, and --set over both."""
+    """Return the defaults, changed by the options and by --set."""
     from headwater.config import option_layers, parse_settings
     from headwater.finetune.training import FinetuneConfig
 

@@ -32,54 +32,52 @@ def generate(
         str | None,
         typer.Argument(
             metavar="[PROMPT]",
-            help="Text to continue; - reads it from stdin, as does a pipe. Without one a new text starts.",
-            show_default=False,
+            help="Text to continue; - or a pipe reads it from stdin. Without a prompt, a new text starts.",
         ),
     ] = None,
-    model: Annotated[
-        str, typer.Option("--model", help="Model folder, a model that ships, or a hub name.")
-    ] = DEFAULT,
+    model: Annotated[str, typer.Option(help="Model folder, a model that ships, or a hub name.")] = DEFAULT,
     download: Download = False,
     tokenizer: ModelTokenizer = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", help="The same as PROMPT.", show_default=False)] = None,
+    prompt: Annotated[str | None, typer.Option(help="The same as PROMPT.")] = None,
     max_tokens: Annotated[
-        int | None,
-        typer.Option("--max-tokens", help="End after N tokens.", show_default="128 or what fits", min=1),
+        int | None, typer.Option(help="Stop after N tokens.", show_default="128 or what fits", min=1)
     ] = None,
-    min_tokens: Annotated[int, typer.Option("--min-tokens", help="Do not end before N tokens.", min=0)] = 0,
+    min_tokens: Annotated[int, typer.Option(help="Do not stop before N tokens.", min=0)] = 0,
     temperature: Annotated[
         float,
-        typer.Option("--temperature", help="Below 1 is safer, above 1 wilder, 0 always the most probable.", min=0),
+        typer.Option(help="Lower is safer, higher more varied; 0 always takes the most probable token.", min=0),
     ] = 0.8,
-    top_k: Annotated[
-        int, typer.Option("--top-k", help="Choose among the K most probable tokens; 0 is all.", min=0)
-    ] = 40,
+    top_k: Annotated[int, typer.Option(help="Choose among the K most probable tokens; 0 is all.", min=0)] = 40,
     top_p: Annotated[
-        float, typer.Option("--top-p", help="Choose among the most probable that add up to this probability.")
+        float, typer.Option(help="Choose among the most probable tokens whose probabilities add up to P.")
     ] = 1.0,
     repetition_penalty: Annotated[
-        float, typer.Option("--repetition-penalty", help="Above 1 avoids tokens that occurred.")
+        float, typer.Option(help="Above 1 makes tokens that occurred less probable.")
     ] = 1.0,
     stop: Annotated[
-        list[str] | None, typer.Option("--stop", help="End before this text. Repeatable.", metavar="TEXT")
+        list[str] | None, typer.Option(help="Stop before this text. Repeatable.", metavar="TEXT")
     ] = None,
     seed: Annotated[
-        int | None,
-        typer.Option("--seed", help="Every random choice comes from it.", show_default="a new one", min=0),
+        int | None, typer.Option(help="Seed of every random choice.", show_default="a new one", min=0)
     ] = None,
     num_samples: Annotated[
-        int, typer.Option("--num-samples", "--samples", help="How many continuations.", min=1)
+        int, typer.Option("--num-samples", "--samples", help="Number of continuations.", min=1)
     ] = 1,
     precision: Annotated[
-        str, typer.Option("--precision", help="fp32, bf16, int8, int4 or auto (bf16 where the machine has it).")
+        str, typer.Option(help="fp32, bf16, int8, int4 or auto (bf16 where the machine has it).")
     ] = "auto",
     device: Device = "auto",
     color: Annotated[
-        bool, typer.Option("--color", help="Tint each token by its probability: red is unlikely, green likely.")
+        bool,
+        typer.Option(
+            "--color", help="Colour each token by its probability, from red (unlikely) to green (likely)."
+        ),
     ] = False,
     interactive: Annotated[
         bool,
-        typer.Option("--interactive", help="Continue what you type, again and again, keeping all text so far."),
+        typer.Option(
+            "--interactive", help="Continue each line that you type, with all text so far as the context."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -134,18 +132,18 @@ def _check_together(
     from headwater.errors import UsageError
 
     if None not in prompts:
-        raise UsageError("the prompt was given twice, as an argument and with --prompt", repair="Give one")
+        raise UsageError("the prompt was given twice, as an argument and with --prompt", repair="Give only one")
     if interactive and (as_json or num_samples > 1 or "-" in prompts):
         raise UsageError(
-            "--interactive does not go together with --json, --num-samples or a prompt from stdin",
+            "--interactive cannot be combined with --json, --num-samples or a prompt from stdin",
             repair="Leave one of them out",
         )
     if as_json and color:
-        raise UsageError("--color does not go together with --json", repair="Leave one of them out")
+        raise UsageError("--color cannot be combined with --json", repair="Leave one of them out")
 
 
 def _prompt(given: str | None, interactive: bool) -> str:
-    """Return the prompt: what was given, else what a pipe or file on stdin holds, else nothing."""
+    """Return the given prompt, else the text of a pipe or file on stdin, else nothing."""
     piped = sys.stdin is not None and not sys.stdin.isatty()
     if given == "-" or (given is None and piped and not interactive):
         return _standard_input()
@@ -153,7 +151,7 @@ def _prompt(given: str | None, interactive: bool) -> str:
 
 
 def _standard_input() -> str:
-    """Return all of stdin, without the newline that ends its last line."""
+    """Return all of stdin without the final newline."""
     from headwater.storage.files import decode_text
 
     text = decode_text(sys.stdin.buffer.read(), Path("stdin"))
@@ -161,27 +159,27 @@ def _standard_input() -> str:
 
 
 def _default_length(lm: LanguageModel, prompt: str) -> int:
-    """Return how many tokens to write where nobody says: 128, or fewer where the context has room for fewer."""
+    """Return the default number of tokens: 128, or fewer if that is what the context leaves."""
     from headwater.inference.request import DEFAULT_TOKENS
 
-    room = lm.config.context + 1 - len(lm.prompt_ids(prompt))
-    return min(DEFAULT_TOKENS, room) if room > 0 else DEFAULT_TOKENS
+    left = lm.config.context + 1 - len(lm.prompt_ids(prompt))
+    return min(DEFAULT_TOKENS, left) if left > 0 else DEFAULT_TOKENS
 
 
 def _warn_beyond_context(generation: Generation, context: int) -> None:
-    """Say what the model does not see where prompt and continuation are longer than its context."""
+    """Warn if the prompt and its continuation are longer than the model's context."""
     prompt = len(generation.request.prompt)
     if prompt > context:
-        say(f"The prompt has {prompt:,} tokens, the model's context {context:,}: only its end is read.")
+        say(f"The prompt has {prompt:,} tokens, the model's context {context:,}: the model sees only its end.")
     elif prompt + generation.max_tokens > context + 1:
         say(
-            f"{counted(prompt, 'token')} of prompt and up to {generation.max_tokens:,} more pass the model's "
+            f"{counted(prompt, 'token')} of prompt and up to {generation.max_tokens:,} more exceed the model's "
             f"context of {context:,}: its older half is dropped whenever it is full."
         )
 
 
 def _print_samples(running: list[Generation], prompt: str, color: bool) -> None:
-    """Print the prompt and each continuation in turn, while all of them are computed."""
+    """Print the prompt and each continuation in turn; all are computed at the same time."""
     for number, generation in enumerate(running, start=1):
         if len(running) > 1:
             before = "\n" if number > 1 else ""
@@ -192,7 +190,7 @@ def _print_samples(running: list[Generation], prompt: str, color: bool) -> None:
         finally:
             print(flush=True)
         if generation.request.stop and generation.finished == "length":
-            say(f"No stop text came: ended after {counted(len(generation.tokens), 'token')}.")
+            say(f"No stop text occurred: stopped after {counted(len(generation.tokens), 'token')}.")
 
 
 def _print_streamed(generation: Generation, color: bool) -> None:
@@ -205,7 +203,7 @@ def _print_streamed(generation: Generation, color: bool) -> None:
 
 
 def _tinted(event: Event) -> str:
-    """The text of one event in the colour of its token's probability, a step for every factor of four."""
+    """Return an event's text in the colour of its token's probability, one step for each factor of four."""
     if event.alternatives is None:
         return event.text
     step = math.floor(-event.alternatives.log_probability / math.log(4))
@@ -215,7 +213,7 @@ def _tinted(event: Event) -> str:
 
 
 def _described(running: list[Generation]) -> dict[str, Any]:
-    """The continuations once they are done, and what the prompt took."""
+    """Return the finished continuations, and the number of tokens of the prompt."""
     return {
         "prompt_tokens": len(running[0].request.prompt),
         "samples": [_sample(generation) for generation in running],
@@ -240,9 +238,9 @@ def _separated(text: str, line: str) -> str:
 
 
 def _converse(lm: LanguageModel, text: str, options: Options, color: bool) -> None:
-    """Append each typed line to the text so far and continue it; an empty line continues as it is."""
+    """Append each typed line to the text so far and continue the text."""
     say(f"{lm!r}, {lm.engine.runner.name}, seed {options['seed']}")
-    say("Type a text to have it continued; an empty line continues it further; Ctrl-C stops a text, Ctrl-D ends.")
+    say("Type text to continue it; an empty line continues it further; Ctrl-C stops a continuation, Ctrl-D exits.")
     ids = lm.tokenizer.encode(text) if text else []
     turn = 0
     while True:
@@ -252,7 +250,7 @@ def _converse(lm: LanguageModel, text: str, options: Options, color: bool) -> No
             say("")
             return
         ids += lm.tokenizer.encode(_separated(lm.tokenizer.decode(ids), line))
-        # Each turn draws other numbers, and the same turns give the same text.
+        # Each turn has random numbers of its own, and the same turns give the same text.
         request = lm.request(ids or lm.prompt_ids(""), **(options | {"sample": turn}))
         generation = lm.engine.submit(request)
         try:

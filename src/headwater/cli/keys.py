@@ -25,14 +25,14 @@ _WORDS = {
     "date": "date as 2017-12-31",
 }
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-_MOST = 1 << 20  # a larger upper bound only keeps numbers in range
+_MOST = 1 << 20  # larger upper bounds are not shown
 _SHOWN = 24  # characters of a default
 
 
 def keys_option(config: str, **tables: str) -> Any:
-    """Return the option `--keys` of a command whose `--set` fills the class `config`, as "module:Class".
+    """Return the option `--keys` of a command whose `--set` fills the class `config`, given as "module:Class".
 
-    tables: the classes of keys that are tables and change a preset, so that their defaults do not count.
+    tables: the classes of keys that are tables and change a preset, whose defaults are not listed.
     """
 
     def show(given: bool) -> None:
@@ -40,7 +40,7 @@ def keys_option(config: str, **tables: str) -> Any:
             print(keys_text(_class(config), {key: _class(name) for key, name in tables.items()}))
             raise typer.Exit
 
-    text = "List the keys of --set with default and meaning, and stop."
+    text = "List the keys of --set with default and meaning, and exit."
     return typer.Option("--keys", help=text, is_eager=True, callback=show)
 
 
@@ -69,7 +69,7 @@ def _rows(config: type[Config], tables: dict[str, type[Config]], prefix: str) ->
 
 
 def _description(config: type[Config], key: str) -> str:
-    """The description of a key; a subclass that only changes the default keeps that of its base."""
+    """Return the description of a key, which a subclass that changes the default inherits."""
     fields = (base.__dict__.get("__pydantic_fields__", {}).get(key) for base in config.__mro__)
     return next((field.description for field in fields if field is not None and field.description), "")
 

@@ -14,12 +14,8 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def lineage(
-    folder: Annotated[
-        str, typer.Argument(help="A folder that a Headwater command wrote, or its URL.", show_default=False)
-    ],
-    remote: Annotated[
-        bool, typer.Option("--remote", help="Ask the stores too where an input lies behind a URL.")
-    ] = False,
+    folder: Annotated[str, typer.Argument(help="A folder that a Headwater command wrote, or its URL.")],
+    remote: Annotated[bool, typer.Option("--remote", help="Also check inputs that are behind a URL.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the chain from a folder back to its first sources, with the command that made each."""
@@ -32,7 +28,7 @@ def lineage(
 
 
 def tree_lines(entry: dict[str, Any], first: str, rest: str) -> list[str]:
-    """The tree below one entry; `first` stands before its line, `rest` before those below."""
+    """Return the tree of one entry; `first` is the prefix of its line, `rest` that of the lines below."""
     role = f"{entry['role']}: " if entry["role"] else ""
     state = "" if entry["state"] in {"complete", "source"} else f"  ({entry['state'].upper()})"
     seed = f"  seed {entry['seed']}" if entry.get("seed") is not None else ""

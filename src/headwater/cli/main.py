@@ -1,4 +1,4 @@
-"""The entry point: which commands there are, and how an error reaches the user.
+"""The entry point: the commands, and how errors are shown.
 
 Exit status: 0 done, 1 failed, 2 wrong use, 130 interrupted. A user's error is one paragraph; `--debug`
 shows the traceback. Command modules are imported only when their command is called, so that `--help` stays
@@ -26,14 +26,14 @@ WrongUse: Any = typer.BadParameter.__mro__[1]
 
 # Command -> (module in this package, one-line help), in the order of the flow.
 COMMANDS = {
-    "quickstart": ("quickstart", "The whole flow on text that is at hand: a model and a report in minutes."),
-    "corpus": ("corpus", "Gather text into a corpus; look at one."),
+    "quickstart": ("quickstart", "The whole flow on local text: a model and a report in minutes."),
+    "corpus": ("corpus", "Gather text into a corpus, or inspect one."),
     "tokenizer": ("tokenizer", "Train a tokenizer; encode, decode, compare."),
     "pack": ("pack", "Turn a corpus into the token stream that training reads."),
     "pretrain": ("pretrain", "Train a language model on packed tokens."),
     "generate": ("generate", "Continue a text."),
     "fill": ("fill", "Fill the blanks of a text with a masked model."),
-    "serve": ("serve", "An OpenAI-compatible API and a page for a model."),
+    "serve": ("serve", "Serve a model: an OpenAI-compatible API and a page."),
     "evaluate": ("evaluate", "Score a model zero-shot."),
     "finetune": ("finetune", "Fine-tune a model on labelled data."),
     "predict": ("predict", "Label new rows with a fine-tuned model."),
@@ -46,14 +46,14 @@ COMMANDS = {
 
 
 class _Stopped(Exception):
-    """Ctrl-C, with what to say about it; Typer would pass on an exit status alone."""
+    """Ctrl-C with a message; Typer would keep only an exit status."""
 
 
 class LazyGroup(TyperGroup):
     """A group that knows its commands by name and imports a command's module when it is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The commands in the order of the flow."""
+        """Return the commands in the order of the flow."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -69,7 +69,7 @@ class LazyGroup(TyperGroup):
         return command
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; only work that resumes is said to."""
+        """Run the command; only resumable work says that it can be resumed."""
         try:
             return super().invoke(ctx)
         except Interrupted:
@@ -78,7 +78,7 @@ class LazyGroup(TyperGroup):
             raise _Stopped("Interrupted.") from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The overview, without importing any command."""
+        """Print the overview without importing any command."""
         print(overview())
 
 
@@ -92,7 +92,7 @@ def _hide_flag_types(command: Any, context: Any) -> None:
 
 
 def overview() -> str:
-    """What `headwater --help` prints, from the table above."""
+    """Return the text of `headwater --help`."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name.ljust(width)}  {text}" for name, (_, text) in COMMANDS.items()]
     return (
@@ -103,7 +103,7 @@ def overview() -> str:
         "  --version  Print the version.\n"
         "  --debug    Show tracebacks.\n"
         "  --install-completion  Complete commands and options in this shell.\n\n"
-        "`headwater COMMAND --help` is the manual of a command. Start with: headwater quickstart"
+        "Run `headwater COMMAND --help` for the options of a command. Start with: headwater quickstart"
     )
 
 
@@ -135,12 +135,12 @@ def _root(
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit status.
 
-    Without `arguments` they are the process's own, which is then prepared for the work (`process`).
+    Without `arguments`, those of the process are used, and the process is prepared (see `process`).
     """
     if arguments is None:
         prepare()
         arguments = sys.argv[1:]
-    # `--debug` is understood behind the command as well, where people put it after an error.
+    # `--debug` is also accepted after the command, where people add it after an error.
     if "--debug" in arguments:
         arguments = ["--debug", *(a for a in arguments if a != "--debug")]
     try:
@@ -154,16 +154,16 @@ def main(arguments: list[str] | None = None) -> int:
     except typer.Exit as leave:
         return leave.exit_code
     except WrongUse as error:
-        if not error.format_message().strip(". "):  # a group without its command: its help was printed
+        if not error.format_message().strip(". "):  # a group without a command: its help was printed
             return 2
         where = error.ctx.command_path if error.ctx else "headwater"
         return _fail(f"Error: {error.format_message().rstrip('.')}. See: {where} --help", 2)
     except _Stopped as stopped:
-        return _fail(f"\n{stopped}", 130)  # on a line of its own, after what was printed so far and ^C
+        return _fail(f"\n{stopped}", 130)  # on a new line, after the output and ^C
     except (KeyboardInterrupt, typer.Abort):
         return _fail("\nInterrupted.", 130)
     except BrokenPipeError:
-        # The reader went away, as `| head` does: nothing failed, and nothing more can be said.
+        # The reader closed the pipe, as `| head` does: this is not a failure.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

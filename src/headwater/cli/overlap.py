@@ -1,4 +1,4 @@
-"""`headwater corpus overlap`: how much of a test text stands in a training text."""
+"""`headwater corpus overlap`: how much of a test text occurs in a training text."""
 
 from __future__ import annotations
 
@@ -11,22 +11,18 @@ from headwater.cli.console import AsJson, emit, terminal_progress
 
 
 def overlap(
-    train: Annotated[
-        Path, typer.Option("--train", help="Training corpus: a folder or a file.", show_default=False)
-    ],
-    test: Annotated[list[Path], typer.Option("--test", help="Test text. Repeatable.", show_default=False)],
+    train: Annotated[Path, typer.Option(help="Training corpus: a folder or a file.")],
+    test: Annotated[list[Path], typer.Option(help="Test text. Repeatable.")],
     own: Annotated[
         list[Path] | None,
         typer.Option(
-            "--test-train",
-            help="The test set's own training part, one for each --test, in order.",
-            show_default=False,
+            "--test-train", help="The test set's own training part, one for each --test, in the same order."
         ),
     ] = None,
-    words: Annotated[int, typer.Option("--words", help="Words of an n-gram.", min=1)] = 8,
+    words: Annotated[int, typer.Option(help="Words in an n-gram.", min=1)] = 8,
     as_json: AsJson = False,
 ) -> None:
-    """Print which percentage of the n-grams of test texts stand in a training corpus (GPT-2, table 6)."""
+    """Print the percentage of test texts' n-grams that occur in a training corpus (GPT-2, table 6)."""
     from headwater.corpus.dedup.overlap import measure_overlap
 
     found = measure_overlap(train, test, own or [], words=words, progress=terminal_progress())

@@ -1,4 +1,4 @@
-"""`headwater pack`: a corpus becomes the token stream that training reads."""
+"""`headwater pack`: turn a corpus into the token stream that training reads."""
 
 from __future__ import annotations
 
@@ -14,19 +14,10 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def pack(
-    corpus: Annotated[Path, typer.Argument(help="A corpus folder.", show_default=False)],
-    tokenizer: Annotated[
-        str,
-        typer.Option(
-            "--tokenizer",
-            help="A folder with a tokenizer, a model that ships, or gpt2 or gpt1.",
-            show_default=False,
-        ),
-    ],
+    corpus: Annotated[Path, typer.Argument(help="A corpus folder.")],
+    tokenizer: Annotated[str, typer.Option(help="A folder with a tokenizer, a shipped model, gpt2 or gpt1.")],
     out: Out,
-    validation: Annotated[
-        float, typer.Option("--validation", help="The fraction of the text to hold out.")
-    ] = 0.05,
+    validation: Annotated[float, typer.Option(help="The fraction of the text to hold out.")] = 0.05,
     as_json: AsJson = False,
 ) -> None:
     """Encode a corpus into a training part and a held-out part."""

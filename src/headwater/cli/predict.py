@@ -14,20 +14,20 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def predict(
-    file: Annotated[
-        Path, typer.Argument(help="Rows to label: .csv, .tsv, .jsonl or .parquet.", show_default=False)
-    ],
-    model: Annotated[Path, typer.Option("--model", help="Folder that fine-tuning wrote.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", help="File to write: .jsonl, .csv or .tsv.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="Rows to label: .csv, .tsv, .jsonl or .parquet.")],
+    model: Annotated[Path, typer.Option(help="Folder that `headwater finetune` wrote.")],
+    out: Annotated[Path, typer.Option(help="File to write: .jsonl, .csv or .tsv.")],
     columns: Annotated[
         list[str] | None,
-        typer.Option("--column", help="A column under another name than in training, as text=review. Repeatable."),
+        typer.Option(
+            "--column", help="A column with another name than in training, such as text=review. Repeatable."
+        ),
     ] = None,
     device: Device = "auto",
     limit: Limit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Label rows, with the probability of every class; any number of rows in constant memory.
+    """Label rows, with the probability of every class. Memory does not grow with the number of rows.
 
     headwater predict --model sentiment new.csv --out predictions.jsonl
     """
@@ -45,10 +45,10 @@ def predict(
 
 
 def _column(given: str) -> tuple[str, str | list[str]]:
-    """`text=review` taken apart; a column may be called anything, 2020 as well, and answers may be several."""
+    """Split `text=review`; a column can have any name, such as 2020, and answers can be several columns."""
     from headwater.errors import UsageError
 
     name, separator, column = given.partition("=")
     if not separator:
-        raise UsageError(f"--column {given!r} has no '='", expected="as --column text=review")
+        raise UsageError(f"--column {given!r} has no '='", expected="for example --column text=review")
     return name, [part.strip() for part in column.split(",")] if name == "answers" else column

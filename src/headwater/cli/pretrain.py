@@ -26,47 +26,45 @@ app = typer.Typer(add_completion=False)
 
 KEYS = keys_option("headwater.pretrain.recipe:PretrainConfig", model="headwater.model.config:ModelConfig")
 
-_FIND_LR = "Train briefly with a rising rate, suggest one, draw the curve into --out, and stop."
-_FOLLOW = "Zero-shot tasks to follow while training, as lambada.openai.last-token,sst-2.very."
-_FROM = "Continue from this trained model: a folder, one that ships, or a hub name. Pack with its tokenizer."
-_RECIPE = "A recipe: a TOML file, or a name as gpt2-nano."
-_RESUME = "Go on with the run in --out as it was started; nothing else is needed."
+_FIND_LR = "Train briefly at a rising learning rate, print the best one, save the curve in --out, and exit."
+_FOLLOW = "Zero-shot tasks to score during training, such as lambada.openai.last-token,sst-2.very."
+_FROM = "Continue from this model: a folder, a shipped model, or a hub name. Pack the text with its tokenizer."
+_RECIPE = "A recipe: a TOML file, or a name such as gpt2-nano."
+_RESUME = "Resume the run in --out with its own configuration; no other option is needed."
 
 
 @app.command()
 def pretrain(
     out: Out,
-    recipe: Annotated[Path | None, typer.Argument(help=_RECIPE, show_default=False)] = None,
-    preset: Annotated[
-        str | None, typer.Option("--preset", help="Which model: gpt1, gpt2-small, gpt2-mini, …")
-    ] = None,
-    init_from: Annotated[
-        str | None, typer.Option("--from", help=_FROM, metavar="MODEL", show_default=False)
-    ] = None,
+    recipe: Annotated[Path | None, typer.Argument(help=_RECIPE)] = None,
+    preset: Annotated[str | None, typer.Option(help="The model: gpt1, gpt2-small, gpt2-mini, …")] = None,
+    init_from: Annotated[str | None, typer.Option("--from", help=_FROM, metavar="MODEL")] = None,
     download: Download = False,
-    tokens: Annotated[Path | None, typer.Option("--tokens", help="Folder that `headwater pack` wrote.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Every random choice comes from it.", min=0)] = None,
+    tokens: Annotated[Path | None, typer.Option(help="Folder that `headwater pack` wrote.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every random choice.", min=0)] = None,
     device: Annotated[str | None, DEVICE] = None,
     resume: Annotated[bool, typer.Option("--resume", help=_RESUME)] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the run would cost, and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the run would cost, and exit.")] = False,
     find_lr: Annotated[bool, typer.Option("--find-lr", help=_FIND_LR)] = False,
-    profile: Annotated[bool, typer.Option("--profile", help="Say where an update's time goes, and stop.")] = False,
-    evaluate: Annotated[str, typer.Option("--evaluate", help=_FOLLOW)] = "",
-    evaluate_every: Annotated[int, typer.Option("--evaluate-every", help="Updates between them.", min=1)] = 100,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Print the time of each part of an update, and exit.")
+    ] = False,
+    evaluate: Annotated[str, typer.Option(help=_FOLLOW)] = "",
+    evaluate_every: Annotated[int, typer.Option(help="Updates between two evaluations.", min=1)] = 100,
     data: Annotated[
-        list[Path] | None, typer.Option("--data", help="Folder with these tasks' files. Repeatable.")
+        list[Path] | None, typer.Option(help="Folder with the files of these tasks. Repeatable.")
     ] = None,
     settings: Settings = None,
     keys: Annotated[bool, KEYS] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a language model on packed tokens, or go on training.
+    """Train a language model on packed tokens, or continue training one.
 
-    The recipe gives the defaults; --preset, --from, --seed and --set change them. Run again, the same command
-    resumes from the last checkpoint. Under torchrun the same command trains on all ranks together.
+    The recipe gives the defaults; --preset, --from, --seed and --set change them. Run the same command again to
+    resume from the last checkpoint. Under torchrun it trains on all ranks together.
     """
     if profile:
-        os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # before torch comes in: its profiler chats on stderr
+        os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # before torch is imported: its profiler prints on stderr
     from headwater.config import option_layers, parse_settings, read_recipe
     from headwater.errors import UsageError
     from headwater.pretrain.pretraining import pretrain as run_pretraining
@@ -74,12 +72,12 @@ def pretrain(
 
     layers: list[dict[str, Any]] = []
     if resume:
-        tokens, begun = _begun(out, tokens)
-        layers.append(begun)
+        tokens, started = _started_run(out, tokens)
+        layers.append(started)
     if recipe is not None:
         layers.append(read_recipe(recipe))
     if init_from is not None and preset is not None:
-        raise UsageError("--from and --preset both say which model to train", repair="Leave --preset out")
+        raise UsageError("--from and --preset both choose the model", repair="Leave --preset out")
     if init_from is not None:
         init_from = str(local_model(init_from, download))
     given = {"preset": preset, "init_from": init_from, "seed": seed, "device": device}
@@ -87,12 +85,12 @@ def pretrain(
     config = PretrainConfig.build(*layers, parse_settings(settings or []), source=str(recipe or "--set"))
     if tokens is None:
         raise UsageError("--tokens is missing", expected="the folder that `headwater pack` wrote")
-    speaks = os.environ.get("RANK", "0") == "0"  # under torchrun one process does
+    is_rank_zero = os.environ.get("RANK", "0") == "0"
     if dry_run:
         from headwater.pretrain.forecast import forecast
 
         result = forecast(config, tokens, out)
-        if speaks:
+        if is_rank_zero:
             emit(result.to_dict(), as_json=as_json, text=result.as_text())
         return
     if profile:
@@ -101,7 +99,7 @@ def pretrain(
 
         shares = profile_run(config, tokens, out)
         rows = [{"part": s.part, "seconds": s.seconds, "limit": s.limit} for s in shares]
-        if speaks:
+        if is_rank_zero:
             emit({"parts": rows}, as_json=as_json, text=as_table(shares))
         return
     if find_lr:
@@ -109,7 +107,7 @@ def pretrain(
 
         found = find_rate(config, tokens, out, progress=terminal_progress())
         text = f"Suggested: --set learning_rate={found.suggestion:g}\nThe curve: {out / 'curve.svg'}"
-        if speaks:
+        if is_rank_zero:
             emit({"learning_rate": found.suggestion, "out": str(out)}, as_json=as_json, text=text)
         return
     follow = None
@@ -126,13 +124,13 @@ def pretrain(
         tokenizer = Tokenizer.load(tokens / "tokenizer")
         follow = Follower(names, [tokens, *(data or [])], tokenizer, every=evaluate_every)
     model = run_pretraining(config, tokens, out, follow=follow, progress=terminal_progress())
-    if speaks:
+    if is_rank_zero:
         emit({"model": str(model), "run": str(out)}, as_json=as_json, text=str(model))
         say(f"Try it: headwater generate TEXT --model {out}")
 
 
-def _begun(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str, Any]]:
-    """The tokens folder and the configuration of the run in `out`."""
+def _started_run(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str, Any]]:
+    """Return the tokens folder and the configuration of the run in `out`."""
     from headwater.config import read_toml
     from headwater.errors import FolderError
     from headwater.pretrain.recipe import PretrainConfig
@@ -140,11 +138,11 @@ def _begun(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str, Any]]
 
     manifest = read_manifest(out)
     if manifest.kind != "run":
-        raise FolderError(f"{out} is a {manifest.kind} folder", expected="a run to go on with")
+        raise FolderError(f"{out} is a {manifest.kind} folder", expected="a run to resume")
     inputs = {entry.role: entry.path for entry in manifest.inputs}
-    recipe = out / "config.toml"  # not yet there where the run was killed in its first moments
-    begun = read_toml(recipe) if recipe.exists() else manifest.config
-    begun = {key: value for key, value in begun.items() if key not in PretrainConfig.retired}
+    recipe = out / "config.toml"  # missing if the run was killed at once
+    started = read_toml(recipe) if recipe.exists() else manifest.config
+    started = {key: value for key, value in started.items() if key not in PretrainConfig.retired}
     if "model" in inputs:
-        begun["init_from"] = os.path.normpath(out / inputs["model"])
-    return tokens or Path(os.path.normpath(out / inputs["tokens"])), begun
+        started["init_from"] = os.path.normpath(out / inputs["model"])
+    return tokens or Path(os.path.normpath(out / inputs["tokens"])), started

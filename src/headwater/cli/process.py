@@ -1,4 +1,4 @@
-"""What the command line sets for its whole process. A library must not: `import headwater` changes nothing."""
+"""Settings of the command line's process. The library changes none: `import headwater` has no side effects."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pathlib import Path
 
 from headwater.train.machine import available_cores
 
-# Shapes of matrix products whose code oneDNN keeps, 0.2 to 0.4 MB each; by default 1,024. Texts vary in length, so
-# they would fill hundreds of megabytes; an update of one shape at context 1,024 is as fast with 32.
+# Number of matmul shapes whose code oneDNN caches, 0.2 to 0.4 MB each. The default of 1,024 fills hundreds of
+# megabytes with texts of different lengths; an update of one shape at context 1,024 is as fast with 32.
 _SHAPES_KEPT = "256"
-# Objects that are made before garbage is looked for: looking while torch is imported takes a sixth of that time.
+# Allocations before a garbage collection: with the default, collections take a sixth of the time to import torch.
 _GARBAGE_THRESHOLD = 10_000
 # Parameters of the GNU C library's mallopt (malloc.h).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -3, -4, -8
-# For a server: blocks from this size on are mapped by themselves and go back when they are freed; a heap with so
-# much free at its end gives it back; and so many heaps for all threads.
+# For a server: map larger blocks than this separately, so that freeing returns them; at most so many; return
+# so much free memory at the end of a heap; use so many heaps for all threads.
 _MAPPED_BYTES, _MOST_MAPPED, _TRIMMED_BYTES, _HEAPS = 1 << 20, 65_536, 16 << 20, 2
 
 
 def prepare() -> None:
-    """Set threads, caches, the allocator and the garbage collector for a process that is ours alone.
+    """Set threads, caches, the allocator and the garbage collector of the process.
 
-    Call it before torch is imported. What the user's environment sets already is kept.
+    Call it before torch is imported. Variables that the user's environment sets are kept.
     """
     os.environ.setdefault("OMP_NUM_THREADS", str(available_cores()))
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
@@ -37,25 +37,25 @@ def prepare() -> None:
 
 
 def import_from_here(names: Iterable[str]) -> None:
-    """Let Python import modules of the working directory where a name is `MODULE:NAME`, as `python -m` does."""
+    """Put the working directory on the import path, as `python -m` does, if a name is `MODULE:NAME`."""
     here = str(Path.cwd())
     if any(":" in name for name in names) and here not in sys.path:
         sys.path.insert(0, here)
 
 
 def _keep_memory() -> None:
-    """Let the C library keep freed memory: an update uses the memory of the one before it.
+    """Let the C library keep freed memory, which the next update uses again.
 
-    By default large blocks go back to the system each time and are cleared again, page by page: an eighth of an
-    update. Without effect where the C library is not the GNU one.
+    By default large blocks are returned to the system and cleared again page by page, which takes an eighth of an
+    update. Only the GNU C library has this setting.
     """
     _set_allocator({_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: -1})
 
 
 def return_memory() -> None:
-    """Let the C library give freed memory back: a server's largest requests are rare, and many threads make them.
+    """Let the C library return freed memory: a server's largest requests are rare, and many threads make them.
 
-    Undoes what `prepare` sets for training.
+    Undoes the setting that `prepare` makes for training.
     """
     _set_allocator(
         {

@@ -15,34 +15,34 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def quickstart(
-    minutes: Annotated[float, typer.Option("--minutes", help="Minutes of pre-training.")] = 4.0,
-    out: Annotated[Path, typer.Option("--out", help="Folder for everything.")] = Path("quickstart"),
+    minutes: Annotated[float, typer.Option(help="Minutes of pre-training.")] = 4.0,
+    out: Annotated[Path, typer.Option(help="Folder for everything.")] = Path("quickstart"),
     text: Annotated[
         list[Path] | None,
-        typer.Option("--text", help="Your own files or folders, as `corpus build` takes them. Repeatable."),
+        typer.Option(help="Your own files or folders, in the formats of `corpus build`. Repeatable."),
     ] = None,
-    text_field: Annotated[
-        str, typer.Option("--text-field", help="Field or column of these files that has the text.")
-    ] = "text",
+    text_field: Annotated[str, typer.Option(help="Field or column with the text in these files.")] = "text",
     seed: Seed = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Train a GPT-2 on text that is at hand, see what it can do, and open a report of it.
+    """Train a GPT-2 on local text, measure what it can do, and write a report.
 
-    Without --text the documentation inside the installed Python packages is the text. Interrupted, the same
-    command resumes from what is complete.
+    Without --text, the text is the documentation of the installed Python packages. Run the same command again to
+    resume after an interruption.
     """
     from headwater.quickstart import quickstart as run
 
     result = run(
         out, minutes=minutes, text=text or (), text_field=text_field, seed=seed, progress=terminal_progress()
     )
-    words = [word for word in result.prompt.split() if any(map(str.isalnum, word))]  # no line under a heading
+    words = [
+        word for word in result.prompt.split() if any(map(str.isalnum, word))
+    ]  # without the line below a heading
     prompt = shlex.quote(" ".join(words[:3] or result.prompt.split()[:3]))
-    ships = f"  headwater generate {prompt}  (the model that ships, trained on novels)\n"
+    ships = f"  headwater generate {prompt}  (the shipped model, trained on novels)\n"
     next_steps = (
         f"The report: {result.report}\n\n"
-        "Worth trying next:\n"
+        "Try next:\n"
         f"  headwater generate {prompt} --model {result.model}\n"
         f"{ships if result.figures['shipped'] else ''}"
         f"  headwater quickstart --text YOUR_TEXT_FOLDER --minutes 20 --out my-model\n"

@@ -18,15 +18,14 @@ def report(
         list[Path],
         typer.Argument(
             metavar="DIR…",
-            help="Corpora, runs, results, samples, fine-tuned models; or a folder that holds such folders.",
-            show_default=False,
+            help="Corpora, runs, results, samples, fine-tuned models, or a folder of such folders.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="HTML file to write.", show_default=False)],
-    title: Annotated[str, typer.Option("--title", help="The page's heading.")] = "Headwater report",
+    out: Annotated[Path, typer.Option(help="HTML file to write.")],
+    title: Annotated[str, typer.Option(help="The page's heading.")] = "Headwater report",
     as_json: AsJson = False,
 ) -> None:
-    """Write one HTML page about runs and results that opens anywhere without a network."""
+    """Write one self-contained HTML page about runs and results."""
     from headwater.corpus.statistics import statistics
     from headwater.report import report as write
 

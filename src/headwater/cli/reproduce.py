@@ -18,31 +18,25 @@ KEYS = keys_option("headwater.reproduce.scale:Scale")
 @app.command()
 def reproduce(
     experiments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="EXPERIMENT…", help="By name, or gpt1, gpt2, all.", show_default=False),
+        list[str] | None, typer.Argument(metavar="EXPERIMENT…", help="Names of experiments, or gpt1, gpt2, all.")
     ] = None,
-    scale: Annotated[str, typer.Option("--scale", help="mini, small, paper, or a TOML file.")] = "mini",
-    data: Annotated[
-        Path | None, typer.Option("--data", help="Folder of training texts and official sets.", show_default=False)
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for everything.")] = Path("reproduction"),
+    scale: Annotated[str, typer.Option(help="mini, small, paper, or a TOML file.")] = "mini",
+    data: Annotated[Path | None, typer.Option(help="Folder of training texts and official sets.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for everything.")] = Path("reproduction"),
     device: Device = "auto",
-    list_: Annotated[bool, typer.Option("--list", help="Name the experiments, and stop.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the experiments, and exit.")] = False,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Print what decides each claim and what it costs, and stop.")
+        bool, typer.Option("--plan", help="Print what decides each claim and what it costs, and exit.")
     ] = False,
-    pilot: Annotated[
-        Path | None,
-        typer.Option("--pilot", help="Earlier --out, the noise of which --plan uses.", show_default=False),
-    ] = None,
+    pilot: Annotated[Path | None, typer.Option(help="Folder of an earlier run, whose noise --plan uses.")] = None,
     settings: Settings = None,
     keys: Annotated[bool, KEYS] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run experiments of the two papers and say which claims hold at this scale.
+    """Run experiments of the two papers and report which claims hold at this scale.
 
-    Each ends in OUT/EXPERIMENT with results.json, figures and a page; what they share is made once. Interrupted,
-    the same command goes on.
+    Each writes OUT/EXPERIMENT with results.json, figures and a page; shared models are trained once. Run the same
+    command again to resume after an interruption.
     """
     from headwater.config import parse_settings
     from headwater.errors import UsageError
@@ -60,7 +54,7 @@ def reproduce(
         emit({"experiments": found}, as_json=as_json, text="\n".join(lines))
         return
     if not experiments:
-        raise UsageError("no experiment is named", expected="some, or all", repair="headwater reproduce --list")
+        raise UsageError("no experiment was given", expected="names, or all", repair="headwater reproduce --list")
     if plan:
         from headwater.reproduce.plan import plan_of
 
@@ -82,9 +76,9 @@ def reproduce(
         device=device,
         progress=terminal_progress(),
     )
-    lines = [f"{name} is left out: it {why}" for name, why in outcome.left_out.items()]
+    lines = [f"{name} was left out: it {why}" for name, why in outcome.left_out.items()]
     for result in outcome.results.values():
         lines += [f"{f['claim']} Paper {f['paper']}; here {f['here']}: {f['verdict']}" for f in result["findings"]]
-    lines.append(f"All of it: {out / 'report.html'}")
+    lines.append(f"All results: {out / 'report.html'}")
     plain = {"out": str(out), "results": outcome.results, "left_out": outcome.left_out}
     emit(plain, as_json=as_json, text="\n".join(lines))

@@ -21,42 +21,37 @@ def serve(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            "--model",
-            help="Model folder, fine-tuned or not, a model that ships, a hub name, or NAME=any of these. "
-            "Repeatable.",
+            help="Model folder, fine-tuned or not, a shipped model, a hub name, or NAME=any of these. Repeatable.",
             show_default=DEFAULT,
         ),
     ] = None,
     download: Download = False,
     tokenizer: ModelTokenizer = None,
-    host: Annotated[str, typer.Option("--host", help="Address to bind; beyond loopback keys are needed.")] = (
+    host: Annotated[str, typer.Option(help="Address to bind; an address other than loopback needs API keys.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option("--port", help="Port; 0 takes a free one.", min=0, max=65_535)] = 8000,
-    api_key_file: Annotated[
-        Path | None, typer.Option("--api-key-file", help="File of API keys, one a line.")
-    ] = None,
+    port: Annotated[int, typer.Option(help="Port; 0 chooses a free one.", min=0, max=65_535)] = 8000,
+    api_key_file: Annotated[Path | None, typer.Option(help="File with one API key a line.")] = None,
     max_concurrency: Annotated[
         int | None,
         typer.Option(
-            "--max-concurrency",
-            help="Continuations of one model at once; more wait.",
-            show_default="32, fewer where memory is short",
+            help="Continuations of one model at the same time; others wait.",
+            show_default="32, fewer with little memory",
             min=1,
         ),
     ] = None,
     precision: Annotated[
-        str, typer.Option("--precision", help="fp32, bf16, int8, int4 or auto (bf16 where the machine has it).")
+        str, typer.Option(help="fp32, bf16, int8, int4 or auto (bf16 where the machine has it).")
     ] = "auto",
     device: Device = "auto",
     log: Annotated[bool, typer.Option("--log", help="Print a line for each request on stderr.")] = False,
     settings: Settings = None,
     keys: Annotated[bool, KEYS] = False,
 ) -> None:
-    """Serve models: an OpenAI-compatible API, and a page at / to write with them and look inside.
+    """Serve models: an OpenAI-compatible API, and a page at / to generate text and inspect the models.
 
     --set changes the limits of a request.
-    Ctrl-C stops when what runs is finished; a second one at once.
+    Ctrl-C finishes the running requests and stops; a second Ctrl-C stops at once.
     """
     from headwater.cli.process import return_memory
     from headwater.config import parse_settings
@@ -66,7 +61,7 @@ def serve(
     return_memory()
     models = model or [DEFAULT]
     for named in models:
-        local_model(named.partition("=")[2] or named, download)  # once fetched, it is found by its name
+        local_model(named.partition("=")[2] or named, download)  # after a download the name is found
     run(
         models,
         tokenizer=tokenizer,

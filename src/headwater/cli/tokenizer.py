@@ -17,32 +17,31 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Train a tokenizer; encode, decode, compare.")
 
-Named = Annotated[str, typer.Option("--tokenizer", help="gpt2, gpt1, or a folder that holds a tokenizer.")]
-Download = Annotated[bool, typer.Option("--download", help="Fetch an original vocabulary that is not at hand.")]
-AllowSpecial = Annotated[
-    bool, typer.Option("--allow-special", help="Read special tokens in the text as such, not as plain text.")
+Named = Annotated[str, typer.Option("--tokenizer", help="gpt2, gpt1, or a tokenizer folder.")]
+Download = Annotated[
+    bool, typer.Option("--download", help="Download an original vocabulary that is not on this machine.")
 ]
-# Backgrounds that black text can be read on; neighbours differ, and so do borders between equal tokens.
+AllowSpecial = Annotated[
+    bool, typer.Option("--allow-special", help="Encode special tokens in the text as such, not as plain text.")
+]
+# Light backgrounds for black text; neighbouring tokens differ.
 _COLOURS = ("#a6cee3", "#fdbf6f", "#b2df8a", "#cab2d6", "#fb9a99")
 
 
 @app.command()
 def train(
     sources: Annotated[
-        list[Path],
-        typer.Argument(metavar="SOURCE…", help="A corpus folder, a text file, a folder of text files."),
+        list[Path], typer.Argument(metavar="SOURCE…", help="A corpus folder, a text file, a folder of text files.")
     ],
     out: Out,
     kind: Annotated[
         Literal["gpt2", "gpt1"],
-        typer.Option("--kind", help="gpt2: bytes, any language, exact. gpt1: lower-case words, lossy."),
+        typer.Option(help="gpt2: bytes, any language, exact. gpt1: lower-case words, lossy."),
     ] = "gpt2",
     vocab_size: Annotated[
-        int, typer.Option("--vocab-size", help="Rows in all, special tokens included.", min=1)
+        int, typer.Option(help="Size of the vocabulary, special tokens included.", min=1)
     ] = 32_000,
-    special: Annotated[
-        list[str] | None, typer.Option("--special", help="A special token of your own. Repeatable.")
-    ] = None,
+    special: Annotated[list[str] | None, typer.Option(help="A special token of your own. Repeatable.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn a vocabulary from text and write it as a tokenizer folder."""
@@ -90,7 +89,9 @@ def encode(
 
 @app.command()
 def decode(
-    ids: Annotated[str, typer.Argument(metavar="IDS", help="Token ids between spaces or commas; - reads stdin.")],
+    ids: Annotated[
+        str, typer.Argument(metavar="IDS", help="Token ids, separated by spaces or commas; - reads stdin.")
+    ],
     tokenizer: Named = "gpt2",
     download: Download = False,
     as_json: AsJson = False,
@@ -104,15 +105,17 @@ def decode(
     fields = re.findall(r"[^\s,\[\]]+", _read_stdin() if ids == "-" else ids)
     wrong = next((field for field in fields if re.fullmatch(r"[0-9]{1,18}", field) is None), None)
     if wrong is not None:
-        raise UsageError(f"{wrong[:40]!r} is no token id", expected="whole numbers between spaces or commas")
+        raise UsageError(
+            f"{wrong[:40]!r} is not a token id", expected="whole numbers, separated by spaces or commas"
+        )
     text = Tokenizer.load(tokenizer, download=download).decode(map(int, fields))
     emit({"text": text}, as_json=as_json, text=text, exact=True)
 
 
 @app.command()
 def compare(
-    first: Annotated[str, typer.Argument(metavar="A", help="gpt2, gpt1, or a folder that holds a tokenizer.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
+    first: Annotated[str, typer.Argument(metavar="A", help="gpt2, gpt1, or a tokenizer folder.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The other tokenizer.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="UTF-8 text to compare them on.")],
     download: Download = False,
     as_json: AsJson = False,
@@ -136,7 +139,7 @@ def _read_stdin() -> str:
 
 
 def _show(tokenizer: Tokenizer, ids: list[int]) -> None:
-    """Each token on a colour of its own; without colours a bar marks each border."""
+    """Print the tokens on alternating colours; without colours, bars separate them."""
     from rich.console import Console
     from rich.text import Text
 
@@ -149,12 +152,12 @@ def _show(tokenizer: Tokenizer, ids: list[int]) -> None:
 
 
 def _visible(data: bytes) -> str:
-    """A token's text, its line breaks marked; the bytes of a part of a character as \\xNN."""
+    """Return a token's text with marked line breaks, and partial characters as \\xNN."""
     return data.decode("utf-8", errors="backslashreplace").replace("\n", "⏎\n").replace("\t", "⇥")
 
 
 def _table(found: list[Comparison]) -> Iterator[str]:
-    """The comparison as aligned text, one column a tokenizer."""
+    """Yield the lines of the comparison, with one column for each tokenizer."""
     names = [comparison.name for comparison in found]
     rows: list[tuple[str, list[str]]] = [
         ("vocabulary", [f"{c.vocabulary_size:,}" for c in found]),

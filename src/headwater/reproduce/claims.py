@@ -37,7 +37,7 @@ class Shown(Config):
     unit: str = ""
 
 
-class Claim(Config):
+class PaperClaim(Config):
     """One claim, what the paper has for it, and a sentence for each verdict; see `claims.toml`."""
 
     claim: str
@@ -53,13 +53,13 @@ class Claim(Config):
         return f"{estimate.text(self.shown.digits, self.shown.scale)}{self.shown.unit}"
 
 
-def _claims() -> dict[str, Claim]:
+def _claims() -> dict[str, PaperClaim]:
     found = {}
     for experiment, entries in read_toml(Path(__file__).parent / "claims.toml").items():
         for name, entry in entries.items():
             always = entry.pop("always", None)
             entry |= {} if always is None else dict.fromkeys(("holds", "fails", "undecided"), always)
-            found[f"{experiment}.{name}"] = Claim.build(entry, source=f"claims.toml: {experiment}.{name}")
+            found[f"{experiment}.{name}"] = PaperClaim.build(entry, source=f"claims.toml: {experiment}.{name}")
     return found
 
 
@@ -93,7 +93,7 @@ class Finding:
         return plain
 
 
-def judge(claim: Claim, above_zero: Sequence[float], *, here: str = "", **facts: object) -> Finding:
+def judge(claim: PaperClaim, above_zero: Sequence[float], *, here: str = "", **facts: object) -> Finding:
     """Return the finding on a claim that `above_zero`, one value a seed, is above zero.
 
     `here` is the measured difference by default. `facts` fill the names in braces of the claim's texts.
@@ -104,7 +104,7 @@ def judge(claim: Claim, above_zero: Sequence[float], *, here: str = "", **facts:
 
 
 def judge_all(
-    claim: Claim, parts: Sequence[Sequence[float]], *, here: str = "", part: str = "step", **facts: object
+    claim: PaperClaim, parts: Sequence[Sequence[float]], *, here: str = "", part: str = "step", **facts: object
 ) -> Finding:
     """Return the finding on a claim that every part is above zero, each with one value a seed.
 
@@ -120,19 +120,19 @@ def judge_all(
     return _finding(claim, verdict, estimate, here, facts, p_of_all(verdict, parts), noise)
 
 
-def judge_steps(claim: Claim, levels: Sequence[Sequence[float]], *, here: str = "") -> Finding:
+def judge_steps(claim: PaperClaim, levels: Sequence[Sequence[float]], *, here: str = "") -> Finding:
     """Return the finding on a claim that every level is above the one before it; each has one value a seed."""
     return judge_all(claim, [differences(after, before) for before, after in pairwise(levels)], here=here)
 
 
-def judge_count(claim: Claim, difference: float | None, *, here: str) -> Finding:
+def judge_count(claim: PaperClaim, difference: float | None, *, here: str) -> Finding:
     """Return the finding on a count, which has no interval; it is not decided where there is nothing to count."""
     verdict: Verdict = OPEN if difference is None else HOLDS if difference > 0 else FAILS
     return _finding(claim, verdict, Estimate(difference or 0.0, None, None), here, {}, None, None)
 
 
 def _finding(
-    claim: Claim,
+    claim: PaperClaim,
     verdict: Verdict,
     estimate: Estimate,
     here: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headwater.reproduce.claims import Claim, Finding, judge
+from headwater.reproduce.claims import Finding, PaperClaim, judge
 from headwater.reproduce.experiment import Row
 from headwater.reproduce.figures import grouped_bars
 from headwater.reproduce.labelled import FinetunedScore, Variant, fine_tune, over_parts
@@ -94,7 +94,7 @@ def gains(table: Table, first: str, second: str, names: Sequence[str]) -> Measur
 
 
 def judge_gain(
-    claim: Claim, table: Table, names: Sequence[str], first: Variant, second: Variant, **facts: object
+    claim: PaperClaim, table: Table, names: Sequence[str], first: Variant, second: Variant, **facts: object
 ) -> Finding:
     """Return the finding on a claim that one variant is above another on average over sets."""
     one, other = (over_seeds(averages(table, variant.name, names)) for variant in (first, second))
