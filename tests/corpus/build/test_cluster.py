@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -12,10 +13,11 @@ from typing import Any
 import pytest
 
 from headwater.cli.main import main
+from headwater.corpus.build import cluster
 from headwater.corpus.build import parts as build_parts
 from headwater.corpus.build import tasks as sources
 from headwater.corpus.build.parts import BuildPlan
-from headwater.corpus.build.pipeline import build
+from headwater.corpus.build.pipeline import build, prepare_slurm
 from headwater.corpus.build.recipes import BuildConfig
 from headwater.errors import DataError, StorageError
 from headwater.storage.provenance import open_folder
@@ -71,6 +73,23 @@ def test_slurm_jobs_do_the_build(
     assert second == "--dependency=afterok:4711 --partition=cpu finish.slurm"
     build([files], tmp_path / "here", BuildConfig(near_duplicates=True))
     assert open_folder(tmp_path / "corpus").files == open_folder(tmp_path / "here").files
+
+
+def test_scripts_that_cannot_be_written_leave_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = write_files(tmp_path / "plain", 2)
+    write, written = cluster.write_text, []
+
+    def full(path: Path, text: str) -> None:
+        if written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written.append(path)
+        write(path, text)
+
+    monkeypatch.setattr(cluster, "write_text", full)
+    with pytest.raises(StorageError):
+        prepare_slurm([files], tmp_path / "new" / "folders" / "corpus", BuildConfig(), 2, ["finish"])
+    assert written
+    assert [path.name for path in tmp_path.iterdir()] == ["plain"]
 
 
 def test_a_step_of_datatrove_does_a_task(tmp_path: Path) -> None:

@@ -154,9 +154,18 @@ def prepare_slurm(
 
     stage, tasks = _stage(sources, Destination(out), config)
     stage.find()
-    with storage_errors(out):
+    scripts = out.with_name(f"{out.name}.slurm")
+    new = not scripts.exists()
+    with storage_errors(out), new_parents(out):
         plan = _plan(sources, stage, config, tasks)
-        return write_slurm_jobs(plan, out.with_name(f"{out.name}.slurm"), workers, finish)
+        try:
+            return write_slurm_jobs(plan, scripts, workers, finish)
+        except BaseException:
+            if len(plan.missing()) == len(plan.tasks):
+                shutil.rmtree(plan.folder, ignore_errors=True)
+            if new:
+                shutil.rmtree(scripts, ignore_errors=True)
+            raise
 
 
 def _stage(
