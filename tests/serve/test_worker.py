@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -99,3 +101,30 @@ def test_a_request_that_the_engine_cannot_take_is_answered_and_its_places_are_fr
 
     asyncio.run(scenario())
     assert "did not take a request" in caplog.text
+
+
+UNSTOPPED = """
+import asyncio, atexit, sys
+import headwater as hw
+from headwater.serve.worker import Worker
+
+
+async def scenario():
+    lm = hw.load(sys.argv[1], slots=2)
+    # Called after what the worker registers later.
+    atexit.register(lambda: print("alive" if worker._thread.is_alive() else "joined", lm.engine.load))
+    worker = Worker(lm.engine, 4, "test")
+    run = worker.open([lm.request("the river", max_tokens=60, ignore_end=True)])
+    await anext(run)
+    return worker
+
+
+worker = asyncio.run(scenario())
+"""
+
+
+def test_the_interpreters_end_joins_the_thread_of_a_worker_that_was_not_stopped(base_folder: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", UNSTOPPED, str(base_folder)], capture_output=True, text=True, timeout=120
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "joined (0, 0)\n", "")

@@ -8,6 +8,7 @@ import http.client
 import io
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -121,6 +122,36 @@ def test_any_altered_or_cut_file_is_noticed(
         with pytest.raises((FolderError, DataError)) as caught:
             open_folder(folder)
         assert name in str(caught.value)
+
+
+def test_damage_anywhere_in_a_folder_of_many_and_large_files_is_noticed(tmp_path: Path) -> None:
+    generator = random.Random(1)
+    stage = Stage(tmp_path / "corpus", kind="corpus", config={}, inputs={})
+    with stage.write() as work:
+        for number in range(40):
+            (work / f"part-{number % 4}").mkdir(exist_ok=True)
+            (work / f"part-{number % 4}" / f"{number}.bin").write_bytes(generator.randbytes(1 + 997 * number))
+        (work / "large.bin").write_bytes(generator.randbytes((4 << 20) + 1))
+    folder = tmp_path / "corpus"
+    open_folder(folder)
+    borders = [border + step for border in range(0, (4 << 20) + 1, 1 << 20) for step in (-1, 0, 1)]
+    places = {folder / "large.bin": [place for place in borders if 0 <= place <= 4 << 20]}
+    places |= {path: [0, path.stat().st_size - 1] for path in folder.glob("part-*/*.bin")}
+    for path, wanted in places.items():
+        for place in wanted:
+            with path.open("r+b") as handle:
+                handle.seek(place)
+                old = handle.read(1)
+                handle.seek(place)
+                handle.write(bytes([old[0] ^ 1]))
+            with pytest.raises(FolderError, match=f"{path.name} was altered"):
+                open_folder(folder)
+            with path.open("r+b") as handle:
+                handle.seek(place)
+                handle.write(old)
+    os.truncate(folder / "large.bin", 4 << 20)
+    with pytest.raises(FolderError, match=r"large\.bin has 4,194,304 bytes"):
+        open_folder(folder)
 
 
 def _same_json(path: Path, content: bytes) -> bool:
