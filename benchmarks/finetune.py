@@ -209,7 +209,7 @@ def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int
 
     from headwater.finetune.batches import ExampleSampler
     from headwater.finetune.examples import Labels
-    from headwater.finetune.fine_tuned import predict_probabilities
+    from headwater.finetune.fine_tuned import predict_and_measure
     from headwater.finetune.head import TaskModel
     from headwater.finetune.objective import l3
     from headwater.finetune.training import CPU_TOKENS, FinetuneConfig, resolve
@@ -235,7 +235,7 @@ def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int
                 first = state["start"]
                 chosen = np.arange(first, first + window) % len(texts)
                 state["start"] = (first + window) % len(texts)
-                predict_probabilities(model, _select(encoded, chosen), labels)
+                predict_and_measure(model, _select(encoded, chosen), labels)
             state["done"] = (state["done"] + 1) % arguments.updates
             return arguments.batch
 

@@ -117,13 +117,13 @@ def test_pairs_scores_and_choices(base: Path, sentences: Any, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("estimator", "X", "y", "message"),
     [
-        (Classifier, "a lone text", ["a"], "lone text"),
-        (Classifier, ["a", "b"], ["x", "x"], "one class only"),
+        (Classifier, "a lone text", ["a"], "single text"),
+        (Classifier, ["a", "b"], ["x", "x"], "only one class"),
         (Classifier, ["a", "b"], ["x", 1], "mixes"),
         (Classifier, ["a", "b"], ["x", None], "row 2"),
         (Classifier, ["a", "b", "c"], ["x", "y"], "3 rows and 2 labels"),
         (Classifier, ["a", 7], ["x", "y"], "int in row 2"),
-        (Entailment, ["a", "b"], ["x", "y"], "row 1 is no pair"),
+        (Entailment, ["a", "b"], ["x", "y"], "row 1 is not a pair"),
         (MultipleChoice, [("a", "b", ["c", ""])], [0], "missing answer"),
         (Similarity, [("a", "b")] * 2, ["x", "y"], "expected a number"),
         (Classifier, ["a", None], ["x", "y"], "X has None in row 2"),

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from headwater.cli.main import main
+from headwater.datasets.rows import Raw
 from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetune import finetuning as run
-from headwater.finetune.examples import Labels, read_rows, to_examples
+from headwater.finetune.examples import Labels, read_rows
 from headwater.finetune.fine_tuned import FineTuned, predict_and_measure
 from headwater.finetune.finetuning import finetune, load_tokenizer
-from headwater.finetune.inputs import TaskExample, encode
+from headwater.finetune.inputs import encode
 from headwater.finetune.predict import predict_file
 from headwater.finetune.training import FinetuneConfig, prepare_base, train_task
 from headwater.model import build_model, preset
@@ -120,9 +121,9 @@ def test_a_batch_predicts_what_single_rows_do(base: Path, table: Path, tmp_path:
     finetune(FinetuneConfig(steps=2, batch_size=8, precision="fp32"), tmp_path / "m", model=base, train=table)
     fine_tuned = FineTuned.load(tmp_path / "m")
     texts = ["a", "the film was great " * 6, "dull", "plot and story"]
-    together = fine_tuned.probabilities(fine_tuned.encode([TaskExample((text,)) for text in texts]))
+    together = fine_tuned.probabilities(fine_tuned.encode([Raw((text,)) for text in texts]))
     for text, share in zip(texts, together, strict=True):
-        alone = fine_tuned.probabilities(fine_tuned.encode([TaskExample((text,))]))[0]
+        alone = fine_tuned.probabilities(fine_tuned.encode([Raw((text,))]))[0]
         assert alone == pytest.approx(share, abs=1e-5)
 
 
@@ -132,7 +133,7 @@ def test_a_test_file_that_cannot_be_measured_is_refused_before_training(
     test = tmp_path / "test.csv"
     test.write_text("review,sentiment\nthe film,neutral\n")
     monkeypatch.setattr(run, "train_task", lambda *_: pytest.fail("it was trained first"))
-    with pytest.raises(DataError, match="'neutral', which training never had"):
+    with pytest.raises(DataError, match="'neutral', which training did not have"):
         finetune(FinetuneConfig(steps=1), tmp_path / "m", model=base, train=table, test=test)
 
 
@@ -144,8 +145,8 @@ def test_early_stopping_keeps_the_best_state(base: Path, table: Path, tmp_path: 
     assert metrics["best_step"] == metrics["curve"][best]["step"]
     assert len(values) == best + 3 or metrics["curve"][-1]["step"] == metrics["steps"]
     saved = FineTuned.load(tmp_path / "m")
-    rows = to_examples(read_rows(table, "classify", saved.columns), saved.labels, "it")
-    loss = predict_and_measure(saved.model, saved.encode(rows), saved.labels)[1]
+    encoded = saved.encode(read_rows(table, "classify", saved.columns), saved.labels, "it")
+    loss = predict_and_measure(saved.model, encoded, saved.labels)[1]
     assert [loss == pytest.approx(point["validation_loss"], abs=1e-5) for point in metrics["curve"]] == [
         point["step"] == metrics["best_step"] for point in metrics["curve"]
     ]
@@ -186,7 +187,7 @@ def test_task_rows_head_and_a_fresh_base_are_drawn_apart(base: Path, tokenizer: 
     config = FinetuneConfig(task="entail", from_scratch=True, steps=1, precision="fp32")
     model, extended = prepare_base(config, load_model(base), tokenizer)
     labels = Labels(target="class", names=["a", "b", "c"])
-    encoded = encode([TaskExample(("a", "b"), n) for n in range(3)], "entail", extended, 48)
+    encoded = encode([Raw(("a", "b"), name) for name in labels.names], "entail", extended, 48, labels=labels)
     rows = model.tokens.weight.detach().clone()
     outcome = train_task(config, model, extended, encoded, encoded, labels)  # its one update has rate 0
     drawn = torch.cat([rows[:3], rows[-3:], outcome.fine_tuned.model.head.weight.detach()])
@@ -230,7 +231,11 @@ def test_show_prints_examples_as_the_model_sees_them(
         (["--task", "classify", "--train", "TABLE", "--set", "epoch=2"], 2, "'epochs'"),
         (["--task", "classify", "--train", "TABLE", "--epochs", "inf"], 2, "finite number"),
         (["--task", "classify", "--train", "TABLE", "--seed", "1" * 30], 2, "less than"),
-        (["--task", "classify", "--train", "TABLE", "--set", "target=answer"], 2, "none of task 'classify'"),
+        (
+            ["--task", "classify", "--train", "TABLE", "--set", "target=answer"],
+            2,
+            "not a target of task 'classify'",
+        ),
         (
             ["--task", "classify", "--train", "TABLE", "--set", "metric=pearson"],
             2,

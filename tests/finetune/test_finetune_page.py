@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.datasets.rows import Raw
 from headwater.finetune.explain import _parts, explain
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.finetuning import finetune
-from headwater.finetune.inputs import TaskExample
 from headwater.finetune.training import FinetuneConfig
 
 
@@ -41,7 +41,7 @@ def test_the_page_needs_nothing_and_escapes_texts(trained: Path) -> None:
 def test_the_telling_word_moves_the_decision_most(trained: Path) -> None:
     fine_tuned = FineTuned.load(trained)
     for text, telling in (("the film was awful and a plot", "awful"), ("a lovely story", "lovely")):
-        encoded = fine_tuned.encode([TaskExample((text,))])
+        encoded = fine_tuned.encode([Raw((text,))])
         output = int(fine_tuned.probabilities(encoded).argmax())
         pieces = explain(fine_tuned, (text,), output)
         assert "".join(p.text for p in pieces) == text
@@ -52,7 +52,7 @@ def test_the_telling_word_moves_the_decision_most(trained: Path) -> None:
 def test_a_change_is_the_difference_of_the_probabilities(trained: Path) -> None:
     fine_tuned = FineTuned.load(trained)
     texts = ["the plot was dull", "plot was dull", "the was dull", "the plot dull", "the plot was"]
-    probabilities = fine_tuned.probabilities(fine_tuned.encode(TaskExample((text,)) for text in texts))[:, 1]
+    probabilities = fine_tuned.probabilities(fine_tuned.encode(Raw((text,)) for text in texts))[:, 1]
     found = [piece.change for piece in explain(fine_tuned, (texts[0],), 1)]
     assert found == pytest.approx(probabilities[0] - probabilities[1:], abs=1e-6)
 

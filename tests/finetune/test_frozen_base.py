@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from headwater import Classifier
+from headwater import Classifier, Entailment
 from headwater.datasets.rows import Raw, Task
 from headwater.errors import UsageError
 from headwater.finetune import features
 from headwater.finetune.features import FrozenTaskModel
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.finetuning import finetune
-from headwater.finetune.task_models import TaskModelName
+from headwater.finetune.task_models import RecurrentReader, TaskModelName
 from headwater.finetune.training import FinetuneConfig
 from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model, save_model
@@ -91,9 +91,24 @@ def test_two_texts_are_told_apart(
     assert sum(right) > 0.9 * len(right)
 
 
-def test_a_recurrent_task_model_needs_a_frozen_base() -> None:
+def test_a_recurrent_task_model_needs_a_frozen_base(base: Path) -> None:
     with pytest.raises(UsageError, match="needs freeze"):
         FinetuneConfig.build({"task_model": "lstm"}, source="test")
+    with pytest.raises(UsageError, match="needs freeze"):
+        Entailment(base, task_model="lstm").fit([("a", "b"), ("b", "a")] * 4, ["x", "y"] * 4)
+
+
+def test_an_estimator_has_the_recurrent_task_model(base: Path, tmp_path: Path) -> None:
+    pairs, labels = (
+        [("a film", "a plot"), ("a plot", "a film"), ("dull", "great"), ("great", "dull")],
+        [0, 1, 0, 1],
+    )
+    estimator = Entailment(base, freeze=True, task_model="lstm", epochs=1).fit(pairs, labels)
+    estimator.save(tmp_path / "saved")
+    again = Entailment.load(tmp_path / "saved")
+    assert again.get_params()["task_model"] == "lstm"
+    assert isinstance(again.fine_tuned_.model.head.reader, RecurrentReader)
+    np.testing.assert_array_equal(again.predict_proba(pairs), estimator.predict_proba(pairs))
 
 
 @pytest.mark.parametrize("task_model", ["pooling", "lstm"])

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.datasets.rows import Raw
 from headwater.errors import DataError
-from headwater.finetune.inputs import TaskExample, TaskTokens, arrange, encode, shorten
+from headwater.finetune.inputs import TaskTokens, arrange, encode, shorten
 from headwater.tokenizer import Tokenizer
 
 S, D, E = TOKENS = TaskTokens(900, 901, 902)
@@ -63,28 +64,27 @@ def test_nothing_is_longer_than_the_context_and_only_the_story_is_cut(
 def test_encoding_counts_what_was_cut_and_names_a_row_that_cannot_fit(tokenizer: Tokenizer) -> None:
     extended = tokenizer.with_task_tokens()
     texts = ["a", "story " * 50, "the plot"]
-    rows = [TaskExample((text,), 0, number) for number, text in enumerate(texts, 1)]
+    rows = [Raw((text,), None, number) for number, text in enumerate(texts, 1)]
     encoded = encode(rows, "classify", extended, 20)
     assert encoded.lengths.max() == 20
-    assert (encoded.truncation.examples, encoded.truncation.first_row) == (1, 2)
-    assert "row 2" in encoded.truncation.sentence(3)
+    assert encoded.cut.tolist() == [0, len(tokenizer.encode(texts[1])) - 18, 0]
     assert encoded.sequence(0) == [extended.start, *tokenizer.encode("a"), extended.extract]
     with pytest.raises(DataError, match="row 7"):
-        encode([TaskExample(("", "", "x " * 90, "y"), 0, 7)], "choice", extended, 20)
+        encode([Raw(("", "", "x " * 90, "y"), None, 7)], "choice", extended, 20)
 
 
 def test_a_space_stands_between_context_and_question(tokenizer: Tokenizer) -> None:
     extended = tokenizer.with_task_tokens()
-    encoded = encode([TaskExample(("the film", "was it", "a", "b"), 0, 1)], "choice", extended, 40)
+    encoded = encode([Raw(("the film", "was it", "a", "b"))], "choice", extended, 40)
     before = encoded.sequence(0)[1 : encoded.sequence(0).index(extended.delimiter or 0)]
     assert tokenizer.decode(before) == "the film was it"
 
 
 def test_a_row_that_cannot_be_used_is_named_with_its_table(tokenizer: Tokenizer) -> None:
     extended = tokenizer.with_task_tokens()
-    good = TaskExample(("", "film", "a", "b"), row=1)
-    long = TaskExample(("", "the film " * 60, "good", "bad"), row=2)
-    unpaired = TaskExample(("", "the \ud83d film", "good", "bad"), row=3)
+    good = Raw(("", "film", "a", "b"), row=1)
+    long = Raw(("", "the film " * 60, "good", "bad"), row=2)
+    unpaired = Raw(("", "the \ud83d film", "good", "bad"), row=3)
     for row in (long, unpaired):
         with pytest.raises(DataError, match=f"^answers.jsonl row {row.row}: "):
             encode([good, row], "choice", extended, 40, name="answers.jsonl")

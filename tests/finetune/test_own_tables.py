@@ -13,7 +13,7 @@ import pytest
 from headwater.datasets.rows import Raw, Task
 from headwater.errors import DataError
 from headwater.finetune import check
-from headwater.finetune.examples import Columns, Labels, learn_labels, read_rows, says, to_examples
+from headwater.finetune.examples import Columns, Labels, learn_labels, read_rows
 
 ROWS = [('a "quoted", text', "yes"), ("two\twords", "no"), ("자막", "yes")]
 
@@ -59,7 +59,7 @@ def test_columns_are_found_or_given(tmp_path: Path) -> None:
     found = rows(listed, "choice")
     assert found[0].segments == ("", "q", "x", "y")
     labels = learn_labels(found, "choice", None, "it")
-    assert [e.target for e in to_examples(found, labels, "it")] == [1.0]
+    assert [labels.target_of(row, "it") for row in found] == [1.0]
 
 
 def test_numbered_answers_count_from_what_the_training_rows_show() -> None:
@@ -73,15 +73,15 @@ def test_a_label_says_an_answer_by_number_letter_or_text() -> None:
     labels = Labels(target="answer", first_answer=1)
     answers = ("", "q", "w", "x")
     for label in (2, "2", "B", "b", "x"):
-        assert [says(Raw(answers, label, 1), answer, labels) for answer in (1, 2)] == [False, True]
-    assert not says(Raw(answers, "y", 1), 1, labels)
-    assert says(Raw(("t",), 1.0, 1), "1", Labels(target="class", names=["0", "1"]))
+        assert [labels.matches(Raw(answers, label, 1), answer) for answer in (1, 2)] == [False, True]
+    assert not labels.matches(Raw(answers, "y", 1), 1)
+    assert Labels(target="class", names=["0", "1"]).matches(Raw(("t",), 1.0, 1), "1")
 
 
 def test_class_names_are_kept_and_numbers_agree_however_they_are_written() -> None:
     labels = learn_labels([Raw(("a",), x, 1) for x in (10, "9", 2.0)], "classify", None, "it")
     assert labels.names == ["2", "9", "10"]
-    assert [e.target for e in to_examples([Raw(("a",), "10.0", 1)], labels, "it")] == [2.0]
+    assert labels.target_of(Raw(("a",), "10.0", 1), "it") == 2.0
     assert learn_labels([Raw(("a",), x, 1) for x in ("01", "1")], "classify", None, "it").names == ["01", "1"]
 
 
@@ -97,14 +97,14 @@ def test_class_names_are_kept_and_numbers_agree_however_they_are_written() -> No
         ("t.xlsx", b"PK", "classify", "ending '.xlsx'"),
         ("t.parquet", b"PAR1 no", "classify", "cannot be read as Parquet"),
         ("t.jsonl", '{"text": "a", "label": "b"}\n{"text"', "classify", "line 2 is not JSON"),
-        ("t.jsonl", '{"text": ["a"], "label": "b"}', "classify", "row 1: column 'text' holds a list"),
+        ("t.jsonl", '{"text": ["a"], "label": "b"}', "classify", "row 1: column 'text' has a list"),
         (
             "t.jsonl",
             '{"question": "q", "answers": ["x", ""], "label": 0}',
             "choice",
             "row 1: answer 2 of 2 is missing",
         ),
-        ("t.jsonl", '{"question": "q", "answers": "x", "label": 0}', "choice", "row 1: 'answers' holds no list"),
+        ("t.jsonl", '{"question": "q", "answers": "x", "label": 0}', "choice", "row 1: 'answers' is not a list"),
         ("t.csv", "text,text\na,b\n", "classify", "two columns named 'text'"),
     ],
 )
@@ -118,14 +118,14 @@ def test_a_bad_file_is_named_with_its_row(
 @pytest.mark.parametrize(
     ("training", "validation", "message"),
     [
-        (["a", "a"], [], "one class only: all 2"),
-        (["a", "b"], ["a", "c"], "row 2 has the label 'c', which training never had; it had 'a', 'b'"),
+        (["a", "a"], [], "only one class: all 2"),
+        (["a", "b"], ["a", "c"], "row 2 has the label 'c', which training did not have; it had 'a', 'b'"),
         (
             ["0", "1"],
             ["0", "positive"],
-            "row 2 has the label 'positive', a word, where the training labels are num",
+            "row 2 has the label 'positive', a word, but the training labels are num",
         ),
-        (["no", "yes"], ["1"], "row 1 has the label '1', a number, where the training labels are words"),
+        (["no", "yes"], ["1"], "row 1 has the label '1', a number, but the training labels are words"),
     ],
 )
 def test_labels_that_do_not_fit_are_named(training: list[str], validation: list[str], message: str) -> None:
@@ -133,7 +133,8 @@ def test_labels_that_do_not_fit_are_named(training: list[str], validation: list[
         labels = learn_labels(
             [Raw(("t",), x, n) for n, x in enumerate(training, 1)], "classify", None, "train.csv"
         )
-        list(to_examples([Raw(("t",), x, n) for n, x in enumerate(validation, 1)], labels, "validation.csv"))
+        for number, label in enumerate(validation, 1):
+            labels.target_of(Raw(("t",), label, number), "validation.csv")
 
 
 def test_what_is_said_before_training() -> None:
@@ -152,17 +153,17 @@ def test_what_is_said_before_training() -> None:
     assert figures["classes"] == {"x": 1, "y": 2}
     assert figures["duplicates_with_validation"] == 1
     assert figures["duplicates_within_training"] == 1
-    assert any("row 1" in note and "flattered" in note for note in notes)
+    assert any("row 1" in note and "also in training" in note for note in notes)
     assert any("1 row without text, 1 without a label" in note for note in notes)
 
 
 def test_the_split_keeps_classes_and_equal_texts_together() -> None:
     labels = Labels(target="class", names=["x", "y"])
     given = [Raw((f"text {n // 2}",), "x" if n < 30 else "y", n) for n in range(40)]
-    train, held = check.split(given, 0.1, 3, labels)
+    train, held = check.split(given, 0.1, 3, labels, "it")
     assert sorted([*train, *held], key=lambda r: r.row) == given
     assert not {r.segments for r in train} & {r.segments for r in held}
     assert {r.label for r in held} == {"x", "y"}
-    assert check.split(given, 0.1, 3, labels) == (train, held)
-    train, held = check.split([Raw((f"{n}",), "x" if n < 2 else "y", n) for n in range(12)], 0.8, 3, labels)
+    assert check.split(given, 0.1, 3, labels, "it") == (train, held)
+    train, held = check.split([Raw((f"{n}",), "x" if n < 2 else "y", n) for n in range(12)], 0.8, 3, labels, "it")
     assert {r.label for r in train} == {r.label for r in held} == {"x", "y"}

@@ -160,7 +160,7 @@ def test_an_unknown_set_and_a_folder_without_sets_are_refused() -> None:
     assert len(SETS) == len(BY_NAME) == 12
     with pytest.raises(UsageError, match="'cola'"):
         choose("colla")
-    with pytest.raises(DataError, match="holds none"):
+    with pytest.raises(DataError, match="has none"):
         run_sets(FinetuneConfig(), "rte", Path("/nonexistent"), model=Path("m"), out=Path("o"))
 
 

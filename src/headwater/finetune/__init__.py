@@ -1,1 +1,1 @@
-"""Fine-tuning: GPT-1's whole method, on the paper's tasks and on a table that somebody brings."""
+"""Fine-tuning: GPT-1's method, for the paper's tasks and for users' own tables."""

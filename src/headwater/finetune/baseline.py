@@ -1,8 +1,8 @@
-"""The baseline next to every fine-tuning: TF-IDF of character n-grams, trained on the same rows in seconds.
+"""The baseline of every fine-tuning: TF-IDF of character n-grams, trained on the same rows in seconds.
 
-A fine-tuned model that does not beat it is not worth its time. Classes of one text: logistic regression; scores:
+A fine-tuned model that does not beat it is not worth its cost. Classes of one text: logistic regression; scores:
 ridge regression; a pair: the same on the cosine of the two texts; a choice: the answer with the largest cosine to
-context and question. Salton and Buckley 1988 for TF-IDF; scikit-learn does the work.
+context and question. TF-IDF as in Salton and Buckley 1988, by scikit-learn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAMES: dict[Task, str] = {
     "choice": "TF-IDF cosine",
 }
 ADVICE = "try more rows, more epochs, another learning rate or a larger model, or use the baseline"
-# Beyond these the baseline would take minutes: characters of a text, rows and n-grams that it learns from.
+# With more characters a text, rows or n-grams the baseline would take minutes.
 CHARACTERS, ROWS, FEATURES = 2_000, 20_000, 50_000
 
 ClassWeight = Literal["balanced"] | Mapping[str, float] | None
@@ -45,7 +45,7 @@ def compare(
 ) -> dict[str, dict[str, Any]]:
     """Fit the baseline on `train` and measure it on each part: (texts, targets) by name -> figures by name.
 
-    Only rows with a known target count; a part without one is left out.
+    Rows without a target are ignored, and a part without any target is omitted.
     """
     baseline = Baseline(task, labels, class_weight=class_weight).fit(*train, seed=seed)
     measured: dict[str, dict[str, Any]] = {}
@@ -64,7 +64,7 @@ def compare(
 
 
 class Baseline:
-    """Fit on rows with known targets, then `decide` as a fine-tuned model decides."""
+    """Fit on rows with known targets, then `decide` as a fine-tuned model."""
 
     def __init__(self, task: Task, labels: Labels, *, class_weight: ClassWeight = None) -> None:
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -76,7 +76,7 @@ class Baseline:
         self._model: Any = None
 
     def fit(self, segments: Segments, targets: Floats, *, seed: int = 1) -> Baseline:
-        """Learn from rows: texts, and the index of the class or the score; returns self."""
+        """Learn from rows' texts and targets, each a class index or a score; return self."""
         from sklearn.linear_model import LogisticRegression, Ridge
 
         if len(segments) > ROWS:
@@ -95,16 +95,18 @@ class Baseline:
             weight = {n: weight.get(name, 1.0) for n, name in enumerate(self.labels.names)}
         model = Ridge() if score else LogisticRegression(C=10, max_iter=300, class_weight=weight)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it stops after 300 steps, which is enough for a baseline
+            warnings.simplefilter("ignore")  # 300 steps without convergence are enough for a baseline
             self._model = model.fit(features, targets if score else targets.astype(np.int64))
         return self
 
     def decide(self, segments: Segments) -> Floats:
-        """(rows,): index of the most probable class or answer, or the score."""
+        """Return (rows,): the index of the most probable class or answer, or the score."""
         if self.task == "choice":
             return self._answers(segments)
         decided = self._model.predict(self._features(segments)).astype(np.float64)
-        return np.clip(decided, *_ends(self.labels)) if self.labels.target == "score" else decided
+        if self.labels.target == "score":
+            return np.clip(decided, self.labels.levels[0], self.labels.levels[-1])
+        return decided
 
     def _features(self, segments: Segments) -> Any:
         if self.task == "classify":
@@ -117,13 +119,13 @@ class Baseline:
         return self._vectors.transform([_cut(text) for text in texts])
 
     def _cosines(self, first: Sequence[str], second: Sequence[str]) -> Floats:
-        """(pairs,): the rows of TF-IDF have length 1."""
+        """Return (pairs,) cosines: TF-IDF vectors have length 1."""
         one, two = self._rows(first), self._rows(second)
         product = one.multiply(two) if hasattr(one, "multiply") else one * two
         return np.asarray(product.sum(axis=1), dtype=np.float64).ravel()
 
     def _answers(self, segments: Segments) -> Floats:
-        """(rows,): the answer with the largest cosine to context and question; the first of equal ones."""
+        """Return (rows,): the answer with the largest cosine to context and question; ties go to the first."""
         counts = [len(row) - 2 for row in segments]
         stories = [f"{row[0]} {row[1]}" for row in segments for _ in row[2:]]
         cosines = self._cosines(stories, [answer for row in segments for answer in row[2:]])
@@ -132,7 +134,3 @@ class Baseline:
 
 def _cut(text: str) -> str:
     return text[:CHARACTERS]
-
-
-def _ends(labels: Labels) -> tuple[float, float]:
-    return labels.levels[0], labels.levels[-1]

@@ -1,10 +1,9 @@
-"""Batches of encoded examples: similar lengths together, right padding, weights that add up to 1 an update.
+"""Batches of encoded examples: similar lengths together, right padding, weights that sum to 1 over an update.
 
-Causal attention lets no position see what follows it, so padding on the right needs no attention mask; full
-attention gets one (`head`). Padding carries no loss. Lengths are sorted within windows of some updates, so that
-little is padded while the order stays random. The weights are those of GPT-1's code: a mean over examples for
-L2; for L1 a mean over the tokens of a sequence, then over all sequences, candidates counted singly
-(papers/gpt1.md section 5).
+Causal attention does not see later positions, so padding on the right needs no attention mask; full attention gets
+one (`head`). Padding has no loss. Lengths are sorted within windows of a few updates: little padding, and a random
+order. The weights are those of GPT-1's code: a mean over examples for L2; for L1 a mean over the tokens of a
+sequence, then over all sequences, each candidate one of them (papers/gpt1.md section 5).
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from headwater.model.loss import IGNORE
 
 # An update's examples are drawn from a window of this many updates, sorted by length within it.
 WINDOW_UPDATES = 16
-# Without gradients: a batch holds at most this many tokens, padding included, and once it has enough of them for
-# efficient products, no sequence that is shorter than this share of its longest.
+# For inference: the most tokens of a batch, padding included. A batch with enough tokens for efficient matmuls
+# takes no sequence that is shorter than this share of its longest.
 _MOST_TOKENS, _ENOUGH_TOKENS, _SHORTEST = 4_096, 256, 0.85
 
 
@@ -37,10 +36,10 @@ class Batch:
 
     ids: (sequences, time) int64, padded on the right with 0; extract: (sequences,) int64, where the extract
     token is; owner: (sequences,) int64, the example that a sequence belongs to; slot: (sequences,) int64, which of
-    its example's sequences it is; examples: their number; targets: (examples, outputs) float32, the share that
-    the label gives each output; weights: (examples,) float32; next_ids: (sequences, time) int64, the token that
-    follows each position, IGNORE where none does; token_weights: (sequences, time) float32; outputs: (sequences,
-    time, layers + 1, width) float16, what a frozen base gave (`features`), None where it is not kept.
+    its example's sequences it is; examples: their number; targets: (examples, outputs) float32, the label's
+    probability of each output; weights: (examples,) float32; next_ids: (sequences, time) int64, the next token at
+    each position, IGNORE if there is none; token_weights: (sequences, time) float32; outputs: (sequences, time,
+    layers + 1, width) float16, a frozen base's stored outputs (`features`), or None.
     """
 
     ids: Tensor
@@ -55,7 +54,7 @@ class Batch:
     outputs: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
-        """The same on another device."""
+        """Return the batch on a device."""
         moved: dict[str, Any] = {k: to_device(v, device) for k, v in vars(self).items() if isinstance(v, Tensor)}
         return replace(self, **moved)
 
@@ -68,7 +67,7 @@ def collate(
     update_examples: int,
     update_sequences: int,
 ) -> Batch:
-    """The batch of the examples `chosen`, a part of an update of that many examples and sequences.
+    """Return the batch of the examples `chosen`, part of an update of `update_examples` and `update_sequences`.
 
     targets: (all examples, outputs) probabilities.
     """
@@ -102,11 +101,11 @@ def collate(
 
 
 class ExampleSampler:
-    """The examples of every update: a function of (seed, step) alone; every example is seen once an epoch.
+    """The examples of every update: a function of (seed, step) alone; each example is in one update of an epoch.
 
     targets: (all examples, outputs) probabilities. An update is divided evenly into micro-batches of at most
-    `micro_batch` sequences and about `most_tokens` tokens; an example is never divided. One update of an epoch,
-    anywhere in it, may be smaller.
+    `micro_batch` sequences and about `most_tokens` tokens; an example is never divided. One update of an epoch, at
+    any place in it, may be smaller.
     """
 
     def __init__(
@@ -123,21 +122,21 @@ class ExampleSampler:
         self.micro_batch, self.most_tokens = micro_batch, most_tokens
         self.updates_an_epoch = math.ceil(len(encoded) / batch_size)
         self._counts, self._longest = np.diff(encoded.first), encoded.longest
-        # Two epochs are kept, because the next update is read ahead.
+        # Two epochs are cached, because the next update is read ahead.
         self._epoch = lru_cache(maxsize=2)(partial(_epoch, self._longest, batch_size, seed))
 
     def examples(self, step: int) -> npt.NDArray[np.int64]:
-        """Numbers of the examples of update `step` (from 0)."""
+        """Return the indices of the examples of update `step` (from 0)."""
         epoch, place = divmod(step, self.updates_an_epoch)
         return self._epoch(epoch)[place]
 
     def tokens(self, step: int) -> int:
-        """Tokens of update `step`, padding not counted."""
+        """Return the tokens of update `step`, without padding."""
         encoded, chosen = self.encoded, self.examples(step)
         return int((encoded.starts[encoded.first[chosen + 1]] - encoded.starts[encoded.first[chosen]]).sum())
 
     def micro_batches(self, step: int) -> list[Batch]:
-        """Update `step`, cut into micro-batches."""
+        """Return update `step`, divided into micro-batches."""
         chosen = self.examples(step)
         sequences = int(self._counts[chosen].sum())
         parts = math.ceil(sequences * int(self._longest[chosen].max()) / self.most_tokens)
@@ -152,7 +151,8 @@ class ExampleSampler:
 def inference_batches(
     encoded: Encoded, targets: npt.NDArray[np.float32]
 ) -> Iterator[tuple[npt.NDArray[np.int64], Batch]]:
-    """(example numbers, batch) over all examples, longest first, with little padding; weights as of one update."""
+    """Yield (indices of examples, batch) over all examples, longest first; weights as of a single update."""
+    whole = {"update_examples": len(encoded), "update_sequences": len(encoded.lengths)}
     order = np.argsort(-encoded.longest, kind="stable")
     longest, counts = encoded.longest[order], np.diff(encoded.first)[order]
     start = 0
@@ -163,16 +163,12 @@ def inference_batches(
                 break
             sequences += int(counts[end])
             end += 1
-        chosen = order[start:end]
-        yield (
-            chosen,
-            collate(encoded, chosen, targets, update_examples=len(encoded), update_sequences=len(encoded.lengths)),
-        )
+        yield order[start:end], collate(encoded, order[start:end], targets, **whole)
         start = end
 
 
 def _epoch(longest: npt.NDArray[np.int64], batch_size: int, seed: int, epoch: int) -> list[npt.NDArray[np.int64]]:
-    """The examples of each update: shuffled, sorted within windows, the updates shuffled again."""
+    """Return the examples of each update: shuffled, sorted within windows, then the updates shuffled."""
     random = np.random.default_rng([seed, epoch])
     order = random.permutation(len(longest))
     chosen = []
@@ -186,7 +182,7 @@ def _epoch(longest: npt.NDArray[np.int64], batch_size: int, seed: int, epoch: in
 def _cut(
     counts: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], most: int
 ) -> Iterator[npt.NDArray[np.int64]]:
-    """An update's examples in parts of at most `most` sequences, or one example."""
+    """Yield an update's examples in parts of at most `most` sequences, or of one example."""
     part: list[int] = []
     held = 0
     for example in chosen:

@@ -1,8 +1,8 @@
-"""What a person should know of a table before training on it: balance, duplicates, empty rows; and the split.
+"""Checks of a table before training: balance, duplicates, empty rows; and the validation split.
 
-Rows without any text, pairs that lack one and rows without a label are left out and counted. A text that stands in
-training and in validation makes the validation figures look better than they are: it is reported, and where the
-validation part is split off here, equal texts stay on one side.
+Rows without any text, pairs that lack one and rows without a label are skipped and counted. A text in both
+training and validation makes the validation metrics too good: it is reported, and the split keeps equal texts on
+one side.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from headwater.finetune.examples import Labels, class_name
 
 @dataclass(frozen=True)
 class Usable:
-    """Rows to learn from, and how many were left out: no text, no label."""
+    """Rows to learn from, and the number of rows skipped because they have no text or no label."""
 
     rows: list[Raw]
     empty: int
@@ -29,7 +30,7 @@ class Usable:
 
 
 def usable(rows: Iterable[Raw], task: Task, name: str) -> Usable:
-    """Sort out rows without text or label; raises DataError when none is left."""
+    """Skip rows without text or label; raise DataError if none is left."""
     kept, empty, unlabelled = [], 0, 0
     for row in rows:
         if is_empty(row, task):
@@ -47,33 +48,28 @@ def usable(rows: Iterable[Raw], task: Task, name: str) -> Usable:
 
 
 def is_empty(row: Raw, task: Task) -> bool:
-    """Whether a row has nothing to read: no text at all, or one side of a pair missing."""
+    """Return whether a row has no text at all, or only one text of a pair."""
     texts = row.segments[:2] if task == "choice" else row.segments
     missing = [not text.strip() for text in texts]
     return any(missing) if task in {"entail", "similarity"} else all(missing)
 
 
-def duplicates(train: Sequence[Raw], validation: Sequence[Raw]) -> list[int]:
-    """Row numbers of validation rows whose texts stand in training as well."""
-    seen = {row.segments for row in train}
-    return [row.row for row in validation if row.segments in seen]
-
-
 def balance(rows: Sequence[Raw], labels: Labels) -> dict[str, int]:
-    """Rows of each class, of each answer, or of each level a score is nearest to."""
+    """Return the number of rows of each class, of each answer, or nearest to each level of a score."""
     if labels.target == "score":
-        levels = np.array(labels.levels)
-        nearest = (levels[np.abs(levels - float(str(row.label))).argmin()] for row in rows)
-        counted = Counter(f"{level:g}" for level in nearest)
-        return {f"{level:g}": counted[f"{level:g}"] for level in labels.levels}
-    counted = Counter(class_name(row.label) for row in rows)
-    names = labels.names or sorted(counted)
-    return {name: counted[name] for name in names}
+        levels, names = np.array(labels.levels), [f"{level:g}" for level in labels.levels]
+        found = Counter(names[np.abs(levels - float(str(row.label))).argmin()] for row in rows)
+    else:
+        found = Counter(class_name(row.label) for row in rows)
+        names = labels.names or sorted(found)
+    return {name: found[name] for name in names}
 
 
-def split(rows: Sequence[Raw], share: float, seed: int, labels: Labels) -> tuple[list[Raw], list[Raw]]:
-    """(training, validation): of each class the same share, at least one text on each side where there are two;
-    equal texts stay together."""
+def split(rows: Sequence[Raw], share: float, seed: int, labels: Labels, name: str) -> tuple[list[Raw], list[Raw]]:
+    """Return (training, validation): the same share of each class, and at least one text of it on each side.
+
+    Equal texts stay together; a class with a single text is in training only. Raises DataError if a side is empty.
+    """
     strata: defaultdict[Hashable, list[list[Raw]]] = defaultdict(list)
     groups: defaultdict[tuple[str, ...], list[Raw]] = defaultdict(list)
     for row in rows:
@@ -90,28 +86,35 @@ def split(rows: Sequence[Raw], share: float, seed: int, labels: Labels) -> tuple
         chosen = set(random.permutation(len(members))[:held].tolist())
         for place, group in enumerate(members):
             (validation if place in chosen else train).extend(group)
-    return sorted(train, key=_place), sorted(validation, key=_place)
+    if not train or not validation:
+        raise DataError(
+            f"{name} has {len(rows):,} usable rows, too few to split off a validation part",
+            expected="at least two rows of each class, with different texts",
+        )
+    by_number = attrgetter("row")
+    return sorted(train, key=by_number), sorted(validation, key=by_number)
 
 
 def report(train: Usable, validation: Usable, labels: Labels) -> tuple[dict[str, Any], list[str]]:
-    """What is said before training: as figures, and as sentences for a person."""
+    """Return what to tell the user before training: figures for metrics.json, and sentences."""
     classes = balance(train.rows, labels)
-    repeated = duplicates(train.rows, validation.rows)
-    within = len(train.rows) - len({row.segments for row in train.rows})
+    texts = {row.segments for row in train.rows}
+    repeated = [row.row for row in validation.rows if row.segments in texts]
+    within = len(train.rows) - len(texts)
     total = sum(classes.values())
     shown = ", ".join(f"{name} {count:,} ({count / total:.0%})" for name, count in list(classes.items())[:12])
     notes = [f"{len(train.rows):,} training rows: {shown}{', …' if len(classes) > 12 else ''}"]
     if repeated:
         notes.append(
-            f"{len(repeated):,} of {len(validation.rows):,} validation rows stand in training too (the first is "
-            f"row {repeated[0]:,}): figures on them are flattered"
+            f"{len(repeated):,} of {len(validation.rows):,} validation rows are also in training (the first is "
+            f"row {repeated[0]:,}): metrics on them are too good"
         )
     if within:
-        notes.append(f"{within:,} training rows repeat another one's text")
+        notes.append(f"{within:,} training rows repeat the text of another")
     for part, name in ((train, "training"), (validation, "validation")):
         if part.empty or part.unlabelled:
             notes.append(
-                f"left out of {name}: {counted(part.empty, 'row')} without text, "
+                f"skipped in {name}: {counted(part.empty, 'row')} without text, "
                 f"{part.unlabelled:,} without a label"
             )
     figures = {
@@ -122,7 +125,3 @@ def report(train: Usable, validation: Usable, labels: Labels) -> tuple[dict[str,
         "unlabelled": {"train": train.unlabelled, "validation": validation.unlabelled},
     }
     return figures, notes
-
-
-def _place(row: Raw) -> int:
-    return row.row

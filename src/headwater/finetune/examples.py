@@ -1,7 +1,8 @@
-"""From rows to examples: which columns a task reads, what its labels mean, and what is wrong with a row.
+"""A task's rows: which columns it reads, what its labels mean, and what is wrong with a row.
 
-Columns are found by name or given. Class names are kept as they stand; a score becomes soft labels over whole
-levels (STS-B as GPT-1's code encodes it, after Tai et al. 2015, section 4.2). `storage.tables` reads the files.
+Columns are named by the user or found by name. Class names are kept unchanged; a score becomes soft labels over
+integer levels (STS-B as GPT-1's code encodes it, after Tai et al. 2015, section 4.2). `storage.tables` reads the
+files.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +21,13 @@ from pydantic import Field
 from headwater.config import Config
 from headwater.datasets.rows import Raw, Target, Task
 from headwater.errors import DataError, nearest
-from headwater.finetune.inputs import Encoded, TaskExample
 from headwater.storage.files import parse_json
 from headwater.storage.tables import Row, open_table
 
-# Names that people give to columns, the likeliest first.
+if TYPE_CHECKING:
+    from headwater.finetune.inputs import Encoded
+
+# Common names of columns, the likeliest first.
 _NAMES: dict[str, tuple[str, ...]] = {
     "text": ("text", "sentence", "document", "review", "content", "comment", "body", "message", "title"),
     "premise": ("premise", "sentence1", "text1", "text_a", "question1", "first", "source", "question"),
@@ -34,7 +37,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "answers": ("answers", "options", "choices", "endings"),
     "label": ("label", "labels", "class", "category", "gold_label", "sentiment", "score", "similarity", "answer"),
 }
-# One column an answer, numbered or lettered, as in answer1, ending0, choice_a.
+# Numbered or lettered columns of one answer each: answer1, ending0, choice_a.
 _ANSWER_STEMS = ("answer", "option", "choice", "ending")
 _ROLES: dict[Task, tuple[str, ...]] = {
     "classify": ("text",),
@@ -42,16 +45,16 @@ _ROLES: dict[Task, tuple[str, ...]] = {
     "similarity": ("premise", "hypothesis"),
     "choice": ("context", "question", "answers"),
 }
-# A score that takes more whole levels than this is spread over six, as STS-B's.
+# Scores that span more integer levels than this are spread over six, as STS-B's.
 _MOST_LEVELS = 21
-# Ratings are small; a larger number is a slip, and above 2^24 float32 does not tell neighbours apart.
+# Ratings are small: a larger number is a mistake, and float32 cannot distinguish integers above 2^24.
 _LARGEST_SCORE = 1e6
 _WHOLE = re.compile(r"^(-?(?:0|[1-9][0-9]*))\.0+$")
 _NO_LABEL = {"", "-"}  # "-" marks rows without a majority label in SNLI
 
 
 class Columns(Config):
-    """Names of the columns to read; None where they are to be found."""
+    """Names of the columns to read; None to find them by name."""
 
     text: str | None = None
     """Column of the text to classify."""
@@ -60,7 +63,7 @@ class Columns(Config):
     hypothesis: str | None = None
     """Column of the second text."""
     context: str | None = None
-    """Column of what the question is about."""
+    """Column of the text that the question is about."""
     question: str | None = None
     """Column of the question."""
     answers: list[str] | None = None
@@ -72,8 +75,8 @@ class Columns(Config):
 class Labels(Config):
     """What a model's outputs mean.
 
-    names: class names in order of output; levels: ascending scores; first_answer: the number that names the first
-    answer of a choice, where labels are numbers.
+    names: class names in order of output; levels: ascending scores; first_answer: the number of a choice's first
+    answer in numeric labels.
     """
 
     target: Target
@@ -83,13 +86,13 @@ class Labels(Config):
 
     @property
     def outputs(self) -> int:
-        """Outputs of the head: one for a choice, whose softmax runs over the answers."""
+        """The number of outputs of the head: one for a choice, whose softmax runs over the answers."""
         return {"class": len(self.names), "score": len(self.levels), "answer": 1}[self.target]
 
     def probabilities(self, encoded: Encoded) -> npt.NDArray[np.float32]:
-        """(examples, outputs or most answers): 1 at the label, or shared by the two levels around a score.
+        """Return (examples, outputs or most answers): 1 at the label, or shared by the two levels around a score.
 
-        All 0 where the label is not known.
+        A row is 0 if its label is unknown.
         """
         known = np.isfinite(encoded.targets)
         targets = np.where(known, encoded.targets, 0)
@@ -106,22 +109,83 @@ class Labels(Config):
         result[rows, below + 1] = share * known
         return result
 
+    def target_of(self, row: Raw, name: str) -> float | None:
+        """Return a row's target: the index of its class or answer, or its score; None if it has no label.
+
+        Raises DataError naming the row, of the table `name`, if training did not have the label.
+        """
+        if row.label is None:
+            return None
+        where = f"{name} row {row.row:,}"
+        if self.target == "answer":
+            return float(self._answer_index(row, where))
+        if self.target == "score":
+            score = number_of(row.label)
+            if score is None:
+                raise DataError(f"{where} has the score {row.label!r}", expected="a number")
+            if not self.levels[0] <= score <= self.levels[-1]:
+                raise DataError(
+                    f"{where} has the score {score:g}",
+                    expected=f"one from {self.levels[0]:g} to {self.levels[-1]:g}, as in training",
+                )
+            return score
+        label = class_name(row.label)
+        if label in self.names:
+            return float(self.names.index(label))
+        numeric = number_of(row.label) is not None
+        if numeric != all(number_of(n) is not None for n in self.names):
+            kinds = ("a number", "words") if numeric else ("a word", "numbers")
+            raise DataError(
+                f"{where} has the label {label!r}, {kinds[0]}, but the training labels are {kinds[1]}: "
+                f"{_listed(self.names[:8])}",
+                repair="Write the labels of both files in the same way",
+            )
+        raise DataError(
+            f"{where} has the label {label!r}, which training did not have; it had {_listed(self.names[:20])}",
+            repair="Correct it, or add rows with that label to the training file",
+        )
+
+    def matches(self, row: Raw, answer: str | int | float) -> bool:
+        """Return whether a row's label is a model's answer: a class, or an answer's number, letter or text."""
+        if self.target != "answer":
+            return class_name(row.label) == class_name(answer)
+        try:
+            return self._answer_index(row, "") + self.first_answer == answer
+        except DataError:  # the label is none of the answers
+            return False
+
+    def _answer_index(self, row: Raw, where: str) -> int:
+        answers, label = row.segments[2:], str(row.label)
+        number = number_of(row.label)
+        if number is not None and number.is_integer():
+            index = int(number) - self.first_answer
+        elif label in answers:
+            index = answers.index(label)
+        else:
+            index = ord(label.upper()) - ord("A") if len(label) == 1 and label.isalpha() else -1
+        if not 0 <= index < len(answers):
+            raise DataError(
+                f"{where}: the label {row.label!r} is none of the {len(answers)} answers",
+                expected=f"{self.first_answer} to {self.first_answer + len(answers) - 1}, a letter, or the answer "
+                "itself",
+            )
+        return index
+
 
 def read_rows(
     path: Path, task: Task, columns: Columns, *, need_label: bool = True, keep: bool = False
 ) -> Iterator[Raw]:
-    """Stream the rows of a table as a task's texts and their labels; with `keep` also as they are in the table.
+    """Yield the rows of a table as a task's texts and label; with `keep` also all their columns.
 
-    Raises DataError naming the row for a missing column (naming those there), text that is no text, or a choice
-    without its answers. Rows whose texts are all empty are given too: they have empty segments.
+    Raises DataError naming the row for a missing column, a value that is not text, or a choice without its
+    answers. Rows without any text are included, with empty segments.
     """
-    table = open_table(path)
+    table, name = open_table(path), str(path)
     if not any(table.columns):
         raise DataError(f"{path} is empty", expected="a table with a name for each column")
     twice = next((name for name in table.columns if name and table.columns.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"{path} has two columns named {twice!r}", expected="a name for each column")
-    name = str(path)
     found = {role: _find(role, task, columns, table.columns, name) for role in _ROLES[task]}
     label = _find("label", task, columns, [c for c in table.columns if c not in _flat(found)], name, need_label)
     for number, row in table.rows:
@@ -143,7 +207,7 @@ def _flat(found: Mapping[str, list[str]]) -> set[str]:
 def _find(
     role: str, task: Task, columns: Columns, there: Sequence[str], name: str, needed: bool = True
 ) -> list[str]:
-    """The columns that carry `role`: one, several for separate answers, none where it may be absent."""
+    """Return the columns of a role: one, several for separate answers, none if it may be absent."""
     given = getattr(columns, role)
     if given is not None:
         wanted = given if isinstance(given, list) else [given]
@@ -168,7 +232,7 @@ def _find(
                 c for c in there if c.lower().startswith(stem) and len(c) <= len(stem) + 2 and c.lower() != stem
             ]
             if len(numbered) >= 2:
-                return sorted(numbered, key=lambda column: (len(column), column.lower()))  # 10 behind 9
+                return sorted(numbered, key=lambda column: (len(column), column.lower()))  # 10 after 9
     if role in {"context", "question"}:
         return []  # a story without a question, or a question without a story
     if role == "label" and not needed:
@@ -176,7 +240,7 @@ def _find(
     option = f"--{role}"
     raise DataError(
         f"{name} has no column for the {role} of task {task}; it has {_listed(there)}",
-        expected=f"a column named {', '.join(_NAMES[role][:3])} or the like",
+        expected=f"a column with a name like {', '.join(_NAMES[role][:3])}",
         repair=f"Name it, as with: {option} {there[0] if there else 'COLUMN'}",
     )
 
@@ -193,7 +257,7 @@ def _text(row: Row, column: str, where: str) -> str:
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "" if isinstance(value, float) and math.isnan(value) else str(value)
-    raise DataError(f"{where}: column {column!r} holds a {type(value).__name__}", expected="text")
+    raise DataError(f"{where}: column {column!r} has a {type(value).__name__}", expected="text")
 
 
 def _answers(row: Row, found: Sequence[str], where: str) -> list[str]:
@@ -208,7 +272,7 @@ def _answers(row: Row, found: Sequence[str], where: str) -> list[str]:
                 answers = None
     if not isinstance(answers, list) or len(answers) < 2:
         raise DataError(
-            f"{where}: {found[0]!r} holds no list of two or more answers",
+            f"{where}: {found[0]!r} is not a list of two or more answers",
             expected='a list, as ["first", "second"], or one column an answer',
         )
     for place, answer in enumerate(answers, 1):
@@ -236,7 +300,7 @@ def _label(row: Row, found: Sequence[str], where: str) -> str | int | float | No
 
 
 def learn_labels(rows: Sequence[Raw], task: Task, target: Target | None, name: str) -> Labels:
-    """What the labels of the training rows mean; raises DataError for one class only, or mixed kinds."""
+    """Return what the labels of the training rows mean; raise DataError if all are one class or one score."""
     known = [row for row in rows if row.label is not None]
     if not known:
         raise DataError(f"{name} has no labelled row", expected="a label for each row")
@@ -252,7 +316,7 @@ def learn_labels(rows: Sequence[Raw], task: Task, target: Target | None, name: s
     if len(names) < 2:
         only = next(iter(names))
         raise DataError(
-            f"{name} has one class only: all {len(known):,} labelled rows are {only!r}",
+            f"{name} has only one class: all {len(known):,} labelled rows are {only!r}",
             expected="rows of at least two classes",
         )
     return Labels(target="class", names=sorted(names, key=class_order))
@@ -270,98 +334,29 @@ def _levels(rows: Sequence[Raw], name: str) -> list[float]:
         scores.append(score)
     low, high = math.floor(min(scores)), math.ceil(max(scores))
     if low == high:
-        raise DataError(f"{name} has one score only: {scores[0]}", expected="scores that differ")
-    if high - low == 1:  # shares of one: the levels lie between
-        return [float(x) for x in np.linspace(low, high, 6).round(6)]
+        raise DataError(f"{name} has only one score: {scores[0]}", expected="scores that differ")
+    if high - low == 1:  # fractions
+        return np.linspace(low, high, 6).round(6).tolist()
     if high - low + 1 > _MOST_LEVELS:
-        return [float(x) for x in np.linspace(low, high, 6)]
+        return np.linspace(low, high, 6).tolist()
     return [float(x) for x in range(low, high + 1)]
 
 
-def to_examples(rows: Iterable[Raw], labels: Labels, name: str) -> Iterator[TaskExample]:
-    """Examples with targets; raises DataError, with the row, for a label that training never had."""
-    for row in rows:
-        yield TaskExample(row.segments, _target(row, labels, name), row.row)
-
-
-def _target(row: Raw, labels: Labels, name: str) -> float | None:
-    if row.label is None:
-        return None
-    where = f"{name} row {row.row:,}"
-    if labels.target == "answer":
-        return float(_answer_index(row, labels.first_answer, where))
-    if labels.target == "score":
-        score = number_of(row.label)
-        if score is None:
-            raise DataError(f"{where} has the score {row.label!r}", expected="a number")
-        if not labels.levels[0] <= score <= labels.levels[-1]:
-            raise DataError(
-                f"{where} has the score {score:g}",
-                expected=f"one from {labels.levels[0]:g} to {labels.levels[-1]:g}, as in training",
-            )
-        return score
-    label = class_name(row.label)
-    if label in labels.names:
-        return float(labels.names.index(label))
-    numeric = number_of(row.label) is not None
-    if numeric != all(number_of(n) is not None for n in labels.names):
-        kinds = ("a number", "words") if numeric else ("a word", "numbers")
-        raise DataError(
-            f"{where} has the label {label!r}, {kinds[0]}, where the training labels are {kinds[1]}: "
-            f"{_listed(labels.names[:8])}",
-            repair="Write the labels of both files in the same way",
-        )
-    raise DataError(
-        f"{where} has the label {label!r}, which training never had; it had {_listed(labels.names[:20])}",
-        repair="Correct it, or add rows with that label to the training file",
-    )
-
-
 def _first_answer(rows: Sequence[Raw]) -> int:
-    """1 where numbered labels count answers from 1 (none is 0 and some name the last answer so), else 0."""
+    """Return 1 if numeric labels count answers from 1 (none is 0, and one is the number of answers), else 0."""
     numbers = [(number_of(row.label), len(row.segments) - 2) for row in rows]
-    if any(number == 0 for number, _ in numbers):
-        return 0
-    return int(any(number == count for number, count in numbers))
-
-
-def _answer_index(row: Raw, base: int, where: str) -> int:
-    answers = row.segments[2:]
-    number = number_of(row.label)
-    if number is not None and number.is_integer():
-        index = int(number) - base
-    elif str(row.label) in answers:
-        index = answers.index(str(row.label))
-    else:
-        letter = str(row.label)
-        index = ord(letter.upper()) - ord("A") if len(letter) == 1 and letter.isalpha() else -1
-    if not 0 <= index < len(answers):
-        raise DataError(
-            f"{where}: the label {row.label!r} names none of the {len(answers)} answers",
-            expected=f"{base} to {base + len(answers) - 1}, a letter, or the answer itself",
-        )
-    return index
-
-
-def says(row: Raw, answer: str | int | float, labels: Labels) -> bool:
-    """Whether a row's label says what a model answered: its class, or an answer by number, letter or text."""
-    if labels.target != "answer":
-        return class_name(row.label) == class_name(answer)
-    try:
-        return _answer_index(row, labels.first_answer, "") + labels.first_answer == answer
-    except DataError:  # it names none of the answers
-        return False
+    return int(all(number != 0 for number, _ in numbers) and any(number == count for number, count in numbers))
 
 
 def class_name(label: str | int | float | None) -> str:
-    """A label as its class is called: 1, 1.0, "1" and "1.0" are all "1"; "01" stays as it is; True is "true"."""
+    """Return the name of a label's class: 1, 1.0, "1" and "1.0" are all "1"; "01" is unchanged; True is "true"."""
     if isinstance(label, bool):
         return str(label).lower()
     return _WHOLE.sub(r"\1", str(label))
 
 
 def number_of(label: Any) -> float | None:
-    """The finite number that a label is, or None."""
+    """Return a label as a finite number, or None if it is not one."""
     try:
         number = float(label)
     except (TypeError, ValueError, OverflowError):
@@ -370,6 +365,6 @@ def number_of(label: Any) -> float | None:
 
 
 def class_order(name: str) -> tuple[float, str]:
-    """Sort key: numbers first and by value, then words."""
+    """Return a sort key: numbers first, by value, then words."""
     number = number_of(name)
     return (math.inf if number is None else number, name)

@@ -1,11 +1,11 @@
-"""A fine-tuned model as a folder for transformers: `AutoModelForSequenceClassification` gives equal logits.
+"""Write a fine-tuned model for transformers: `AutoModelForSequenceClassification` returns equal logits.
 
 GPT-1 and GPT-2: transformers reads the last token that is not padding, which is the extract token, and its linear
-layer has no bias. Ours has one, c. The last LayerNorm adds its bias to what the layer reads, and nothing else
-reads that, so the shortest δ with W δ = c is added there.
+layer has no bias. Ours has one, c. The last LayerNorm's bias is added to the layer's input and to nothing else, so
+it takes the shortest δ with W δ = c.
 
-BERT: transformers reads the first token, as we do, through a dense layer and tanh. Ours has neither. A dense layer
-of ε · 1 and a linear layer of W/ε do the same to within a share of (ε h)²/3, because tanh x = x − x³/3 + … .
+BERT: transformers reads the first token, as we do, but through a dense layer and tanh. A dense layer ε · 1 and a
+linear layer W/ε compute the same up to a relative error of (ε h)²/3, because tanh x = x − x³/3 + … .
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _EPSILON = 2.0**-12  # a power of two: no rounding
 def export_classifier(source: Path, destination: Path) -> dict[str, Any]:
     """Write the fine-tuned model in `source` as a new folder; return what was written.
 
-    Raises UsageError, with the reason, for a model that transformers has no such class for.
+    Raises UsageError, with the reason, for a model without an equivalent class in transformers.
     """
     fine_tuned = FineTuned.load(source)
     kind = _class_of(fine_tuned, source)
@@ -61,7 +61,7 @@ def _class_of(fine_tuned: FineTuned, source: Path) -> str:
     kind = model_type(fine_tuned.model.model.config)
     reasons = {
         isinstance(fine_tuned.model, FrozenTaskModel): "its head reads a mixture of layers (--freeze)",
-        fine_tuned.task == "similarity": "it adds up what it reads in both orders of the two texts",
+        fine_tuned.task == "similarity": "it adds the outputs of both orders of the two texts",
         fine_tuned.task == "choice": "it compares one sequence for each answer",
         kind not in _CLASSES: f"transformers has no architecture for it ({kind})",
     }
@@ -127,7 +127,7 @@ def _folded(weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _frame_texts(tokens: TaskTokens, padding: str, work: Path) -> None:
-    """Let transformers' tokenizer put start, delimiter and extract tokens around texts as fine-tuning did."""
+    """Make transformers' tokenizer add start, delimiter and extract tokens as fine-tuning did."""
     ids = dict(zip(TASK_TOKENS, tokens, strict=True))
     start, delimiter, extract = ({"SpecialToken": {"id": name, "type_id": 0}} for name in TASK_TOKENS)
     first, second = {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}
@@ -140,7 +140,7 @@ def _frame_texts(tokens: TaskTokens, padding: str, work: Path) -> None:
         "special_tokens": {name: {"id": name, "ids": [id_], "tokens": [name]} for name, id_ in ids.items()},
     }
     write_json(work / "tokenizer.json", content)
-    # The general class takes tokenizer.json as it is.
+    # The general class uses tokenizer.json unchanged.
     settings = read_json(work / "tokenizer_config.json")
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": padding, "padding_side": "right"}
     write_json(work / "tokenizer_config.json", settings)

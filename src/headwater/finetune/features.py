@@ -1,11 +1,11 @@
-"""Features of a frozen base: the base stays as it is, a mixture of its layers and a small task model learn.
+"""Features of a frozen base: train a mixture of its layers and a small task model, and leave the base unchanged.
 
 ELMo (Peters et al. 2018), equation 1: γ · Σ softmax(s)_j · h_j over the layers' outputs h_0 … h_n, with learned
-s and γ. Each h_j is normalised to mean 0 and variance 1 first, without a gain: the paper's optional LayerNorm. A
-task model (`task_models`) reads the mixture, and one linear layer classifies what it gives.
+s and γ. Each h_j is first normalised to mean 0 and variance 1, without a gain: the paper's optional LayerNorm. A
+task model (`task_models`) reads the mixture, and one linear layer classifies its output.
 
-The base never changes, so each sequence passes through it once: `with_outputs` keeps the layers' outputs, and
-every epoch reads them from there.
+The base never changes, so each sequence passes through it once: `with_outputs` stores the layers' outputs for
+every epoch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FeatureHead(nn.Linear):
         self.scale = nn.Parameter(torch.ones(1))
 
     def reset_parameters(self) -> None:
-        """Leave the weights alone: `TaskModel` draws them from its seed."""
+        """Do nothing: `TaskModel` draws the weights from its seed."""
 
     def mix(self, outputs: Tensor) -> Tensor:
         """Equation 1: (sequences, time, layers + 1, width) -> (sequences, time, width) float32."""
@@ -52,10 +52,7 @@ class FeatureHead(nn.Linear):
 
 
 class FrozenTaskModel(TaskModel):
-    """A language model that stays as it is, and a head over a mixture of its layers.
-
-    delimiter: the id of the token between two texts.
-    """
+    """A frozen language model, and a head over a mixture of its layers. delimiter: the token between two texts."""
 
     head: FeatureHead
 
@@ -77,25 +74,26 @@ class FrozenTaskModel(TaskModel):
         super().__init__(model, task, outputs, dropout=dropout, seed=seed, head=head, delimiter=delimiter)
         self.separator, self.reader = delimiter, reader
         if isinstance(read, RecurrentReader):
-            # What a fresh task model gives is small: at a language model's deviation nothing moves for long.
+            # An untrained reader's output is small: with a language model's deviation, learning would start
+            # slowly.
             with torch.no_grad():
                 head.weight *= read.features**-0.5 / model.config.init_deviation
         self.model.requires_grad_(False).eval()
 
     def train(self, mode: bool = True) -> Self:
-        """Switch the head alone: the base has no dropout here."""
+        """Set the mode of the head; the base stays in evaluation mode."""
         super().train(mode)
         self.model.eval()
         return self
 
     def forward(self, batch: Batch) -> TaskOutput:
-        """Logits, and as hidden states the mixture of the layers."""
+        """Return logits, and the mixture of the layers as hidden states."""
         mixed = self.head.mix(self.base_outputs(batch) if batch.outputs is None else batch.outputs)
         logits = self.classify(self._pooled(mixed, batch), batch)
         return TaskOutput(logits, mixed, self.model.output_matrix())
 
     def predict(self, batch: Batch) -> Tensor:
-        """Logits alone."""
+        """Return the logits."""
         return self(batch).logits
 
     @torch.no_grad()
@@ -119,8 +117,8 @@ class FrozenTaskModel(TaskModel):
 def with_outputs(model: FrozenTaskModel, encoded: Encoded, path: Path | None = None) -> Encoded:
     """Return `encoded` with every layer's output at every token, from one pass over the base.
 
-    They are kept in memory, or memory-mapped in the file `path`, which is read where it is complete already.
-    Raises StorageError where the disk has no room for them.
+    They are kept in memory, or memory-mapped in the file `path`, which is reused if it is complete. Raises
+    StorageError if the disk has too little free space.
     """
     shape = (len(encoded.ids), len(model.head.mixture), model.model.config.output_width)
     if path is None:
@@ -156,7 +154,7 @@ def _fill(model: FrozenTaskModel, encoded: Encoded, store: npt.NDArray[np.float1
 
 
 def _kept(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float16] | None:
-    """Return the outputs in a file, or None where it is missing, cut short or of another shape."""
+    """Return the outputs in a file, or None if it is missing, truncated or of another shape."""
     try:
         found: npt.NDArray[np.float16] = np.load(path, mmap_mode="r")
     except (FileNotFoundError, ValueError, EOFError):

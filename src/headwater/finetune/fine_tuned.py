@@ -1,7 +1,7 @@
-"""A fine-tuned model: language model, head and what its outputs mean; its folder, and what it says of new rows.
+"""A fine-tuned model: language model, head and what its outputs mean; its folder, and its predictions.
 
 The folder is a Hugging Face model folder (the language model with its three more rows, and the tokenizer) with
-`head.safetensors` and `task.json` beside them.
+`head.safetensors` and `task.json`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headwater.finetune.batches import inference_batches
 from headwater.finetune.examples import Columns, Labels
 from headwater.finetune.features import FrozenTaskModel
 from headwater.finetune.head import TaskModel
-from headwater.finetune.inputs import Encoded, TaskExample, TaskTokens, encode
+from headwater.finetune.inputs import Encoded, TaskTokens, encode
 from headwater.finetune.task_models import TaskModelName
 from headwater.model.io.folder import load_model, save_model
 from headwater.model.io.weights import check_finite
@@ -42,9 +42,9 @@ _WINDOW = 2_048
 
 @dataclass
 class Prediction:
-    """One row's answer. label: class name, score, or number of the right answer, counted as in training.
+    """One row's prediction. label: class name, score, or number of the right answer, counted as in training.
 
-    probabilities: by class name or level, or one an answer. cut: tokens of the row that did not fit the context.
+    probabilities: by class name, level or answer. cut: tokens of the row that did not fit the context.
     """
 
     row: int
@@ -65,22 +65,22 @@ class FineTuned:
 
     @property
     def context(self) -> int:
-        """Tokens a sequence may have."""
+        """The most tokens of a sequence."""
         return self.model.model.config.context
 
-    def encode(self, examples: Iterable[TaskExample]) -> Encoded:
-        """Examples as this model reads them."""
-        return encode(examples, self.task, self.tokenizer, self.context)
+    def encode(self, rows: Iterable[Raw], labels: Labels | None = None, name: str = "") -> Encoded:
+        """Encode rows for this model; see `inputs.encode`."""
+        return encode(rows, self.task, self.tokenizer, self.context, labels=labels, name=name)
 
     def probabilities(self, encoded: Encoded) -> npt.NDArray[np.float32]:
-        """(examples, outputs, or most answers): P(y | x); 0 for an answer that an example does not have."""
-        return predict_probabilities(self.model, encoded, self.labels)
+        """Return P(y | x), (examples, outputs or most answers); 0 for an answer that an example does not have."""
+        return predict_and_measure(self.model, encoded, self.labels)[0]
 
     def predict(self, rows: Iterable[Raw]) -> Iterator[Prediction]:
-        """Stream predictions in the order of the rows, in constant memory."""
+        """Yield the rows' predictions in order, in constant memory."""
         iterator = iter(rows)
         while window := list(islice(iterator, _WINDOW)):
-            encoded = self.encode(TaskExample(row.segments, None, row.row) for row in window)
+            encoded = self.encode(window)
             counts = np.diff(encoded.first)
             found = zip(window, counts, self.probabilities(encoded), encoded.cut.tolist(), strict=True)
             for row, count, share, cut in found:
@@ -88,13 +88,13 @@ class FineTuned:
                 yield replace(prediction, cut=cut)
 
     def decide(self, probabilities: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-        """(examples,): index of the likeliest output, or the expected score."""
+        """Return (examples,): the index of the most probable output, or the expected score."""
         if self.labels.target == "score":
             return probabilities.astype(np.float64) @ np.array(self.labels.levels)
         return probabilities.argmax(axis=1).astype(np.float64)
 
     def prediction(self, number: int, share: npt.NDArray[np.float32]) -> Prediction:
-        """One row's answer from its probabilities, (outputs or answers,)."""
+        """Return one row's prediction from its probabilities, (outputs or answers,)."""
         decided = float(self.decide(share[None])[0])
         first = self.labels.first_answer
         if self.labels.target == "class":
@@ -128,15 +128,15 @@ class FineTuned:
     def load(
         cls, folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> FineTuned:
-        """Open a folder that `save` or `headwater finetune` wrote; raises FolderError for any other."""
+        """Open a folder that `save` or `headwater finetune` wrote; raise FolderError for any other."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         if not (folder / TASK_FILE).is_file():
             if (folder / MANIFEST).is_file():
-                open_folder(folder)  # a training that has not ended says so
+                open_folder(folder)  # names an unfinished training
             there = shipped.resolve(folder).is_dir()
-            seen = "is no fine-tuned model: it has no task.json" if there else "does not exist"
+            seen = "is not a fine-tuned model: it has no task.json" if there else "does not exist"
             raise FolderError(
                 f"{folder} {seen}",
                 expected="a folder that fine-tuning wrote",
@@ -182,7 +182,7 @@ def build_task_model(
     frozen: TaskModelName | None = None,
     seed: int = 0,
 ) -> TaskModel:
-    """Return the base with an untrained head; `frozen`: a task model over a base that stays as it is."""
+    """Return the base with an untrained head; `frozen`: the task model over an unchanged base."""
     delimiter = TaskTokens.of(tokenizer).delimiter
     if frozen is None:
         return TaskModel(base, task, outputs, dropout=dropout, seed=seed, delimiter=delimiter)
@@ -190,23 +190,18 @@ def build_task_model(
 
 
 def _build(kind: type[Meaning], described: Any, folder: Path) -> Meaning:
-    """A table of task.json; raises FolderError, not the UsageError of an option, where it is no such table."""
+    """Parse a table of task.json; raise FolderError, not the UsageError of an option, if it is invalid."""
     try:
         return kind.build(described, source=str(folder / TASK_FILE))
     except (UsageError, TypeError, ValueError) as error:
         raise FolderError(f"{folder / TASK_FILE} is damaged: {error}") from None
 
 
-def predict_probabilities(model: TaskModel, encoded: Encoded, labels: Labels) -> npt.NDArray[np.float32]:
-    """(examples, outputs or most answers) softmax probabilities, sequences sorted by length inside."""
-    return predict_and_measure(model, encoded, labels)[0]
-
-
 @torch.no_grad()
 def predict_and_measure(
     model: TaskModel, encoded: Encoded, labels: Labels
 ) -> tuple[npt.NDArray[np.float32], float]:
-    """Probabilities, and L2 as the mean over the examples whose label is known (0 without one)."""
+    """Return (examples, outputs or most answers) probabilities, and L2 over the examples with a known label."""
     targets = labels.probabilities(encoded)
     probabilities = np.zeros_like(targets)
     device = model.head.weight.device

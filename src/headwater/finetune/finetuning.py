@@ -1,8 +1,8 @@
 """`headwater finetune` as a stage: from a model folder and labelled files to a fine-tuned model folder.
 
-The folder also has `metrics.json` (every figure, with its interval, against chance and the majority class),
-`config.toml` (resolved), `metrics.jsonl` (a line an update) and `report.html`. While it trains it has
-`checkpoints/`: the same command, run again, resumes from the newest one; they are removed at the end.
+The folder also has `metrics.json` (every metric with its interval, chance and the majority class), `config.toml`
+(resolved), `metrics.jsonl` (a line an update) and `report.html`. During training it has `checkpoints/`: the same
+command, run again, resumes from the newest one; they are removed at the end.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import numpy.typing as npt
 
 from headwater import shipped
 from headwater.datasets.rows import Raw
-from headwater.errors import DataError, resumable
+from headwater.errors import resumable
 from headwater.finetune import check
 from headwater.finetune.baseline import compare
-from headwater.finetune.examples import Labels, learn_labels, read_rows, to_examples
+from headwater.finetune.examples import Labels, learn_labels, read_rows
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.inputs import Encoded, encode
 from headwater.finetune.metrics import by_class, confusion_matrix
@@ -57,7 +57,7 @@ METRICS_FILE, CONFIG_FILE = "metrics.json", "config.toml"
 
 @dataclass
 class Parts:
-    """The rows of a training, checked, and what their labels mean. names: what messages call each part."""
+    """The checked rows of a training, and what their labels mean. names: each part's name in messages."""
 
     train: check.Usable
     validation: check.Usable
@@ -79,12 +79,12 @@ def finetune(
     baseline: dict[str, Any] | None = None,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
-    """Fine-tune the model in folder `model`, or one that ships, and write `out`; returns its metrics.json.
+    """Fine-tune the model in folder `model`, or one that ships, and write `out`; return its metrics.json.
 
     With `config.from_scratch` only the model's shape and tokenizer are used. Without `validation` a part of
-    `train` is split off. `test` is measured once, at the end. `tokenizer` is a folder, where the model's has none.
-    `baseline`: what metrics.json has of it, from a training on the same rows without `test`; None measures it.
-    Returns at once when `out` is complete, and resumes a training that was stopped there. Raises DataError for
+    `train` is split off. `test` is measured once, at the end. `tokenizer` is a folder, for a model without one.
+    `baseline`: the baseline in the metrics.json of a training on the same rows without `test`; None measures it.
+    Returns at once if `out` is complete, and resumes a training that was stopped there. Raises DataError for
     tables that cannot be learned from, FolderError for folders, UsageError for configuration.
     """
     files = {"train": train, "validation": validation, "test": test}
@@ -113,7 +113,7 @@ def run_stage(
     baselines: dict[str, dict[str, Any]] | None = None,
     progress: Progress,
 ) -> dict[str, Any]:
-    """`finetune` on rows that `read` gives when they are needed; `inputs` are the files that they come from."""
+    """Run `finetune` on the rows that `read` returns; `inputs` are the files that they come from."""
     model = shipped.resolve(model)
     rate = peak_rate(config, load_config(model).width)
     if config.learning_rate is None:
@@ -132,7 +132,7 @@ def run_stage(
         defaults=FinetuneConfig.defaults(),
     )
     if stage.is_complete():
-        _remove_what_training_kept(out)  # left by a kill between the end and its removal
+        _remove_checkpoints(out)  # left by a kill just before their removal
         progress.note(f"{out} is complete already")
         return dict(read_json(out / METRICS_FILE))
     device = choose_device(config.device)
@@ -141,15 +141,18 @@ def run_stage(
     base, extended = prepare_base(config, load_model(model, device=device), load_tokenizer(model, tokenizer))
 
     def encoded(part: str, rows: Sequence[Raw]) -> Encoded:
-        examples = to_examples(rows, parts.labels, parts.names[part])
-        return encode(examples, config.task, extended, base.config.context, name=parts.names[part])
+        context, name = base.config.context, parts.names[part]
+        return encode(rows, config.task, extended, context, labels=parts.labels, name=name)
 
     train, validation = encoded("train", parts.train.rows), encoded("validation", parts.validation.rows)
-    tests = {name: encoded(name, rows) for name, rows in parts.tests.items()}  # before hours go into training
+    # Before the training, so that an error in them comes first.
+    tests = {name: encoded(name, rows) for name, rows in parts.tests.items()}
     choose_metric(config, parts.labels)
     config = resolve(config, width=base.config.width, examples=len(train))
     figures, notes = check.report(parts.train, parts.validation, parts.labels)
-    for note in [*notes, *_truncation_notes(train, validation)]:
+    notes += _truncation("training", parts.train.rows, train)
+    notes += _truncation("validation", parts.validation.rows, validation)
+    for note in notes:
         progress.note(note)
     stage.begin()
     with resumable(), folder_lock(out):
@@ -167,31 +170,30 @@ def run_stage(
                 metrics["tests"][name] |= _measured(outcome.fine_tuned, test, shares)
             shares = outcome.probabilities
             write_predictions(outcome.fine_tuned, "validation", parts.validation.rows, shares, work)
-            outcome.settle()
-            about = page(outcome.fine_tuned, metrics, parts.validation.rows, validation, outcome.probabilities)
-            write_text(work / "report.html", about)
+            outcome.trainer.optimizer.end_training()
+            report = page(outcome.fine_tuned, metrics, parts.validation.rows, validation, shares)
+            write_text(work / "report.html", report)
             outcome.fine_tuned.save(work)
             write_json(work / METRICS_FILE, metrics)
             made = {path.name for path in work.iterdir()}
         stage.finish(record_files(out, only={CONFIG_FILE, *made}))
-        _remove_what_training_kept(out)
+        _remove_checkpoints(out)
     return metrics
 
 
-def _remove_what_training_kept(out: Path) -> None:
+def _remove_checkpoints(out: Path) -> None:
     for name in (CHECKPOINTS, OUTPUTS):
         shutil.rmtree(out / name, ignore_errors=True)
 
 
 def _begun(stage: Stage) -> FinetuneConfig | None:
-    """The configuration that an unfinished training in the stage's folder began with."""
     found = stage.find() is not None and (stage.out / CONFIG_FILE).exists()
     return FinetuneConfig.load_written(stage.out / CONFIG_FILE) if found else None
 
 
 @contextmanager
 def _filled(out: Path) -> Iterator[Path]:
-    """Yield a folder inside `out`; its files are moved into `out` when the block ends well."""
+    """Yield a folder inside `out`; its files are moved into `out` if the block raises nothing."""
     work = out / ".export"
     shutil.rmtree(work, ignore_errors=True)
     with storage_errors(out):
@@ -223,7 +225,7 @@ def write_predictions(
 
 
 def _measured(fine_tuned: FineTuned, encoded: Encoded, probabilities: npt.NDArray[np.float32]) -> dict[str, Any]:
-    """Return the figures of a test part; only the counts where not every row has a label."""
+    """Return the metrics of a test part; only the counts if a row has no label."""
     labelled = int(np.isfinite(encoded.targets).sum())
     figures: dict[str, Any] = {"count": len(encoded), "labelled": labelled}
     if labelled == len(encoded) > 0:
@@ -238,7 +240,7 @@ def _compared(
     encoded: Mapping[str, Encoded],
     baselines: dict[str, dict[str, Any]] | None,
 ) -> dict[str, Any]:
-    """Return the baseline of each part, the table of the classes, and what a person should be warned of."""
+    """Return the baseline of each part, the metrics of each class, and warnings for the user."""
     rows = {"train": parts.train.rows, "validation": parts.validation.rows, **parts.tests}
     taken = {name: ([row.segments for row in rows[name]], encoded[name].targets) for name in encoded}
     labels = outcome.fine_tuned.labels
@@ -276,27 +278,22 @@ def arrange_parts(
     tests: Mapping[str, Iterable[Raw]],
     names: dict[str, str],
 ) -> Parts:
-    """Check all rows, learn the labels from the training rows, split validation off where there is none."""
+    """Check all rows, learn the labels from the training rows, and split off validation if there is none."""
     usable = check.usable(train, config.task, names["train"])
     labels = learn_labels(usable.rows, config.task, config.target, names["train"])
     read_tests = {name: list(rows) for name, rows in tests.items()}
     if validation is not None:
         held = check.usable(validation, config.task, names["validation"])
         return Parts(usable, held, read_tests, labels, split_off=False, names=names)
-    kept, split_off = check.split(usable.rows, config.validation_share, config.seed, labels)
-    if not kept or not split_off:
-        raise DataError(
-            f"{names['train']} has {len(usable.rows)} usable rows, too few to split a validation part off",
-            expected="at least two rows of each class, of texts that differ",
-        )
+    kept, split_off = check.split(usable.rows, config.validation_share, config.seed, labels, names["train"])
     sides = check.Usable(kept, usable.empty, usable.unlabelled), check.Usable(split_off, 0, 0)
     return Parts(*sides, read_tests, labels, split_off=True, names=names | {"validation": names["train"]})
 
 
 def load_tokenizer(model: Path, given: str | Path | None = None) -> Tokenizer:
-    """Return the tokenizer in a model folder, or the `given` one where it has none.
+    """Return the tokenizer in a model folder, or the `given` one if it has none.
 
-    Raises MismatchError where there is neither, where both differ, or where the size of `given` does not fit.
+    Raises MismatchError if there is neither, if both differ, or if the size of `given` does not fit the model.
     """
     tokenizer = Tokenizer.of_model(model, load_config(model).vocabulary, given)
     if tokenizer is None:
@@ -307,32 +304,28 @@ def load_tokenizer(model: Path, given: str | Path | None = None) -> Tokenizer:
 def summarise(
     outcome: TrainingOutcome, train: Encoded, validation: Encoded, parts: Parts, figures: dict[str, Any]
 ) -> dict[str, Any]:
-    """What metrics.json holds."""
-    best = next(point for point in outcome.curve if point["step"] == outcome.best_step)
+    """Return the content of metrics.json, without the baseline and the tests."""
+    best = outcome.best_entry()
     labels = outcome.fine_tuned.labels
-    chosen = best[outcome.metric]
     summary: dict[str, Any] = {
         "task": outcome.fine_tuned.task,
         "metric": outcome.metric,
-        "value": chosen["value"],
-        "interval": chosen["interval"],
+        **best[outcome.metric],
         "count": len(validation),
         "selected_on_validation": len(outcome.curve) > 1,
     }
     if labels.target != "score":
-        targets = train.targets.astype(np.int64)
-        majority = Counter(targets.tolist()).most_common(1)[0][0]
+        majority = Counter(train.targets.astype(np.int64).tolist()).most_common(1)[0][0]
         summary["accuracy"] = best["accuracy"]["value"]
         summary["accuracy_interval"] = best["accuracy"]["interval"]
+        summary["majority"] = float((validation.targets == majority).mean())
         if labels.target == "class":
             summary["macro_f1"] = best["macro_f1"]["value"]
-        summary["chance"] = (
-            float(np.mean(1 / np.diff(validation.first))) if labels.target == "answer" else (1 / labels.outputs)
-        )
-        summary["majority"] = float((validation.targets == majority).mean())
-        summary["majority_class"] = (
-            labels.names[majority] if labels.target == "class" else str(labels.first_answer + majority)
-        )
+            summary["chance"] = 1 / labels.outputs
+            summary["majority_class"] = labels.names[majority]
+        else:
+            summary["chance"] = float(np.mean(1 / np.diff(validation.first)))
+            summary["majority_class"] = str(labels.first_answer + majority)
     return summary | {
         "best_step": outcome.best_step,
         "steps": outcome.steps,
@@ -340,7 +333,7 @@ def summarise(
         "validation_split_off": parts.split_off,
         "data": figures,
         "truncated": {
-            name: {"examples": part.truncation.examples, "tokens": part.truncation.tokens}
+            name: {"examples": int(np.count_nonzero(part.cut)), "tokens": int(part.cut.sum())}
             for name, part in (("train", train), ("validation", validation))
         },
         "curve": outcome.curve,
@@ -351,10 +344,11 @@ def _rows(config: FinetuneConfig, path: Path, *, need_label: bool) -> Iterator[R
     return islice(read_rows(path, config.task, config.columns, need_label=need_label), config.limit)
 
 
-def _truncation_notes(train: Encoded, validation: Encoded) -> list[str]:
-    notes = []
-    for name, part in (("training", train), ("validation", validation)):
-        sentence = part.truncation.sentence(len(part))
-        if sentence:
-            notes.append(f"{name}: {sentence}")
-    return notes
+def _truncation(part: str, rows: Sequence[Raw], encoded: Encoded) -> list[str]:
+    shortened = np.flatnonzero(encoded.cut)
+    if not len(shortened):
+        return []
+    return [
+        f"{part}: {len(shortened):,} of {len(rows):,} rows are longer than the model's context and were "
+        f"shortened, by {encoded.cut.sum():,} tokens in all; the first is row {rows[shortened[0]].row:,}"
+    ]

@@ -2,9 +2,9 @@
 
 P(y | x) = softmax(h W_y), h the last block's output at the extract token (GPT-1 section 3.2, equation 3), with
 a bias as in the authors' code. With full attention h is the output at the first token (BERT, Devlin et al. 2019,
-section 3), and the second text has its own segment row; with an LSTM in each direction each half is read where it
-ends. Similarity adds the vectors of both orders before the layer; multiple choice has one output, and its softmax
-runs over the answers (section 3.3).
+section 3), and the second text has its own segment row; of a bidirectional LSTM each half is taken at its last
+position. Similarity adds the vectors of both orders before the layer; multiple choice has one output, and its
+softmax runs over the answers (section 3.3).
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ ABSENT = -1e9
 
 
 class TaskOutput(NamedTuple):
-    """What one pass gives: logits (examples, outputs) float32, hidden (sequences, time, width) float32, and the
-    rows (vocabulary, width) that predict tokens, with the entries that were dropped for `hidden`."""
+    """The result of a forward pass: logits (examples, outputs) float32, hidden (sequences, time, width) float32.
+
+    matrix: (vocabulary, width), which predicts tokens from `hidden`, with the same dropped entries.
+    """
 
     logits: Tensor
     hidden: Tensor
@@ -49,10 +51,10 @@ class TaskModel(nn.Module):
         head: nn.Linear | None = None,
         delimiter: int | None = None,
     ) -> None:
-        """delimiter: the id of the token between two texts; only a model with segment rows needs it."""
+        """delimiter: the id of the token between two texts, needed by a model with segment rows."""
         super().__init__()
         self.model, self.task, self.dropout, self.delimiter = model, task, dropout, delimiter
-        # `skip_init` leaves torch's generator alone.
+        # `skip_init` does not use torch's global generator.
         self.head = head or nn.utils.skip_init(nn.Linear, model.config.output_width, outputs)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
@@ -60,14 +62,14 @@ class TaskModel(nn.Module):
             nn.init.zeros_(self.head.bias)
 
     def forward(self, batch: Batch) -> TaskOutput:
-        """Logits and hidden states of a batch; ABSENT where an example has fewer answers than another."""
+        """Return logits and hidden states of a batch; ABSENT for answers that an example does not have."""
         embeddings = self.model.embeddings()
         hidden = self.read(batch, embeddings=embeddings)  # (sequences, time, width)
         logits = self.classify(self.summary(hidden, batch), batch)
         return TaskOutput(logits, hidden, self.model.output_matrix(embeddings))
 
     def predict(self, batch: Batch) -> Tensor:
-        """Logits alone."""
+        """Return the logits."""
         return self.classify(self.summary(self.read(batch), batch), batch)
 
     def read(self, batch: Batch, **options: Any) -> Tensor:
@@ -82,9 +84,10 @@ class TaskModel(nn.Module):
         return hidden
 
     def summary(self, hidden: Tensor, batch: Batch) -> Tensor:
-        """Return what stands for a whole sequence: (sequences, time, width) -> (sequences, width)."""
+        """Return one vector a sequence: (sequences, time, width) -> (sequences, width)."""
         config = self.model.config
-        last, first = pool(hidden, batch.extract), hidden[:, 0]
+        last = hidden[torch.arange(len(hidden), device=hidden.device), batch.extract]
+        first = hidden[:, 0]
         if config.is_causal:
             return last
         return first if config.is_masked else torch.cat([last[:, : config.width], first[:, config.width :]], dim=1)
@@ -92,7 +95,7 @@ class TaskModel(nn.Module):
     def classify(self, pooled: Tensor, batch: Batch) -> Tensor:
         """(sequences, width) -> (examples, outputs or most answers) float32.
 
-        The dropout mask is one an example: its candidates, and both orders of a pair, share it.
+        An example's candidates, and both orders of a pair, share one dropout mask.
         """
         weight, bias = self.head.weight.float(), self.head.bias.float()
         if self.training and self.dropout:
@@ -105,8 +108,3 @@ class TaskModel(nn.Module):
         if self.task == "similarity":
             pooled = pooled.new_zeros(batch.examples, pooled.shape[1]).index_add(0, batch.owner, pooled)
         return functional.linear(pooled, weight, bias)
-
-
-def pool(hidden: Tensor, extract: Tensor) -> Tensor:
-    """The vectors at the extract tokens: (sequences, time, width), (sequences,) -> (sequences, width)."""
-    return hidden[torch.arange(len(hidden), device=hidden.device), extract]

@@ -1,7 +1,8 @@
 """The metrics of the paper's tasks, each with a bootstrap interval.
 
-Accuracy, F1 and Matthews' correlation follow from the confusion matrix, and resampling examples is drawing that
-matrix from a multinomial: exact, and fast at any size. Pearson's and Spearman's correlations resample examples.
+Accuracy, F1 and Matthews' correlation are functions of the confusion matrix, and resampling examples draws that
+matrix from a multinomial: exact, and fast for any number of examples. Pearson's and Spearman's correlations
+resample examples.
 GPT-1 (Radford et al. 2018), table 4: Matthews for CoLA, F1 for MRPC and QQP, Pearson for STS-B.
 """
 
@@ -17,28 +18,28 @@ Floats = npt.NDArray[np.float64]
 
 RESAMPLES = 1_000
 CONFIDENCE = 0.95
-# Cells of the confusion matrices that are drawn at a time: 8 MB, however many classes there are.
+# Cells of the confusion matrices that are drawn at a time: 8 MB for any number of classes.
 _CELLS = 1 << 20
 
 
 def confusion_matrix(truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int) -> Floats:
-    """(classes, classes) counts: row the true class, column the chosen one."""
+    """Return (classes, classes) counts: the row is the true class, the column the predicted one."""
     return np.bincount(truth * classes + chosen, minlength=classes**2).reshape(classes, classes).astype(float)
 
 
 def accuracy(confusion: Floats) -> Floats:
-    """Share of right choices; (…, classes, classes) -> (…)."""
+    """Return the share of correct predictions: (…, classes, classes) -> (…)."""
     return np.trace(confusion, axis1=-2, axis2=-1) / confusion.sum(axis=(-2, -1))
 
 
 def f1(confusion: Floats) -> Floats:
-    """F1 of the last class where there are two, else the mean over classes; 0 where a class never occurs."""
+    """Return the F1 of the second of two classes, else the mean over classes; 0 for a class that never occurs."""
     each = _f1_of_each(confusion)
     return each[..., -1] if confusion.shape[-1] == 2 else each.mean(axis=-1)
 
 
 def macro_f1(confusion: Floats) -> Floats:
-    """Mean of the F1 of each class, however often it occurs."""
+    """Return the unweighted mean of the F1 of each class."""
     return _f1_of_each(confusion).mean(axis=-1)
 
 
@@ -50,7 +51,7 @@ def _f1_of_each(confusion: Floats) -> Floats:
 
 
 def by_class(confusion: Floats, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return precision, recall, F1, true and predicted rows of each class; 0 where a share is not defined."""
+    """Return precision, recall, F1, true and predicted rows of each class; an undefined share is 0."""
     right, true, predicted = np.diagonal(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
     each = _f1_of_each(confusion)
     return [
@@ -67,7 +68,7 @@ def by_class(confusion: Floats, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def matthews(confusion: Floats) -> Floats:
-    """Matthews' correlation in its form for any number of classes (Gorodkin 2004); 0 where it is not defined."""
+    """Return Matthews' correlation for any number of classes (Gorodkin 2004); 0 where it is undefined."""
     total = confusion.sum(axis=(-2, -1))
     truth, chosen = confusion.sum(axis=-1), confusion.sum(axis=-2)
     covariance = np.trace(confusion, axis1=-2, axis2=-1) * total - (truth * chosen).sum(axis=-1)
@@ -76,7 +77,7 @@ def matthews(confusion: Floats) -> Floats:
 
 
 def pearson(first: Floats, second: Floats) -> Floats:
-    """Correlation along the last axis; 0 where one side does not vary."""
+    """Return the correlation along the last axis; 0 if one side is constant."""
     first = first - first.mean(axis=-1, keepdims=True)
     second = second - second.mean(axis=-1, keepdims=True)
     scale = np.sqrt((first**2).sum(axis=-1) * (second**2).sum(axis=-1))
@@ -85,12 +86,12 @@ def pearson(first: Floats, second: Floats) -> Floats:
 
 
 def spearman(first: Floats, second: Floats) -> Floats:
-    """Correlation of the ranks, equal values sharing their mean rank; one-dimensional."""
+    """Return the correlation of the ranks of two (examples,) arrays."""
     return pearson(ranks(first), ranks(second))
 
 
 def ranks(values: Floats) -> Floats:
-    """Ranks from 1, equal values sharing their mean rank."""
+    """Return ranks from 1; equal values share their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[inverse]
@@ -103,7 +104,7 @@ OF_SCORES = {"pearson": pearson, "spearman": spearman}
 def measure_classes(
     truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int, *, seed: int = 0
 ) -> dict[str, dict[str, Any]]:
-    """{metric: {value, interval: [low, high]}} for accuracy, f1, macro_f1 and matthews."""
+    """Return {metric: {value, interval: [low, high]}} for accuracy, f1, macro_f1 and matthews."""
     confusion = confusion_matrix(truth, chosen, classes)
     shares = (confusion / confusion.sum()).ravel()
     random = np.random.default_rng(seed)
@@ -121,7 +122,7 @@ def measure_classes(
 
 
 def measure_scores(truth: Floats, predicted: Floats, *, seed: int = 0) -> dict[str, dict[str, Any]]:
-    """{metric: {value, interval}} for pearson and spearman."""
+    """Return {metric: {value, interval}} for pearson and spearman."""
     random = np.random.default_rng(seed)
     resampled = np.empty((RESAMPLES, len(OF_SCORES)))
     for number in range(RESAMPLES):
@@ -135,4 +136,4 @@ def measure_scores(truth: Floats, predicted: Floats, *, seed: int = 0) -> dict[s
 
 def _interval(values: Floats) -> list[float]:
     tail = 100 * (1 - CONFIDENCE) / 2
-    return [float(x) for x in np.percentile(values, [tail, 100 - tail])]
+    return np.percentile(values, [tail, 100 - tail]).tolist()

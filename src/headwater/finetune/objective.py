@@ -2,7 +2,7 @@
 
 GPT-1 (Radford et al. 2018), section 3.2, equations 4 and 5, as the authors' code averages them: L2 over
 examples; L1 over the tokens of a sequence from the second to the extract token, then over sequences. A batch's
-weights hold those averages for the whole update, so that micro-batches simply add up.
+weights are those averages over the whole update, so that the losses of micro-batches are summed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def class_loss(logits: Tensor, batch: Batch) -> Tensor:
 
 
 def language_model_loss(output: TaskOutput, batch: Batch, backend: Backend | None = None) -> Tensor:
-    """Return L1 over the task's own inputs: float32 scalar. Padding never reaches the vocabulary."""
+    """Return L1 over the task's own inputs, without padding: float32 scalar."""
     return cross_entropy(
         output.hidden.flatten(0, 1),
         output.matrix,
@@ -39,13 +39,13 @@ def language_model_loss(output: TaskOutput, batch: Batch, backend: Backend | Non
 
 
 def l2(model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    """The task's loss alone."""
+    """Return the task's loss."""
     loss = class_loss(model(batch).logits, batch)
     return loss, {"l2": loss.detach()}
 
 
 def l3(lambda_lm: float) -> Objective:
-    """The objective L2 + `lambda_lm` · L1; with 0 it is `l2`, and no token is predicted."""
+    """Return the objective L2 + `lambda_lm` · L1; for 0 it is `l2`, which predicts no tokens."""
     if lambda_lm == 0:
         return l2
 

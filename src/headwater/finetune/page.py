@@ -1,7 +1,7 @@
-"""`report.html` of a fine-tuning: curves, confusion matrix, the most confident mistakes, what moved each of them.
+"""`report.html` of a fine-tuning: curves, confusion matrix, the most confident mistakes and their explanations.
 
-One file that opens anywhere: nothing is fetched, nothing runs, it follows the reader's light or dark colours, and
-every text from the data is escaped.
+One file without scripts or external resources. It follows the reader's light or dark mode, and all text from the
+data is escaped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headwater.finetune.inputs import Encoded
 from headwater.finetune.metrics import confusion_matrix
 from headwater.report.plots import Series, line_chart
 
-# How many decisions are shown, wrong ones and right ones, and the most classes whose confusions are printed.
+# Wrong and right predictions shown, and the most classes of a printed confusion matrix.
 _MISTAKES, _RIGHT, _MOST_CLASSES = 12, 4, 24
 
 _STYLE = """
@@ -64,7 +64,7 @@ def page(
     encoded: Encoded,
     probabilities: npt.NDArray[np.float32],
 ) -> str:
-    """The page as text, about the validation rows and the probabilities that the model gave them."""
+    """Return the page, about the validation rows and their predicted probabilities."""
     labels = fine_tuned.labels
     parts = [_head(fine_tuned, metrics), _curves(metrics)]
     if labels.target == "class":
@@ -102,7 +102,7 @@ def _head(fine_tuned: FineTuned, metrics: Mapping[str, Any]) -> str:
     lines += [f"<p><b>Warning:</b> {escape(warning)}.</p>" for warning in metrics["warnings"]]
     if metrics["selected_on_validation"]:
         lines.append(
-            '<p class="soft">The same rows chose that state, so the figure is a little flattered; '
+            '<p class="soft">The same rows chose that state, so the figure is slightly optimistic; '
             "give --test for rows that chose nothing.</p>"
         )
     for name, test in metrics["tests"].items():
@@ -117,7 +117,7 @@ def _head(fine_tuned: FineTuned, metrics: Mapping[str, Any]) -> str:
 
 
 def baseline_sentence(metrics: Mapping[str, Any]) -> str:
-    """Return what the baseline reached on the same rows and, where the model does not beat it, what to try."""
+    """Return the baseline's result on the same rows and, if the model does not beat it, what to try."""
     baseline = metrics["baseline"]
     low, high = baseline["interval"]
     shown = f"Baseline ({baseline['name']}): {metrics['metric']} {baseline['value']:.3f} [{low:.3f}, {high:.3f}]"
@@ -168,7 +168,7 @@ def _confusions(labels: Labels, encoded: Encoded, probabilities: npt.NDArray[np.
             cells += f'<td style="background: {tint}">{int(confusion[row, column]):,}</td>'
         lines.append(f"<tr><th>{escape(name)}</th>{cells}</tr>")
     return (
-        "<h2>Confusion matrix</h2><p class='soft'>Rows: what the label says. Columns: what the model says.</p>"
+        "<h2>Confusion matrix</h2><p class='soft'>Rows: labels. Columns: predictions.</p>"
         f"<div class='scroll'><table><tr><th></th>{header}</tr>{''.join(lines)}</table></div>"
     )
 
@@ -176,7 +176,7 @@ def _confusions(labels: Labels, encoded: Encoded, probabilities: npt.NDArray[np.
 def _cases(
     fine_tuned: FineTuned, rows: Sequence[Raw], encoded: Encoded, probabilities: npt.NDArray[np.float32]
 ) -> str:
-    """The most confident mistakes and right answers; for scores the largest errors and the smallest."""
+    """Return the most confident mistakes and right answers; for scores the largest and smallest errors."""
     decided = fine_tuned.decide(probabilities)
     if fine_tuned.labels.target == "score":
         order = np.argsort(-np.abs(decided - encoded.targets), kind="stable")
@@ -215,7 +215,7 @@ def _case(fine_tuned: FineTuned, row: Raw, share: npt.NDArray[np.float32]) -> st
         segment = piece.segment
         text += _tinted(piece, largest)
     return (
-        f'<div class="case"><p class="soft">row {row.row:,}: the model says <b>{escape(str(said))}</b>, the label '
+        f'<div class="case"><p class="soft">row {row.row:,}: predicted <b>{escape(str(said))}</b>, labelled '
         f"<b>{escape(str(row.label))}</b></p><p>{text}</p></div>"
     )
 

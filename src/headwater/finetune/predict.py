@@ -1,4 +1,4 @@
-"""`headwater predict` as a function: a table in, one line a row out, streamed in constant memory."""
+"""`headwater predict` as a function: read a table, write one line a row, in constant memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from headwater.datasets.rows import Raw, Task
 from headwater.errors import UsageError, counted
 from headwater.finetune.check import is_empty
-from headwater.finetune.examples import Columns, read_rows, says
+from headwater.finetune.examples import Columns, read_rows
 from headwater.finetune.fine_tuned import FineTuned, Prediction
 from headwater.storage.files import atomic_write
 from headwater.storage.progress import SILENT, Progress
@@ -35,15 +35,15 @@ def predict_file(
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
-    """Label the rows of `file` and write `out`, which appears when it is whole.
+    """Label the rows of `file` and write `out` atomically.
 
-    Each row keeps its columns, in their order, and gets `prediction` and the probability of each class: columns
-    of their own in .csv and .tsv, `probabilities` in .jsonl. The answers of a choice, of which a row may have
-    more than another, share one column, separated by spaces. A row without text gets an empty prediction. A
-    column of ours that the file has already gets an underscore. `columns` names those of `file` that differ from
-    the training file's.
+    Each row keeps its columns, in order, followed by `prediction` and the probability of each class: one column a
+    class in .csv and .tsv, `probabilities` in .jsonl. The probabilities of a choice, whose rows may have different
+    numbers of answers, share one column, separated by spaces. A row without text gets an empty prediction. An
+    added column gets an underscore if the file already has its name. `columns` names those of `file` that differ
+    from the training file's.
 
-    Returns {"out", "rows", "empty"} and, where the file has labels of a class or choice, {"labelled", "accuracy"}.
+    Returns {"out", "rows", "empty"} and, if the file has labels of a class or choice, {"labelled", "accuracy"}.
     Raises UsageError for an `out` that does not end in .jsonl, .csv or .tsv or is `file`, DataError for rows,
     FolderError for models.
     """
@@ -79,7 +79,7 @@ def predict_file(
                 empty.append(row.row)
             elif row.label is not None and fine_tuned.labels.target != "score":
                 labelled += 1
-                right += says(row, prediction.label, fine_tuned.labels)
+                right += fine_tuned.labels.matches(row, prediction.label)
             progress.advance(done)
     progress.finish(counted(done, "row"))
     summary: dict[str, Any] = {"out": str(out), "rows": done, "empty": len(empty)}
@@ -92,21 +92,20 @@ def predict_file(
 
 
 class _Table:
-    """Lines of the output file: the columns of the input, then the model's."""
+    """Lines of the output file: the columns of the input, then the predictions."""
 
     def __init__(self, out: Path, task: Task, columns: list[str], classes: list[str]) -> None:
         self.columns, self.classes = columns, classes
         self.delimiter = _FORMATS[out.suffix.lower()]
-        self.together = task == "choice" or self.delimiter is None  # the probabilities of a row, in one field
+        self.together = task == "choice" or self.delimiter is None  # one field has all probabilities of a row
         shares = ["probabilities"] if self.together else [f"p({name})" for name in classes]
         self.prediction, *self.shares = (_free(name, columns) for name in ("prediction", *shares))
 
     def header(self) -> bytes:
-        """The names of the columns, where the format has such a line."""
         return b"" if self.delimiter is None else self._separated([*self.columns, self.prediction, *self.shares])
 
     def line(self, row: Raw, prediction: Prediction | None) -> bytes:
-        """One row; without a prediction its fields are empty."""
+        """Return one row's line; without a prediction its fields are empty."""
         given = row.columns or {}
         label = None if prediction is None else prediction.label
         probabilities = None if prediction is None else prediction.probabilities
@@ -131,12 +130,10 @@ class _Table:
 
 
 def _free(name: str, columns: list[str]) -> str:
-    """Return the name, with underscores after it until no column is called so."""
     while name in columns:
         name += "_"
     return name
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as one field of a table; lists and objects as JSON."""
     return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else value

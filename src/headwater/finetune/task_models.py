@@ -1,11 +1,11 @@
-"""Task models: what reads a frozen base's mixture of layers and gives the vector that the linear layer classifies.
+"""Task models: they turn a frozen base's mixture of layers into the vector that the linear layer classifies.
 
-`PoolingReader` has no weights of its own. For one text it gives mean, maximum and the extract position; for two
-texts u and v it gives [u, v, |u − v|, u · v] and the extract position, each of u and v a mean and a maximum.
+`PoolingReader` has no weights. For one text it returns mean, maximum and the extract position; for two texts u and
+v it returns [u, v, |u − v|, u · v] and the extract position, where u and v are a mean and a maximum each.
 
 `RecurrentReader` is the kind of model that ELMo's features were used in. For one text: a bi-LSTM with max-pooling
-over its positions. For two texts, as ESIM (Chen et al. 2017, section 3): one bi-LSTM reads both, each position
-is compared with what the other text has for it, a second bi-LSTM reads the comparison, and its mean and maximum go
+over its positions. For two texts, as ESIM (Chen et al. 2017, section 3): one bi-LSTM reads both, each position is
+compared with the other text's aligned vector, a second bi-LSTM reads the comparison, and its mean and maximum go
 through one layer. ESIM's layers are 300 wide; here they are a quarter of the base's width.
 """
 
@@ -39,7 +39,7 @@ class PoolingReader(nn.Module):
 
 
 class BothWays(nn.Module):
-    """A bi-LSTM: (sequences, time, width) -> (sequences, time, 2 · units), without padding in either direction."""
+    """A bi-LSTM that skips padding both ways: (sequences, time, width) -> (sequences, time, 2 · units)."""
 
     def __init__(self, width: int, units: int) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class RecurrentReader(nn.Module):
         super().__init__()
         units = max(1, width // 4)
         self.features = 2 * units if texts == 1 else units
-        with torch.device("meta"):  # torch's own generator is left alone
+        with torch.device("meta"):  # does not use torch's global generator
             self.encoder = BothWays(width, units)
             if texts == 2:
                 self.comparison = nn.Linear(8 * units, units)
@@ -77,7 +77,7 @@ class RecurrentReader(nn.Module):
                     parameter.uniform_(-bound, bound, generator=generator)
 
     def forward(self, x: Tensor, spans: list[tuple[Tensor, Tensor]], extract: Tensor) -> Tensor:
-        """As `PoolingReader.forward`; the extract position is not read."""
+        """As `PoolingReader.forward`, without the extract position."""
         taken = [take(x, *span) for span in spans]
         read = [self.encoder(text, inside) for text, inside in taken]  # each (sequences, time, 2 · units)
         if len(read) == 1:
@@ -96,8 +96,8 @@ class RecurrentReader(nn.Module):
 def take(x: Tensor, start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
     """Shift a span of each sequence to its beginning: (sequences, time, width), as before.
 
-    start, end: (sequences,) int64. Also returns which positions are inside the span, (sequences, time) bool. The
-    length is that of `x`: to ask for the longest span would make a GPU wait.
+    start, end: (sequences,) int64. Also returns which positions are inside the span, (sequences, time) bool.
+    `time` stays that of `x`: reading the length of the longest span would make the host wait for a GPU.
     """
     lengths = end - start
     places = torch.arange(x.shape[1], device=x.device)
@@ -115,7 +115,7 @@ def _aligned(scores: Tensor, inside: Tensor, other: Tensor) -> Tensor:
 
 
 def _mean_and_maximum(x: Tensor, inside: Tensor) -> Tensor:
-    """Pool over positions `inside`, 0 where there is none: (sequences, time, width) -> (sequences, 2 · width)."""
+    """Pool over positions `inside`, 0 if there are none: (sequences, time, width) -> (sequences, 2 · width)."""
     chosen = inside[:, :, None]
     mean = (x * chosen).sum(dim=1) / chosen.sum(dim=1).clamp(min=1)
     return torch.cat([mean, _maximum(x, inside)], dim=1)

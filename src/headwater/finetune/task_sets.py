@@ -1,8 +1,8 @@
-"""`headwater finetune --task-set`: the paper's sets that are there, one fine-tuned model each, and one table.
+"""`headwater finetune --task-set`: fine-tune one model on each available set of the paper, and write one table.
 
-`out/NAME` is the fine-tuned model of a set; the same command, run again, resumes where it stopped. Where the
-labels of a test part are hidden, `out/glue` holds its predictions as the GLUE server takes them. `table.json` and
-`table.md` put every figure next to the paper's.
+`out/NAME` is the fine-tuned model of a set; the same command, run again, resumes where it stopped. `out/glue` has
+the predictions of test parts with hidden labels, in the GLUE server's format. `table.json` and `table.md` compare
+every result with the paper's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headwater.finetune.training import FinetuneConfig
 from headwater.storage.files import read_text, storage_errors, write_json, write_text
 from headwater.storage.progress import SILENT, Progress
 
-# GPT-1, table 4, gives these in per cent, as it gives accuracies.
+# GPT-1's table 4 has all metrics in per cent.
 _PERCENT = 100
 
 
@@ -37,21 +37,21 @@ def run_sets(
     download: bool = False,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
-    """Fine-tune on each chosen set that is below `data`; returns {"rows": […], "missing": […]}.
+    """Fine-tune on each chosen set in `data`; return {"rows": […], "missing": […]}.
 
-    With `download`, sets that are not there are fetched into it first. `config.limit` cuts every part of every
-    set. Raises DataError when no set is there.
+    `download` fetches missing sets first. `config.limit` truncates every part of every set. Raises DataError if no
+    set is available.
     """
     chosen = choose(names)
     if download:
         for benchmark in chosen:
             if not is_there(benchmark, data):
                 fetch(benchmark.name, data / benchmark.folders[0], progress)
-    # All are read, so that a damaged one is named before the first training, and let go: memory holds one set.
+    # Read all, to report a damaged set before the first training, and keep none in memory.
     there = [benchmark for benchmark in chosen if find(benchmark, data) is not None]
     if not there:
         raise DataError(
-            f"{data} holds none of {', '.join(benchmark.name for benchmark in chosen)}",
+            f"{data} has none of {', '.join(benchmark.name for benchmark in chosen)}",
             repair="Check --data, or fetch them: --download",
         )
     with storage_errors(out):
@@ -80,7 +80,7 @@ def run_one(
     out: Path,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
-    """Fine-tune on one set; returns its metrics."""
+    """Fine-tune on one set; return its metrics."""
     benchmark = found.benchmark
     settings = config.model_copy(
         update={
@@ -104,12 +104,12 @@ def run_one(
 
 
 def table_rows(found: Found, metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row for each labelled test part, else one for validation: figures beside the paper's number."""
+    """Return one row for each labelled test part, else one for validation: metrics and the paper's result."""
     benchmark = found.benchmark
     remarks = list(found.remarks)
     parts = {name: test for name, test in metrics["tests"].items() if benchmark.metric in test}
     if not parts:
-        remarks.append("measured on validation, which chose the epoch too")
+        remarks.append("measured on validation, which also chose the epoch")
         best = next(point for point in metrics["curve"] if point["step"] == metrics["best_step"])
         parts = {next(iter(benchmark.tests)): {"count": metrics["count"], **best}}
     rows = []
@@ -134,7 +134,7 @@ def table_rows(found: Found, metrics: Mapping[str, Any]) -> list[dict[str, Any]]
 
 
 def write_glue_files(found: Found, folder: Path, out: Path, metrics: Mapping[str, Any]) -> None:
-    """The GLUE server's files for test parts whose labels are hidden."""
+    """Write the GLUE server's files for test parts with hidden labels."""
     for name, test in found.benchmark.tests.items():
         measured = metrics["tests"].get(name)
         if not test.glue_file or measured is None or measured["labelled"]:
@@ -150,7 +150,7 @@ def write_glue_files(found: Found, folder: Path, out: Path, metrics: Mapping[str
 
 
 def table_text(table: Mapping[str, Any]) -> str:
-    """The table as Markdown, in per cent."""
+    """Return the table as Markdown, in per cent."""
     lines = ["| task | metric | here | 95 % interval | GPT-1 | rows | trained on | remarks |", "|---" * 8 + "|"]
     for row in table["rows"]:
         low, high = row["interval"]
@@ -161,5 +161,5 @@ def table_text(table: Mapping[str, Any]) -> str:
             f"| {'; '.join(row['remarks'])} |"
         )
     if table["missing"]:
-        lines.append(f"\nNot at hand: {', '.join(table['missing'])}")
+        lines.append(f"\nMissing: {', '.join(table['missing'])}")
     return "\n".join(lines)

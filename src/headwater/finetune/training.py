@@ -1,9 +1,9 @@
-"""Fine-tuning itself: the base with three more rows and a head, trained by L3, its best state kept.
+"""Fine-tuning: train the base with three more rows and a head on L3, and keep the best state.
 
 GPT-1 (Radford et al. 2018), sections 3.2 and 4.1: λ 0.5, learning rate 6.25e-5 (`peak_rate` for other widths),
 batch 32, 3 epochs, warm-up over 0.2 % of the updates, then linear to 0; Adam, decay and clipping as in the
 authors' code (papers/gpt1.md, sections 4 and 5). The ablations of section 5 are keys: `lambda_lm` 0,
-`from_scratch`, `transfer_layers`; the LSTM is another base. Files and folders are left to `run`.
+`from_scratch`, `transfer_layers`; the LSTM is another base. `finetuning` reads and writes files.
 """
 
 from __future__ import annotations
@@ -23,12 +23,7 @@ from headwater.errors import MismatchError, UsageError
 from headwater.finetune.batches import ExampleSampler
 from headwater.finetune.examples import Columns, Labels
 from headwater.finetune.features import FrozenTaskModel, with_outputs
-from headwater.finetune.fine_tuned import (
-    FineTuned,
-    build_task_model,
-    predict_and_measure,
-    predict_probabilities,
-)
+from headwater.finetune.fine_tuned import FineTuned, build_task_model, predict_and_measure
 from headwater.finetune.inputs import Encoded
 from headwater.finetune.metrics import measure_classes, measure_scores
 from headwater.finetune.objective import l3
@@ -47,39 +42,39 @@ from headwater.train.schedule import Schedule, transfer_rate
 if TYPE_CHECKING:
     from headwater.model import Model
 
-# The metrics of each kind of label, first the one that is taken where none is named.
+# The metrics of each kind of label; the first is the default.
 _METRICS: dict[Target, tuple[Metric, ...]] = {
     "class": ("accuracy", "f1", "macro_f1", "matthews"),
     "score": ("pearson", "spearman"),
     "answer": ("accuracy",),
 }
-# In a training of fewer epochs than this, validation is measured this many times instead of once an epoch.
+# A training of fewer epochs is validated this many times instead of once an epoch.
 _FEWEST_MEASUREMENTS = 3
-# Tokens of a micro-batch: on a processor more gain no speed and cost memory, on a device they gain.
+# Tokens of a micro-batch: on a CPU more cost memory and are not faster, on a GPU they are.
 CPU_TOKENS, DEVICE_TOKENS = 640, 16_384
-# The folder in a run's where a frozen base's outputs are kept while it trains.
+# The run's folder for a frozen base's outputs, during training.
 OUTPUTS = "base-outputs"
-# Learning rate of a head over a frozen base, whose weights begin with nothing to lose. Decided here.
+# Learning rate of a head over a frozen base, which has no trained weights to preserve. Decided here.
 FROZEN_RATE = 1e-3
 
 
 class FinetuneConfig(TrainConfig):
-    """What fine-tuning needs to know; the defaults are the paper's. Sizes in examples, `micro_batch` in sequences.
+    """Configuration of fine-tuning, with the paper's defaults. Sizes in examples, `micro_batch` in sequences.
 
-    Where a key is None, `resolve` fills it in from the model and the data.
+    `resolve` fills in keys that are None from the model and the data.
     """
 
     task: Task = "classify"
     """Which of the four inputs."""
     target: Target | None = None
-    """What the labels are; by default found in the rows."""
+    """What the labels are; by default inferred from the rows."""
     metric: Metric | None = None
-    """What the best state is chosen by; by default accuracy, or Pearson's correlation for scores."""
+    """Metric that chooses the best state; by default accuracy, or Pearson's correlation for scores."""
     columns: Columns = Columns()
     faithful: Faithful = "code"
-    """Of a base with GPT-1's norm: whether dropout and the softmax of L1 follow the authors' code."""
+    """Whether dropout and the softmax of L1 follow the authors' code, for a base with GPT-1's norm."""
     class_weight: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0)]] | None = None
-    """Weights of the classes in L2: balanced gives each the same in all, a table names them."""
+    """Weights of the classes in L2: balanced, which gives each class the same total, or a table by name."""
     lambda_lm: float = Field(default=0.5, ge=0)
     """λ, the weight of the auxiliary language-model loss L1."""
     classifier_dropout: float = Field(default=0.1, ge=0, lt=1)
@@ -87,9 +82,9 @@ class FinetuneConfig(TrainConfig):
     epochs: float = Field(default=3, gt=0)
     """Passes over the training rows."""
     warmup: float = Field(default=0.002, ge=0, le=1)
-    """Share of all updates over which the learning rate rises, where warmup_steps is 0."""
+    """Share of all updates over which the learning rate rises, if warmup_steps is 0."""
     freeze: bool = False
-    """Keep the base as it is; learn a head over a mixture of its layers."""
+    """Keep the base unchanged; learn a head over a mixture of its layers."""
     task_model: TaskModelName = "pooling"
     """What reads the mixture: pooling, or lstm, which is a bi-LSTM, or ESIM for two texts."""
     from_scratch: bool = False
@@ -97,13 +92,13 @@ class FinetuneConfig(TrainConfig):
     transfer_layers: int | None = Field(default=None, ge=0)
     """Keep embeddings and the first N blocks of the base."""
     validation_share: float = Field(default=0.1, gt=0, lt=1)
-    """Share of the training rows to measure on, where no validation file is given."""
+    """Share of the training rows to validate on, if there is no validation file."""
     patience: int | None = Field(default=None, ge=1)
     """Stop after N measurements without a better one."""
     limit: int | None = Field(default=None, ge=1)
     """Use only the first N rows of each file."""
 
-    # In place of the loop's own defaults:
+    # Other defaults than TrainConfig's:
     steps: int | None = Field(default=None, ge=1, le=1 << 40)  # type: ignore[assignment]
     """Updates; by default as many as the epochs have."""
     learning_rate: float | None = Field(default=None, gt=0)  # type: ignore[assignment]
@@ -120,7 +115,7 @@ class FinetuneConfig(TrainConfig):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.target is not None and (self.target == "answer") != (self.task == "choice"):
-            raise ValueError(f"target {self.target!r} is none of task {self.task!r}")
+            raise ValueError(f"target {self.target!r} is not a target of task {self.task!r}")
         if self.task_model != "pooling" and not self.freeze:
             raise ValueError(f"task_model = {self.task_model} reads a frozen base: it needs freeze")
         if self.freeze and (self.from_scratch or self.transfer_layers is not None):
@@ -129,7 +124,7 @@ class FinetuneConfig(TrainConfig):
 
 
 def resolve(config: FinetuneConfig, *, width: int, examples: int) -> FinetuneConfig:
-    """`config` with the updates, warm-up and learning rate for a model this wide and so many training examples."""
+    """Return `config` with the updates, warm-up and learning rate for the model's width and the examples."""
     steps = config.steps or max(1, round(config.epochs * math.ceil(examples / config.batch_size)))
     return config.model_copy(
         update={
@@ -142,8 +137,9 @@ def resolve(config: FinetuneConfig, *, width: int, examples: int) -> FinetuneCon
 
 @dataclass
 class TrainingOutcome:
-    """The result of training: the best state, the step it was found at, and the curve.
+    """The result of training: the best state, its step, and the curve.
 
+    The model computes as in training until `trainer.optimizer.end_training` gives it its float32 weights.
     probabilities: (validation rows, outputs) of the best state.
     """
 
@@ -155,9 +151,9 @@ class TrainingOutcome:
     curve: list[dict[str, Any]]
     probabilities: npt.NDArray[np.float32]
 
-    def settle(self) -> None:
-        """Give the model its best weights in float32; until then it computes as it did in training."""
-        self.trainer.optimizer.end_training()
+    def best_entry(self) -> dict[str, Any]:
+        """Return the curve's entry of the best state."""
+        return next(entry for entry in self.curve if entry["step"] == self.best_step)
 
 
 def train_task(
@@ -175,11 +171,9 @@ def train_task(
 ) -> TrainingOutcome:
     """Fine-tune `base` (as `prepare_base` returns it) on examples that `tokenizer` encoded.
 
-    sample_weight: (training examples,) of each in L2, next to `config.class_weight`; on_update: called after every
-    update with its line of metrics.jsonl.
-
-    With `out`, the run keeps its journal and checkpoints there, and resumes from the newest one. Raises
-    UsageError, before the first update, for a metric that the labels do not have, and otherwise as `Run.train`.
+    sample_weight: (training examples,) weights in L2, multiplied by `config.class_weight`; on_update: called after
+    every update with its line of metrics.jsonl. With `out`, the run writes its journal and checkpoints there, and
+    resumes from the newest one. Raises UsageError for a metric that the labels do not have, and as `Run.train`.
     """
     metric = choose_metric(config, labels)
     config = resolve(config, width=base.config.width, examples=len(train))
@@ -195,7 +189,7 @@ def train_task(
         seed=head_seed,
     )
     if config.freeze:
-        # The language model learns nothing; the head is too small to gain from bfloat16.
+        # The language model is not trained; the head is too small to gain from bfloat16.
         config = config.model_copy(update={"lambda_lm": 0.0, "precision": "fp32"})
     if config.lambda_lm and not base.config.is_causal:
         progress.note(
@@ -249,8 +243,8 @@ def train_task(
     model.eval()
     assert run.best is not None
     best_step = run.best["step"]
-    if best_step not in probabilities:  # it was found before the run was resumed
-        probabilities[best_step] = predict_probabilities(model, validation, labels)
+    if best_step not in probabilities:  # measured before the run was resumed
+        probabilities[best_step] = fine_tuned.probabilities(validation)
     curve = [_curve_entry(entry, metric, source.updates_an_epoch) for entry in run.curve]
     return TrainingOutcome(
         fine_tuned, trainer, metric, best_step, trainer.config.steps, curve, probabilities[best_step]
@@ -262,7 +256,7 @@ def _weights(
 ) -> npt.NDArray[np.float32]:
     """Return the weight of each training example in L2, 1 in the mean.
 
-    Raises UsageError for class weights of labels that are not classes, or that name a class which is not there.
+    Raises UsageError for class weights of labels that are not classes, or of a class that does not exist.
     """
     weights = np.ones(len(train)) if given is None else given.astype(np.float64)
     if config.class_weight is not None:
@@ -285,7 +279,7 @@ def _weights(
 
 
 def _curve_entry(entry: dict[str, Any], metric: Metric, updates_an_epoch: int) -> dict[str, Any]:
-    """One measurement as metrics.json has it: training losses by what they are, and the epoch, from 1."""
+    """Return one measurement for metrics.json: training losses by name, and the epoch, from 1."""
     entry = {key: value for key, value in entry.items() if key != f"validation_{metric}"}
     training = entry.pop("training")
     for key, name in (("l2", "training_loss"), ("l1", "training_language_model_loss")):
@@ -295,10 +289,10 @@ def _curve_entry(entry: dict[str, Any], metric: Metric, updates_an_epoch: int) -
 
 
 def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> tuple[Model, Tokenizer]:
-    """The base with the three task rows and this training's dropout, and the tokenizer that has their ids.
+    """Return the base with the three task rows and this training's dropout, and the tokenizer with their ids.
 
-    `from_scratch` and `transfer_layers` draw the rest anew. Raises MismatchError when the tokenizer has more ids
-    than the model has rows, UsageError for more layers than there are, or layers of an LSTM.
+    `from_scratch` and `transfer_layers` draw new weights for the rest. Raises MismatchError if the tokenizer has
+    more ids than the model has rows, UsageError for more layers than the base has, or layers of an LSTM.
     """
     if tokenizer.vocabulary_size > base.config.vocabulary:
         raise MismatchError(
@@ -310,15 +304,15 @@ def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> t
     shape = base.config.faithful_to(config.faithful)
     if config.dropout is not None:
         shape = shape.model_copy(update={"dropout": config.dropout})
-    anew = config.from_scratch or config.transfer_layers is not None
-    model = build_model(shape, seed=config.seed if anew else None).to(device)
+    partial = config.transfer_layers is not None
+    if partial and config.from_scratch:
+        raise UsageError("from_scratch and transfer_layers exclude each other", repair="Give one of them")
+    model = build_model(shape, seed=config.seed if partial or config.from_scratch else None).to(device)
     state = base.state_dict()
     if config.transfer_layers is not None:
-        if config.from_scratch:
-            raise UsageError("from_scratch and transfer_layers exclude each other", repair="Give one of them")
         state = _first_layers(state, config.transfer_layers, base)
     if not config.from_scratch:
-        model.load_state_dict(state, strict=config.transfer_layers is None)
+        model.load_state_dict(state, strict=not partial)
     row_seed, _ = _seeds(config.seed)
     add_rows(model, max(0, extended.vocabulary_size - model.config.vocabulary), seed=row_seed)
     return model.train(), extended
@@ -327,7 +321,7 @@ def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> t
 def measure_probabilities(
     fine_tuned: FineTuned, encoded: Encoded, probabilities: npt.NDArray[np.float32]
 ) -> dict[str, Any]:
-    """Every metric that fits the labels, with its interval, over labelled examples and their probabilities."""
+    """Return every metric that fits the labels, with its interval, over labelled examples."""
     decided = fine_tuned.decide(probabilities)
     if fine_tuned.labels.target == "score":
         return measure_scores(encoded.targets, decided)
@@ -337,10 +331,7 @@ def measure_probabilities(
 
 
 def choose_metric(config: FinetuneConfig, labels: Labels) -> Metric:
-    """What the best state is chosen by: as given, else accuracy, or Pearson's correlation for scores.
-
-    Raises UsageError for a metric that such labels do not have.
-    """
+    """Return the metric that chooses the best state; raise UsageError if the labels do not have it."""
     fitting = _METRICS[labels.target]
     if config.metric is not None and config.metric not in fitting:
         raise UsageError(
@@ -351,38 +342,34 @@ def choose_metric(config: FinetuneConfig, labels: Labels) -> Metric:
 
 
 def peak_rate(config: FinetuneConfig, width: int) -> float:
-    """The learning rate for a model of this width: as given, else 6.25e-5 · (768 / width)^1.5.
+    """Return the user's learning rate, else `FROZEN_RATE` for a frozen base, else 6.25e-5 · (768 / width)^1.5.
 
-    A head over a frozen base learns at `FROZEN_RATE`, whatever the width.
-
-    At GPT-1's width that is the paper's, at which a narrow model hardly moves in three epochs. With 1,500
-    sentences of SST-2 a model 192 wide came to a training loss of 0.67 and 62 % of the validation part right at
-    the paper's rate, to 0.38 and 68 % at this one. Rates of pre-training (recipes) rise down the ladder about so.
+    At GPT-1's width that is the paper's rate, at which a narrow model learns too slowly for three epochs: on 1,500
+    sentences of SST-2 a model of width 192 reached a training loss of 0.67 and a validation accuracy of 62 % at
+    the paper's rate, 0.38 and 68 % at this one.
     """
     if config.learning_rate is not None:
         return config.learning_rate
-    if config.freeze:
-        return FROZEN_RATE
-    return transfer_rate(width)
+    return FROZEN_RATE if config.freeze else transfer_rate(width)
 
 
 def _seeds(seed: int) -> tuple[int, int]:
-    """For the task rows and for the head: from one seed, they and a fresh base would begin with the same draws."""
+    """Return seeds for the task rows and the head; `seed` itself would repeat a new base's first draws."""
     rows, head = np.random.SeedSequence(seed).generate_state(2)
     return int(rows), int(head)
 
 
 def _measurements(every: int | None, steps: int, per_epoch: int) -> Container[int]:
-    """The updates that validation follows: as given, or each epoch's end, or evenly in a short training."""
+    """Return the updates to validate after: every N, each epoch's last, or evenly spaced in a short training."""
     if every is not None or steps >= _FEWEST_MEASUREMENTS * per_epoch:
         return range(every or per_epoch, steps + 1, every or per_epoch)
     return {math.ceil(steps * part / _FEWEST_MEASUREMENTS) for part in range(1, _FEWEST_MEASUREMENTS + 1)}
 
 
 def _first_layers(state: dict[str, Any], layers: int, base: Model) -> dict[str, Any]:
-    """Embeddings and the first blocks, as n_transfer in the authors' code (figure 2, left).
+    """Return the embeddings and the first blocks, as n_transfer in the authors' code (figure 2, left).
 
-    With the last block comes the norm behind it, where there is one: all layers are the whole model.
+    All layers are the whole model, with its final norm.
     """
     if base.config.architecture != "transformer":
         raise UsageError("transfer_layers counts blocks of a Transformer", expected="a base that is one")

@@ -21,7 +21,6 @@ from headwater.datasets.benchmarks import Benchmark
 from headwater.datasets.rows import Raw
 from headwater.datasets.sets import BY_NAME, Found, find, is_there
 from headwater.errors import DataError, UsageError, nearest
-from headwater.finetune.examples import to_examples
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.finetuning import Parts, arrange_parts, run_stage
 from headwater.finetune.metrics import OF_CONFUSION, OF_SCORES
@@ -206,7 +205,7 @@ def training_score(
         learned = _parts(config, rows).train.rows
         chosen = [learned[int(index)] for index in evenly_placed(len(learned), count)]
         tuned = FineTuned.load(out, device=choose_device(laboratory.device, training=False))
-        encoded = tuned.encode(to_examples(chosen, tuned.labels, "train"))
+        encoded = tuned.encode(chosen, tuned.labels, "train")
         found = measure_probabilities(tuned, encoded, tuned.probabilities(encoded))[_benchmark(benchmark).metric]
         low, high = found["interval"]
         return {"value": found["value"], "error": (high - low) / (2 * NORMAL), "examples": len(chosen)}
