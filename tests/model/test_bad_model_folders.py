@@ -99,7 +99,7 @@ def test_bytes_behind_the_tensors_are_noticed(folder: Path) -> None:
 
 def test_a_missing_and_an_unexpected_tensor_are_named(folder: Path) -> None:
     change_tensors(folder, extra=lambda _: torch.zeros(3))
-    assert "hold extra, which the model does not have" in str(refusal(folder))
+    assert "have extra, which the model does not have" in str(refusal(folder))
     change_tensors(folder, extra=None, matrix=None)
     assert f"lack {MATRIX}" in str(refusal(folder))
 
@@ -115,9 +115,9 @@ def test_nan_and_infinity_are_named(folder: Path) -> None:
     error = refusal(folder)
     assert isinstance(error, DataError)
     assert f"{MATRIX} in" in str(error)
-    assert "holds NaN (1 of 256 values)" in str(error)
+    assert "has NaN (1 of 256 values)" in str(error)
     change_tensors(folder, matrix=lambda m: torch.full_like(m, float("inf")))
-    assert "holds infinity (256 of 256 values)" in str(refusal(folder))
+    assert "has infinity (256 of 256 values)" in str(refusal(folder))
 
 
 def test_large_finite_values_are_no_error(folder: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
+from headwater import native
 from headwater.model import elementwise
 from headwater.model.attention import attend_in_blocks, attend_plainly
 from headwater.model.backend import default_backend
@@ -21,7 +22,7 @@ DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
 
 @pytest.fixture(autouse=True)
 def _native() -> None:
-    if elementwise.library() is None:
+    if native.kernels() is None:
         pytest.skip("no compiler: everything runs in torch")
 
 
@@ -97,7 +98,7 @@ def test_the_gradient_of_the_loss(rows: int, vocabulary: int, dtype: torch.dtype
     (gradient,) = torch.autograd.grad(expected, exact)
     padded = torch.full((rows, vocabulary + 3), 7.0, dtype=dtype)
     padded[:, :vocabulary] = logits
-    loss = elementwise.loss_gradient_(padded[:, :vocabulary], targets, weights)
+    loss = elementwise.kernels().loss_gradient_(padded[:, :vocabulary], targets, weights)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
     assert_close([padded[:, :vocabulary].float()], [gradient.float()], dtype)
     assert (padded[:, vocabulary:] == 7).all()  # nothing is written beside it
@@ -109,9 +110,9 @@ def test_what_is_not_a_number_stays_so() -> None:
         x[0, position] = float("nan")
         assert elementwise.gelu(x)[0, position].isnan()
         assert elementwise.gelu(x.bfloat16())[0, position].isnan()
-        assert elementwise.loss_gradient_(x.clone(), torch.tensor([3]), torch.ones(1)).isnan()
+        assert elementwise.kernels().loss_gradient_(x.clone(), torch.tensor([3]), torch.ones(1)).isnan()
         assert elementwise.norm(x, torch.ones(21), torch.zeros(21), 1e-5, torch.float32).isnan().all()
-        assert elementwise.sum_of_squares(x).isnan()
+        assert elementwise.kernels().sum_of_squares(x).isnan()
 
 
 def test_results_do_not_depend_on_the_threads() -> None:
@@ -125,7 +126,7 @@ def test_results_do_not_depend_on_the_threads() -> None:
                 [
                     *results(lambda *operands: elementwise.norm(*operands, 1e-5, torch.bfloat16), x, gain, bias),
                     *results(elementwise.gelu, x),
-                    elementwise.sum_of_squares(x),
+                    elementwise.kernels().sum_of_squares(x),
                 ]
             )
     finally:
@@ -134,5 +135,5 @@ def test_results_do_not_depend_on_the_threads() -> None:
 
 
 def test_without_native_kernels_everything_runs_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elementwise, "library", lambda: None)
+    monkeypatch.setattr(native, "kernels", lambda: None)
     assert not default_backend.__wrapped__().native

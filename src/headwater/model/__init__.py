@@ -20,8 +20,7 @@ __all__ = ["PRESETS", "ModelConfig", "build_model", "count_parameters", "preset"
 def build_model(config: ModelConfig, *, seed: int | None = None, device: str = "cpu") -> Model:
     """Build the model that `config` describes, in float32.
 
-    With a seed its weights are drawn from it; without one they are left for a loader to fill, and on device
-    "meta" nothing is allocated.
+    Its weights are drawn from the seed, or uninitialised without one. On device "meta" no memory is allocated.
     """
     import torch
 
@@ -44,5 +43,5 @@ def build_model(config: ModelConfig, *, seed: int | None = None, device: str = "
 
 
 def count_parameters(config: ModelConfig) -> int:
-    """How many numbers the model that `config` describes learns, embeddings and all; nothing is allocated."""
+    """Return the number of parameters of the model that `config` describes, without allocating it."""
     return sum(parameter.numel() for parameter in build_model(config, device="meta").parameters())

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from headwater.model import elementwise
+from headwater.model.elementwise import kernels
 
-# Queries that `attend_in_blocks` takes at a time: large enough for efficient products, small enough that little
-# above the diagonal is computed.
+# Queries of a block of `attend_in_blocks`: enough for efficient matmuls, few enough to skip most of what is above
+# the diagonal.
 _BLOCK = 128
 
 
@@ -32,9 +32,8 @@ def attend(
     """Return attention computed by torch's fused kernels.
 
     query: (batch, head, query_time, head_dim); key, value: (batch, head, key_time, head_dim); mask: bool,
-    broadcastable to (batch, head, query_time, key_time), True where a query may look; it replaces `causal`.
-    Without a mask, `causal` hides the future and nothing else is hidden. Returns (batch, head, query_time,
-    head_dim).
+    broadcastable to (batch, head, query_time, key_time), True for visible keys; it replaces `causal`, which hides
+    the future. Returns (batch, head, query_time, head_dim).
     """
     query_time, key_time = query.shape[-2], key.shape[-2]
     if causal and mask is None and 1 < query_time < key_time:
@@ -53,13 +52,13 @@ def attend_plainly(
     dropout: float = 0.0,
     causal: bool = True,
 ) -> Tensor:
-    """Return the same as the paper writes it: every score is computed, then hidden ones are set to −∞."""
+    """Return the same as the paper's equation: compute every score, then set hidden ones to −∞."""
     weights = attention_weights(query, key, mask, causal)
     return functional.dropout(weights, dropout) @ value  # (batch, head, query, head_dim)
 
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, causal: bool = True) -> Tensor:
-    """Return how each query spreads its attention: shapes as `attend` -> (batch, head, query_time, key_time)."""
+    """Return the attention weights: shapes as `attend` -> (batch, head, query_time, key_time)."""
     if causal and mask is None:
         mask = causal_mask(query.shape[-2], key.shape[-2], query.device)
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
@@ -69,11 +68,11 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, ca
 
 
 def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, *, native: bool = False) -> Tensor:
-    """Causal attention over a whole text, a block of queries at a time against the keys up to its end.
+    """Return causal attention over a whole text, computed for a block of queries and the keys up to its end.
 
-    Shapes as `attend`, with as many queries as keys. What the mask would hide is never computed, but for the
-    triangle inside a block; the weights are kept for the backward pass, half a square a head. `native`: use the
-    softmax of `elementwise`.
+    Shapes as `attend`, with as many queries as keys. Hidden scores are not computed, except for the triangle
+    inside a block. The weights are kept for the backward pass, half a square a head. `native`: use the compiled
+    softmax.
     """
     attended: Tensor = _BlockedAttention.apply(query, key, value, native)  # type: ignore[no-untyped-call]
     return attended
@@ -84,7 +83,7 @@ class _BlockedAttention(torch.autograd.Function):
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, native: bool) -> Tensor:
         shape = query.shape
         query, key, value = (x.flatten(0, 1) for x in (query, key, value))  # (batch · head, time, head_dim)
-        softmax_ = elementwise.softmax_ if native else _causal_softmax_
+        softmax_ = kernels().softmax_ if native else _causal_softmax_
         attended = query.new_empty(query.shape)
         kept = []
         for start, end in _blocks(shape[-2]):
@@ -103,9 +102,9 @@ class _BlockedAttention(torch.autograd.Function):
         gradient = upstream[0]
         shape = gradient.shape
         gradient = gradient.flatten(0, 1)
-        softmax_gradient_ = elementwise.softmax_gradient_ if ctx.native else _softmax_gradient_
+        softmax_gradient_ = kernels().softmax_gradient_ if ctx.native else _softmax_gradient_
         grad_query = query.new_empty(query.shape)
-        # Sums over blocks: in float32, whatever the dtype.
+        # Sums over blocks are in float32 for any dtype.
         grad_key = torch.zeros(key.shape, dtype=torch.float32, device=key.device)
         grad_value = torch.zeros_like(grad_key)
         for (start, end), weights in zip(_blocks(shape[-2]), kept, strict=True):
@@ -123,7 +122,7 @@ class _BlockedAttention(torch.autograd.Function):
 
 
 def _causal_softmax_(scores: Tensor, scale: float) -> None:
-    """softmax(scale · scores) in place: (…, queries, keys) of a block whose last query sees every key."""
+    """Replace scores, (…, queries, keys), by softmax(scale · scores); the last query sees every key."""
     queries = scores.shape[-2]
     future = torch.full((queries, queries), float("-inf"), dtype=scores.dtype, device=scores.device).triu(1)
     scores[..., -queries:] += future
@@ -131,7 +130,6 @@ def _causal_softmax_(scores: Tensor, scale: float) -> None:
 
 
 def _softmax_gradient_(gradient: Tensor, weights: Tensor, scale: float) -> None:
-    """The gradient of a softmax's result becomes that of its scores, in place."""
     gradient.copy_(torch._softmax_backward_data(gradient, weights, -1, weights.dtype)).mul_(scale)
 
 
@@ -140,16 +138,15 @@ def _blocks(time: int) -> list[tuple[int, int]]:
 
 
 def causal_mask(query_time: int, key_time: int, device: torch.device) -> Tensor:
-    """(query_time, key_time) bool: query i, the last but query_time - 1 - i, sees keys up to itself."""
+    """Return (query_time, key_time) bool: the queries are the last positions and see keys up to themselves."""
     visible = torch.ones(query_time, key_time, dtype=torch.bool, device=device)
     return visible.tril(key_time - query_time)
 
 
 def document_mask(ids: Tensor, end_of_text: int) -> Tensor:
-    """Causal attention that does not cross documents.
+    """Return the mask of causal attention within each document: (batch, time) -> (batch, 1, time, time) bool.
 
-    ids: (batch, time) int64. Returns (batch, 1, time, time) bool; an end-of-text token belongs to the
-    document that it ends.
+    An end-of-text token belongs to the document that it ends.
     """
     ended = (ids == end_of_text).cumsum(dim=1)
     document = ended - (ids == end_of_text).to(ended.dtype)  # (batch, time)

@@ -1,15 +1,15 @@
-"""`Backend`: which implementation computes each operation of a model. A model holds one; there is no global table.
+"""`Backend`: which implementation computes each operation of a model. A model has one; there is no global table.
 
-The default follows from the processor alone (`default_backend`), so one machine always computes the same bits:
+The default depends on the processor alone (`default_backend`), so a machine always computes the same bits:
 
-* Float32 matrix products on an AMD processor go through oneDNN: torch takes MKL, which is slow there.
+* Float32 matmuls on an AMD processor use oneDNN: torch uses MKL, which is slow there.
 * On a CPU, causal attention over a whole text is computed in blocks of queries, which skips the half above the
   diagonal. Devices have fused kernels that are faster.
-* GELU, LayerNorm, the residual sum, attention's softmax, the loss's gradient and Adam run in the native kernels
-  (`elementwise`), one pass over memory each, where these were built.
+* GELU, LayerNorm, the residual add, attention's softmax, the loss's gradient and Adam run in the native kernels
+  (`elementwise`), one pass over memory each, if these were built.
 
 `benchmarks/pretrain.py --pieces` measures each choice on a machine. `TORCH` is the readable twin of all of them.
-Operations on other devices, in other dtypes, or under `torch.compile` run in torch whatever the backend.
+Operations on other devices, in other dtypes, or under `torch.compile` always run in torch.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from headwater import native
 from headwater.model import attention, elementwise
 
 _NATIVE_DTYPES = (torch.float32, torch.bfloat16)
@@ -35,9 +36,9 @@ _NATIVE_DTYPES = (torch.float32, torch.bfloat16)
 class Backend:
     """Implementations of a model's operations on a CPU.
 
-    matmul: float32 matrix products by torch or by oneDNN. attention: causal attention by torch's fused kernel or
-    in blocks of queries. native: whether the native kernels compute what lies between the products. compiler:
-    torch.compile's backend for the loss's gradient where no native kernel computes it, None to leave it eager.
+    matmul: float32 matmuls by torch or by oneDNN. attention: causal attention by torch's fused kernel or in blocks
+    of queries. native: whether the native kernels compute the element-wise operations. compiler: torch.compile's
+    backend for the loss's gradient if no native kernel computes it; None computes it eagerly.
     """
 
     matmul: Literal["torch", "onednn"] = "torch"
@@ -67,14 +68,14 @@ class Backend:
         dropout: float = 0.0,
         causal: bool = True,
     ) -> Tensor:
-        """Return `attention.attend`, or the same in blocks where attention is causal and without dropout."""
+        """Return attention; see `attention.attend`. Causal attention without dropout may be computed in blocks."""
         whole = mask is None and dropout == 0 and query.shape[-2] == key.shape[-2] > 1
         if causal and whole and self.attention == "blocks" and _is_eager_cpu(query):
             return attention.attend_in_blocks(query, key, value, native=self.computes(query))
         return attention.attend(query, key, value, mask, dropout, causal)
 
     def gelu(self, x: Tensor, exact: bool = False) -> Tensor:
-        """Return GELU (Hendrycks and Gimpel 2016) in its tanh form; `exact`: as BERT's released weights need."""
+        """Return GELU (Hendrycks and Gimpel 2016) in its tanh form; `exact` for BERT's released weights."""
         if exact:
             return functional.gelu(x)
         if self.computes(x):
@@ -95,7 +96,7 @@ class Backend:
         return x + branch
 
     def computes(self, x: Tensor) -> bool:
-        """Return whether the native kernels take operations on `x`."""
+        """Return whether the native kernels compute operations on `x`."""
         return self.native and x.dtype in _NATIVE_DTYPES and _is_eager_cpu(x)
 
     def _uses_onednn(self, weight: Tensor) -> bool:
@@ -109,8 +110,7 @@ TORCH = Backend()
 def default_backend() -> Backend:
     """Return the backend for this processor."""
     onednn = sys.platform != "darwin" and "AMD" in processor_vendor() and _has_onednn()
-    native = elementwise.library() is not None
-    return Backend("onednn" if onednn else "torch", "blocks", native)
+    return Backend("onednn" if onednn else "torch", "blocks", native.kernels() is not None)
 
 
 def backend_of(module: nn.Module) -> Backend:
@@ -120,7 +120,7 @@ def backend_of(module: nn.Module) -> Backend:
 
 
 def use_backend(module: nn.Module, backend: Backend) -> None:
-    """Let a model, and every part of it, compute with `backend`."""
+    """Set the backend of a model and of all its parts."""
     for part in module.modules():
         if hasattr(part, "backend"):
             setattr(part, "backend", backend)  # noqa: B010 - not a name that every module has
@@ -140,7 +140,7 @@ def bf16_is_fast(device: torch.device) -> bool:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor of the CPU on a device; a CUDA device copies from pinned memory, and nobody waits for it."""
+    """Copy a CPU tensor to a device; to a CUDA device asynchronously, from pinned memory."""
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
@@ -148,20 +148,25 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 @cache
 def processor_vendor() -> str:
-    """Return what the system says of the processor's maker: it contains "AMD" or "Intel"; perhaps empty."""
+    """Return the processor's vendor as the system names it, with "AMD" or "Intel" in it; perhaps empty."""
+    return cpu_info("vendor_id") or platform.processor()
+
+
+def cpu_info(key: str) -> str:
+    """Return the first value of a key in Linux's /proc/cpuinfo, empty if there is none."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
 
 
 def _is_eager_cpu(x: Tensor) -> bool:
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()  # a compiler writes its own
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()  # torch.compile generates its own kernels
 
 
 class _OneDnnLinear(torch.autograd.Function):
-    """The product and both gradients through oneDNN."""
+    """A matmul and both its gradients by oneDNN."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -1,8 +1,8 @@
 """ELMo's model: a forward and a backward LSTM over shared token rows (Peters et al. 2018, section 3.1).
 
-Each direction has its own layers, with a residual connection between them as in the paper. The token rows and
-the tied output are shared. Decided here: tokens are rows of the same tokenizer as GPT's, not the output of ELMo's
-character network; a layer's state is mapped to the width of the rows outside the recurrence, as in `lstm`.
+Each direction has its own layers, with a residual connection between them as in the paper. The token embedding and
+the tied output are shared. Decided here: tokens are those of GPT's tokenizer, not the output of ELMo's character
+network; a layer's state is mapped to the embedding's width outside the recurrence, as in `lstm`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headwater.model.transformer import Embeddings, Linear
 
 
 class Direction(nn.Module):
-    """The layers of one direction; each maps its state to the width of the token rows."""
+    """The layers of one direction; each maps its state to the embedding's width."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Direction(nn.Module):
 
 
 class BiLSTM(Recurrent):
-    """Both directions. It predicts the next token and the one before; it does not continue a text."""
+    """Both directions: a model that predicts the next and the previous token, and does not generate."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -57,10 +57,10 @@ class BiLSTM(Recurrent):
         embeddings: Embeddings | None = None,
         layers: list[Tensor] | None = None,
     ) -> Tensor:
-        """Return what heads read: (batch, time) int64 -> (batch, time, 2 · width) float32, forward and backward.
+        """Return the input of heads, forward and backward: (batch, time) -> (batch, time, 2 · width) float32.
 
-        mask: the `padding_mask` of a padded batch. layers: a list that the token rows, twice, and each layer's
-        output are appended to.
+        mask: the `padding_mask` of a padded batch. layers: a list to append the token rows, twice, and each
+        layer's output to.
         """
         lengths = None if mask is None else mask.flatten(1).sum(dim=1)
         rows = self._rows(ids, embeddings)
@@ -75,7 +75,7 @@ class BiLSTM(Recurrent):
     def predictors(
         self, ids: Tensor, following: Tensor, embeddings: Embeddings | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return what predicts `following` from `ids`, forward, and `ids` from `following`, backward.
+        """Return the states that predict `following` from `ids`, forward, and `ids` from `following`, backward.
 
         ids, following: (batch, time) int64, a window and the same one position later. Each result is (batch,
         time, width) float32.
@@ -92,7 +92,7 @@ class BiLSTM(Recurrent):
 
 
 def reversal(ids: Tensor, lengths: Tensor | None) -> Tensor:
-    """Return the places that turn each sequence round and leave its padding: (batch, time) int64."""
+    """Return indices that reverse each sequence and keep its padding at the end: (batch, time) int64."""
     places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
     if lengths is None:
         return places.flip(1)

@@ -1,14 +1,14 @@
 """`ModelConfig`: what a model is, as data, and the presets that name the papers' combinations.
 
-GPT-1 (Radford et al. 2018, section 4.1): post-norm, no final norm, context 512, 40,478 rows. GPT-2 (Radford et
-al. 2019, section 2.3): pre-norm with one final norm, residual weights scaled by 1/√N at the start, context 1,024,
-50,257 rows. BERT (Devlin et al. 2019, section 3): GPT-1 with full attention. ELMo (Peters et al.
-2018, section 3.1), `bilstm`: an LSTM in each direction, with as many parameters as the GPT-1 of its size. The
-presets for small machines keep GPT-2's 64 dimensions a head and its width of 64 times the depth, and take their
-number of rows from the tokenizer they are trained with.
+GPT-1 (Radford et al. 2018, section 4.1): post-norm, no final norm, context 512, 40,478 rows. GPT-2 (Radford et al.
+2019, section 2.3): pre-norm with one final norm, residual weights scaled by 1/√N at the start, context 1,024,
+50,257 rows. BERT (Devlin et al. 2019, section 3): GPT-1 with full attention. ELMo (Peters et al. 2018, section
+3.1), `bilstm`: an LSTM in each direction, with as many parameters as the GPT-1 of its size. The presets for small
+machines keep GPT-2's 64 dimensions a head and its width of 64 times the depth; their vocabulary is that of the
+tokenizer they are trained with.
 
-`faithful` decides where the authors' code does what the papers do not say: "code" follows the code, "paper" takes
-what the papers' text and equations describe. Pre-training, fine-tuning and conversion have it as a key.
+`faithful` decides where the authors' code differs from the papers: "code" follows the code, "paper" the papers'
+text and equations. Pre-training, fine-tuning and conversion have it as a key.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from headwater.errors import UsageError, nearest
 
 Faithful = Literal["code", "paper"]
 FAITHFUL: tuple[Faithful, ...] = get_args(Faithful)
-# GPT-1 (openai/finetune-transformer-lm): dropout on the embedding matrix, which the softmax uses too, and a
-# softmax over the position rows as well. GPT-2 (openai/gpt-2): position rows are drawn with 0.01. The papers'
-# equations have none of these. Both codes lack the factor 1/√N, which GPT-2's paper names: the paper is followed
-# there.
+# GPT-1 (openai/finetune-transformer-lm): dropout on the embedding matrix, also in the softmax, and a softmax that
+# includes the position rows. GPT-2 (openai/gpt-2): a deviation of 0.01 for position rows. The papers have none of
+# these. The factor 1/√N of GPT-2's paper is missing in the code; here it is always used.
 _FAITHFUL: dict[str, dict[Faithful, dict[str, Any]]] = {
     "gpt1": {
         "code": {"embedding_dropout": "matrix", "softmax_rows": "all"},
@@ -42,7 +41,7 @@ class ModelConfig(Config):
 
     architecture: Literal["transformer", "lstm", "bilstm"] = "transformer"
     """Kind of model."""
-    # The upper bounds are far beyond any model, and keep a stranger's file from asking for endless work.
+    # The upper bounds are far beyond any model; they bound the work that an untrusted file can cause.
     vocabulary: int = Field(default=50_257, ge=2, le=1 << 31)
     """Rows of the embedding; by default the tokenizer's."""
     context: int = Field(default=1_024, ge=1, le=1 << 31)
@@ -56,13 +55,13 @@ class ModelConfig(Config):
     units: int | None = Field(default=None, ge=1, le=1 << 24)
     """The LSTM's hidden units a layer (GPT-1 section 5: one layer of 2,048)."""
     norm: Literal["pre", "post"] = "pre"
-    """Where LayerNorm is: before a sub-block (GPT-2) or after its sum with the residual (GPT-1)."""
+    """Where LayerNorm is: before a sub-block (GPT-2) or after its residual add (GPT-1)."""
     final_norm: bool = True
     """LayerNorm after the last block."""
     norm_epsilon: float = Field(default=1e-5, gt=0)
     """Epsilon of LayerNorm."""
     attention: Literal["causal", "full"] = "causal"
-    """What a position sees: itself and what came before (GPT), or every position (BERT)."""
+    """What a position sees: itself and earlier ones (GPT), or every position (BERT)."""
     activation: Literal["gelu-tanh", "gelu"] = "gelu-tanh"
     """GELU in its tanh form (GPT) or exact (BERT)."""
     segments: int = Field(default=0, ge=0, le=1 << 16)
@@ -82,9 +81,9 @@ class ModelConfig(Config):
     residual_scaling: bool = True
     """Divide the initial residual projections by √(2 · layers)."""
     embedding_dropout: Literal["sum", "matrix"] = "sum"
-    """matrix: drop entries of the embedding matrix, as GPT-1's code does; sum: of the sum, as ports do."""
+    """What dropout is applied to: the embedding matrix, as in GPT-1's code, or the sum of embeddings."""
     softmax_rows: Literal["vocabulary", "all"] = "vocabulary"
-    """all: the softmax of the loss runs over the position rows too, as in GPT-1's code."""
+    """all: the softmax of the loss includes the position rows, as in GPT-1's code."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -100,37 +99,34 @@ class ModelConfig(Config):
 
     def faithful_to(self, faithful: Faithful) -> ModelConfig:
         """Return this configuration with the keys that `faithful` decides."""
-        if self.output_transform:  # BERT's released models are as their paper says
+        if self.output_transform:  # BERT's released models follow the paper
             return self
         family = "gpt1" if self.is_recurrent or self.norm == "post" else "gpt2"
         return self.model_copy(update=_FAITHFUL[family][faithful])
 
     @property
     def is_masked(self) -> bool:
-        """Whether the model fills blanks (BERT) rather than continues a text (GPT)."""
+        """Whether the model fills masks (BERT) rather than continues a text (GPT)."""
         return self.attention == "full"
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether the model has LSTMs in place of attention."""
+        """Whether the model has LSTMs instead of attention."""
         return self.architecture != "transformer"
 
     @property
     def is_causal(self) -> bool:
-        """Whether a position sees only what came before it: such a model continues and scores texts."""
+        """Whether a position sees only earlier ones: such a model continues and scores texts."""
         return not self.is_masked and self.architecture != "bilstm"
 
     @property
     def output_width(self) -> int:
-        """Numbers of each position that heads read."""
+        """Width of the hidden states that heads read."""
         return 2 * self.width if self.architecture == "bilstm" else self.width
 
     @property
     def layer_outputs(self) -> int:
-        """How many outputs of each position a mixture of layers has: h_0 and each layer's.
-
-        An LSTM has its token rows and its mapped output, whatever its depth.
-        """
+        """Layer outputs of a position in a mixture: h_0 and each layer's; an LSTM's h_0 and last layer's."""
         return 2 if self.architecture == "lstm" else self.layers + 1
 
 
@@ -142,7 +138,7 @@ _GPT1: dict[str, Any] = {
 }
 _GPT1_FULL = _GPT1 | {"vocabulary": 40_478, "context": 512, "layers": 12, "width": 768, "heads": 12}
 _SMALL: dict[str, Any] = {"vocabulary": 4_096, "context": 256}
-# GPT-1 with full attention: what differs from it is the attention and, in training, the objective.
+# GPT-1 with full attention, trained on the masked objective.
 _MASKED = _GPT1 | {"attention": "full"}
 # BERT's released models (Devlin et al. 2019, section 3).
 _BERT = _MASKED | {
@@ -150,7 +146,7 @@ _BERT = _MASKED | {
     **{"segments": 2, "embedding_norm": True, "output_transform": True},
 }
 _LSTM: dict[str, Any] = {"architecture": "lstm", "layers": 1, "heads": 1, "dropout": 0.1}
-# ELMo's two layers; the units give as many parameters as gpt1-nano and gpt1-mini have.
+# ELMo's two layers; with these units as many parameters as gpt1-nano and gpt1-mini.
 _BILSTM = _LSTM | {"architecture": "bilstm", "layers": 2}
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -180,7 +176,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset(name: str, *, faithful: Faithful = "code", **changes: Any) -> ModelConfig:
-    """Return the named preset with `changes` laid over it; raise UsageError naming the nearest preset."""
+    """Return the named preset with `changes`; raise UsageError naming the nearest preset."""
     if name not in PRESETS:
         raise UsageError(f"there is no preset {name!r}", repair=nearest(name, PRESETS))
     found = ModelConfig.build(PRESETS[name], changes, source=f"preset {name}")

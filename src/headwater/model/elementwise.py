@@ -1,25 +1,24 @@
-"""The element-wise kernels of a training step (`native/elementwise.py`) and their place in autograd.
+"""Autograd functions over the element-wise kernels of a training step (`native/elementwise.py`).
 
-Torch makes several passes over memory where one is enough, and on many CPUs its GELU and softmax in bfloat16 cost
-as much as a matrix product. CPU only; elements are float32 or bfloat16, arithmetic is float32.
+Torch makes several passes over memory where one is enough, and on many CPUs its bfloat16 GELU and softmax cost as
+much as a matmul. CPU only; elements are float32 or bfloat16, arithmetic is float32.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from headwater import native
-from headwater.native.elementwise import AdamStep
-
-Piece = Literal["gelu", "norm", "add", "softmax", "loss", "adam"]
 
 
-def library() -> native.Kernels | None:
-    """Return the compiled kernels for this processor, or None if they were not built."""
-    return native.kernels()
+def kernels() -> native.Kernels:
+    """Return the compiled kernels; callers check first that they were built (`Backend.native`)."""
+    found = native.kernels()
+    assert found is not None
+    return found
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -40,73 +39,30 @@ def add(x: Tensor, branch: Tensor) -> Tensor:
     return result
 
 
-def softmax_(scores: Tensor, scale: float) -> None:
-    """Replace (…, queries, keys) by softmax(scale · scores), causal: the last query sees every key."""
-    _kernels().softmax_(scores, scale)
-
-
-def softmax_gradient_(gradient: Tensor, weights: Tensor, scale: float) -> None:
-    """Replace the gradient of `softmax_`'s result by that of its scores."""
-    _kernels().softmax_gradient_(gradient, weights, scale)
-
-
-def loss_gradient_(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """Replace (rows, vocabulary) logits by the gradient of the weighted loss; return the loss."""
-    return _kernels().loss_gradient_(logits, targets.contiguous(), weights.contiguous())
-
-
-def sum_to(total: Tensor, part: Tensor, out: Tensor) -> Tensor:
-    """Write total + part to `out`: float32 and bfloat16 -> either, contiguous, of one size; out may be `total`."""
-    return _kernels().sum_to(total, part, out)
-
-
-def sum_of_squares(x: Tensor) -> Tensor:
-    """Return Σ x², float64."""
-    return _kernels().sum_of_squares(x.contiguous())
-
-
-def adam_(
-    weight: Tensor,
-    gradient: Tensor,
-    moments: tuple[Tensor, Tensor],
-    copy: Tensor | None,
-    *,
-    scale: float,
-    keep: float,
-    betas: tuple[float, float],
-    rate: float,
-    correction: float,
-    epsilon: float,
-) -> None:
-    """Update a float32 weight by `scale` · gradient, and its bfloat16 copy where there is one. See `AdamStep`."""
-    step = AdamStep(scale, keep, betas, rate, correction, epsilon)
-    _kernels().adam_(weight, gradient.contiguous(), moments, copy, step)
-
-
 class _Gelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         x = x.contiguous()
         ctx.save_for_backward(x)
-        return _kernels().gelu(x)
+        return kernels().gelu(x)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> Tensor:
         (x,) = ctx.saved_tensors
-        return _kernels().gelu(x, upstream[0].contiguous())
+        return kernels().gelu(x, upstream[0].contiguous())
 
 
 class _Norm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, dtype: torch.dtype) -> Tensor:
         x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
-        out, means, deviations = _kernels().norm(x, weight, bias, epsilon, dtype)
+        out, means, deviations = kernels().norm(x, weight, bias, epsilon, dtype)
         ctx.save_for_backward(x, weight, means, deviations)
         return out
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        return *_kernels().norm_gradient(upstream[0].contiguous(), *ctx.saved_tensors), None, None
+        return *kernels().norm_gradient(upstream[0].contiguous(), *ctx.saved_tensors), None, None
 
 
 class _Add(torch.autograd.Function):
@@ -114,14 +70,8 @@ class _Add(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, branch: Tensor) -> Tensor:
         ctx.dtype = branch.dtype
         x = x.contiguous()
-        return sum_to(x, branch.contiguous(), torch.empty_like(x))
+        return kernels().sum_to(x, branch.contiguous(), torch.empty_like(x))
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> tuple[Tensor, Tensor]:
         return upstream[0], upstream[0].to(ctx.dtype)
-
-
-def _kernels() -> native.Kernels:
-    kernels = native.kernels()
-    assert kernels is not None, "callers ask `library` first"
-    return kernels

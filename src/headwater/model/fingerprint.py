@@ -1,4 +1,4 @@
-"""A fingerprint of a model's weights, to notice at the speed of memory that somebody changed them."""
+"""A fingerprint of a model's weights, to detect changes as fast as memory can be read."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import nn
 
 @torch.no_grad()
 def fingerprint(model: nn.Module) -> bytes:
-    """Return 16 bytes that differ when a parameter's name, shape, dtype or any of its bits differ.
+    """Return 16 bytes that differ if a parameter's name, shape, dtype or any of its bits differ.
 
-    Of a matrix, the sums of all rows and of all columns are hashed, taken over its bits as whole numbers: one
-    changed entry always changes two sums. Version counters do not notice what is written to `parameter.data`.
+    A matrix is hashed by the sums of its rows and columns as integers: one changed entry always changes two sums.
+    Version counters do not detect writes to `parameter.data`.
     """
     digest = hashlib.blake2b(digest_size=16)
     for name, parameter in model.named_parameters():

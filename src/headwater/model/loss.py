@@ -1,7 +1,7 @@
 """The projection to the vocabulary and the cross-entropy, fused in chunks of positions.
 
-The logits of a batch are its largest tensor: at GPT-2's vocabulary 200 kB a position in float32. Here they
-exist for a chunk of positions at a time and the gradients are made at once, so that memory does not grow with
+The logits of a batch are its largest tensor: 200 kB a position in float32 for GPT-2's vocabulary. Here they exist
+for one chunk of positions at a time and the forward pass computes the gradients, so that memory does not grow with
 vocabulary × positions. `cross_entropy_plainly` is the readable twin.
 """
 
@@ -15,18 +15,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from headwater.model import elementwise
 from headwater.model.backend import Backend, default_backend
+from headwater.model.elementwise import kernels
 
 IGNORE = -100  # target of a position that carries no loss
 
 # Logits of one chunk: enough rows for an efficient matrix product, few enough to be a small share of memory.
 _CHUNK_BYTES = 128 * 1024**2
-# The softmax goes over this many bytes at a time, so that its passes find them in cache.
+# Bytes of the softmax's parts, small enough for the cache.
 _SOFTMAX_BYTES = 4 * 1024**2
-# Rows of a product that come out fastest are a multiple of this.
+# Matmuls are fastest if their number of rows is a multiple of this.
 _EVEN = 64
-# Logits in bfloat16 that are converted to float32 at a time.
+# Bytes of bfloat16 logits that are converted to float32 at a time.
 _PROJECT_BYTES = 24 * 1024**2
 
 
@@ -40,21 +40,26 @@ def cross_entropy(
 ) -> Tensor:
     """Return Σ weights · −log softmax(hidden · matrixᵀ + bias)[targets].
 
-    hidden: (positions, width); matrix: (vocabulary, width); targets: (positions,) int64, IGNORE where
-    there is no loss; weights: (positions,) float32, the share of each position in the sum; backend: the model's,
-    None is `default_backend`; bias: (vocabulary,) or None. Returns a float32 scalar.
+    hidden: (positions, width); matrix: (vocabulary, width); targets: (positions,) int64, IGNORE for no loss;
+    weights: (positions,) float32; backend: the model's, None is `default_backend`; bias: (vocabulary,) or None.
+    Returns a float32 scalar.
     """
-    if not torch.is_grad_enabled():  # else the gradients would be made all the same
+    if not torch.is_grad_enabled():  # compute no gradients
         hidden, matrix = hidden.detach(), matrix.detach()
     if targets.device.type == "cpu":
         keep = (targets != IGNORE).nonzero().squeeze(1)
-        if len(keep) < len(targets):  # positions without loss never reach the vocabulary
+        if len(keep) < len(targets):  # compute no logits of positions without loss
             hidden, targets, weights = hidden[keep], targets[keep], weights[keep]
-    else:  # counting them would make the host wait for the device: they get the weight 0 instead
+    else:  # selecting positions would make the host wait for the device: they get the weight 0 instead
         weights = weights * (targets != IGNORE)
         targets = targets.clamp(min=0)
     loss: Tensor = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden.to(matrix.dtype), matrix, targets, weights.float(), backend or default_backend(), bias
+        hidden.to(matrix.dtype),
+        matrix,
+        targets.contiguous(),
+        weights.float().contiguous(),
+        backend or default_backend(),
+        bias,
     )
     return loss
 
@@ -69,10 +74,10 @@ def cross_entropy_plainly(
 
 
 def project(hidden: Tensor, matrix: Tensor) -> Tensor:
-    """All logits: (…, width), (vocabulary, width) -> (…, vocabulary) float32, multiplied in the matrix's dtype."""
+    """Return logits: (…, width), (vocabulary, width) -> (…, vocabulary) float32; matmul in the matrix's dtype."""
     if matrix.dtype == torch.float32 or torch.is_grad_enabled() or hidden.device.type != "cpu":
         return functional.linear(hidden.to(matrix.dtype), matrix).float()
-    # In parts, so that each is converted while it is in cache and half the memory is never touched.
+    # In parts, each converted while it is in cache, without a bfloat16 copy of all logits.
     flat = hidden.to(matrix.dtype).reshape(-1, hidden.shape[-1])
     logits = torch.empty(len(flat), matrix.shape[0], dtype=torch.float32)
     rows = _rows(_PROJECT_BYTES, matrix)
@@ -82,17 +87,17 @@ def project(hidden: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _rows(budget: int, matrix: Tensor) -> int:
-    """Positions whose logits take `budget` bytes in the dtype of `matrix`, (vocabulary, …)."""
+    """Return how many positions have logits of `budget` bytes in the dtype of `matrix`, (vocabulary, …)."""
     return max(16, budget // (matrix.element_size() * matrix.shape[0]))
 
 
 def workspace_bytes(matrix: Tensor, positions: int, backend: Backend) -> int:
-    """Return the bytes that `cross_entropy` takes for a moment at its largest, beside what it keeps."""
+    """Return the peak of temporary memory of `cross_entropy`, in bytes."""
     vocabulary, item = matrix.shape[0], matrix.element_size()
     rows = min(positions, _rows(_CHUNK_BYTES, matrix))
     logits, sums = rows * vocabulary * item, 0
     if matrix.device.type != "cpu" and backend.compiler is None:
-        logits += rows * vocabulary * 9  # float32 probabilities and targets, and a byte where they meet
+        logits += rows * vocabulary * 9  # float32 probabilities and targets, and their comparison
     if rows < positions:  # a chunk's part of the matrix's gradient, and their sum in float32
         sums = matrix.numel() * (item + (4 if item < 4 else 0))
     return max(logits, rows * vocabulary * item + sums)
@@ -111,17 +116,17 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     ) -> Tensor:
         needs_hidden, needs_matrix = ctx.needs_input_grad[:2]
         one_pass = backend.computes(matrix)
-        softmax_gradient_ = elementwise.loss_gradient_ if one_pass else _gradient_by(backend.compiler)
+        softmax_gradient_ = kernels().loss_gradient_ if one_pass else _gradient_by(backend.compiler)
         grad_hidden = torch.empty_like(hidden) if needs_hidden else None
         grad_matrix = _Sum(matrix, one_pass) if needs_matrix else None
         needs_bias = bias is not None and ctx.needs_input_grad[5]
         grad_bias = torch.zeros(matrix.shape[0], device=matrix.device) if needs_bias else None
         loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
         rows = _rows(_CHUNK_BYTES, matrix)
-        rows = -(-len(targets) // max(1, -(-len(targets) // rows)))  # as many chunks, of even size
-        # One piece of memory for every chunk: fresh memory costs as much as a pass over it.
+        rows = -(-len(targets) // max(1, -(-len(targets) // rows)))  # the same number of chunks, of equal size
+        # One buffer for all chunks: the first use of memory costs as much as a pass over it.
         vocabulary = matrix.shape[0]
-        # On a device rows start at a multiple of 64 elements: its fast kernels need aligned ones.
+        # On a device rows start at a multiple of 64 elements: fast kernels need alignment.
         stride = vocabulary if hidden.device.type == "cpu" else -(-vocabulary // _EVEN) * _EVEN
         buffer = hidden.new_empty(rows, stride)[:, :vocabulary]
         for start in range(0, len(targets), max(1, rows)):
@@ -158,10 +163,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def _row_gradient(gradient: Tensor, hidden: Tensor, backend: Backend) -> Tensor:
-    """gradientᵀ hidden: (positions, vocabulary), (positions, width) -> (vocabulary, width).
+    """Return gradientᵀ hidden: (positions, vocabulary), (positions, width) -> (vocabulary, width).
 
-    In two parts: the product is a quarter slower when its rows are not a multiple of a vector's length, and the
-    vocabularies of the papers are odd.
+    In two parts: the matmul is a quarter slower if its rows are not a multiple of a vector's length, which the
+    papers' vocabularies are not.
     """
     vocabulary = gradient.shape[1]
     result = hidden.new_empty(vocabulary, hidden.shape[1])
@@ -173,31 +178,29 @@ def _row_gradient(gradient: Tensor, hidden: Tensor, backend: Backend) -> Tensor:
 
 
 class _Sum:
-    """The sum over chunks of a matrix's gradient: in float32 whatever the matrix is."""
+    """The sum of a matrix's gradient over chunks, in float32 for any dtype."""
 
     def __init__(self, matrix: Tensor, one_pass: bool) -> None:
         self._matrix, self._one_pass = matrix, one_pass
         self._sum: Tensor | None = None
 
     def add(self, part: Tensor) -> None:
-        """Add a chunk's part, which is taken over."""
         if self._sum is None:
             self._sum = part
         elif self._one_pass and part.dtype == torch.bfloat16:
             self._sum = self._sum.float()
-            elementwise.sum_to(self._sum, part, self._sum)
+            kernels().sum_to(self._sum, part, self._sum)
         else:
             self._sum = self._sum.float().add_(part)
 
     def total(self) -> Tensor:
-        """The sum in the matrix's dtype."""
         return torch.zeros_like(self._matrix) if self._sum is None else self._sum.to(self._matrix.dtype)
 
 
 def _softmax_gradient_(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """Turn logits, in place, into the gradient of the weighted loss; returns the loss.
+    """Replace logits by the gradient of the weighted loss; return the loss.
 
-    A compiler makes two passes over memory of it: nothing here is scattered, so that all of it can be fused.
+    torch.compile fuses it into two passes over memory, because it has no scatter.
     """
     loss = torch.zeros((), dtype=torch.float32, device=logits.device)
     vocabulary = torch.arange(logits.shape[1], device=logits.device)
@@ -214,7 +217,6 @@ def _softmax_gradient_(logits: Tensor, targets: Tensor, weights: Tensor) -> Tens
 
 @cache
 def _gradient_by(compiler: str | None) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Return `_softmax_gradient_`, compiled where a compiler is named."""
     if compiler is None:
         return _softmax_gradient_
     return torch.compile(_softmax_gradient_, backend=compiler, fullgraph=True)

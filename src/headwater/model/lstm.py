@@ -1,10 +1,10 @@
 """The LSTM that GPT-1 is compared with (Radford et al. 2018, section 5): same tokens, objective, heads and loop.
 
-The paper gives one layer of 2,048 units and no more. Decided here: tokens are embedded at the Transformer's
-width; the hidden state is mapped to that width by one linear map outside the recurrence, so that the output
-matrix is tied to the embeddings and heads are as wide as on the Transformer; dropout stands on the embeddings
-and on the hidden state, at the Transformer's rate. The forget gates begin with bias 1 (Jozefowicz et al. 2015).
-Order makes position rows needless, and the state has no limit of context.
+The paper only says one layer of 2,048 units. Decided here: token embeddings have the Transformer's width; one
+linear map outside the recurrence maps the hidden state to that width, so that the output matrix is tied to the
+embeddings and heads are as wide as the Transformer's; dropout is on the embeddings and the hidden state, at the
+Transformer's rate. The forget gates' initial bias is 1 (Jozefowicz et al. 2015). There are no positions and no
+limit of context.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RecurrentState:
 
 
 class Recurrent(nn.Module):
-    """The token rows, which are input and tied output, of a model with recurrences."""
+    """A recurrent model's token embedding, tied to the output."""
 
     backend: Backend
 
@@ -45,14 +45,14 @@ class Recurrent(nn.Module):
         self.embedding_dropout = nn.Dropout(config.dropout)
 
     def embeddings(self) -> Embeddings:
-        """The token matrix of this step, as `Transformer.embeddings`; there are no position rows."""
+        """Return the token matrix of this step, as `Transformer.embeddings`, without positions."""
         tokens = self.tokens.weight
         if self.config.embedding_dropout == "matrix":
             tokens = self.embedding_dropout(tokens)
         return Embeddings(tokens, tokens[:0])
 
     def output_matrix(self, embeddings: Embeddings | None = None) -> Tensor:
-        """The rows that the softmax runs over: (vocabulary, width)."""
+        """Return the rows of the softmax: (vocabulary, width)."""
         return (embeddings or self.embeddings()).tokens
 
     def logits(self, hidden: Tensor, embeddings: Embeddings | None = None) -> Tensor:
@@ -72,12 +72,12 @@ class Recurrent(nn.Module):
         for recurrence in (module for module in self.modules() if isinstance(module, nn.LSTM)):
             units = recurrence.hidden_size
             for layer in range(recurrence.num_layers):
-                # Gates stand in the order input, forget, cell, output; of the two biases one is enough.
+                # The gates' order is input, forget, cell, output; setting one of the two biases is enough.
                 recurrence.get_parameter(f"bias_ih_l{layer}")[units : 2 * units] = 1.0
 
 
 class LSTM(Recurrent):
-    """Token embeddings, the recurrence, the map to the embeddings' width, the tied output."""
+    """Token embedding, recurrence, linear map to the embedding's width, tied output."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -103,10 +103,10 @@ class LSTM(Recurrent):
         embeddings: Embeddings | None = None,
         layers: list[Tensor] | None = None,
     ) -> Tensor:
-        """What heads read: (batch, time) int64 -> (batch, time, width) float32.
+        """Return the input of heads: (batch, time) int64 -> (batch, time, width) float32.
 
-        With a cache, the recurrence resumes from its state and updates it. layers: a list that the token rows and
-        the result are appended to. Raises UsageError for a mask: a recurrence has none.
+        A cache gives the recurrence's initial state, and is updated. layers: a list to append the token rows and
+        the result to. Raises UsageError for a mask.
         """
         if mask is not None:
             raise UsageError("an LSTM was given an attention mask", expected="none: it reads from left to right")
@@ -129,7 +129,7 @@ def recur(
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Run a recurrence: (batch, time, in) -> (batch, time, units) and the state after it.
 
-    Devices want its biases, which training keeps in float32, in the matrices' dtype.
+    On a device its biases, which are float32 in training, must have the matrices' dtype.
     """
     if x.device.type == "cpu" or x.dtype == torch.float32:
         result: tuple[Tensor, tuple[Tensor, Tensor]] = recurrence(x, state)

@@ -1,7 +1,7 @@
 """More vocabulary rows for a model that was trained with fewer.
 
-GPT-1's start, delimiter and extract tokens are such rows: added behind the others when fine-tuning begins, drawn
-as all weights were (Radford et al. 2018, section 3.3 and the original code).
+GPT-1's start, delimiter and extract tokens are such rows: fine-tuning appends them, drawn as all weights were
+(Radford et al. 2018, section 3.3 and the original code).
 """
 
 from __future__ import annotations
@@ -11,21 +11,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from headwater.errors import UsageError
-
 if TYPE_CHECKING:
     from headwater.model import Model
 
 
 @torch.no_grad()
 def add_rows(model: Model, count: int, *, seed: int) -> Model:
-    """Give `model` `count` more vocabulary rows, N(0, init_deviation²), and return it.
+    """Append `count` vocabulary rows, N(0, init_deviation²), to `model`, and return it.
 
-    The old rows keep their numbers and values. Parameters are replaced: make the optimizer afterwards. Raises
-    UsageError when `count` is negative.
+    Parameters are replaced: make the optimizer afterwards.
     """
-    if count < 0:
-        raise UsageError(f"{count} vocabulary rows to add", expected="0 or more")
     if count == 0:
         return model
     old = model.tokens.weight

@@ -4,11 +4,10 @@ GPT-1 (Radford et al. 2018) section 3.1, equation 2:  h_0 = U W_e + W_p;  h_l = 
 P(u) = softmax(h_n W_eᵀ). GPT-2 (Radford et al. 2019) section 2.3 moves LayerNorm to the input of each
 sub-block, adds one after the last block, and scales the residual projections by 1/√N at the start. BERT (Devlin
 et al. 2019) lets every position see every other; its released models add segment rows, a LayerNorm after the
-embeddings and a transform before the output. All of that is data in `ModelConfig`; nothing here asks which of the
-three it is.
+embeddings and a transform before the output. All of that is data in `ModelConfig`.
 
-Precision: the matrices may be bfloat16, and then their products are; LayerNorm, the residual stream and the
-logits stay float32.
+Precision: the matrices, and so their matmuls, may be bfloat16; LayerNorm, the residual stream and the logits are
+float32.
 """
 
 from __future__ import annotations
@@ -27,26 +26,26 @@ from headwater.model.loss import project
 
 
 class Embeddings(NamedTuple):
-    """The embedding matrices as one step sees them: with or without dropped entries."""
+    """The embedding matrices of one step, perhaps with dropped entries."""
 
     tokens: Tensor  # (vocabulary, width)
     positions: Tensor  # (context, width)
 
 
 class Embedding(nn.Embedding):
-    """Rows looked up by number. Unset when built: weights come from `initialise` or from a file."""
+    """A table of rows, not initialised: weights come from `initialise` or from a file."""
 
     def reset_parameters(self) -> None:
-        """Leave the rows alone; torch's own draw would cost most of the time of opening a model."""
+        """Do nothing: torch's initialisation would take most of the time of opening a model."""
 
 
 class Linear(nn.Linear):
-    """y = x Wᵀ + b, computed in the dtype of W. Unset when built, as `Embedding`."""
+    """y = x Wᵀ + b, computed in the dtype of W. Not initialised, as `Embedding`."""
 
     backend = TORCH
 
     def reset_parameters(self) -> None:
-        """Leave the weights alone."""
+        """Do nothing."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, in) -> (…, out)."""
@@ -104,7 +103,7 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and MLP, each beside a residual connection; LayerNorm before (GPT-2) or after (GPT-1)."""
+    """Attention and MLP, each with a residual connection; LayerNorm before (GPT-2) or after (GPT-1) each."""
 
     backend = TORCH
 
@@ -118,7 +117,7 @@ class Block(nn.Module):
         self.residual_dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(batch, time, width) -> (batch, time, width), the residual stream in and out."""
+        """(batch, time, width) -> (batch, time, width), the residual stream."""
         if self.pre_norm:
             dtype = self.mlp.expand.weight.dtype
             x = self.backend.add(x, self.residual_dropout(self.attention(self.norm_1(x, dtype), mask)))
@@ -128,7 +127,7 @@ class Block(nn.Module):
 
 
 class OutputTransform(nn.Module):
-    """BERT's steps before the tied projection: a linear map, GELU, LayerNorm; and each word's bias after it."""
+    """BERT's layers before the tied projection: a linear map, GELU, LayerNorm; and the bias after it."""
 
     backend = TORCH
 
@@ -159,9 +158,9 @@ class NextSentence(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Token and position embeddings, blocks, and the tied projection back to the vocabulary.
+    """Token and position embeddings, blocks, and the tied projection to the vocabulary.
 
-    `backend` says how all parts compute; `use_backend` changes it.
+    `backend` computes the operations of all parts; `use_backend` changes it.
     """
 
     backend: Backend
@@ -189,7 +188,7 @@ class Transformer(nn.Module):
         return self.logits(self.hidden(ids, embeddings=embeddings), embeddings)
 
     def embeddings(self) -> Embeddings:
-        """The matrices of this step; entries of the matrices themselves are dropped as GPT-1's code does."""
+        """Return the matrices of this step; dropout of their entries is GPT-1's code's."""
         tokens, positions = self.tokens.weight, self.positions.weight
         if self.config.embedding_dropout == "matrix":
             tokens, positions = self.embedding_dropout(tokens), self.embedding_dropout(positions)
@@ -204,12 +203,12 @@ class Transformer(nn.Module):
         segments: Tensor | None = None,
         layers: list[Tensor] | None = None,
     ) -> Tensor:
-        """Return the last block's output (after the final norm, where there is one): what heads read.
+        """Return the last block's output, after the final norm if there is one: the input of heads.
 
         ids: (batch, time) int64. mask: see `attend`; a padded batch of a model with full attention needs
         `padding_mask`. segments: (batch, time) int64, the sentence of each position, None for the first. layers:
-        a list that h_0 … h_n are appended to. Returns (batch, time, width) float32. Raises DataError when the text
-        is longer than the context.
+        a list to append h_0 … h_n to. Returns (batch, time, width) float32. Raises DataError if the text is longer
+        than the context.
         """
         tokens, positions = embeddings or self.embeddings()
         time = ids.shape[1]
@@ -234,10 +233,10 @@ class Transformer(nn.Module):
         return final
 
     def output_matrix(self, embeddings: Embeddings | None = None) -> Tensor:
-        """Return the rows that the softmax runs over: (rows, width).
+        """Return the rows of the softmax: (rows, width).
 
-        With `softmax_rows = "all"` the position rows follow the vocabulary while the model is trained. They are
-        never a target, so outside training the vocabulary is all there is to predict.
+        With `softmax_rows = "all"` these are the vocabulary and the positions during training. Positions are never
+        a target, so outside training these are the vocabulary.
         """
         tokens, positions = embeddings or self.embeddings()
         if self.config.softmax_rows == "vocabulary" or not self.training:

@@ -1,10 +1,9 @@
-"""Checkpoints: what a killed run goes on from, bit for bit.
+"""Checkpoints, from which a killed run resumes bit for bit.
 
-One folder a checkpoint, `step-00001000`. Its tensors are safetensors, so that nothing in it is ever executed:
-one file where one process holds all the state, else the shards of torch's distributed checkpoint, which any
-number of ranks can read. It is written aside, hashed and renamed, in the background where one process holds it
-all; a checkpoint that fails to be written is a warning, and the one before it stays. On reading, every hash is
-checked, whatever the size, and a damaged checkpoint gives way to the one before it.
+Each is a folder, `step-00001000`, with safetensors files, which execute nothing: one file if one process has all
+the state, else the shards of torch's distributed checkpoint, which any number of ranks can read. It is written to
+a temporary folder, hashed and renamed, in the background if one process has all the state; a failure is a warning,
+and the previous checkpoint is kept. Reading verifies every hash and uses the newest undamaged checkpoint.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from headwater.storage.stage import Stage
 from headwater.train.parallel import Ranks
 
 _RECORD = "state.json"
-_WHOLE = "state.safetensors"  # all tensors, where one process held them all
+_WHOLE = "state.safetensors"  # all tensors, if one process had them all
 
 
 class Checkpoints:
-    """The checkpoints of one run: the newest `keep`, and those that were pinned."""
+    """The checkpoints of one run: the newest `keep`, and pinned ones."""
 
     def __init__(self, folder: Path, *, keep: int, ranks: Ranks, note: Callable[[str], None]) -> None:
         self.folder, self.keep, self.ranks, self.note = folder, keep, ranks, note
-        self.pinned: set[int] = set()  # steps whose checkpoints a person may want, as before a spike
+        self.pinned: set[int] = set()  # steps whose checkpoints are kept for the user, as before a spike
         self._writer: threading.Thread | None = None
 
     def save(
@@ -50,9 +49,9 @@ class Checkpoints:
         *,
         sharded: bool,
     ) -> None:
-        """Write a checkpoint of `state` after `step` updates; `record` is what else a resumed run must know.
+        """Write a checkpoint of `state` after `step` updates; `record` is a resumed run's other state.
 
-        The checkpoints of the steps in `pinned` are not rotated away.
+        The checkpoints of the steps in `pinned` are not removed.
         """
         self.wait()
         if sharded:
@@ -63,15 +62,15 @@ class Checkpoints:
             self._writer.start()
 
     def wait(self) -> None:
-        """Return when the checkpoint being written is on the disk."""
+        """Wait until the current checkpoint is written."""
         if self._writer is not None:
             self._writer.join()
             self._writer = None
 
     def newest(self) -> tuple[Path, dict[str, Any]] | None:
-        """The newest checkpoint that is whole, and its record; None where there is none yet.
+        """Return the newest undamaged checkpoint and its record, or None if there is no checkpoint.
 
-        Raises FolderError when there are checkpoints and every one is damaged.
+        Raises FolderError if all checkpoints are damaged.
         """
         damaged = []
         for path in reversed(self._all()):
@@ -80,7 +79,7 @@ class Checkpoints:
                 return path, read_json(path / _RECORD)
             except HeadwaterError as error:
                 damaged.append(path)
-                self.note(f"{path.name} is damaged and is passed over: {error.seen}")
+                self.note(f"{path.name} is damaged and is skipped: {error.seen}")
         if damaged:
             raise FolderError(
                 f"every checkpoint in {self.folder} is damaged",
@@ -89,7 +88,7 @@ class Checkpoints:
         return None
 
     def load(self, path: Path, state: dict[str, Tensor], *, sharded: bool) -> None:
-        """Fill the tensors of `state` from a checkpoint, in place, whatever number of ranks wrote it."""
+        """Load a checkpoint, written by any number of ranks, into the tensors of `state`."""
         whole = path / _WHOLE
         if whole.exists() and not sharded:
             with torch.no_grad(), safe_open(whole, framework="pt") as saved:
@@ -100,21 +99,21 @@ class Checkpoints:
         from torch.distributed import checkpoint
         from torch.distributed.checkpoint import HuggingFaceStorageReader
 
-        with warnings.catch_warnings():  # one process reading is what is meant
+        with warnings.catch_warnings():  # one process reads on purpose
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
             checkpoint.load(state, storage_reader=HuggingFaceStorageReader(str(path)), no_dist=not sharded)
 
     def check(self, path: Path) -> None:
-        """Raise FolderError where a checkpoint is damaged."""
+        """Raise FolderError if a checkpoint is damaged."""
         if self.ranks.is_first:
             open_folder(path, "checkpoint", hashes=True)
 
     def path_of(self, step: int) -> Path:
-        """Where the checkpoint after `step` updates lies."""
+        """Return the path of the checkpoint after `step` updates."""
         return self.folder / f"step-{step:08d}"
 
     def newest_step(self) -> int | None:
-        """The step of the newest checkpoint, unchecked; None where there is none."""
+        """Return the step of the newest checkpoint, unchecked, or None if there is none."""
         return max(map(_step_of, self._all()), default=None)
 
     def _write(
@@ -138,10 +137,10 @@ class Checkpoints:
                     write_json(work / _RECORD, record)
             self._remove_old(step, pinned)
         except HeadwaterError as error:
-            self.note(f"Warning: no checkpoint was written at step {step}: {error} The run goes on.")
+            self.note(f"Warning: no checkpoint was written at step {step}: {error} The run continues.")
 
     def _is_whole(self, stage: Stage) -> bool:
-        """Whether the checkpoint is there; one that was damaged since makes room."""
+        """Return whether the checkpoint exists; remove a damaged one."""
         try:
             return stage.is_complete(hashes=True)
         except FolderError:
@@ -149,9 +148,9 @@ class Checkpoints:
             return False
 
     def _write_sharded(self, stage: Stage, state: dict[str, Tensor], record: dict[str, Any]) -> None:
-        """All ranks write into the folder that the first one opened; it takes its name when all are done.
+        """Write from all ranks into a folder that the first one creates, and renames at the end.
 
-        Raises StorageError on the first rank when there can be no folder, on all when one of them cannot write.
+        Raises StorageError on the first rank if it cannot create the folder, on all ranks if one cannot write.
         """
         try:
             with ExitStack() as stack:
@@ -172,7 +171,7 @@ class Checkpoints:
             self.ranks.wait()
 
     def _remove_old(self, step: int, pinned: set[int]) -> None:
-        """Keep the newest up to `step`: later ones are damaged, and the run is on its way to write them again."""
+        """Keep the newest up to `step`: later ones are damaged, and the run will write them again."""
         if not self.ranks.is_first:
             return
         for path in [path for path in self._all() if _step_of(path) <= step][: -self.keep]:
@@ -180,20 +179,20 @@ class Checkpoints:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _all(self) -> list[Path]:
-        """The checkpoints there are, oldest first; what a person put beside them is none."""
+        """Return the checkpoints, oldest first, without other files that a user added."""
         found = self.folder.glob("step-*")
         return sorted((p for p in found if p.is_dir() and p == self.path_of(_step_of(p))), key=_step_of)
 
 
 def _write_shards(folder: Path, state: dict[str, Tensor]) -> None:
-    """Write this rank's part; what one rank meets is raised on all."""
+    """Write this rank's part; an error on one rank is raised on all."""
     from torch.distributed import checkpoint
     from torch.distributed.checkpoint import HuggingFaceStorageWriter
     from torch.distributed.checkpoint.api import CheckpointException
 
     try:
         checkpoint.save(state, storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
-    except CheckpointException as error:  # no Exception: nothing else would catch it
+    except CheckpointException as error:  # not a subclass of Exception
         with storage_errors(folder):
             raise next(iter(error.failures.values()))[0] from None
 

@@ -1,10 +1,10 @@
-"""Compilation of the blocks and of the loss's gradient, taken only when it gives what the eager step gives."""
+"""Compile the blocks and the loss's gradient, if the result equals that of the eager step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,28 +13,25 @@ from headwater.model.backend import use_backend
 from headwater.model.transformer import Block
 from headwater.train.loop import Trainer
 
-Compile = Literal["auto", "on", "off"]
-
 # Largest relative differences of the first batch's loss and gradient norm between the compiled and the eager step.
 _TOLERANCE = {torch.float32: (1e-5, 1e-4), torch.bfloat16: (5e-3, 2e-2)}
 _COMPILER = "inductor"
 
 
 def compile_checked(
-    trainer: Trainer, micro_batches: Sequence[Any], wish: Compile, note: Callable[[str], None]
+    trainer: Trainer, micro_batches: Sequence[Any], mode: str, note: Callable[[str], None]
 ) -> None:
-    """Compile blocks and loss when `wish` is "on", or "auto" on an accelerator; else leave them eager.
+    """Compile blocks and loss if `mode` is "on", or "auto" on an accelerator.
 
-    The first micro-batch decides, without dropout: where its loss or gradient differs on any rank, or no compiler
-    is available, everything stays eager on all ranks and `note` says so. Blocks share one compiled form, so that
-    depth costs no compilation.
+    The first micro-batch decides, without dropout: if its loss or gradient differs on any rank, or there is no
+    compiler, all ranks stay eager and `note` says so. Blocks share one compilation, so depth does not matter.
     """
-    if wish == "off" or (wish == "auto" and trainer.ranks.device.type == "cpu"):
+    if mode == "off" or (mode == "auto" and trainer.ranks.device.type == "cpu"):
         return
     blocks = [module for module in trainer.model.modules() if isinstance(module, Block)]
     backend = trainer.backend
     reason = _compile_and_compare(trainer, blocks, micro_batches[0])
-    # A rank that computes by other kernels than the rest would have other weights after a restart.
+    # All ranks need the same kernels, or their weights would differ after a restart.
     if not trainer.ranks.any(bool(reason)):
         note("compiled: the first batch gives the eager loss")
         return
@@ -45,16 +42,16 @@ def compile_checked(
 
 
 def _compile_and_compare(trainer: Trainer, blocks: Sequence[Block], batch: Any) -> str:
-    """Compile the model; returns why the result cannot be used, empty where it can."""
+    """Compile the model; return why the result cannot be used, or an empty string."""
     eager = _loss_and_norm(trainer, batch, training=False)
     try:
         for block in blocks:
-            # Not `block.compile()`, which takes the hooks that gather a sharded block into the graph.
+            # `block.compile()` would include the hooks that gather a sharded block in the graph.
             vars(block)["forward"] = _compile(block.forward)
         use_backend(trainer.model, replace(trainer.backend, compiler=_COMPILER))
         compiled = _loss_and_norm(trainer, batch, training=False)
         if trainer.config.dropout:
-            _loss_and_norm(trainer, batch, training=True)  # compiles what dropout adds
+            _loss_and_norm(trainer, batch, training=True)  # compiles the variant with dropout
     except Exception as error:  # whatever a missing or broken compiler raises
         return f"compilation failed ({(str(error) or type(error).__name__).splitlines()[0]})"
     names, tolerances = ("loss", "gradient norm"), _TOLERANCE[trainer.matrix_dtype]

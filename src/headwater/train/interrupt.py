@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, held until an update is complete and its checkpoint written."""
+"""Delay Ctrl-C and SIGTERM until an update is complete and its checkpoint written."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from types import FrameType
 
 
 class Interruption:
-    """Whether someone asked the run to stop."""
+    """Whether a signal asked the run to stop."""
 
     requested = False
 
 
 @contextmanager
 def held_interruption() -> Iterator[Interruption]:
-    """Within the block the first SIGINT or SIGTERM only sets `requested`; a second one is not held."""
+    """Within the block the first SIGINT or SIGTERM only sets `requested`; a second raises KeyboardInterrupt."""
     interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():
         yield interruption

@@ -1,19 +1,27 @@
-"""`metrics.jsonl`: one object a line, written as it happens; a resumed run cuts off what it will do again."""
+"""`metrics.jsonl`, one object an update, and the user's own trackers: TensorBoard, trackio or Weights & Biases.
+
+A resumed run removes the lines of the updates that it repeats. Trackers are optional and get the same lines.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal, NamedTuple
 
+from headwater.errors import ResourceError
 from headwater.storage.files import parse_json, storage_error, write_text
+
+Tracker = Literal["tensorboard", "trackio", "wandb"]
 
 
 class Journal:
-    """Appends to a run's metrics; what a full disk refuses is reported once, kept, and tried again each time."""
+    """Appends to a run's metrics; keeps lines that a full disk rejects, and writes them when it can."""
 
     def __init__(self, path: Path, *, resume_step: int) -> None:
         lines = read_journal(path) if path.exists() else []
@@ -26,24 +34,24 @@ class Journal:
         self._warned = False
 
     def write(self, line: dict[str, Any]) -> str | None:
-        """Append one line; returns a warning the first time that cannot be done."""
+        """Append one line; return a warning at the first failure."""
         self._pending += json.dumps(line).encode() + b"\n"
         try:
             self._flush()
         except OSError as error:
             if not self._warned:
                 self._warned = True
-                return f"Warning: {storage_error(self.path, error)} The run goes on, its metrics wait."
+                return f"Warning: {storage_error(self.path, error)} The run continues."
         return None
 
     def sync(self) -> None:
-        """Make the lines written so far survive a power cut."""
-        with contextlib.suppress(OSError):  # a full disk was reported by `write`
+        """Flush the lines to the disk, so that they survive a power failure."""
+        with contextlib.suppress(OSError):  # `write` reported the full disk
             os.fsync(self._handle.fileno())
 
     def close(self) -> None:
-        """Write what waits, where there is room by now, and close the file."""
-        with contextlib.suppress(OSError):  # the disk is full, as was said
+        """Write the kept lines if the disk has space now, and close the file."""
+        with contextlib.suppress(OSError):  # `write` reported the full disk
             self._flush()
         self._handle.close()
 
@@ -54,7 +62,7 @@ class Journal:
             written = 0
             raise
         finally:
-            if written < len(self._pending):  # no half line stays
+            if written < len(self._pending):  # remove a partial line
                 os.truncate(self.path, self._end)
         if written < len(self._pending):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -63,7 +71,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics file; one that was cut short or altered is left out."""
+    """Return the lines of a metrics file, without truncated or altered ones."""
     lines = []
     for raw in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
@@ -73,3 +81,39 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
         if isinstance(line, dict) and isinstance(line.get("step"), int):
             lines.append(line)
     return lines
+
+
+class Tracking(NamedTuple):
+    """An open tracker: functions that log a line and that close it."""
+
+    log: Callable[[dict[str, Any]], None]
+    close: Callable[[], None]
+
+
+def open_tracker(name: Tracker, out: Path, config: dict[str, Any]) -> Tracking:
+    """Open the tracker for the run in `out`; raise ResourceError if its package is not installed."""
+    if name == "tensorboard":
+        writer = _module("torch.utils.tensorboard", name).SummaryWriter(str(out / "tensorboard"))
+
+        def scalars(line: dict[str, Any]) -> None:
+            for key, value in _figures(line).items():
+                writer.add_scalar(key, value, line["step"])
+
+        return Tracking(scalars, writer.close)
+    # trackio has the functions of Weights & Biases.
+    module = _module(name, name)
+    module.init(project="headwater", name=out.name, config=config)
+    return Tracking(lambda line: module.log(_figures(line), step=line["step"]), module.finish)
+
+
+def _figures(line: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in line.items() if key != "step"}
+
+
+def _module(module: str, name: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise ResourceError(
+            f"the tracker {name} is not installed", repair="Install it: pip install 'headwater[track]'"
+        ) from None

@@ -1,8 +1,8 @@
-"""One update, and the loop of updates: the same for pre-training and fine-tuning.
+"""`Trainer`: one update, the same for pre-training and fine-tuning.
 
-An objective is a function of (model, batch) that returns a loss and what to log. Losses add up: over the
-micro-batches of an update and over ranks, because a batch carries weights that sum to 1 over the whole update.
-So accumulation equals the large batch, and the number of ranks changes nothing but dropout's masks.
+An objective is a function of (model, batch) that returns a loss and what to log. Losses are summed over the
+micro-batches of an update and over ranks, because the weights of all its batches sum to 1. So accumulation equals
+the large batch, and the number of ranks only changes dropout's masks.
 """
 
 from __future__ import annotations
@@ -19,47 +19,46 @@ from torch import Tensor, nn
 from headwater.config import Config
 from headwater.errors import TrainingError
 from headwater.model.backend import Backend, backend_of, bf16_is_fast, use_backend
+from headwater.train.journal import Tracker
 from headwater.train.optimizer import AdamForm, Optimizer
 from headwater.train.parallel import Ranks, Recompute, recompute_blocks, shard
 from headwater.train.schedule import Schedule, learning_rate_factor
-from headwater.train.tracking import Tracker
 
 Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
 Precision = Literal["auto", "fp32", "bf16"]
-# Keys that decide how a run computes and not, but for rounding and dropout's masks, the result: a resumed run may
-# change them.
+# Keys that change only rounding and dropout's masks of the result: a resumed run may change them.
 MEANS = {
     *("micro_batch", "compile", "device", "shard", "recompute", "deterministic"),
     *("keep", "checkpoint_every", "track"),
 }
-# Keys of former versions. The processor decides them now (`model.backend`); folders that carry them are resumed.
+# Keys of former versions, now decided by the processor (`model.backend`); runs that have them can be resumed.
 RETIRED = ("matmul", "attention", "compiled")
 SUSPECTS = (
-    "In this order suspect the learning rate (halve it, or lengthen warmup_steps), the batch (too few tokens an "
+    "Check, in this order: the learning rate (halve it, or increase warmup_steps), the batch (too few tokens an "
     "update), the precision (--set precision=fp32), and the data"
 )
 
 
 class TrainConfig(Config):
-    """How to train: what every objective needs. Sizes in sequences, rates per update."""
+    """Configuration of training for every objective. Sizes in sequences, rates per update."""
 
     retired = RETIRED
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    # The upper bounds are far beyond any run, and keep the places in the text within 63 bits.
+    # The upper bounds are far beyond any run, and keep positions in the text within 63 bits.
     steps: int = Field(default=1_000, ge=1, le=1 << 40)
     """Updates."""
     batch_size: int = Field(default=32, ge=1, le=1 << 20)
     """Sequences an update, over all ranks."""
     micro_batch: int | None = Field(default=None, ge=1)
-    """Sequences that go through the model at a time; by default what fits the device."""
+    """Sequences of a forward pass; by default what fits the device."""
     learning_rate: float = Field(default=1e-3, gt=0)
-    """Its peak."""
+    """The peak learning rate."""
     warmup_steps: float = Field(default=0, ge=0)
     """Updates over which the learning rate rises to its peak."""
     schedule: Schedule = "cosine"
-    """How the learning rate falls after the warm-up."""
+    """Schedule of the learning rate after the warm-up."""
     final_rate: float = Field(default=0.0, ge=0, le=1)
     """The learning rate at the end, as a share of the peak."""
     weight_decay: float = Field(default=0.1, ge=0)
@@ -77,32 +76,32 @@ class TrainConfig(Config):
     dropout: float | None = Field(default=None, ge=0, lt=1)
     """Dropout while training; by default the preset's."""
     precision: Precision = "auto"
-    """bf16 or fp32; auto takes bf16 where the machine is faster with it."""
+    """bf16 or fp32; auto: bf16 if the machine is faster with it."""
     seed: int = Field(default=1, ge=0, lt=1 << 63)
-    """Every random choice comes from it."""
+    """Seed of every random choice."""
     validate_every: int = Field(default=250, ge=1)
-    """Updates between measurements of the held-out loss."""
+    """Updates between validations."""
     checkpoint_every: int = Field(default=250, ge=1)
     """Updates between checkpoints."""
     keep: int = Field(default=3, ge=1)
-    """Checkpoints that are kept."""
+    """Number of checkpoints kept."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """Whether torch.compile is used; auto tries it where it pays."""
+    """Whether to use torch.compile; auto: on an accelerator."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
     deterministic: bool = False
-    """On CUDA a resumed run is exact, and slower."""
+    """Make a resumed run on CUDA exact, and slower."""
     track: tuple[Tracker, ...] = ()
-    """Further journals: tensorboard, trackio, wandb."""
+    """Additional trackers: tensorboard, trackio, wandb."""
 
     def deciding(self) -> dict[str, Any]:
-        """The keys that decide the result, as plain values: a resumed run must have the same ones."""
+        """Return the keys that decide the result, which a resumed run must not change, as plain values."""
         return {key: value for key, value in self.to_dict().items() if key not in MEANS}
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateResult:
-    """What one update did; the loss is that of the whole batch before the update, over all ranks."""
+    """The result of one update; the loss is that of the whole batch, over all ranks, before the update."""
 
     loss: float
     gradient_norm: float
@@ -111,10 +110,7 @@ class UpdateResult:
 
 
 class Trainer:
-    """A model, an objective and an optimizer: everything that changes while training.
-
-    `backend` None is the one that the model holds; another one is the model's from now on.
-    """
+    """A model, an objective and an optimizer. backend: replaces the model's, unless it is None."""
 
     def __init__(
         self,
@@ -144,7 +140,7 @@ class Trainer:
             betas=(config.beta1, config.beta2),
             epsilon=config.epsilon,
             form=config.adam,
-            # Sharded parameters are float32 and gathered in the matrices' dtype when they compute.
+            # Sharded parameters are float32, and are gathered in the matrices' dtype for the computation.
             matrix_dtype=torch.float32 if sharded else self.matrix_dtype,
             native=self.backend.native and not sharded and self.ranks.device.type == "cpu",
             muon=muon,
@@ -152,11 +148,11 @@ class Trainer:
 
     @property
     def step(self) -> int:
-        """Updates done."""
+        """The number of updates done."""
         return self.optimizer.updates
 
     def full_weights(self) -> dict[str, Tensor]:
-        """The float32 weights by parameter name, whole, on the CPU; every rank must ask when sharded."""
+        """Return the whole float32 weights by name, on the CPU; every rank of a sharded run calls this."""
         weights = {}
         for name, master in zip(self.optimizer.names, self.optimizer.masters, strict=True):
             whole = master.full_tensor() if hasattr(master, "full_tensor") else master
@@ -164,32 +160,32 @@ class Trainer:
         return weights
 
     def scheduled_rate(self) -> float:
-        """The learning rate of the next update."""
+        """Return the learning rate of the next update."""
         config = self.config
         return config.learning_rate * learning_rate_factor(
             config.schedule, self.step, config.steps, config.warmup_steps, config.final_rate
         )
 
     def update(self, micro_batches: Sequence[Any], learning_rate: float | None = None) -> UpdateResult:
-        """One update over this rank's micro-batches of it, at the schedule's rate where none is given.
+        """Update the model on this rank's micro-batches; `learning_rate` None is the schedule's.
 
-        Raises TrainingError, with all state as it was before, when the loss or a gradient is not finite.
+        Raises TrainingError, with all state unchanged, if the loss or a gradient is not finite.
         """
         config, ranks = self.config, self.ranks
         self.model.train()
         self.optimizer.clear_gradients()
         sums: dict[str, Tensor] = {}
-        # The process's own random numbers are left as they are.
+        # The process's random state is restored.
         with torch.random.fork_rng([ranks.device] if ranks.device.type == "cuda" else []):
             for index, batch in enumerate(micro_batches):
-                # Dropout is a function of the place in the run too, so that a resumed run draws the same.
+                # Dropout is a function of the place in the run, so that a resumed run draws the same.
                 torch.manual_seed(_seed_of(config.seed, self.step, index, ranks.rank))
                 loss, logged = self.objective(self.model, batch)
                 loss.backward()
                 for name, value in {"loss": loss, **logged}.items():
                     sums[name] = sums.get(name, 0.0) + value.detach().float()
         ranks.sum_(list(sums.values()))
-        if ranks.count > 1 and not self.sharded:  # else the backward pass has summed them
+        if ranks.count > 1 and not self.sharded:  # else the backward pass summed them
             ranks.sum_(self.optimizer.gradients)
         norm = self.optimizer.clip(config.clip)
         names = ["gradient_norm", *sums]
@@ -210,7 +206,7 @@ C = TypeVar("C", bound=TrainConfig)
 
 
 def as_begun(config: C, begun: TrainConfig | None) -> C:
-    """Return `config` with the precision that "auto" chose when the run began, perhaps on another machine."""
+    """Return `config` with the precision that "auto" was at the start of the run, perhaps on another machine."""
     if begun is None or config.precision != "auto":
         return config
     return config.model_copy(update={"precision": begun.precision})
@@ -229,7 +225,6 @@ def choose_precision(precision: Precision, device: torch.device) -> torch.dtype:
 
 
 def _seed_of(seed: int, step: int, micro_batch: int, rank: int) -> int:
-    """One 63-bit seed for a place in the run."""
     mixed = 0
     for part in (seed, step, micro_batch, rank):
         mixed = ((mixed ^ part) * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & (2**63 - 1)

@@ -1,4 +1,4 @@
-"""What this machine can do, asked of the machine itself: cores, memory, and the rate of its matrix products."""
+"""Properties of this machine: cores, memory, and the rate of its matmuls."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
-_CONTAINER = Path("/sys/fs/cgroup")  # what Linux grants to this process's control group (version 2)
+_CONTAINER = Path("/sys/fs/cgroup")  # limits of this process's control group on Linux (version 2)
 
 
 def available_cores() -> int:
-    """Cores that this process may use: affinity, a container's CPU quota, and hyper-threads counted once."""
+    """Return the cores that this process may use: by affinity and a container's quota, without hyper-threads."""
     affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
     cores = len({_core_of(cpu) for cpu in affinity})
     quota = _cpu_quota()
@@ -28,7 +28,7 @@ def available_cores() -> int:
 
 
 def cores_in_use() -> float:
-    """Return how many of the cores that this process may use other programs kept busy in the last minute."""
+    """Return how many of this process's cores other programs used in the last minute."""
     if not hasattr(os, "getloadavg"):  # Windows
         return 0.0
     free = (os.cpu_count() or 1) - os.getloadavg()[0]
@@ -36,17 +36,14 @@ def cores_in_use() -> float:
 
 
 def processor_name() -> str:
-    """What the processor is called."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, "") or platform.processor() or platform.machine()
+    """Return the name of the processor."""
+    from headwater.model.backend import cpu_info
+
+    return cpu_info("model name") or platform.processor() or platform.machine()
 
 
 def available_memory(device: torch.device) -> int:
-    """Bytes that a program may still take on the device, a container's limit considered."""
+    """Return the free memory of a device in bytes, within a container's limit."""
     if device.type == "cuda":
         import torch
 
@@ -59,7 +56,7 @@ def available_memory(device: torch.device) -> int:
         limit = (_CONTAINER / "memory.max").read_text().strip()
         if limit != "max":
             used = int((_CONTAINER / "memory.current").read_text())
-            # Pages of files that were read count as used, and are given up when memory is asked for.
+            # Cached file pages count as used, but are released on demand.
             counts = dict(line.split() for line in (_CONTAINER / "memory.stat").read_text().splitlines())
             limits.append(int(limit) - used + int(counts.get("inactive_file", 0)))
     except (OSError, ValueError):
@@ -69,8 +66,8 @@ def available_memory(device: torch.device) -> int:
     return min(limits, default=8 * 1024**3)
 
 
-# Dense operations a second of matrix products, in bfloat16 and in TF32, by the beginning of the GPU's name: from
-# NVIDIA's data sheets, without sparsity.
+# Dense matmul operations a second in bfloat16 and in TF32, without sparsity, by the prefix of the GPU's name: from
+# NVIDIA's data sheets.
 _PEAKS = {
     "NVIDIA A100": (312e12, 156e12),
     "NVIDIA H100 PCIe": (756e12, 378e12),
@@ -82,7 +79,7 @@ _PEAKS = {
 
 
 def published_rate(name: str, dtype: torch.dtype) -> float | None:
-    """Return the peak that a GPU's data sheet gives for `dtype`, None for one that is not known here."""
+    """Return the peak rate for `dtype` in a GPU's data sheet, None for an unknown GPU."""
     import torch
 
     for beginning, (bf16, tf32) in _PEAKS.items():
@@ -93,9 +90,9 @@ def published_rate(name: str, dtype: torch.dtype) -> float | None:
 
 @cache
 def matmul_rate(dtype: torch.dtype, device: torch.device) -> float:
-    """Return the floating-point operations a second of matrix products: the limit that training has.
+    """Return the floating-point operations a second of matmuls, the upper bound of training.
 
-    For a known GPU the published peak; else measured, on a device with products large enough to hide a launch.
+    The published peak of a known GPU, else measured; on a device with matmuls large enough to hide a launch.
     """
     import torch
 
@@ -112,24 +109,33 @@ def _measured_rate(dtype: torch.dtype, device: torch.device, size: int) -> float
     from headwater.model.backend import default_backend
 
     left, right = torch.ones(2, size, size, device=device, dtype=dtype)
-
     linear = default_backend().linear
+
+    def four() -> None:
+        for _ in range(4):
+            linear(left, right)
+
+    return 4 * 2 * size**3 / _seconds(four, device, 3)
+
+
+def _seconds(compute: Callable[[], Any], device: torch.device, repeats: int) -> float:
+    """Return the shortest time of several calls, after one that chooses kernels and allocates memory."""
+    import torch
 
     def once() -> float:
         start = time.perf_counter()
-        for _ in range(4):
-            linear(left, right)
+        compute()
         if device.type != "cpu":
             torch.accelerator.synchronize()
-        return (time.perf_counter() - start) / 4
+        return time.perf_counter() - start
 
-    once()  # the first product pays for choosing a kernel
-    return 2 * size**3 / min(once() for _ in range(3))
+    once()
+    return min(once() for _ in range(repeats))
 
 
 @contextmanager
 def arithmetic(device: torch.device, *, deterministic: bool) -> Iterator[None]:
-    """Within the block float32 products on CUDA use TF32, and all algorithms are deterministic where asked."""
+    """Within the block use TF32 for float32 matmuls on CUDA, and deterministic algorithms if asked."""
     import torch
 
     products = torch.backends.cuda.matmul
@@ -149,21 +155,12 @@ def arithmetic(device: torch.device, *, deterministic: bool) -> Iterator[None]:
 
 @cache
 def memory_rate(device: torch.device, size: int = 64 * 1024**2) -> float:
-    """Measured bytes a second of reading one large tensor and writing another, both counted."""
+    """Measure the bytes a second of reading one large tensor and writing another, both counted."""
     import torch
 
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-
-    def once() -> float:
-        start = time.perf_counter()
-        target.copy_(source)
-        if device.type != "cpu":
-            torch.accelerator.synchronize()
-        return time.perf_counter() - start
-
-    once()
-    return 2 * size / min(once() for _ in range(4))
+    return 2 * size / _seconds(lambda: target.copy_(source), device, 4)
 
 
 def _core_of(cpu: int) -> str:
@@ -175,7 +172,7 @@ def _core_of(cpu: int) -> str:
 
 
 def _cpu_quota() -> float | None:
-    """Cores' worth of time that the container grants, or None where there is no limit."""
+    """Return the container's limit in cores, or None."""
     try:
         quota, period = (_CONTAINER / "cpu.max").read_text().split()
         return None if quota == "max" else int(quota) / int(period)

@@ -1,20 +1,19 @@
 """Adam with decoupled weight decay over float32 master weights.
 
-The model computes with the matrices as it holds them, bfloat16 or float32; what is updated are float32 masters
-of them (the very same tensors where the model is float32). Gradients of bfloat16 matrices are summed in float32
-from the first micro-batch on. Weight decay applies to every parameter of rank two or more: matrices and
-embeddings, never biases or gains.
+The model's matrices are bfloat16 or float32; the optimizer updates float32 masters of them (the same tensors if
+the model is float32). Gradients of bfloat16 matrices are summed in float32. Weight decay applies to every
+parameter of rank two or more: matrices and embeddings, never biases or gains.
 
-Two forms of Adam. "standard" is Kingma and Ba's algorithm 1 as torch has it. "original" is what GPT-1's code
-does: ε is added to √v before the bias correction of v, and the decay is multiplied by the corrected step size
-(papers: GPT-1 section 4.1, "modified L2"). Both are the same kernel with another ε and another decay at each
-update: with c_i = 1 − β_i^t, the original's ε/√c_2 and decay · √c_2/c_1.
+Two forms of Adam. "standard" is Kingma and Ba's algorithm 1, as in torch. "original" is that of GPT-1's code: ε is
+added to √v before the bias correction of v, and the decay is multiplied by the corrected step size (GPT-1 section
+4.1, "modified L2"). Both are the same kernel with a different ε and decay at each update: with c_i = 1 − β_i^t,
+the original's are ε/√c_2 and decay · √c_2/c_1.
 
 `muon`: Muon (Jordan et al. 2024), which neither paper uses, updates the matrices between embeddings and head by
 their orthogonalised momentum; Adam updates the rest.
 
-`native`: clipping, Adam and the copy to the model are one pass over memory (`model/elementwise.py`), and the
-gradients of an update's only micro-batch stay in bfloat16, from which float32 would be exact anyway.
+`native`: clipping, Adam and the copy to the model are one pass over memory (`native/elementwise.py`), and the
+gradients of an update's only micro-batch stay in bfloat16, because their conversion to float32 is exact.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from headwater.model import elementwise
+from headwater.model.elementwise import kernels
+from headwater.native.elementwise import AdamStep
 
 AdamForm = Literal["standard", "original"]
 
@@ -48,10 +48,10 @@ class Optimizer:
         muon: bool = False,
     ) -> None:
         self.native = native = native and not muon
-        self._scale = 1.0  # what clipping leaves of the gradients
+        self._scale = 1.0  # the factor of the gradients after clipping
         self._first: dict[int, Tensor] = {}  # bfloat16 gradients of the first micro-batch, by index
-        # Float32 gradients of a former update, to be written over: where batches differ in shape, giving them back
-        # and asking anew leaves holes in memory as large as they are.
+        # Float32 gradients of the previous update, to be overwritten: with batches of different shapes, freeing
+        # and allocating them again would fragment memory.
         self._spare: dict[int, Tensor] = {}
         self.form, self.betas, self.epsilon, self.weight_decay = form, betas, epsilon, weight_decay
         self.updates = 0
@@ -72,7 +72,7 @@ class Optimizer:
             self.parameters.append(parameter)
             self.masters.append(master)
         inner = self._inner_matrices(module) if muon else []
-        # Its steps are as large as Adam's, so that one learning rate serves both.
+        # The size of its steps is Adam's, so that both can have one learning rate.
         self._muon = torch.optim.Muon(inner, lr=0.0, adjust_lr_fn="match_rms_adamw") if inner else None
         taken = {id(master) for master in inner}
         decayed = [m for m in self.masters if m.dim() >= 2 and id(m) not in taken]
@@ -87,7 +87,6 @@ class Optimizer:
         )
 
     def _inner_matrices(self, module: nn.Module) -> list[Tensor]:
-        """Return the masters of matrices that are not embeddings."""
         tables = (part for part in module.modules() if isinstance(part, nn.Embedding))
         embeddings = {id(parameter) for table in tables for parameter in table.parameters()}
         pairs = zip(self.parameters, self.masters, strict=True)
@@ -95,17 +94,17 @@ class Optimizer:
 
     @property
     def gradients(self) -> list[Tensor]:
-        """Float32 gradients of the masters; every parameter has one once a backward pass has run."""
+        """Float32 gradients of the masters; 0 for a parameter that is not part of the loss."""
         for index, first in self._first.items():
             self.masters[index].grad = first.float()
         self._first.clear()
         for master in self.masters:
-            if master.grad is None:  # took no part in this loss
+            if master.grad is None:
                 master.grad = torch.zeros_like(master)
         return [master.grad for master in self.masters if master.grad is not None]
 
     def clear_gradients(self) -> None:
-        """Forget the gradients of the last update."""
+        """Clear the gradients of the previous update."""
         self._first.clear()
         for index, (parameter, master) in enumerate(zip(self.parameters, self.masters, strict=True)):
             if parameter is not master and master.grad is not None:
@@ -113,18 +112,18 @@ class Optimizer:
             parameter.grad = master.grad = None
 
     def clip(self, limit: float) -> Tensor:
-        """Scale all gradients so that their joint L2 norm is at most `limit` (0: no limit); returns the norm.
+        """Scale all gradients so that their joint L2 norm is at most `limit` (0: no limit); return the norm.
 
-        Native, the gradients stay as they are and the next step scales them.
+        With native kernels the next step scales them.
         """
         if self.native:
-            parts = [elementwise.sum_of_squares(gradient) for gradient in self._present() if gradient is not None]
+            parts = [kernels().sum_of_squares(gradient) for gradient in self._present() if gradient is not None]
             norm = torch.stack(parts).sum().sqrt().float() if parts else torch.zeros(())
             self._scale = min(1.0, limit / (float(norm) + 1e-6)) if limit > 0 else 1.0
             return norm
         gradients = self.gradients
         norm = torch.nn.utils.get_total_norm(gradients)
-        if hasattr(norm, "full_tensor"):  # sharded: each rank knows its part
+        if hasattr(norm, "full_tensor"):  # sharded: each rank has its part
             norm = norm.full_tensor()
         if limit > 0:
             torch.nn.utils.clip_grads_with_norm_(self.masters, limit, norm)
@@ -132,7 +131,7 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
-        """One update of the masters, and of the matrices that the model computes with."""
+        """Update the masters and the model's matrices."""
         with torch.profiler.record_function("Optimizer.step"):
             self._step(learning_rate)
 
@@ -159,11 +158,7 @@ class Optimizer:
     def _step_native(self, learning_rate: float, epsilon: float, decay: float) -> None:
         for parameter, master, gradient in zip(self.parameters, self.masters, self._present(), strict=True):
             moments = self._adam.state.get(master) or self._fresh_moments(master)
-            elementwise.adam_(
-                master,
-                torch.zeros_like(master) if gradient is None else gradient,
-                (moments["exp_avg"], moments["exp_avg_sq"]),
-                None if parameter is master else parameter,
+            step = AdamStep(
                 scale=self._scale,
                 keep=1 - learning_rate * decay if master.dim() >= 2 else 1.0,
                 betas=self.betas,
@@ -171,29 +166,36 @@ class Optimizer:
                 correction=1 / math.sqrt(1 - self.betas[1] ** self.updates),
                 epsilon=epsilon,
             )
+            kernels().adam_(
+                master,
+                torch.zeros_like(master) if gradient is None else gradient,
+                (moments["exp_avg"], moments["exp_avg_sq"]),
+                None if parameter is master else parameter,
+                step,
+            )
         self._scale = 1.0
 
     def _present(self) -> list[Tensor | None]:
-        """Each parameter's gradient as it is, bfloat16 or float32; None where it took no part in the loss."""
+        """Return each parameter's gradient, bfloat16 or float32; None if it is not part of the loss."""
         gradients = [self._first.get(index, master.grad) for index, master in enumerate(self.masters)]
         return [None if gradient is None else gradient.contiguous() for gradient in gradients]
 
     @torch.no_grad()
     def copy_to_model(self) -> None:
-        """Round the masters into the matrices that the model computes with."""
+        """Round the masters into the model's matrices."""
         pairs = [(p, m) for p, m in zip(self.parameters, self.masters, strict=True) if p is not m]
         if pairs:
             torch._foreach_copy_([p.detach() for p, _ in pairs], [m for _, m in pairs])
 
     def end_training(self) -> None:
-        """Give the module its float32 masters as parameters, without gradients."""
+        """Set the float32 masters as the module's parameters, and free the gradients."""
         for parameter, master in zip(self.parameters, self.masters, strict=True):
             parameter.data = master.detach()
         self.clear_gradients()
         self._spare.clear()
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that a resumed run needs: masters and both moments, by parameter name, not copied."""
+        """Return the state of a resumed run: masters and both moments by parameter name, without copies."""
         state: dict[str, Tensor] = {}
         by_muon = set() if self._muon is None else {id(m) for m in self._muon.param_groups[0]["params"]}
         for name, master in zip(self.names, self.masters, strict=True):
@@ -209,7 +211,7 @@ class Optimizer:
         return state
 
     def load(self, updates: int) -> None:
-        """Take over what was loaded into the tensors of `state()`, made after `updates` updates."""
+        """Apply what was loaded into the tensors of `state()`, the state after `updates` updates."""
         self.updates = updates
         for master in self._adam.state:
             self._adam.state[master]["step"].fill_(float(updates))
@@ -225,8 +227,8 @@ class Optimizer:
         return moments
 
     def _moving_gradient(self, index: int) -> Callable[[Tensor], None]:
-        """Take a bfloat16 parameter's gradient away after each backward pass, and sum in float32."""
-        # The parameter holds this where no garbage collector looks: an optimizer held by it would never be freed.
+        """Return a hook that moves a bfloat16 parameter's gradient to a float32 sum after each backward pass."""
+        # The garbage collector does not see a hook's references: an optimizer in one would never be freed.
         this = weakref.ref(self)
 
         def move(parameter: Tensor) -> None:
@@ -239,7 +241,6 @@ class Optimizer:
         return move
 
     def _take_gradient(self, index: int, gradient: Tensor) -> None:
-        """Add a bfloat16 gradient to the others of this update."""
         master, first = self.masters[index], self._first.pop(index, None)
         if first is not None:
             master.grad = first.float()
@@ -254,10 +255,10 @@ class Optimizer:
 
 
 def bytes_a_parameter(matrix_dtype: torch.dtype) -> int:
-    """Memory of one matrix entry during training: master, two moments, gradient, and the computing copy."""
+    """Return the bytes of one matrix entry during training: master, two moments, gradient, computing copy."""
     return 16 if matrix_dtype == torch.float32 else 16 + matrix_dtype.itemsize
 
 
 def total_bytes(tensors: Iterable[Tensor]) -> int:
-    """Bytes that the tensors' elements take."""
+    """Return the bytes of the tensors' elements."""
     return sum(t.numel() * t.element_size() for t in tensors)

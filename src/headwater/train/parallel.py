@@ -1,7 +1,7 @@
-"""Ranks: how many processes train together, which one this is, and what they say to each other.
+"""Ranks: the processes that train together, and their communication.
 
-Under torchrun every process finds its place in the environment; alone there is one rank and nothing to say.
-Losses and gradients are sums over ranks, never means: a batch carries weights that sum to 1 over the update.
+Under torchrun the environment names every process's rank; without it there is one rank. Losses and gradients are
+sums over ranks, never means: the weights of a batch sum to 1 over the update.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 from headwater.errors import TrainingError, UsageError
 
-# For the slowest rank to start: it may read its Python from storage that a thousand others read.
+# For the slowest rank to start: it may load Python from storage that a thousand ranks read.
 PATIENCE = timedelta(minutes=10)
-# For a living rank to reach the others: it may write a large checkpoint to slow storage. NCCL's own is 10 minutes.
+# For a collective: a rank may write a large checkpoint to slow storage. NCCL's default is 10 minutes.
 TIMEOUT = timedelta(minutes=30)
 
 
@@ -39,7 +39,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes files and speaks to the user."""
+        """Whether this process writes files and messages."""
         return self.rank == 0
 
     def sum_(self, tensors: Sequence[Tensor]) -> None:
@@ -52,7 +52,7 @@ class Ranks:
             tensor.copy_(total)
 
     def any(self, flag: bool) -> bool:
-        """Whether `flag` is true on any rank; the same answer on all of them."""
+        """Return whether `flag` is true on any rank, on every rank."""
         if self.count == 1:
             return flag
         votes = torch.tensor(float(flag), device=self.device)
@@ -68,7 +68,7 @@ class Ranks:
         return int(box.item())
 
     def share(self, value: Any) -> Any:
-        """The first rank's `value`, on every rank."""
+        """Return the first rank's `value`, on every rank."""
         if self.count == 1:
             return value
         box = [value]
@@ -76,24 +76,24 @@ class Ranks:
         return box[0]
 
     def wait(self) -> None:
-        """Go on when all ranks have come here."""
+        """Wait for all ranks."""
         if self.count > 1:
             dist.barrier()
 
 
 @contextmanager
 def joined(device: str = "auto") -> Iterator[Ranks]:
-    """Find this process's place and device; under torchrun, meet the others, and part from them at the end.
+    """Yield this process's rank and device; under torchrun, within a process group of all ranks.
 
-    `device`: "auto" (CUDA, then MPS, then CPU), or a torch device name. Raises TrainingError when another rank is
-    gone, in the block or before it, or the device's memory is too small.
+    `device`: "auto" (CUDA, then MPS, then CPU), or a torch device name. Raises TrainingError if another rank is
+    gone or the device's memory is too small.
     """
     parted = False
     try:
         yield _join(device)
         parted = True
     except RuntimeError as error:
-        # Gloo has no exception of its own: its messages name it, or the file of it that raised.
+        # Gloo has no exception type: its messages name it or one of its files.
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             raise TrainingError(
                 f"the memory of the device is too small: {str(error).splitlines()[0].split('] ')[-1]}",
@@ -105,10 +105,10 @@ def joined(device: str = "auto") -> Iterator[Ranks]:
         raise TrainingError(
             f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']} lost another one: {reason}",
             repair="With --max-restarts N torchrun starts all of them again; without, run the same command again. "
-            "Both go on from the newest checkpoint",
+            "Both resume from the newest checkpoint",
         ) from error
     finally:
-        # A process that ends without this may be aborted by gloo's threads; NCCL would wait here for the dead.
+        # Without this, gloo's threads may abort the process at its end; NCCL would wait here for a dead rank.
         if dist.is_initialized() and (parted or dist.get_backend() == "gloo"):
             dist.destroy_process_group()
 
@@ -123,8 +123,8 @@ def _join(device: str) -> Ranks:
     if count > 1 and not dist.is_initialized():
         backend = "nccl" if chosen.type == "cuda" else "gloo"
         store, *_ = next(dist.rendezvous("env://", rank, count, timeout=PATIENCE))
-        # torchrun keeps one store through its restarts (pytorch 135712), where the addresses of dead ranks would
-        # be taken for those of living ones; its restart count, which differs from node to node, cannot tell them.
+        # torchrun keeps one store over its restarts (pytorch 135712), with the addresses of dead ranks; its
+        # restart count, which differs between nodes, cannot tell them apart.
         own = dist.PrefixStore(meet(store, rank, count, PATIENCE), store)
         require_one_kind(own, rank, count, chosen.type)
         device_id = chosen if chosen.type == "cuda" else None  # without it NCCL guesses, and a barrier may hang
@@ -135,7 +135,7 @@ def _join(device: str) -> Ranks:
 
 
 def require_one_kind(store: dist.Store, rank: int, count: int, kind: str) -> None:
-    """Raise UsageError on every rank where the ranks have devices of several kinds, which cannot talk together."""
+    """Raise UsageError on every rank if the ranks have different kinds of devices, which cannot communicate."""
     store.set(f"device of {rank}", kind)
     kinds = [store.get(f"device of {other}").decode() for other in range(count)]
     if len(set(kinds)) > 1:
@@ -148,11 +148,11 @@ def require_one_kind(store: dist.Store, rank: int, count: int, kind: str) -> Non
 
 
 def meet(store: dist.Store, rank: int, count: int, patience: timedelta) -> str:
-    """A name that the ranks of this start agree on, and that no earlier start in `store` had.
+    """Return a name that the ranks of this start agree on and that no earlier start in `store` had.
 
-    Each rank says by which word, its own and new, it can be reached; the first one tells it the name there, until
-    it confirms: what dead ranks said stays in the store, and is answered in vain. Raises torch's DistStoreError
-    when a rank does not come.
+    Each rank stores a new random key; the first rank writes the name under that key until the rank confirms it.
+    Keys of dead ranks stay in the store and are answered without effect. Raises torch's DistStoreError if a rank
+    is missing.
     """
     word = uuid.uuid4().hex
     if rank != 0:
@@ -174,9 +174,9 @@ def meet(store: dist.Store, rank: int, count: int, patience: timedelta) -> str:
 
 
 def choose_device(device: str, local_rank: int = 0, *, training: bool = True) -> torch.device:
-    """Return the device that `device` names, of GPUs this rank's own; raises UsageError when it is not available.
+    """Return the device of this name, this rank's own of several GPUs; raise UsageError if it is unavailable.
 
-    "auto" is CUDA where there is a GPU, else the CPU; for training MPS comes before the CPU.
+    "auto" is CUDA if there is a GPU, else, for training, MPS, else the CPU.
     """
     if device == "auto":
         mps = training and torch.backends.mps.is_available()
@@ -200,10 +200,10 @@ Recompute = Literal["none", "selective", "full"]
 
 
 def recompute_blocks(model: nn.Module, how: Recompute) -> None:
-    """Keep less of each block for the backward pass, and compute the rest again there; in place.
+    """Make the backward pass recompute activations of each block, in place.
 
-    "full" keeps a block's input alone; "selective" also the results of matrix products and fused attention, which
-    are dear to compute, so that only element-wise work is repeated.
+    "full" keeps only a block's input; "selective" also the results of matmuls and fused attention, so that only
+    element-wise operations are repeated.
     """
     if how == "none":
         return
@@ -223,7 +223,7 @@ def recompute_blocks(model: nn.Module, how: Recompute) -> None:
 
 
 class _Sharded(nn.Module):
-    """Model and objective as one module, so that whatever the objective reads has been gathered."""
+    """Model and objective as one module, so that all parameters that the objective reads are gathered."""
 
     def __init__(self, model: nn.Module, objective: Callable[[Any, Any], Any]) -> None:
         super().__init__()
@@ -236,11 +236,10 @@ class _Sharded(nn.Module):
 def shard(
     model: nn.Module, objective: Callable[[Any, Any], Any], ranks: Ranks, matrix_dtype: torch.dtype
 ) -> Callable[[Any, Any], Any]:
-    """Divide parameters, gradients and optimizer state among the ranks (FSDP2, "fully sharded"), in place.
+    """Shard parameters, gradients and optimizer state over the ranks (FSDP2), in place.
 
-    Each block is gathered when it computes, in `matrix_dtype`, so that a rank holds about 1/ranks of the state.
-    Returns the objective to call
-    instead of `objective`. Gradients are summed over ranks, in float32, by the backward pass.
+    Each block is gathered for its computation, in `matrix_dtype`. Returns the objective to call instead of
+    `objective`. The backward pass sums gradients over ranks in float32.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -254,5 +253,5 @@ def shard(
     fully_shard(root, mesh=mesh, mp_policy=policy)
     for module in (root, *blocks):
         module.set_gradient_divide_factor(1.0)
-        module.set_force_sum_reduction_for_comms(True)  # a sum that every backend knows
+        module.set_force_sum_reduction_for_comms(True)  # a sum, which every backend supports
     return lambda _, batch: root(batch)

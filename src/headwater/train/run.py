@@ -1,9 +1,8 @@
-"""The one training loop: updates from the newest checkpoint to the last, for every objective.
+"""The training loop for every objective, from the newest checkpoint to the last update.
 
-Around each update: the next batch read ahead, the journal, the display, validation, checkpoints, the watch for
-spikes and stalls, and Ctrl-C or SIGTERM held until a checkpoint is written. The objective is the trainer's;
-batches and validation are passed in. Without a folder the same loop runs in memory: no journal, no checkpoints,
-and the best weights are copied instead.
+Around each update: the next batch is read ahead; then journal, progress, validation, checkpoint, and warnings of
+spikes and stalls. Ctrl-C and SIGTERM wait for a checkpoint. Without a folder the loop runs in memory: no journal
+and no checkpoints, and the best weights are copied.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Container, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,14 +21,12 @@ from torch import Tensor
 
 from headwater.errors import StorageError, TrainingError
 from headwater.storage.progress import SILENT, Progress
-from headwater.train.ahead import Ahead
 from headwater.train.checkpoint import Checkpoints
 from headwater.train.compile import compile_checked
 from headwater.train.interrupt import Interruption, held_interruption
-from headwater.train.journal import Journal
+from headwater.train.journal import Journal, open_tracker
 from headwater.train.loop import SUSPECTS, TrainConfig, Trainer, UpdateResult
 from headwater.train.machine import arithmetic, matmul_rate
-from headwater.train.tracking import open_trackers
 from headwater.train.watch import Watch
 
 CHECKPOINTS, JOURNAL = "checkpoints", "metrics.jsonl"
@@ -38,18 +36,37 @@ class BatchSource(Protocol):
     """The training data of every update: a function of the step alone, so that a resumed run reads the same."""
 
     def micro_batches(self, step: int) -> Sequence[Any]:
-        """This rank's micro-batches of update `step` (from 0); each has a method `to(device)`."""
+        """Return this rank's micro-batches of update `step` (from 0); each has a method `to(device)`."""
 
     def tokens(self, step: int) -> int:
-        """Tokens of update `step`, over all ranks."""
+        """Return the tokens of update `step`, over all ranks."""
+
+
+class _Ahead:
+    """Calls `read(step)` one step ahead, in a thread."""
+
+    def __init__(self, read: Callable[[int], list[Any]], end: int) -> None:
+        self._read, self._end = read, end
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="batches")
+        self._next: tuple[int, Future[list[Any]]] | None = None
+
+    def take(self, step: int) -> list[Any]:
+        if self._next is None or self._next[0] != step:
+            self._next = (step, self._pool.submit(self._read, step))
+        result = self._next[1].result()
+        self._next = (step + 1, self._pool.submit(self._read, step + 1)) if step + 1 < self._end else None
+        return result
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """The result of one validation.
 
-    figures: for the journal, `validation_loss` among them. rank: the state with the largest one is the best.
-    details: plain JSON values that stay in the run's curve.
+    figures: for the journal, including `validation_loss`. rank: the best state has the largest. details: JSON
+    values for the run's curve.
     """
 
     figures: dict[str, float]
@@ -63,12 +80,12 @@ OnUpdate = Callable[[dict[str, Any]], None]
 
 @dataclass
 class Run:
-    """One run, in the folder `out` or, where that is None, in memory; `train` is called once.
+    """One run, in the folder `out` or, if that is None, in memory; call `train` once.
 
-    validate: measures the present weights, on the same data each time. measured_after: the updates that validation
-    follows, besides the last one; every `validate_every` where it is None. patience: stop after so many
-    measurements without a better one. flops_a_token: None leaves utilization out of the journal. follow: further
-    figures for the journal, asked for after every update; it may return none.
+    validate: measures the current weights, always on the same data. measured_after: the updates to validate after,
+    besides the last one; None is every `validate_every`. patience: stop after so many validations without a better
+    one. flops_a_token: None omits the utilization from the journal. follow: called after every update, returns
+    more figures for the journal.
     """
 
     trainer: Trainer
@@ -84,7 +101,8 @@ class Run:
     watch: Watch | None = None
     follow: Callable[[], dict[str, float]] | None = None
     on_update: OnUpdate | None = None
-    # One entry a measurement: its step, figures and details, and as "training" the mean losses since the last one.
+    # One entry a validation: its step, figures and details, and as "training" the mean losses since the previous
+    # one.
     curve: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Any] | None = None  # {"rank": …, "step": …}
     tokens: int = 0
@@ -92,7 +110,7 @@ class Run:
     checkpoints: Checkpoints | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._sums: dict[str, float] = {}  # losses since the last measurement
+        self._sums: dict[str, float] = {}  # of losses since the last validation
         self._summed = 0
         self._best_weights: list[Tensor] = []
         if self.out is not None:
@@ -100,15 +118,15 @@ class Run:
             self.checkpoints = Checkpoints(self.out / CHECKPOINTS, keep=self.config.keep, ranks=ranks, note=note)
 
     def read(self, step: int) -> list[Any]:
-        """This rank's micro-batches of an update, on its device."""
+        """Return this rank's micro-batches of an update, on its device."""
         return [batch.to(self.trainer.ranks.device) for batch in self.source.micro_batches(step)]
 
     def train(self) -> None:
         """Train to the last update, or until `patience` is exhausted.
 
-        Raises TrainingError when the loss is not finite, with the state before it kept as a checkpoint, or when
-        the validation loss is not finite, with nothing kept of the update that spoilt the weights;
-        KeyboardInterrupt after Ctrl-C or SIGTERM, with a checkpoint written first.
+        Raises TrainingError if the loss is not finite, after a checkpoint of the state before it, or if the
+        validation loss is not finite, without a checkpoint; KeyboardInterrupt after Ctrl-C or SIGTERM and a
+        checkpoint.
         """
         trainer, config, progress = self.trainer, self.config, self.progress
         self._resume()
@@ -120,20 +138,20 @@ class Run:
             if self.checkpoints is not None:
                 stack.callback(self.checkpoints.wait)
             journal = self._open_journal(stack)
-            batches = Ahead(self.read, config.steps)
+            batches = _Ahead(self.read, config.steps)
             stack.callback(batches.close)
             stack.enter_context(arithmetic(trainer.ranks.device, deterministic=config.deterministic))
             interruption = Interruption()
-            if self.out is not None:  # a library call leaves the process's signals alone
+            if self.out is not None:  # a library call does not change the process's signals
                 interruption = stack.enter_context(held_interruption())
             while not self._is_over():
                 started = time.perf_counter()
                 result = self._update(batches)
                 line = self._line(result, time.perf_counter() - started)
-                self._look(result.loss)
+                self._warn(result.loss)
                 stop = trainer.ranks.any(interruption.requested)
                 due = self._measure(line) or stop
-                # The journal first: a run that resumes from a checkpoint has every line up to it.
+                # The journal first: it must have every line up to a checkpoint.
                 journal(line, due)
                 if due:
                     self._checkpoint()
@@ -146,7 +164,7 @@ class Run:
         if not self._is_kept(trainer.step):
             raise StorageError(
                 f"the checkpoint of the last update, {trainer.step:,}, could not be written",
-                repair="Free some space, and run the same command again: it resumes from the checkpoint before",
+                repair="Free some space, and run the same command again: it resumes from the previous checkpoint",
             )
         progress.finish(self._summary())
 
@@ -172,7 +190,7 @@ class Run:
             return False
         return sum(entry["step"] > self.best["step"] for entry in self.curve) >= self.patience
 
-    def _update(self, batches: Ahead[list[Any]]) -> UpdateResult:
+    def _update(self, batches: _Ahead) -> UpdateResult:
         trainer = self.trainer
         try:
             return trainer.update(batches.take(trainer.step))
@@ -208,7 +226,7 @@ class Run:
         return line | {"seconds": self.seconds, **result.logged}
 
     def _measure(self, line: dict[str, Any]) -> bool:
-        """Validate when it is due; returns whether a checkpoint is due: a new best is always kept."""
+        """Validate if it is due; return whether a checkpoint is due, as for every new best."""
         step, config = self.trainer.step, self.config
         last = step == config.steps
         due = last or step % config.checkpoint_every == 0
@@ -231,7 +249,7 @@ class Run:
             line |= self.follow()
         return due
 
-    def _look(self, loss: float) -> None:
+    def _warn(self, loss: float) -> None:
         if self.watch is None:
             return
         step = self.trainer.step
@@ -245,14 +263,14 @@ class Run:
             self.progress.note(stall)
 
     def _is_kept(self, step: int) -> bool:
-        """Whether the state of a step can be loaded again; every rank must ask."""
+        """Return whether the state of a step can be loaded; every rank must call this."""
         if self.checkpoints is None:
             return True
         self.checkpoints.wait()
         return bool(self.trainer.ranks.share(self.checkpoints.path_of(step).is_dir()))
 
     def _checkpoint(self) -> None:
-        """Write a checkpoint, unless the best one is missing: no run resumes without it."""
+        """Write a checkpoint, unless the best one is missing, without which no run is resumed."""
         step, optimizer = self.trainer.step, self.trainer.optimizer
         best = self.best["step"] if self.best else None
         if self.checkpoints is None:
@@ -262,14 +280,14 @@ class Run:
                     torch._foreach_copy_(self._best_weights, [m.detach() for m in optimizer.masters])
             return
         if best is not None and best != step and not self._is_kept(best):
-            self.progress.note(f"Warning: no checkpoint at step {step}: that of the best is missing")
+            self.progress.note(f"Warning: no checkpoint at step {step}: the best checkpoint is missing")
             return
         record = {
             "step": step,
             "tokens": self.tokens,
             "seconds": self.seconds,
             "best": self.best,
-            "curve": list(self.curve),  # written in the background, while these change
+            "curve": list(self.curve),  # copies: they change while a thread writes
             "sums": dict(self._sums),
             "summed": self._summed,
             "pinned": sorted(self.checkpoints.pinned),
@@ -292,19 +310,17 @@ class Run:
         self.checkpoints.pinned = set(record["pinned"])
         if self.best and not self._is_kept(self.best["step"]):
             self.progress.note(
-                f"Warning: the best checkpoint, of step {self.best['step']}, is gone: a later one is used"
+                f"Warning: the best checkpoint, of step {self.best['step']}, is missing: a later one is used"
             )
             self.best = None
         self.progress.note(f"resuming from step {record['step']:,} of {self.config.steps:,}")
 
     def _open_journal(self, stack: ExitStack) -> Callable[[dict[str, Any], bool], None]:
-        """Return a function that writes a line into the journal and the user's trackers, on the first rank.
-
-        Its second argument flushes the journal to the disk.
-        """
+        """Return a function that writes a line to the journal and the trackers; flush: the journal to the disk."""
         if self.out is None or not self.trainer.ranks.is_first:
             return lambda line, flush: None
-        trackers = open_trackers(self.config.track, self.out, self.config.to_dict())
+        config = self.config.to_dict()
+        trackers = [open_tracker(name, self.out, config) for name in self.config.track]
         for tracker in trackers:
             stack.callback(tracker.close)
         journal = Journal(self.out / JOURNAL, resume_step=self.trainer.step)
@@ -321,7 +337,7 @@ class Run:
         return write
 
     def _summary(self) -> str:
-        """`24 updates; best after 16: validation loss 3.211`."""
+        """Return a summary, such as `24 updates; best after 16: validation loss 3.211`."""
         text = f"{self.trainer.step:,} updates"
         best = [entry for entry in self.curve if self.best and entry["step"] == self.best["step"]]
         for entry in best:

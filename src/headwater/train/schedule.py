@@ -1,10 +1,10 @@
 """The learning rate over the updates, as a factor of its peak.
 
-"cosine", "linear" and "constant" are today's forms: a linear ramp over `warmup_steps`, then from the peak to
-`final_rate` times the peak. "wsd" (warm-up, stable, decay; Hu et al. 2024, MiniCPM, section 4) keeps the peak and
-falls linearly over the last fifth of the updates. "gpt1-cosine" and "gpt1-linear" are GPT-1's own (papers: section
-4.1; its code's `warmup_cosine` and `warmup_linear`): functions of the share x of all updates done, the ramp inside
-them, so that the cosine starts to fall before the warm-up has ended and the last update has rate 0.
+"cosine", "linear" and "constant" are the usual ones: a linear ramp over `warmup_steps`, then from the peak to
+`final_rate` times the peak. "wsd" (warm-up, stable, decay; Hu et al. 2024, MiniCPM, section 4) stays at the peak
+and falls linearly over the last fifth of the updates. "gpt1-cosine" and "gpt1-linear" are GPT-1's (section 4.1;
+its code's `warmup_cosine` and `warmup_linear`): functions of the share x of all updates, including the ramp, so
+that the curve is below the peak when the warm-up ends, and the last update has rate 0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Schedule = Literal["cosine", "linear", "constant", "wsd", "gpt1-cosine", "gpt1-l
 
 DECAY_SHARE = 0.2  # of the updates, at the end of "wsd"
 
-# GPT-1's rate of fine-tuning, the width of its model, and how the rate rises for narrower ones.
+# GPT-1's rate of fine-tuning, the width of its model, and the exponent for narrower ones.
 PAPER_RATE, PAPER_WIDTH, RATE_POWER = 6.25e-5, 768, 1.5
 
 
@@ -31,9 +31,9 @@ def transfer_rate(width: int) -> float:
 def learning_rate_factor(
     schedule: Schedule, update: int, steps: int, warmup_steps: float, final_rate: float = 0.0
 ) -> float:
-    """The factor of the peak rate that update number `update` (from 0) of `steps` uses.
+    """Return the factor of the peak rate for update `update` (from 0) of `steps`.
 
-    `warmup_steps` may be a fraction of an update, as GPT-1's 0.2 % of a small fine-tuning is.
+    `warmup_steps` may be less than 1, as GPT-1's 0.2 % of a short fine-tuning.
     """
     if schedule.startswith("gpt1-"):
         x, warmup = (update + 1) / steps, warmup_steps / steps

@@ -1,6 +1,6 @@
-"""What goes wrong in a run, noticed while it can still be helped: a spike, a loss that stands still.
+"""Warnings of problems in a run: a spike, or a loss that no longer falls.
 
-(A loss that is not finite never reaches the weights: `Trainer.update` refuses it.)
+(`Trainer.update` raises an error for a loss that is not finite, before it changes the weights.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SUSPECTS = "the learning rate, the batch in tokens, the precision (try --set pr
 
 
 class Watch:
-    """Follows the losses of a run, one call of each method an update, and says what a person should know."""
+    """Watches the losses of a run; call each method once an update."""
 
     def __init__(self, steps: int) -> None:
         self._recent: deque[float] = deque(maxlen=_RECENT)
@@ -30,7 +30,7 @@ class Watch:
         self._stalled = False
 
     def spike(self, step: int, loss: float) -> str | None:
-        """A sentence when this loss is far above the recent ones."""
+        """Return a warning if this loss is far above the recent ones."""
         recent = list(self._recent)
         self._recent.append(loss)
         if len(recent) < _RECENT:
@@ -41,22 +41,22 @@ class Watch:
             return None
         return (
             f"The loss jumped to {loss:.3f} at step {step} (recent mean {mean:.3f}). "
-            f"Suspect, in order: {_SUSPECTS}."
+            f"Check, in this order: {_SUSPECTS}."
         )
 
     def stall(self, step: int, loss: float) -> str | None:
-        """A sentence, once, when the loss has stood still for long."""
+        """Return a warning, once, if the loss has not fallen for long."""
         if self._stalled:
             return None
         self._latest.append(loss)
         if len(self._latest) > self._window:
             self._before.append(self._latest.popleft())
-        if len(self._before) < self._window or step % max(1, self._window // 100):  # a look sums all of them
+        if len(self._before) < self._window or step % max(1, self._window // 100):  # each check sums all of them
             return None
         if (sum(self._before) - sum(self._latest)) / self._window > STALL_NATS:
             return None
         self._stalled = True
         return (
             f"The loss has not fallen over the last {self._window:,} updates (to step {step}). "
-            f"Suspect, in order: {_SUSPECTS}."
+            f"Check, in this order: {_SUSPECTS}."
         )

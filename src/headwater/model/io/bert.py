@@ -1,9 +1,9 @@
 """Hugging Face's names for BERT: `config.json` and tensors, in both directions.
 
-BERT (Devlin et al. 2019) is the post-norm Transformer with full attention. Its files keep queries, keys and
-values as three linear maps, ours as one. A pooler and a next-sentence head are written for a model that has
-`next_sentence`, and read again for it; those of other files are not read. Files of the original release call a
-LayerNorm's gain and bias `gamma` and `beta`.
+BERT (Devlin et al. 2019) is the post-norm Transformer with full attention. Its files have queries, keys and values
+as three linear maps, ours as one. A pooler and a next-sentence head are written and read for a model that has
+`next_sentence`, and ignored in other files. The original release calls a LayerNorm's gain and bias `gamma` and
+`beta`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TRANSFORM = {"dense": "transform.dense", "norm": "transform.LayerNorm"}
 
 
 def is_bert(config: ModelConfig) -> bool:
-    """Return True if the model has exactly the parts of BERT's released models."""
+    """Return whether the model has exactly the parts of BERT's released models."""
     return (
         config.architecture == "transformer"
         and config.is_masked
@@ -73,7 +73,7 @@ def tensor_names(config: ModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def modern_name(name: str) -> str:
-    """Return a tensor's name as files write it today."""
+    """Return a tensor's current name."""
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
@@ -100,7 +100,7 @@ def write_config(config: ModelConfig, dtype: str) -> dict[str, Any]:
 
 
 def read_config(content: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Return the fields of `ModelConfig`; raise DataError for a variant that is not BERT as released, KeyError."""
+    """Return the fields of `ModelConfig`; raise DataError for another variant than BERT's, KeyError for a gap."""
     activation = content.get("hidden_act", "gelu")
     if activation not in _ACTIVATIONS:
         raise DataError(f"{path} has hidden_act = {activation!r}", expected=", ".join(_ACTIVATIONS))

@@ -1,8 +1,8 @@
-"""Model folders: Hugging Face's layout, read and written.
+"""Read and write model folders in Hugging Face's layout.
 
-A folder holds `config.json` and `model.safetensors` (or shards with their index) beside the tokenizer's files.
-`huggingface` knows the names, `weights` the bytes; here they meet the model, and whatever does not fit is named:
-a tensor that is missing, unexpected or of another shape, an output matrix that is not tied.
+A folder has `config.json`, `model.safetensors` (or shards with their index) and the tokenizer's files.
+`huggingface` has the names, `weights` reads the bytes. Errors name a tensor that is missing, unexpected or of
+another shape, and an output matrix that is not tied.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from headwater.model import Model
 
 CONFIG = "config.json"
-_READERS = 2  # threads: memory gives little more to a third
+_READERS = 2  # threads: a third is hardly faster
 
 
 def load_config(folder: Path) -> ModelConfig:
-    """The configuration of the model in `folder`; its weights are neither read nor checked."""
+    """Return the configuration of the model in `folder`, without reading or checking its weights."""
     return _read_config(folder)[1]
 
 
 def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Model:
-    """The model in `folder`, in evaluation mode.
+    """Return the model in `folder`, in evaluation mode.
 
-    Matrices and their biases get `dtype`; LayerNorms stay float32. Raises FolderError for a folder that is no
-    model, a damaged one, or one altered since Headwater wrote it, DataError for weights that are not what
-    `config.json` says or not numbers.
+    Matrices and their biases get `dtype`; LayerNorms stay float32. Raises FolderError for a folder that is not a
+    model, is damaged, or was altered since Headwater wrote it, DataError for weights that do not fit `config.json`
+    or are not finite.
     """
     kind, config = _read_config(folder)
     model = build_model(config, device="meta")
@@ -61,7 +61,7 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torc
 def save_model(model: Model, folder: Path, *, tokenizer: Any = None, dtype: torch.dtype | None = None) -> None:
     """Write `config.json`, `model.safetensors` and the tokenizer's files into an existing folder.
 
-    `dtype` None keeps each tensor's own. The same weights give the same bytes. Raises MismatchError when the
+    `dtype` None keeps each tensor's dtype. The same weights give the same bytes. Raises MismatchError if the
     tokenizer has more ids than the model has rows.
     """
     config = model.config
@@ -95,7 +95,7 @@ def _read_config(folder: Path) -> tuple[str, ModelConfig]:
     _check_folder(folder)
     content = read_json(folder / CONFIG)
     if not isinstance(content, dict):
-        raise DataError(f"{folder / CONFIG} holds a JSON {type(content).__name__}", expected="an object")
+        raise DataError(f"{folder / CONFIG} is a JSON {type(content).__name__}", expected="an object")
     return huggingface.read_config(content, str(folder / CONFIG))
 
 
@@ -115,15 +115,15 @@ def _check_folder(folder: Path) -> None:
             f"{folder} is a run", expected="a model folder", repair=f"Give its model: {folder / 'model'}"
         )
     if (folder / provenance.MANIFEST).is_file():
-        provenance.open_folder(folder)  # a training that has not ended says so
+        provenance.open_folder(folder)  # names an unfinished training
     raise FolderError(f"{folder} has no {CONFIG}", expected="a model folder", repair="Check the path")
 
 
 @contextmanager
 def _checked_meanwhile(folder: Path) -> Iterator[None]:
-    """Compare the folder with its manifest, where it has one, beside the work of the block.
+    """Compare the folder with its manifest, if it has one, in parallel with the block.
 
-    What the manifest says is wrong goes before what the block found wrong: it knows the cause.
+    An error of the comparison replaces one of the block, because it names the cause.
     """
     if not (folder / provenance.MANIFEST).is_file():
         yield
@@ -143,7 +143,7 @@ def _read_weights(
     parameters: dict[str, tuple[tuple[int, ...], torch.dtype]],
     device: torch.device | str,
 ) -> dict[str, Tensor]:
-    """Every parameter under our name and in our orientation, checked; `parameters`: name -> shape and dtype."""
+    """Return every parameter by our name, in our orientation, checked; `parameters`: name -> shape and dtype."""
     places = find_tensors(folder)
     names = list(huggingface.tensor_names(kind, config, list(parameters)))
     stored = _stored_names(kind, names, set(places), folder)
@@ -167,7 +167,7 @@ def _read_weights(
         ]
         return name.ours, (parts[0] if len(parts) == 1 else torch.cat(parts)).to(device)
 
-    # The largest first: the file's own pages of the last ones, beside copies of all others, are then few.
+    # The largest first: fewer of the file's pages are then in memory at the end, next to copies of all others.
     names.sort(key=lambda name: -math.prod(parameters[name.ours][0]))
     with ThreadPoolExecutor(_READERS) as pool:
         loaded = dict(pool.map(read, names))
@@ -180,7 +180,7 @@ def _read_weights(
 def _stored_names(
     kind: str, names: list[huggingface.Name], found: set[str], folder: Path
 ) -> dict[str, tuple[str, ...]]:
-    """Return our name -> the file's, for files with and without the model's prefix, as "transformer."."""
+    """Return the file's names by ours, for files with and without the model's prefix, as "transformer."."""
     prefix = huggingface.PREFIXES.get(kind, "")
     bare = not any(name.startswith(prefix) for name in found)
     renamed = {huggingface.modern_name(name): name for name in found}
@@ -191,7 +191,7 @@ def _stored_names(
 
     stored = {name.ours: tuple(map(in_file, name.theirs)) for name in names}
     if stored["tokens.weight"][0] not in found and huggingface.HEAD in found:
-        stored["tokens.weight"] = (huggingface.HEAD,)  # a tied matrix is kept once, under either name
+        stored["tokens.weight"] = (huggingface.HEAD,)  # a tied matrix is stored once, under either name
     wanted = [name for parts in stored.values() for name in parts]
     missing = [name for name in wanted if name not in found]
     if missing:
@@ -203,7 +203,7 @@ def _stored_names(
     unexpected = sorted(name for name in found - known if not huggingface.is_unused(kind, name))
     if unexpected:
         raise DataError(
-            f"the weights in {folder} hold {_listing(unexpected)}, which the model does not have",
+            f"the weights in {folder} have {_listing(unexpected)}, which the model does not have",
             expected=f"{len(wanted)} tensors, as {CONFIG} says",
         )
     return stored

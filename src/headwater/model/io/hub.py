@@ -14,7 +14,7 @@ def is_hub_name(name: str) -> bool:
 
 
 def from_hub(name: str, download: bool) -> Path:
-    """The folder of a hub model: in the local cache, or fetched where the network is allowed."""
+    """Return the folder of a hub model in the local cache; `download` allows fetching it."""
     fetch = f"fetch it: --download, in Python download=True, or hf download {name}"
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ResourceError(
@@ -27,7 +27,7 @@ def from_hub(name: str, download: bool) -> Path:
         from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
     except ImportError:
         raise ResourceError(
-            f"{name} is no folder, and hub names need the package huggingface_hub",
+            f"{name} is not a folder, and hub names need the package huggingface_hub",
             repair=f"Check the path, or: pip install 'headwater[hub]'{shipped.alternative()}",
         ) from None
     try:
@@ -35,7 +35,7 @@ def from_hub(name: str, download: bool) -> Path:
         return Path(snapshot_download(name, allow_patterns=wanted, local_files_only=not download))
     except HFValidationError:
         raise ResourceError(
-            f"{name} is neither a folder nor a name that the hub could have",
+            f"{name} is neither a folder nor a valid hub name",
             repair=f"Check the path{shipped.alternative()}",
         ) from None
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
@@ -43,6 +43,6 @@ def from_hub(name: str, download: bool) -> Path:
             reason = str(error).strip().partition("\n")[0]
             raise ResourceError(f"{name} could not be fetched from the hub: {reason}") from error
         raise ResourceError(
-            f"{name} is neither a folder nor a hub model at hand",
+            f"{name} is neither a folder nor a hub model in the local cache",
             repair=f"Check the path, or {fetch}{shipped.alternative()}",
         ) from None

@@ -1,9 +1,9 @@
-"""Hugging Face's words for our models: `config.json` and the names of tensors, in both directions.
+"""Hugging Face's names for our models: `config.json` and tensors, in both directions.
 
-`gpt2` is the pre-norm Transformer with a final norm, `openai-gpt` the post-norm one without. Both keep their
-linear maps as width-1 convolutions, (in, out), the transpose of ours; `bert` (module `bert`) does not. What those
-formats have no word for is in a table "headwater" of `config.json`, which other programs ignore. A model that is
-none of them (the LSTM, a pre-norm model without a final norm) has a model type of our own and keeps our names.
+`gpt2` is the pre-norm Transformer with a final norm, `openai-gpt` the post-norm one without. Both store their
+linear maps as width-1 convolutions, (in, out), the transpose of ours; `bert` (module `bert`) does not. Settings
+that those formats lack are in a table "headwater" of `config.json`, which other programs ignore. A model that is
+none of them (the LSTM, a pre-norm model without a final norm) has its own model type and keeps our names.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from headwater.model.io import bert
 TABLE = "headwater"
 _OWN = "headwater-"  # model types that only Headwater reads
 _CLASSES = {"gpt2": "GPT2LMHeadModel", "openai-gpt": "OpenAIGPTLMHeadModel"}
-# The tanh form of GELU under the names it goes by; openai-gpt calls it plainly "gelu".
+# Names of GELU's tanh form; openai-gpt calls it just "gelu".
 _TANH_GELU = {"gpt2": {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"}, "openai-gpt": {"gelu", "gelu_new"}}
 _END_OF_TEXT = 50_256  # <|endoftext|> of the original GPT-2 vocabulary
-# Fields of ModelConfig that neither format has a word for.
+# Fields of ModelConfig that neither format has.
 _OURS_ONLY = ("position_deviation", "residual_scaling", "embedding_dropout", "softmax_rows")
-# Switches of GPT2Config that would make it another model, with the value that leaves it ours.
+# Switches of GPT2Config with the only supported value.
 _PLAIN = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
 
-# Causal masks that older files carry, position numbers, and the heads of `transformers` for other uses.
+# Causal masks and position numbers in older files.
 _BUFFERS = re.compile(r"(^|\.)(h\.\d+\.attn\.(bias|masked_bias)|position_ids)$")
 HEAD = "lm_head.weight"
-# What a file may leave out in front of its tensors' names.
+# Prefixes of tensors' names that a file may omit.
 PREFIXES = {"gpt2": "transformer.", "openai-gpt": "transformer.", "bert": bert.PREFIX}
 modern_name = bert.modern_name
 
@@ -46,7 +46,7 @@ _EMBEDDINGS = {"gpt2": ("wte", "wpe"), "openai-gpt": ("tokens_embed", "positions
 
 
 class Name(NamedTuple):
-    """One tensor: our name, the file's names (several are stacked by rows), and whether the file transposes it."""
+    """One tensor: our name, the file's (several are stacked by rows), and whether the file transposes it."""
 
     ours: str
     theirs: tuple[str, ...]
@@ -67,7 +67,7 @@ def model_type(config: ModelConfig) -> str:
 
 
 def tensor_names(kind: str, config: ModelConfig, ours: list[str]) -> Iterator[Name]:
-    """The tensors of a file of this model type, in the order of our own names."""
+    """Yield the tensors of a file of this model type, in the order of our names."""
     if kind == "bert":
         yield from (Name(name, theirs) for name, theirs in bert.tensor_names(config))
         return
@@ -97,7 +97,7 @@ def is_unused(kind: str, name: str) -> bool:
 
 
 def write_config(config: ModelConfig, dtype: str, end_of_text: int | None) -> dict[str, Any]:
-    """The content of `config.json`; `dtype` as torch names it, without "torch."."""
+    """Return the content of `config.json`; `dtype` is torch's name without "torch."."""
     kind = model_type(config)
     if kind == "bert":
         ours = (*_OURS_ONLY, "next_sentence") if config.next_sentence else _OURS_ONLY
@@ -129,9 +129,9 @@ def write_config(config: ModelConfig, dtype: str, end_of_text: int | None) -> di
 
 
 def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig]:
-    """(model type, our configuration) of a `config.json`.
+    """Return the model type and our configuration of a `config.json`.
 
-    Raises DataError naming the key when it describes a model that is not ours.
+    Raises DataError naming the key if it describes another model.
     """
     kind = content.get("model_type")
     table = content.get(TABLE, {})
@@ -143,11 +143,8 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
         if kind == "bert":
             return kind, ModelConfig.build(bert.read_config(content, path), table, source=path)
         if not isinstance(kind, str) or kind not in _CLASSES:
-            seen = f"describes a {kind!r}, which Headwater does not have" if kind else "names no model_type"
-            raise DataError(
-                f"{path} {seen}",
-                expected="gpt2, openai-gpt or bert",
-            )
+            seen = f"describes a {kind!r}, which Headwater does not have" if kind else "has no model_type"
+            raise DataError(f"{path} {seen}", expected="gpt2, openai-gpt or bert")
         _refuse_variants(kind, content, path)
         fields = {
             "vocabulary": content["vocab_size"],

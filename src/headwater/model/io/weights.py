@@ -1,9 +1,8 @@
-"""The bytes of safetensors files: where each tensor lies, and how it comes into memory.
+"""Read and write safetensors files, and detect what can be wrong with them.
 
-Files are mapped. A tensor that is used as it is stored stays in the mapping (private, so that training may write
-to it), and its pages come when they are used; one that must be transposed or converted is copied, and its pages
-are given back. Here is every way in which files can be wrong: none there, a pickle, one cut short
-or altered, a tensor that is not a number.
+Files are memory-mapped. A tensor that is used as stored stays in the mapping (private, so that training may write
+to it); one that must be transposed or converted is copied, and its pages are released. Errors: no weights, a
+pickle, a truncated or altered file, a tensor with NaN or infinity.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _HEADER_LIMIT = 100_000_000  # the format's own
 
 
 class Place(NamedTuple):
-    """Where one tensor lies: bytes `begin` to `end` of `path`."""
+    """Location of one tensor: bytes `begin` to `end` of `path`."""
 
     path: Path
     dtype: str
@@ -41,29 +40,29 @@ class Place(NamedTuple):
 
 
 def find_tensors(folder: Path) -> dict[str, Place]:
-    """Every tensor of the safetensors files in `folder`, by its name in the file.
+    """Return the location of every tensor of the safetensors files in `folder`, by its name in the file.
 
-    Raises FolderError when there are no weights, only pickled ones, or damaged ones.
+    Raises FolderError if there are no weights, only pickled ones, or damaged ones.
     """
     return {name: place for path in _weight_files(folder) for name, place in _read_header(path).items()}
 
 
 def tensor_sizes(path: Path) -> dict[str, int]:
-    """Return how many numbers each tensor of one safetensors file has; raises FolderError for a damaged one."""
+    """Return the size of each tensor of one safetensors file; raise FolderError for a damaged file."""
     return {name: math.prod(place.shape) for name, place in _read_header(path).items()}
 
 
 class TensorReader:
-    """Reads tensors out of files, each file mapped once. Several threads may read at once."""
+    """Reader of tensors that maps each file once. It is thread-safe."""
 
     def __init__(self) -> None:
         self._maps: dict[Path, mmap.mmap] = {}
         self._lock = threading.Lock()
 
     def read(self, name: str, place: Place, *, dtype: torch.dtype, transposed: bool = False) -> Tensor:
-        """One tensor, or the transpose of a matrix, contiguous, as `dtype`.
+        """Return one tensor, or the transpose of a matrix, contiguous, as `dtype`.
 
-        Raises DataError when it is no floating-point tensor or holds NaN or infinity.
+        Raises DataError if it is not a floating-point tensor, or has NaN or infinity.
         """
         if place.dtype not in _DTYPES:
             expected = "one of " + ", ".join(_DTYPES)
@@ -72,9 +71,10 @@ class TensorReader:
         check_finite(name, place.path, stored)
         tensor = stored.to(dtype)
         if transposed:
-            # In one call for a whole matrix of one dtype, which torch has fast code for.
+            # One copy of a whole matrix of one dtype, for which torch has a fast kernel.
             tensor = torch.empty(place.shape[::-1], dtype=dtype).copy_(tensor.t())
-        self._give_back(place.path)
+        if sys.platform != "win32":  # release the file's pages; none was written to, so they fault back in
+            self._maps[place.path].madvise(mmap.MADV_DONTNEED)
         return tensor
 
     def _stored(self, place: Place) -> Tensor:
@@ -83,41 +83,36 @@ class TensorReader:
                 with place.path.open("rb") as handle:
                     self._maps[place.path] = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
         buffer, dtype = self._maps[place.path], _DTYPES[place.dtype]
-        if place.begin % dtype.itemsize:  # allowed, and written by nobody
+        if place.begin % dtype.itemsize:  # valid, though no program writes it
             return torch.frombuffer(bytearray(buffer[place.begin : place.end]), dtype=dtype).view(place.shape)
         count = math.prod(place.shape)
         return torch.frombuffer(buffer, dtype=dtype, count=count, offset=place.begin).view(place.shape)
 
-    def _give_back(self, path: Path) -> None:
-        """Let the system forget the pages of a file, none written to yet; they come again when used."""
-        if sys.platform != "win32":
-            self._maps[path].madvise(mmap.MADV_DONTNEED)
-
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write a safetensors file that appears whole; the same tensors give the same bytes."""
+    """Write a safetensors file atomically; the same tensors give the same bytes."""
     from safetensors.torch import save_file
 
-    # In a folder of its own: the library may replace the file that it is told to write.
+    # In a separate folder: the library may replace the file that it writes.
     with storage_errors(path), new_part(path, folder=True) as part:
         whole = part / path.name
         save_file(dict(tensors), whole, metadata={"format": "pt"})
-        whole.chmod(0o644)  # the library writes for the owner alone
+        whole.chmod(0o644)  # the library allows only the owner to read it
         flush_file(whole)
         whole.replace(path)
         flush_folder(path.parent)
 
 
 def check_finite(name: str, path: Path, tensor: Tensor) -> None:
-    """Raise DataError, naming the tensor and its file, when it holds NaN or infinity."""
-    # One pass at the speed of memory: a sum is finite unless a term is not (or, rarely, it overflows).
+    """Raise DataError, naming the tensor and its file, if it has NaN or infinity."""
+    # One fast pass: a sum is finite unless a term is not (or, rarely, it overflows).
     if torch.isfinite(tensor.sum(dtype=torch.float32)):
         return
     wrong = int((~torch.isfinite(tensor)).sum())
     if wrong:
         what = "NaN" if tensor.isnan().any() else "infinity"
         raise DataError(
-            f"{name} in {path} holds {what} ({wrong:,} of {tensor.numel():,} values)",
+            f"{name} in {path} has {what} ({wrong:,} of {tensor.numel():,} values)",
             repair="The training that wrote it diverged: use an earlier checkpoint",
         )
 
@@ -144,11 +139,11 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def _read_header(path: Path) -> dict[str, Place]:
-    """The table at the start of a file: 8 bytes of length, then JSON; every byte behind it is accounted for."""
+    """Read the header, 8 bytes of length and then JSON; raise FolderError unless its tensors fill the file."""
     size = path.stat().st_size
     with path.open("rb") as handle:
         start = handle.read(8)
-        # A length may begin with the same bytes as a pickle, but only ours is followed by a JSON object.
+        # A length may begin with the same bytes as a pickle; only in safetensors a JSON object follows.
         if start.startswith(_PICKLE_MAGIC) and handle.read(1) != b"{":
             raise _pickle(path)
         handle.seek(8)
@@ -168,7 +163,7 @@ def _read_header(path: Path) -> dict[str, Place]:
             raise _damaged(path, "its tensors overlap or leave gaps")
         reached = place.end
     if reached != size:
-        raise _damaged(path, f"it has {size:,} bytes where its header tells of {reached:,}")
+        raise _damaged(path, f"it has {size:,} bytes and its header describes {reached:,}")
     return places
 
 
@@ -187,7 +182,7 @@ def _damaged(path: Path, how: str) -> FolderError:
 
 def _pickle(path: Path) -> FolderError:
     return FolderError(
-        f"{path} is no safetensors file: pickled weights can run code when they are opened, and are refused",
+        f"{path} is not a safetensors file: opening pickled weights can run code, so they are refused",
         expected=WEIGHTS,
-        repair="Save the model as safetensors where it is trusted",
+        repair="Save the model as safetensors on a machine where it is trusted",
     )
