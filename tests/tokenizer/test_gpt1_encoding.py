@@ -190,7 +190,7 @@ def test_the_work_on_a_run_grows_with_its_length_only(
 
     monkeypatch.setattr(spacy, "blank", blank)
     splitter = WordSplitter()
-    assert splitter._english._url.is_linear
+    assert splitter._english._url._rest is not None  # else the rule would take more than linear time
     spent = []
     for length in (1_000, 4_000):
         work.clear()

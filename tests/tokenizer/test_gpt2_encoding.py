@@ -116,14 +116,14 @@ def test_batches_and_arrays_agree_with_single_texts(small: Tokenizer) -> None:
     assert small.encode_batch(texts) == single
     assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == single
     assert small.encode_array([])[1].tolist() == [0]
-    with pytest.raises(UsageError, match="lone text"):
+    with pytest.raises(UsageError, match="single text"):
         small.encode_batch("text")
 
 
 def test_unknown_id_is_refused(small: Tokenizer) -> None:
-    with pytest.raises(UsageError, match="999999 is no token id"):
+    with pytest.raises(UsageError, match="999999 is not a token id"):
         small.decode([0, 999999])
-    with pytest.raises(UsageError, match="-1 is no token id"):
+    with pytest.raises(UsageError, match="-1 is not a token id"):
         small.token_bytes(-1)
 
 

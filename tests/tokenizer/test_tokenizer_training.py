@@ -49,7 +49,7 @@ def _spelled(learned: npt.NDArray[np.int32]) -> list[tuple[str, str]]:
 def test_merges_and_ids_are_the_references(texts: list[str], new: int) -> None:
     words = reference.count_gpt2_words(texts)
     expected = reference.learn_merges(words, ALPHABET, new)
-    ways = [merges._learn_in_python] + ([merges.learn_merges] if compiled.load() else [])
+    ways = [merges.learn_with_library] + ([merges.learn_merges] if compiled.load() else [])
     counted = counting.count_byte_words(texts)
     places = pairwise(counted.borders.tolist())
     assert words == {
@@ -235,7 +235,7 @@ def test_missing_and_empty_sources_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nothing.txt does not exist"):
         Tokenizer.train("nothing.txt")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="holds no text file"):
+    with pytest.raises(DataError, match="has no text file"):
         Tokenizer.train(tmp_path / "empty")
     (tmp_path / "binary.txt").write_bytes(b"\x00\x01\x02")
     with pytest.raises(DataError, match="binary file"):

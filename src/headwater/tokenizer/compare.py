@@ -1,8 +1,7 @@
-"""What two tokenizers make of the same text: how much they need, what they split, what they never use.
+"""Compare tokenizers on the same text: how many tokens they need, what they split, which tokens they never use.
 
-Decided here: figures are given for the whole text and by script, the script of a word being that of its
-first letter as Unicode names it. A word is what lies between white space; it is split where it takes more
-than one token.
+Decided here: figures are for the whole text and by script; a word's script is that of its first letter, from its
+Unicode name. A word is text between white space; it is split if it takes more than one token.
 """
 
 from __future__ import annotations
@@ -20,34 +19,30 @@ from headwater.errors import DataError
 from headwater.tokenizer.tokenizer import Tokenizer
 
 _SHOWN = 10
-# Words of Unicode character names that are no script: LATIN SMALL LETTER A, but FULLWIDTH LATIN …
+# Words of Unicode character names that are not scripts: LATIN SMALL LETTER A, but FULLWIDTH LATIN …
 _NOT_SCRIPTS = {"FULLWIDTH", "HALFWIDTH", "MODIFIER", "MATHEMATICAL", "SUPERSCRIPT", "SUBSCRIPT"}
 _JOINED = {"CJK": "Han", "HIRAGANA": "Japanese kana", "KATAKANA": "Japanese kana"}
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptFigures:
-    """The words of one script: UTF-8 bytes, tokens, words, and words of more than one token."""
+    """The words of one script: UTF-8 bytes, tokens, words, words of more than one token, and ratios of these."""
 
     bytes: int
     tokens: int
     words: int
     split_words: int
+    bytes_per_token: float = field(init=False)
+    split_share: float = field(init=False)
 
-    @property
-    def bytes_per_token(self) -> float:
-        """UTF-8 bytes that a token stands for on average."""
-        return self.bytes / self.tokens if self.tokens else 0.0
-
-    @property
-    def split_share(self) -> float:
-        """Share of the words that take more than one token."""
-        return self.split_words / self.words if self.words else 0.0
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bytes_per_token", _ratio(self.bytes, self.tokens))
+        object.__setattr__(self, "split_share", _ratio(self.split_words, self.words))
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What one tokenizer makes of a text; `scripts` are in order of their bytes."""
+    """One tokenizer's figures for a text; `scripts` are in order of their bytes."""
 
     name: str
     vocabulary_size: int
@@ -56,35 +51,30 @@ class Comparison:
     unused_share: float
     longest: list[str]
     rarest: list[tuple[str, int]]
-    scripts: dict[str, ScriptFigures] = field(default_factory=dict)
+    scripts: dict[str, ScriptFigures]
+    bytes_per_token: float = field(init=False)
+    split_share: float = field(init=False)
 
-    @property
-    def bytes_per_token(self) -> float:
-        """UTF-8 bytes that a token stands for on average."""
-        return self.bytes / self.tokens if self.tokens else 0.0
-
-    @property
-    def split_share(self) -> float:
-        """Share of all words that take more than one token."""
+    def __post_init__(self) -> None:
         words = sum(figures.words for figures in self.scripts.values())
-        return sum(figures.split_words for figures in self.scripts.values()) / words if words else 0.0
+        split = sum(figures.split_words for figures in self.scripts.values())
+        object.__setattr__(self, "bytes_per_token", _ratio(self.bytes, self.tokens))
+        object.__setattr__(self, "split_share", _ratio(split, words))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, with the ratios beside what they are made of."""
-        scripts = {
-            script: asdict(figures)
-            | {"bytes_per_token": figures.bytes_per_token, "split_share": figures.split_share}
-            for script, figures in self.scripts.items()
-        }
-        ratios = {"bytes_per_token": self.bytes_per_token, "split_share": self.split_share}
-        return asdict(self) | ratios | {"scripts": scripts}
+        """Return plain values."""
+        return asdict(self)
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
 
 
 def compare(tokenizers: Sequence[tuple[str, Tokenizer]], text: str) -> list[Comparison]:
-    """What each of the named tokenizers makes of `text`. Raises DataError for a text without words."""
+    """Return each named tokenizer's figures for `text`; raise DataError for a text without words."""
     words = Counter(text.split())
     if not words:
-        raise DataError("the text to compare on holds no words", expected="text")
+        raise DataError("the text to compare on has no words", expected="text")
     return [_describe(name, tokenizer, text, words) for name, tokenizer in tokenizers]
 
 
@@ -109,7 +99,6 @@ def _describe(name: str, tokenizer: Tokenizer, text: str, words: Counter[str]) -
 
 
 def _by_script(tokenizer: Tokenizer, words: Counter[str]) -> dict[str, ScriptFigures]:
-    """Each word as it stands inside a text, with the space before it."""
     distinct = list(words)
     space = " " if tokenizer.kind == "gpt2" else ""
     _, offsets = tokenizer.encode_array([space + word for word in distinct])
@@ -123,7 +112,7 @@ def _by_script(tokenizer: Tokenizer, words: Counter[str]) -> dict[str, ScriptFig
 
 
 def script_of(word: str) -> str:
-    """The script of the word's first letter ("Latin", "Hangul", …); "numbers and signs" without one."""
+    """Return the script of a word's first letter ("Latin", "Hangul", …), or "numbers and signs"."""
     for character in word:
         if unicodedata.category(character)[0] == "L":
             return _script_of_letter(character)

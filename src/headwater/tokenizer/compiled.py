@@ -1,8 +1,7 @@
-"""The compiled half of training, where it was built: counting and merging at machine speed.
+"""The C functions that count words and learn merges, `native/merges.c`.
 
-`native/merges.c` is compiled when the package is installed where there is a C compiler, and is in the wheels.
-Where it is missing, `load` returns None, and the `tokenizers` library and Python do the same some twenty
-times as slowly.
+They are compiled when the package is installed with a C compiler, and are in the wheels. Without them `load`
+returns None, and the `tokenizers` library does the same about twenty times as slowly.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 @lru_cache(maxsize=1)
 def load() -> Any:
-    """The library's functions, which run without the interpreter's lock; None where it was not built."""
+    """Return the library, whose functions run without the interpreter's lock; None if it was not built."""
     library = native.extension("portable")
     if library is None:
         return None
@@ -46,7 +45,7 @@ def load() -> Any:
 
 
 class CompiledCounter:
-    """How often each piece of GPT-2's pre-split occurs in the texts that it was given."""
+    """Counter of the pieces of GPT-2's pre-split in texts."""
 
     def __init__(self, categories: npt.NDArray[np.uint8]) -> None:
         self._library, self._categories = load(), categories
@@ -62,13 +61,13 @@ class CompiledCounter:
         )
 
     def merge(self, other: CompiledCounter) -> None:
-        """Add what `other` has counted."""
+        """Add the counts of `other`."""
         native.check(self._library.counter_merge(self._handle, other._handle))
 
     def export(
         self, ids: npt.NDArray[np.int32]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the words as ids of their bytes in one array, the border of each, and how often each occurs."""
+        """Return the words as ids of their bytes in one array, the border of each, and the count of each."""
         if ids.dtype != np.int32 or ids.shape != (256,) or not ids.flags.c_contiguous:
             raise ValueError(f"ids is {ids.dtype} of shape {ids.shape}, expected int32 of shape (256,)")
         words = self._library.counter_words(self._handle)
@@ -85,7 +84,7 @@ class CompiledCounter:
 
 
 class CompiledLearner:
-    """Merges in order of rank, a few at a time; see `merges.learn_merges`. `symbols` is overwritten."""
+    """Learner of merges, some at a time; see `merges.learn_merges`. `symbols` is overwritten."""
 
     def __init__(
         self,
@@ -97,7 +96,7 @@ class CompiledLearner:
     ) -> None:
         self._library = load()
         _check_words(symbols, borders, counts, alphabet_size)
-        # Held as long as the library works on them.
+        # References that keep the library's memory alive.
         self._arrays = (symbols, borders, counts)
         addresses = [array.ctypes.data for array in self._arrays]
         self._handle = self._library.learner_new(*addresses, len(counts), alphabet_size, new_tokens)
@@ -105,7 +104,7 @@ class CompiledLearner:
             raise MemoryError
 
     def run(self, limit: int) -> npt.NDArray[np.int32]:
-        """The next merges, (made, 3): left, right, merged; fewer than `limit` at the end."""
+        """Return the next merges, (made, 3): left, right, merged; fewer than `limit` at the end."""
         made = np.empty((limit, 3), np.int32)
         return made[: native.check(self._library.learner_run(self._handle, limit, made.ctypes.data))]
 
@@ -121,21 +120,18 @@ def _check_words(
     alphabet_size: int,
 ) -> None:
     """Raise ValueError unless the arrays describe words over the alphabet: the C code trusts them."""
-    for name, array, dtype in (
-        ("symbols", symbols, "int32"),
-        ("borders", borders, "int64"),
-        ("counts", counts, "int64"),
-    ):
+    arrays: dict[str, tuple[npt.NDArray[Any], str]] = {
+        "symbols": (symbols, "int32"),
+        "borders": (borders, "int64"),
+        "counts": (counts, "int64"),
+    }
+    for name, (array, dtype) in arrays.items():
         if array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous:
             raise ValueError(
                 f"{name} is {array.dtype} of shape {array.shape}, expected one contiguous row of {dtype}"
             )
-    if (
-        len(borders) != len(counts) + 1
-        or borders[0] != 0
-        or borders[-1] != len(symbols)
-        or (np.diff(borders) < 0).any()
-    ):
+    whole = len(borders) == len(counts) + 1 and borders[0] == 0 and borders[-1] == len(symbols)
+    if not whole or (np.diff(borders) < 0).any():
         raise ValueError("borders do not divide the symbols into one word for each count")
     if len(symbols) and not 0 <= symbols.min() <= symbols.max() < alphabet_size:
         raise ValueError(f"symbols are in [{symbols.min()}, {symbols.max()}], expected [0, {alphabet_size})")

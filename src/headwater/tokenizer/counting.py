@@ -1,8 +1,8 @@
-"""Where training text comes from, and how often each word of it occurs.
+"""Read training text and count its words.
 
-A source is a corpus folder, a UTF-8 text file, a folder of text files, or texts in memory. Text is read in
-blocks that end where the pre-split has a border, so that memory follows the number of distinct words, not
-the size of the text. Only words are counted here; `merges` learns from the counts.
+A source is a corpus folder, a UTF-8 text file, a folder of text files, or texts in memory. Text is read in blocks
+that end at a border of the pre-split, so that memory grows with the number of distinct words, not with the text.
+`merges` learns from the counts.
 """
 
 from __future__ import annotations
@@ -31,27 +31,26 @@ from headwater.tokenizer.merges import WordCounts
 from headwater.tokenizer.vocabulary import BYTE_ORDER, characters_to_bytes
 
 BLOCK_BYTES = 1 << 16
-# Each thread counts for itself, so that more of them cost memory.
+# Each thread has its own counts, so that more threads take more memory.
 _THREADS = 4
-# No letter, number or space lies beyond this code point.
+# There is no letter, number or space from this code point on.
 _LAST_LETTER = 0x32400
 _TEXT_SUFFIXES = {".txt", ".text", ".md", ".rst", ".tokens", ".raw"}
-# The last place of a block where both kinds of pre-split have a border: between a visible character and a
-# space.
+# The last border of a block in both kinds of pre-split: between a visible character and a space.
 _LAST_BORDER = re.compile(r".*\S(?=[ \n])", re.DOTALL)
 
 Sources = str | Path | Iterable[str | Path]
 
 
 def as_source(given: str | Path) -> Path | str:
-    """A source as a path that exists or as a text: a string is a path when it names something that exists.
+    """Return a source as an existing path or as a text: a string is a path if that exists.
 
-    Raises DataError for what looks like a path and is none.
+    Raises DataError for a string that looks like a path that does not exist.
     """
     if isinstance(given, str) and (len(given) > 1000 or "\n" in given):
         return given
     path = Path(given)
-    with suppress(OSError):  # a text longer than a name may be
+    with suppress(OSError):  # the text is too long for a name
         if str(given) and path.exists():
             return path
     if isinstance(given, str) and (path.suffix not in _TEXT_SUFFIXES or re.search(r"\s", given)):
@@ -60,7 +59,7 @@ def as_source(given: str | Path) -> Path | str:
 
 
 def known_bytes(sources: Sources) -> int | None:
-    """How many bytes there are to read, where files tell it before they are read."""
+    """Return how many bytes there are to read, or None if that is not known in advance."""
     if not isinstance(sources, str | Path | list | tuple):
         return None
     total = 0
@@ -75,7 +74,7 @@ def known_bytes(sources: Sources) -> int | None:
 
 
 def _each(sources: Sources) -> Iterator[Path | str]:
-    """Each source as a path or a text; the strings of what is no list are texts whatever they name."""
+    """Yield each source as a path or a text; strings of another iterable than a list are always texts."""
     if isinstance(sources, str | Path):
         sources = [sources]
     named = isinstance(sources, list | tuple)
@@ -84,21 +83,21 @@ def _each(sources: Sources) -> Iterator[Path | str]:
 
 
 def source_files(path: Path) -> list[Path]:
-    """The text files of a source that is no corpus: itself, or those of the folder in order of name."""
+    """Return the text files of a source that is not a corpus: itself, or those of the folder by name."""
     if path.is_file():
         return [path]
     files = sorted(p for p in path.rglob("*") if p.suffix in _TEXT_SUFFIXES and p.is_file())
     if not files:
         raise DataError(
-            f"{path} holds no text file", expected=f"files ending in {', '.join(sorted(_TEXT_SUFFIXES))}"
+            f"{path} has no text file", expected=f"files ending in {', '.join(sorted(_TEXT_SUFFIXES))}"
         )
     return files
 
 
 def read_blocks(sources: Sources, separators: Sequence[str] = ()) -> Iterator[str]:
-    """All text of the sources in blocks of some 64 KiB; `separators` are left out and end a block's words.
+    """Yield the sources' text in blocks of about 64 KiB, split at `separators`.
 
-    Raises DataError naming the file and line of bytes that are no UTF-8.
+    Raises DataError naming the file and line of invalid UTF-8.
     """
     split = re.compile("|".join(map(re.escape, separators))) if separators else None
     for block in _blocks(sources):
@@ -153,7 +152,7 @@ def _file_blocks(path: Path) -> Iterator[str]:
 
 
 def count_byte_words(texts: Iterable[str], progress: Progress = SILENT) -> WordCounts:
-    """How often each piece of GPT-2's pre-split occurs, as the ids of its UTF-8 bytes.
+    """Count the pieces of GPT-2's pre-split, as the ids of their UTF-8 bytes.
 
     Progress advances by the bytes read.
     """
@@ -174,7 +173,7 @@ def count_byte_words(texts: Iterable[str], progress: Progress = SILENT) -> WordC
         try:
             for text in batch:
                 counter.add(text)
-        finally:  # or the batches after one that fails would wait for ever
+        finally:  # else the batches after a failed one would wait forever
             idle.put(counter)
         return sum(map(len, batch))
 
@@ -197,12 +196,10 @@ def count_byte_words(texts: Iterable[str], progress: Progress = SILENT) -> WordC
 
 
 def _processors() -> int:
-    """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[bytes]]:
-    """Texts as UTF-8 in lists of about BLOCK_BYTES."""
     batch: list[bytes] = []
     size = 0
     for text in texts:
@@ -216,7 +213,7 @@ def _batches(texts: Iterable[str]) -> Iterator[list[bytes]]:
 
 
 def character_categories() -> npt.NDArray[np.uint8]:
-    """Sign 0, letter 1, number 2 or space 3 for each code point up to the last one that is no sign."""
+    """Return each code point's category: 0 for a sign, 1 for a letter, 2 for a number, 3 for a space."""
     kinds = np.zeros(_LAST_LETTER, np.uint8)
     for code, character in enumerate(map(chr, range(_LAST_LETTER))):
         major = unicodedata.category(character)[0]
@@ -230,7 +227,6 @@ def character_categories() -> npt.NDArray[np.uint8]:
 
 
 def _count_with_library(texts: Iterable[str], order: npt.NDArray[np.int32], progress: Progress) -> WordCounts:
-    """The same by the `tokenizers` library."""
     from tokenizers import pre_tokenizers
 
     splitter = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -247,7 +243,7 @@ def _count_with_library(texts: Iterable[str], order: npt.NDArray[np.int32], prog
 
 
 def count_character_words(texts: Iterable[str], progress: Progress = SILENT) -> Counter[str]:
-    """How often each of GPT-1's lower-case words occurs, newlines left out; progress as above."""
+    """Count GPT-1's lower-case words, without newlines; progress as above."""
     splitter = WordSplitter()
     chunk_counts: Counter[str] = Counter()
     words_of: dict[str, list[str] | None] = {}

@@ -1,9 +1,8 @@
-"""The two engines that encode for kind "gpt2", and how the faster one earns its place.
+"""The two engines that encode for kind "gpt2", and the check of the faster one.
 
-`tokenizers` is always there and is what the other is judged by. `gigatoken` (extra "fast") is some thirty
-times as fast and young: before it is used for a vocabulary, both encode a probe that crosses every border
-between categories of characters, spells the vocabulary out and holds long runs. Where a single id differs
-it is never used.
+`tokenizers` is always installed and is the reference. `gigatoken` (extra "fast") is about thirty times as fast,
+and young: before it is used for a vocabulary, both encode a probe with every border between categories of
+characters, the spelled-out vocabulary and long runs. It is not used if a single id differs.
 """
 
 from __future__ import annotations
@@ -24,26 +23,26 @@ from headwater.tokenizer.vocabulary import Vocabulary, characters_to_bytes
 
 Encoded = tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]
 _LOG = logging.getLogger(__name__)
-# Between a visible character and a space no piece of the pre-split goes on: a long text may be cut there.
+# The pre-split always has a border between a visible character and a space: a long text may be cut there.
 _SAFE_CUT = re.compile(r"(?<=\S)(?=[ \n])")
 _CUT_CHARACTERS = 1 << 16
 _GROUP = 256
-# Every code point up to here is looked at for the probe; beyond lie unassigned and private ones.
+# The probe includes code points below this and a few of the unassigned and private ones above.
 _PROBED = 0x32400
 _PROBED_BEYOND = (0xE0001, 0xE0100, 0xF0000, 0x10FFFD)
 _PROBED_STEP = 257
 
 
 class Encoder(Protocol):
-    """Encodes texts of UTF-8 bytes: (ids of all, offsets of len(texts) + 1)."""
+    """An engine."""
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """The ids of each text, special tokens read as plain text."""
+        """Return the ids of all texts and len(texts) + 1 offsets; special tokens are plain text."""
         ...
 
 
 class LibraryEngine:
-    """The `tokenizers` library; long texts are cut so that its memory stays small."""
+    """The `tokenizers` library; long texts are cut to limit its memory."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         from tokenizers import Tokenizer
@@ -51,7 +50,7 @@ class LibraryEngine:
         self._tokenizer: Any = Tokenizer.from_str(tokenizer_json(vocabulary, specials=False))
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """See Engine."""
+        """See Encoder."""
         owned = [(owner, piece) for owner, text in enumerate(texts) for piece in _cut(text.decode())]
         counts = np.zeros(len(texts) + 1, np.int64)
         parts: list[npt.NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
@@ -66,9 +65,9 @@ class LibraryEngine:
 
 
 class GigatokenEngine:
-    """gigatoken; raises ModuleNotFoundError where it is not installed.
+    """gigatoken; raises ModuleNotFoundError if it is not installed.
 
-    Its tokenizer encodes in one thread at a time: in a second one it raises "Already borrowed".
+    A lock, because its tokenizer raises "Already borrowed" in a second thread.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -79,7 +78,7 @@ class GigatokenEngine:
         self._lock = threading.Lock()
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """See Engine."""
+        """See Encoder."""
         if len(texts) == 1:
             with self._lock:
                 ids = np.asarray(self._tokenizer.encode(texts[0]), np.uint32)
@@ -92,15 +91,15 @@ class GigatokenEngine:
         return np.asarray(layout.content.data, np.uint32)[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
-def fast_engine(vocabulary: Vocabulary, judge: Encoder) -> Encoder | None:
-    """gigatoken, if it is installed and gives the judge's ids for the probe; else None, with one note."""
+def fast_engine(vocabulary: Vocabulary, reference: Encoder) -> Encoder | None:
+    """Return gigatoken if it is installed and its ids for the probe equal the reference's, else None."""
     try:
         engine = GigatokenEngine(vocabulary)
-        differing = first_difference(engine, judge, vocabulary)
+        differing = first_difference(engine, reference, vocabulary)
     except ModuleNotFoundError:
         _note("gigatoken is not installed: long texts are encoded slowly. pip install 'headwater[fast]'")
         return None
-    except Exception as error:  # whatever a young package raises, the other engine does the work
+    except Exception as error:  # whatever the package raises, the other engine encodes
         _note(f"gigatoken cannot use this vocabulary ({error}): the slower engine is used")
         return None
     if differing is not None:
@@ -109,12 +108,12 @@ def fast_engine(vocabulary: Vocabulary, judge: Encoder) -> Encoder | None:
     return engine
 
 
-def first_difference(engine: Encoder, judge: Encoder, vocabulary: Vocabulary) -> str | None:
-    """The first text of the probe that the engines encode differently, alone or among others."""
+def first_difference(engine: Encoder, reference: Encoder, vocabulary: Vocabulary) -> str | None:
+    """Return the first text of the probe that the engines encode differently, alone or in a batch."""
     texts = list(probe(vocabulary))
     data = [text.encode() for text in texts]
     ids, offsets = engine.encode(data)
-    right, right_offsets = judge.encode(data)
+    right, right_offsets = reference.encode(data)
     for number, text in enumerate(texts):
         given = ids[offsets[number] : offsets[number + 1]]
         expected = right[right_offsets[number] : right_offsets[number + 1]]
@@ -124,7 +123,7 @@ def first_difference(engine: Encoder, judge: Encoder, vocabulary: Vocabulary) ->
 
 
 def probe(vocabulary: Vocabulary) -> Iterator[str]:
-    """The texts on which the engines are compared."""
+    """Yield the texts on which the engines are compared."""
     yield ""
     yield from _borders()
     yield from (
@@ -146,7 +145,7 @@ def probe(vocabulary: Vocabulary) -> Iterator[str]:
 
 @lru_cache(maxsize=1)
 def _borders() -> tuple[str, ...]:
-    """Code points at every border of a category, and some between, beside letters, numbers and signs."""
+    """Return code points at every border of a category, and some between, next to letters, numbers and signs."""
     chosen: list[int] = list(_PROBED_BEYOND)
     before = ""
     for code in range(_PROBED):
@@ -161,7 +160,7 @@ def _borders() -> tuple[str, ...]:
 
 
 def _cut(text: str) -> Iterator[str]:
-    """The text in pieces of some 64 Ki characters, cut only where the pre-split has a border in any case."""
+    """Yield pieces of about 64 Ki characters, cut only at a border of the pre-split."""
     start = 0
     while len(text) - start > _CUT_CHARACTERS:
         border = _SAFE_CUT.search(text, start + _CUT_CHARACTERS)
@@ -174,5 +173,4 @@ def _cut(text: str) -> Iterator[str]:
 
 @lru_cache(maxsize=8)
 def _note(text: str) -> None:
-    """Say it once in a process."""
     _LOG.warning(text)

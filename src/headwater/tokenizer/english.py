@@ -1,9 +1,9 @@
-"""spaCy's English word rules in linear time, with spaCy's own words.
+"""spaCy's English word rules in linear time, with the same words.
 
-spaCy strips affixes off a string one at a time and looks at the whole rest each time, so that a run of n signs
-costs n² steps. Its affix rules look at a few characters only. `EnglishWords` gives them a window of the string's
-start or end, repeats a step over a run of one character, and matches a URL without trying every split into user
-and password. The words are those of `spacy.blank("en").tokenizer`, from which the rules are read.
+spaCy strips affixes from a string one at a time and reads the whole rest each time, so that a run of n signs takes
+n² steps. Its affix rules depend on a few characters. `EnglishWords` applies them to a window of the string's start
+or end, repeats a step over a run of one character, and matches a URL without trying every split into user and
+password. The rules are read from `spacy.blank("en").tokenizer`, and the words are equal.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 
 from headwater.errors import ResourceError
 
-# Characters of a string's start or end that an affix rule is given first. Every rule but a run of dots looks at
-# fewer; where a match comes near the window's border, the window grows.
+# Characters of a string's start or end that an affix rule reads first. Every rule except a run of dots needs
+# fewer; if a match comes near the window's border, the window grows.
 _WINDOW = 12
-# The start of spaCy's URL rule. Its way to find a user takes cubic time.
+# The start of spaCy's URL rule, which takes cubic time to find a user.
 _SCHEME = r"(?:(?:[\w\+\-\.]{2,})://)?"
 _URL_START = "^" + _SCHEME + r"(?:\S+(?::\S*)?@)?"
 
 
 class EnglishWords:
-    """Split chunks of a line, which hold no white space, and whole lines into spaCy's words."""
+    """Split chunks, parts of a line without white space, and whole lines into spaCy's words."""
 
     def __init__(self, window: int = _WINDOW) -> None:
         try:
@@ -50,12 +50,12 @@ class EnglishWords:
             for case in self.cases
             if tokenizer.find_prefix(case) or tokenizer.find_infix(case) or tokenizer.find_suffix(case)
         )
-        # Special cases that hold an affix are looked for once more among the words of a line. This holds the words
-        # that they are split into without the special cases, by the first two of these, and the case's own words.
+        # spaCy looks for special cases with an affix once more among the words of a line. By the first two words
+        # that a case is split into without special cases: all of these, and the case's own words.
         self._sequences: dict[tuple[str, ...], list[tuple[tuple[str, ...], tuple[str, ...]]]] = {}
         for case in affixed:
             sequence = tuple(self._split(case, {}))
-            # One word that stays as it is changes nothing and keeps no other case from its place.
+            # A case of one unchanged word has no effect.
             if not any(map(str.isspace, case)) and sequence != self.cases[case][:1]:
                 self._sequences.setdefault(sequence[:2], []).append((sequence, self.cases[case]))
         self._has_single = any(len(start) == 1 for start in self._sequences)
@@ -121,14 +121,14 @@ class EnglishWords:
             size *= 2
 
     def _repetitions(self, chunk: str, start: int, kept: int, left: int, end: int) -> int:
-        """How often the step that took [start, kept) and [left, end) can be made at once, at least 1.
+        """Return how often the step that took [start, kept) and [left, end) can be repeated at once, at least 1.
 
-        It is the same step as long as the windows at both ends look the same and no special case can remain.
+        The step is the same while the windows at both ends are equal and no special case can remain.
         """
         prefix, suffix, size = kept - start, end - left, self._window
         if end - start < 16 * max(size, self._longest_case, prefix, suffix):
             return 1
-        length = size  # both ends repeat for that many characters: the work is in proportion to what is gained
+        length = size  # both ends repeat for that many characters: the cost is proportional to the gain
         while (
             4 * length < end - start
             and chunk[start : start + length] == chunk[kept : kept + length]
@@ -138,7 +138,7 @@ class EnglishWords:
         return max(1, (length // 2 - size) // max(prefix, suffix))
 
     def _middle(self, text: str, cases: Mapping[str, Sequence[str]]) -> Sequence[str]:
-        """Split what the affixes leave: a special case, a URL, or words with infixes between them."""
+        """Split the rest without affixes: a special case, a URL, or words with infixes between them."""
         if not text:
             return ()
         if text in cases:
@@ -155,10 +155,10 @@ class EnglishWords:
         return [word for word in (*words, text[start:]) if word]
 
     def _with_cases(self, chunks: Sequence[Sequence[str]]) -> list[str]:
-        """Replace the words that together are an affixed special case by its own.
+        """Replace words that together are a special case with an affix by the case's words.
 
-        As in spaCy, longer matches go first. A match across white space replaces nothing, but keeps others from
-        its place, as does one that overlaps a match before it.
+        As in spaCy, longer matches come first. A match across white space, or one that overlaps an earlier match,
+        replaces nothing but blocks its place for others.
         """
         words = [word for chunk in chunks for word in chunk]
         candidates = self._candidates(words)
@@ -188,7 +188,7 @@ class EnglishWords:
         return result + words[place:]
 
     def _candidates(self, words: Sequence[str]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Affixed special cases whose first two words are among these: (affixed words, own words)."""
+        """Return special cases with an affix whose first two words are among these: (split words, own words)."""
         starts = self._sequences.keys() & set(pairwise(words))
         if self._has_single:
             starts |= self._sequences.keys() & set(zip(words, strict=True))
@@ -204,7 +204,7 @@ class EnglishWords:
 
 
 class _UrlRule:
-    """spaCy's URL rule, tried once at each place where a host can begin."""
+    """spaCy's URL rule, tried once at each possible start of a host."""
 
     def __init__(self, pattern: str, match: Any) -> None:
         self._whole, self._rest = match, None
@@ -212,13 +212,7 @@ class _UrlRule:
             self._rest = re.compile(pattern.removeprefix(_URL_START))
         self._scheme = re.compile(_SCHEME)
 
-    @property
-    def is_linear(self) -> bool:
-        """Whether this version of spaCy has the rule that is known here."""
-        return self._rest is not None
-
     def matches(self, text: str) -> bool:
-        """Return whether the text is a URL, a host or an address, with a scheme or without."""
         if "." not in text:
             return False
         if self._rest is None:
@@ -231,7 +225,6 @@ class _UrlRule:
 
 
 def _texts(parts: Iterable[Mapping[Any, Any]]) -> list[str]:
-    """The words of a special case of spaCy's."""
     from spacy.symbols import ORTH
 
     return [part[ORTH] for part in parts]

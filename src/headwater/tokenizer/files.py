@@ -1,7 +1,7 @@
 """Vocabulary files: Hugging Face's four, and the two of OpenAI's releases.
 
-A folder that `write_files` made, a Hugging Face folder with or without `vocab.json`, and a folder as OpenAI
-released it all give a `Vocabulary`. Nothing is guessed: what does not fit is named with its line.
+A folder that `write_files` made, a Hugging Face folder with or without `vocab.json`, and a folder of an OpenAI
+release can all be read as a `Vocabulary`. An inconsistency is an error that names its line.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _CLASSES = {"gpt2": "GPT2Tokenizer", "gpt1": "OpenAIGPTTokenizer", "wordpiece": 
 
 
 def read_folder(folder: Path) -> Vocabulary:
-    """The vocabulary that lies in `folder`.
+    """Return the vocabulary in `folder`.
 
-    Raises FolderError when there is none, DataError when its files do not fit together.
+    Raises FolderError if there is none, DataError if its files are inconsistent.
     """
     for vocabulary, merges in _PAIRS:
         if (folder / vocabulary).is_file() and (folder / merges).is_file():
@@ -51,7 +51,7 @@ def read_folder(folder: Path) -> Vocabulary:
     if (folder / "config.json").is_file():
         raise missing_tokenizer(folder)
     raise FolderError(
-        f"{folder} does not hold a tokenizer",
+        f"{folder} has no tokenizer",
         expected="tokenizer.json, vocab.json with merges.txt, or vocab.txt",
         repair="Check the path, or train one: headwater tokenizer train SOURCE --out DIR",
     )
@@ -65,7 +65,7 @@ def holds_tokenizer(folder: Path) -> bool:
 
 
 def missing_tokenizer(model: Path | str) -> MismatchError:
-    """Return the error for a trained model without a tokenizer: a new one would give other ids."""
+    """Return the error for a trained model without a tokenizer; a new tokenizer would have other ids."""
     return MismatchError(
         f"{model} has no tokenizer",
         expected="tokenizer.json, or vocab.json with merges.txt, next to the weights",
@@ -74,10 +74,10 @@ def missing_tokenizer(model: Path | str) -> MismatchError:
 
 
 def read_pair(vocabulary: Path, merges: Path, added: Mapping[str, int] | None = None) -> Vocabulary:
-    """The vocabulary of a token file (JSON, token to id) and a merges file (one pair a line)."""
+    """Return the vocabulary of a token file (JSON, token to id) and a merges file (one pair a line)."""
     ids = read_json(vocabulary)
     if not isinstance(ids, dict):
-        raise DataError(f"{vocabulary} holds a JSON {type(ids).__name__}", expected="an object, token to id")
+        raise DataError(f"{vocabulary} is a JSON {type(ids).__name__}", expected="an object, token to id")
     lines = read_text(merges).split("\n")
     first = 1 if lines[0].startswith("#version") else 0
     pairs: list[tuple[str, str]] = []
@@ -89,7 +89,7 @@ def read_pair(vocabulary: Path, merges: Path, added: Mapping[str, int] | None = 
             raise DataError(
                 f"{merges} line {number} is {line!r}",
                 expected="two tokens and one space between them",
-                repair="The file was cut short or is no merges file: get it again",
+                repair="The file is truncated or not a merges file: get it again",
             )
         pairs.append((parts[0], parts[1]))
     return _assemble(ids, pairs, added or {}, str(vocabulary), str(merges), first + 1)
@@ -103,7 +103,7 @@ def _assemble(
     merges: str,
     first_line: int,
 ) -> Vocabulary:
-    # The newline is the one token that no other tokenizer spells so.
+    # Only GPT-1's vocabularies have this newline token.
     kind: Kind = "gpt1" if NEWLINE in ids else "gpt2"
     specials = {*TASK_TOKENS, *added} | ({END_OF_TEXT} if kind == "gpt2" else set())
     if kind == "gpt1":
@@ -124,7 +124,7 @@ def _place(index: Any) -> int:
 
 
 def _added_tokens(folder: Path) -> dict[str, int]:
-    """Special tokens that the other files of a Hugging Face folder name."""
+    """Return the special tokens in the other files of a Hugging Face folder."""
     added: dict[str, int] = {}
     config = _object(folder / "tokenizer_config.json")
     path = folder / "tokenizer_config.json"
@@ -140,10 +140,10 @@ def _added_tokens(folder: Path) -> dict[str, int]:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where there is no such file."""
+    """Read a JSON object; empty if the file does not exist."""
     content = read_json(path) if path.is_file() else {}
     if not isinstance(content, dict):
-        raise DataError(f"{path} holds a JSON {type(content).__name__}", expected="an object")
+        raise DataError(f"{path} is a JSON {type(content).__name__}", expected="an object")
     return content
 
 
@@ -169,7 +169,7 @@ def _read_tokenizer_json(folder: Path) -> Vocabulary:
     content = read_json(path)
     model = content.get("model") if isinstance(content, dict) else None
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict) or "merges" not in model:
-        raise DataError(f"{path} holds no byte-pair encoding", expected="a tokenizer of GPT-1's or GPT-2's kind")
+        raise DataError(f"{path} has no byte-pair encoding", expected="a tokenizer of GPT-1's or GPT-2's kind")
     merges = model["merges"]
     if not isinstance(merges, list):
         raise DataError(f"{path} has merges as a JSON {type(merges).__name__}", expected="a list")
@@ -185,7 +185,7 @@ def _read_tokenizer_json(folder: Path) -> Vocabulary:
 
 
 def _check_split(vocabulary: Vocabulary, content: Mapping[str, Any], path: Path) -> None:
-    """Raise DataError unless a byte-level tokenizer splits text as GPT-2: its own pattern, no space in front."""
+    """Raise DataError if a byte-level tokenizer does not split text as GPT-2: its own pattern, no added space."""
     step = content.get("pre_tokenizer")
     as_gpt2 = (
         isinstance(step, dict)
@@ -195,9 +195,7 @@ def _check_split(vocabulary: Vocabulary, content: Mapping[str, Any], path: Path)
         and step.get("use_regex", True) is True
     )
     if vocabulary.kind == "gpt2" and not as_gpt2:
-        raise DataError(
-            f"{path} splits text in another way than GPT-2", expected="a ByteLevel pre-tokenizer alone"
-        )
+        raise DataError(f"{path} does not split text as GPT-2", expected="a ByteLevel pre-tokenizer alone")
 
 
 def write_files(vocabulary: Vocabulary, folder: Path, *, context: int | None = None) -> None:
@@ -215,10 +213,10 @@ def write_files(vocabulary: Vocabulary, folder: Path, *, context: int | None = N
 
 
 def tokenizer_json(vocabulary: Vocabulary, *, specials: bool) -> str:
-    """The vocabulary as the JSON of the `tokenizers` library; without its special tokens they are plain text.
+    """Return the vocabulary as the JSON of the `tokenizers` library; `specials` False: they are plain text.
 
-    Kind gpt1 is written as `transformers` writes GPT-1's, with BERT's rules for splitting: that library
-    cannot express the original's, so that its ids differ from ours wherever those rules do.
+    Kind gpt1 is written as by `transformers`, with BERT's rules for splitting: the library cannot express GPT-1's,
+    so its ids differ from ours where the rules do.
     """
     if vocabulary.kind == "wordpiece":
         return wordpiece.tokenizer_json(vocabulary, _added_entries(vocabulary) if specials else {})

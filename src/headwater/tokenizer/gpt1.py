@@ -1,14 +1,13 @@
-"""GPT-1's encoding, with the ids of the authors' code at many times its speed.
+"""GPT-1's encoding: the ids of the authors' code, many times as fast.
 
-The authors repair a text with ftfy, standardise it, split it with spaCy's English tokenizer, lower-case the
-words and merge characters (Radford et al. 2018, section 4.1; `reference` shows it plainly). Three facts
-make it fast, each held by a property test: most lines need no repair, and a line that ftfy would leave
-alone is known by its characters; standardisation and spaCy's rules act inside chunks between white space,
-so that the ids of a chunk can be remembered; and letters that are not a special case of spaCy's are one word.
-Where a special case of spaCy's could reach across white space, the line is split as a whole. Time is linear in
-the length of the text, whatever its characters are (`english` splits words so).
+The authors repair a text with ftfy, standardise it, split it with spaCy's English tokenizer, lower-case the words
+and merge characters (Radford et al. 2018, section 4.1; `reference` is the readable twin). It is fast for three
+reasons, each checked by a property test: the characters of a line show that ftfy would not change it, as most
+lines; standardisation and spaCy's rules act inside chunks between white space, so that a chunk's ids can be
+cached; and letters that are not a special case of spaCy's are one word. If a special case could reach across white
+space, the line is split as a whole. Time is linear in the length of any text (`english` splits words).
 
-Decoding is readable, not exact: case and spacing are lost when a text is encoded.
+Decoding is readable, not exact: encoding loses case and spacing.
 """
 
 from __future__ import annotations
@@ -26,22 +25,21 @@ from headwater.errors import ResourceError
 from headwater.tokenizer.english import EnglishWords
 from headwater.tokenizer.vocabulary import NEWLINE, UNKNOWN, WORD_END, Vocabulary
 
-# Distinct chunks and words kept, and the longest of them in characters: natural text of any size stays below both
-# for long.
+# The most cached chunks and words, and the most characters of one: natural text rarely has more.
 REMEMBERED = 1 << 20
 _LONGEST_REMEMBERED = 64
-# Combining characters in a row from which on they are put in order before ftfy asks for Unicode's normal form:
-# CPython sorts them by insertion, in quadratic time.
+# Runs of at least so many combining characters are sorted before ftfy normalises Unicode: CPython sorts them by
+# insertion, in quadratic time.
 _MANY_MARKS = 32
 _PLAINER = {"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"}
 # The signs that standardisation sets apart, a run of one sign as a whole.
 _SIGNS = """-~!";?+,)(/*[]}{|_"""
-# Letters, and the few affixes that spaCy's rules split off them whatever the letters are.
+# Letters, and the few affixes that spaCy's rules split off any letters.
 _PLAIN = re.compile(r"(')?([A-Za-z]*[a-z])(?:([.:])?(')?|('s))|([A-Za-z]+)")
-# What an ASCII line must hold for ftfy to look at it: an entity, a control character, another line break.
+# What ftfy may change in an ASCII line: an entity, a control character, another line break.
 _ASCII_REPAIR = re.compile(r"[&\x00-\x08\x0b-\x1f\x7f]")
 _C1 = re.compile("[\x80-\x9f]")
-# What ftfy repairs after single characters: line breaks, surrogates and terminal escapes.
+# What ftfy repairs besides single characters: line breaks, surrogates and terminal escapes.
 _CONTEXT = re.compile(r"[\r\x1b\x85\u2028\u2029\ud800-\udfff]")
 _BLOCK = 1 << 15
 # ftfy cuts longer lines at this many characters.
@@ -58,28 +56,27 @@ class WordCodec:
             self.token_bytes[index] = name.encode()
         self._newline = array("I", [vocabulary.ids[NEWLINE]]).tobytes()
         self._splitter: WordSplitter | None = None
-        # Ids as the bytes of an array; chunks whose words may depend on their neighbours are not among them.
+        # Cached ids as the bytes of an array, without chunks whose words may depend on their neighbours.
         self._chunks: dict[str, bytes] = {}
         self._words: dict[str, bytes] = {}
         self._model: Any = None
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text."""
+        """Return the ids of each text."""
         return [np.frombuffer(self._encode(text), np.uint32).tolist() for text in texts]
 
     def encode_array(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """(ids of all texts in one array, offsets of len(texts) + 1)."""
+        """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
         parts = [self._encode(text) for text in texts]
         offsets = np.zeros(len(texts) + 1, np.int64)
         np.cumsum([len(part) // 4 for part in parts], out=offsets[1:])
         return np.frombuffer(b"".join(parts), np.uint32), offsets
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Readable text: words with one space between them, as the vocabulary spells them."""
+        """Return readable text: words as in the vocabulary, with one space between them."""
         return b"".join([self.token_bytes[i] for i in ids]).decode("utf-8").rstrip(" ")
 
     def _encode(self, text: str) -> bytes:
-        """The ids of a text as the bytes of a uint32 array."""
         if self._splitter is None:
             self._splitter = WordSplitter()
         remembered = self._chunks.get
@@ -90,12 +87,12 @@ class WordCodec:
                 continue
             try:
                 lines.append(b"".join([remembered(chunk) for chunk in chunks]))  # type: ignore[misc]
-            except TypeError:  # a chunk that is new, or that needs its neighbours, gave None
+            except TypeError:  # a new chunk, or one that depends on its neighbours, is None
                 lines.append(self._encode_line(chunks))
         return self._newline.join(lines)
 
     def _encode_line(self, chunks: list[str]) -> bytes:
-        """Learn the new chunks of a line; a line where one needs its neighbours goes through whole."""
+        """Encode a line and cache its new chunks; split it as a whole if one depends on its neighbours."""
         assert self._splitter is not None
         if len(self._chunks) > REMEMBERED:
             self._chunks.clear()
@@ -114,7 +111,6 @@ class WordCodec:
         return b"".join(parts)
 
     def _merge(self, words: list[str]) -> bytes:
-        """Ids of lower-case words, each merged by itself."""
         return b"".join([self._words.get(word) or self._merge_word(word) for word in words])
 
     def _merge_word(self, word: str) -> bytes:
@@ -147,22 +143,21 @@ class WordSplitter:
         self._english = EnglishWords()
 
     def standard_lines(self, text: str) -> Iterator[str]:
-        """The lines of the text repaired and standardised, but for the amount of white space and empty lines."""
+        """Yield the text's lines, repaired and standardised, except for empty lines and the amount of spaces."""
         for block in self._repaired_blocks(_marks_in_order(text)):
             if not block.isascii():
                 for character, plainer in _PLAINER.items():
                     block = block.replace(character, plainer)
             for sign in _SIGNS:
                 if sign in block:
-                    # A run stays together: its signs come to be exactly two spaces apart, as nothing else
-                    # does.
+                    # A run stays together: exactly its signs are now two spaces apart.
                     block = block.replace(sign, f" {sign} ")
                     while (apart := f"{sign}  {sign}") in block:
                         block = block.replace(apart, sign + sign)
             yield from block.split("\n")
 
     def _repaired_blocks(self, text: str) -> Iterator[str]:
-        """The text as ftfy repairs it, in blocks of whole lines that fit a processor's cache."""
+        """Yield the text repaired as by ftfy, in blocks of whole lines that fit the cache."""
         if text.isascii() and _ASCII_REPAIR.search(text) is None:
             start = 0
             while start < len(text):
@@ -188,7 +183,7 @@ class WordSplitter:
                 parts = []
                 for start in range(0, len(segment), _LONGEST_LINE):
                     part = segment[start : start + _LONGEST_LINE]
-                    # Once a "<" was seen, ftfy takes the text for markup and leaves entities alone.
+                    # After a "<", ftfy assumes markup and does not change entities.
                     markup = markup or "<" in part
                     parts.append(self._repairs.repair(part, unescape=not markup))
                 yield "".join(parts)
@@ -209,7 +204,7 @@ class WordSplitter:
 
 
 def _inside(chunk: str, plain: re.Match[str]) -> tuple[str, ...]:
-    """What of a plain chunk could be a special case: it whole, its letters, and each affix with them."""
+    """Return the parts of a plain chunk that could be a special case: all, its letters, each affix with them."""
     before, letters, stop, quote, possessive, capitals = plain.groups(default="")
     if capitals or chunk == letters:
         return (chunk,)
@@ -232,7 +227,7 @@ def _run_in_order(run: str) -> str:
     ordered: list[str] = []
     marks: list[str] = []
     for character in run:
-        # Each of these three is two combining characters, though Unicode gives it no class of its own.
+        # Each of these three is two combining characters, though its own combining class is 0.
         if combining(character) or character in "\u0f73\u0f75\u0f81":
             marks += normalize("NFD", character)
         else:
@@ -242,7 +237,7 @@ def _run_in_order(run: str) -> str:
 
 
 class _Repairs:
-    """ftfy's repair of a line, with one table for all steps that look at single characters."""
+    """ftfy's repair of a line, with one table for all steps on single characters."""
 
     def __init__(self) -> None:
         import ftfy
@@ -260,7 +255,7 @@ class _Repairs:
         self._signs_and_controls = _Table([fixes.fix_c1_controls, *signs, fixes.remove_control_chars])
 
     def repair(self, text: str, unescape: bool) -> str:
-        """Return what `ftfy.fix_text` makes of a line; unescape: replace entities."""
+        """Return `ftfy.fix_text` of a line; unescape: replace entities."""
         fixes = self._fixes
         while True:
             before = text
@@ -277,7 +272,6 @@ class _Repairs:
                 return text
 
     def _in_right_encoding(self, text: str) -> str:
-        """Return what `ftfy.fix_encoding` makes of a line."""
         while True:
             text = before = self._fix_encoding(text, self._settings)
             if _C1.search(text) and self._is_bad(text):
@@ -287,7 +281,7 @@ class _Repairs:
 
 
 class _Table(dict[int, str]):
-    """A translation table that works out each entry, by steps in turn, when it is first asked for."""
+    """A translation table that computes each entry on first use, by applying steps in order."""
 
     def __init__(self, steps: list[Callable[[str], str]]) -> None:
         self._steps = steps
@@ -301,7 +295,7 @@ class _Table(dict[int, str]):
 
 
 def _shown(token: str) -> str:
-    """A token as decoded text has it: a space ends a word, a newline stands alone."""
+    """Return a token's decoded text: a word ends with a space."""
     if token == NEWLINE:
         return "\n"
     return token.removesuffix(WORD_END) + " " if token.endswith(WORD_END) else token

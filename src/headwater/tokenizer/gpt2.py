@@ -1,8 +1,8 @@
 """GPT-2's encoding: pre-split and byte-level pairs of Radford et al. 2019, section 2.2.
 
-Decided here: which of the two `engines` encodes. The library's own does until there is much text; then the
-faster one takes over, if its ids stand the comparison. Lone surrogates have no bytes and are refused, so that
-decode(encode(x)) == x for every text.
+Decided here: which of the two `engines` encodes. The `tokenizers` library encodes the first megabytes; then the
+faster engine, if its ids are equal. Lone surrogates have no bytes and are an error, so that decode(encode(x)) == x
+for every text.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from headwater.errors import DataError
 from headwater.tokenizer.engines import Encoder, LibraryEngine, fast_engine
 from headwater.tokenizer.vocabulary import Vocabulary, characters_to_bytes
 
-# The original's pre-split (encoder.py of the release), for engines that take a pattern. Upper-case
-# contractions are not matched: an oversight of the authors that every GPT-2 vocabulary depends on.
+# The original's pre-split (encoder.py of the release). It does not match upper-case contractions, an oversight of
+# the authors that every GPT-2 vocabulary depends on.
 PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
-# Text that the library's engine has encoded before it is worth loading and checking the fast one.
+# Bytes that the library encodes before it is worth loading and checking the fast engine.
 _WORTHWHILE_BYTES = 1 << 21
 
 
@@ -40,13 +40,13 @@ class ByteLevelCodec:
         self._settled = False
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text."""
+        """Return the ids of each text."""
         ids, offsets = self.encode_array(texts)
         whole, borders = ids.tolist(), offsets.tolist()
         return [whole[start:end] for start, end in pairwise(borders)]
 
     def encode_array(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """(ids of all texts in one array, offsets of len(texts) + 1)."""
+        """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
         data = to_bytes(texts)
         if not self._settled:
             self._encoded_bytes += sum(map(len, data))
@@ -55,7 +55,7 @@ class ByteLevelCodec:
         return self._engine.encode(data)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of the ids; bytes that are no UTF-8 become U+FFFD."""
+        """Return the text of the ids; invalid UTF-8 becomes U+FFFD."""
         return b"".join([self.token_bytes[i] for i in ids]).decode("utf-8", errors="replace")
 
     def _choose(self) -> None:
@@ -67,7 +67,7 @@ class ByteLevelCodec:
 
 
 def to_bytes(texts: Sequence[str]) -> list[bytes]:
-    """The texts as UTF-8; raises DataError for a lone surrogate, which no encoding of Unicode can hold."""
+    """Return the texts as UTF-8; raise DataError for a lone surrogate, which UTF-8 cannot represent."""
     data = []
     for number, text in enumerate(texts, 1):
         try:

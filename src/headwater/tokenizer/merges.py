@@ -1,17 +1,16 @@
-"""Learn merges from counted words: the byte-pair algorithm of Sennrich et al. 2016, as both papers use it.
+"""Learn merges from counted words: the byte-pair algorithm of Sennrich et al. 2016, which both papers use.
 
-Decided here: the most frequent pair is merged; of equally frequent ones the pair with the lowest ids, left
-one first, as `tokenizers` has it. Where two ways lead to the same spelling they share its token.
-`native/merges.c` does the same faster; `reference` shows it plainly. Counting words is left to `counting`.
+The most frequent pair is merged; of equally frequent ones the pair with the lowest ids, left one first. Two pairs
+with the same spelling share one token. `native/merges.c` implements this; without it, the `tokenizers` library,
+which is slower. `reference` is the readable twin. `counting` counts the words.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import defaultdict
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ from headwater.storage.progress import SILENT, Progress
 from headwater.tokenizer import compiled
 
 _STEP = 256
+_FIRST_LETTER = 0x10000  # in place of alphabet id 0; code points from here on have no gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class WordCounts:
 
     @classmethod
     def of(cls, words: Iterable[tuple[list[int], int]]) -> WordCounts:
-        """From (ids, count) of each distinct word."""
+        """Build from (ids, count) of each distinct word."""
         symbols: list[int] = []
         borders, counts = [0], []
         for ids, count in words:
@@ -48,15 +48,15 @@ class WordCounts:
 def learn_merges(
     words: WordCounts, alphabet_size: int, new_tokens: int, progress: Progress = SILENT
 ) -> npt.NDArray[np.int32]:
-    """Merges in order of rank, (merges, 3): ids of left, right and merged; as many as there are.
+    """Return merges in order of rank, (merges, 3): ids of left, right and merged.
 
-    New tokens are numbered from `alphabet_size`. Progress advances by the number of new tokens.
-    `words.symbols` is overwritten, as a copy of it would be a good part of all memory.
+    New tokens are numbered from `alphabet_size`; there may be fewer than `new_tokens`. Progress advances by the
+    number of new tokens. `words.symbols` is overwritten, because a copy would take much of the memory.
     """
-    # There are no more: each merge shortens a word. What is asked for decides the memory taken.
+    # An upper bound, because each merge shortens a word; memory is allocated for it.
     new_tokens = min(new_tokens, len(words.symbols))
     if compiled.load() is None:
-        return _learn_in_python(words, alphabet_size, new_tokens, progress)
+        return learn_with_library(words, alphabet_size, new_tokens, progress)
     learner = compiled.CompiledLearner(words.symbols, words.borders, words.counts, alphabet_size, new_tokens)
     merges: list[npt.NDArray[np.int32]] = []
     known = 0
@@ -69,67 +69,27 @@ def learn_merges(
         progress.advance(known)
 
 
-def _learn_in_python(
-    words: WordCounts, alphabet_size: int, new_tokens: int, progress: Progress
+def learn_with_library(
+    words: WordCounts, alphabet_size: int, new_tokens: int, progress: Progress = SILENT
 ) -> npt.NDArray[np.int32]:
-    """The same without the compiled library: only words that hold the merged pair are looked at."""
-    spellings: list[tuple[int, ...]] = [(index,) for index in range(alphabet_size)]
-    known: dict[tuple[int, ...], int] = {}
-    borders, symbols = words.borders.tolist(), words.symbols.tolist()
-    current = [symbols[start:end] for start, end in pairwise(borders)]
-    counts = words.counts.tolist()
-    pair_counts: dict[tuple[int, int], int] = defaultdict(int)
-    places: dict[tuple[int, int], set[int]] = defaultdict(set)
-    for number, word in enumerate(current):
-        for pair in pairwise(word):
-            pair_counts[pair] += counts[number]
-            places[pair].add(number)
-    heap = [(-count, pair) for pair, count in pair_counts.items()]
-    heapq.heapify(heap)
-    merges: list[tuple[int, int, int]] = []
-    while heap and len(known) < new_tokens:
-        negative, pair = heapq.heappop(heap)
-        count = pair_counts[pair]
-        if count <= 0:
-            continue
-        if count != -negative:
-            heapq.heappush(heap, (-count, pair))
-            continue
-        left, right = pair
-        spelling = spellings[left] + spellings[right]
-        merged = known.get(spelling)
-        if merged is None:
-            merged = known[spelling] = len(spellings)
-            spellings.append(spelling)
-        merges.append((left, right, merged))
-        grown: set[tuple[int, int]] = set()
-        for number in places.pop(pair):
-            word, weight = current[number], counts[number]
-            for old in pairwise(word):
-                pair_counts[old] -= weight
-            word = current[number] = _replace_pair(word, left, right, merged)
-            for new in pairwise(word):
-                pair_counts[new] += weight
-                places[new].add(number)
-                if merged in new:
-                    grown.add(new)
-        pair_counts[pair] = 0
-        for new in grown:
-            heapq.heappush(heap, (-pair_counts[new], new))
-        if len(merges) % _STEP == 0:
-            progress.advance(len(known))
+    """Return the same merges, learned by the `tokenizers` library."""
+    from tokenizers import Tokenizer, models, trainers
+
+    # One letter for each id, in the order of the ids: the library numbers its alphabet in this order.
+    letters = [chr(_FIRST_LETTER + index) for index in range(alphabet_size)]
+    symbols = words.symbols.tolist()
+
+    def spelled() -> Iterator[str]:
+        for (start, end), count in zip(pairwise(words.borders.tolist()), words.counts.tolist(), strict=True):
+            yield from repeat("".join([letters[index] for index in symbols[start:end]]), count)
+
+    tokenizer = Tokenizer(models.BPE())
+    trainer = trainers.BpeTrainer(
+        vocab_size=alphabet_size + new_tokens, initial_alphabet=letters, show_progress=False
+    )
+    tokenizer.train_from_iterator(spelled(), trainer)
+    learned = json.loads(tokenizer.to_str())["model"]
+    ids = learned["vocab"]
+    progress.advance(len(ids) - alphabet_size)
+    merges = [(ids[left], ids[right], ids[left + right]) for left, right in learned["merges"]]
     return np.array(merges, np.int32).reshape(-1, 3)
-
-
-def _replace_pair(word: list[int], left: int, right: int, merged: int) -> list[int]:
-    """The word with each (left, right) replaced by `merged`, from the left."""
-    replaced: list[int] = []
-    place = 0
-    while place < len(word):
-        if word[place] == left and place + 1 < len(word) and word[place + 1] == right:
-            replaced.append(merged)
-            place += 2
-        else:
-            replaced.append(word[place])
-            place += 1
-    return replaced

@@ -1,6 +1,6 @@
 """tiktoken's form of a byte-level vocabulary: ranks instead of merges.
 
-A rank file has no merges: the pair that made a token is what merging by the lower ranks leaves of its bytes.
+A rank file has no merges: merging a token's bytes by the lower ranks leaves the pair that it was made from.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from headwater.tokenizer.vocabulary import Vocabulary, bytes_to_characters, chec
 
 
 def vocabulary_from_ranks(ranks: Mapping[bytes, int], special_tokens: Mapping[str, int]) -> Vocabulary:
-    """The vocabulary whose merges give the ids that the ranks give.
+    """Return the vocabulary with the same ids as the ranks.
 
-    Raises DataError for a token that no pair of lower ranks makes.
+    Raises DataError for a token that is not a pair of tokens of lower rank.
     """
     merges = []
     for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
@@ -24,7 +24,7 @@ def vocabulary_from_ranks(ranks: Mapping[bytes, int], special_tokens: Mapping[st
         if len(parts) != 2:
             raise DataError(
                 f"rank {rank}, {token!r}, is made of {len(parts)} tokens of lower rank",
-                expected="ranks of a byte-pair encoding, where two make each",
+                expected="ranks of a byte-pair encoding, two for each",
             )
         merges.append((bytes_to_characters(parts[0]), bytes_to_characters(parts[1])))
     ids = {bytes_to_characters(token): rank for token, rank in ranks.items()}
@@ -39,7 +39,7 @@ def vocabulary_from_ranks(ranks: Mapping[bytes, int], special_tokens: Mapping[st
 
 
 def _parts(token: bytes, ranks: Mapping[bytes, int], limit: int) -> list[bytes]:
-    """The token's bytes merged, lowest rank first, by ranks below `limit`."""
+    """Merge a token's bytes, lowest rank first, by ranks below `limit`."""
     parts = [token[place : place + 1] for place in range(len(token))]
     while True:
         best, at = limit, -1

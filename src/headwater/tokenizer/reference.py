@@ -1,4 +1,4 @@
-"""The obvious version of everything: slow, short, to be read beside the papers and compared against in tests.
+"""The readable twin of everything: slow and short, to read with the papers and to compare with in tests.
 
 GPT-2: the pre-split of the authors' encoder and byte-pair merging, Radford et al. 2019, section 2.2. GPT-1:
 ftfy, the authors' text standardisation with its quirks, spaCy's English tokenizer, lower case, character
@@ -27,8 +27,9 @@ CONTRACTIONS = ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d")
 
 
 def split_gpt2(text: str) -> list[str]:
-    """The pieces inside which GPT-2 merges: contractions; words, numbers or signs with a space before them;
-    white space, of which the last character is left to what follows it.
+    """Return GPT-2's pre-split: contractions; words, numbers or signs with a space before them; white space.
+
+    The last character of white space belongs to the next piece.
     """
     pieces = []
     place = 0
@@ -66,7 +67,7 @@ def _category(character: str) -> str:
 
 
 def merge_word(symbols: Sequence[str], ranks: dict[tuple[str, str], int]) -> list[str]:
-    """Merge the adjacent pair of the lowest rank, everywhere it occurs, until no pair has a rank."""
+    """Merge the adjacent pair of the lowest rank, wherever it occurs, until no pair has a rank."""
     word = list(symbols)
     while len(word) > 1:
         best = min(pairwise(word), key=lambda pair: ranks.get(pair, len(ranks)))
@@ -90,7 +91,7 @@ def _merge(word: Sequence[str], pair: tuple[str, str]) -> list[str]:
 
 
 def encode_gpt2(text: str, vocabulary: Vocabulary) -> list[int]:
-    """Ids of a text without special tokens."""
+    """Return the ids of a text without special tokens."""
     ranks = {pair: rank for rank, pair in enumerate(vocabulary.merges)}
     ids = []
     for piece in split_gpt2(text):
@@ -100,9 +101,9 @@ def encode_gpt2(text: str, vocabulary: Vocabulary) -> list[int]:
 
 
 def standardize(text: str) -> str:
-    """GPT-1's text standardisation: fewer kinds of dash, signs set apart, white space made simple.
+    """Apply GPT-1's text standardisation: fewer kinds of dash, spaces around signs, simpler white space.
 
-    The backslash is not set apart: in the authors' pattern, which is no raw string, its branch means a plus
+    No spaces around backslashes: in the authors' pattern, which is not a raw string, their branch matches a plus
     sign.
     """
     for dash in "—–―":
@@ -115,14 +116,14 @@ def standardize(text: str) -> str:
 
 
 def split_gpt1(text: str, tokenizer: Any) -> list[str]:
-    """The words inside which GPT-1 merges; `tokenizer` is spaCy's English one."""
+    """Return GPT-1's words; `tokenizer` is spaCy's English one."""
     import ftfy
 
     return [token.text.lower() for token in tokenizer(standardize(ftfy.fix_text(text)))]
 
 
 def encode_gpt1(text: str, vocabulary: Vocabulary, tokenizer: Any) -> list[int]:
-    """Ids of a text without special tokens; what the vocabulary does not hold is `<unk>`."""
+    """Return the ids of a text without special tokens; pieces outside the vocabulary are `<unk>`."""
     ranks = {pair: rank for rank, pair in enumerate(vocabulary.merges)}
     unknown = vocabulary.ids[UNKNOWN]
     ids = []
@@ -137,10 +138,10 @@ def encode_gpt1(text: str, vocabulary: Vocabulary, tokenizer: Any) -> list[int]:
 def learn_merges(
     words: dict[tuple[str, ...], int], alphabet: Sequence[str], new_tokens: int
 ) -> list[tuple[str, str]]:
-    """Merges in order of rank until `new_tokens` new tokens were made or no pair is left.
+    """Return merges in order of rank, until there are `new_tokens` new tokens or no pair is left.
 
-    Of equally frequent pairs the one whose tokens came first, left one before right one. `alphabet` is in
-    the order of its ids.
+    Of equally frequent pairs the one with the lowest ids is merged, left one first. `alphabet` is in the order of
+    its ids.
     """
     tokens = {symbol: index for index, symbol in enumerate(alphabet)}
     counted = dict(words)
@@ -163,7 +164,7 @@ def learn_merges(
 
 
 def count_gpt2_words(texts: Iterable[str]) -> dict[tuple[str, ...], int]:
-    """How often each piece of the pre-split occurs, as the characters that stand for its bytes."""
+    """Count the pieces of the pre-split, as the characters of their bytes."""
     counts: Counter[tuple[str, ...]] = Counter()
     for text in texts:
         for piece in split_gpt2(text):

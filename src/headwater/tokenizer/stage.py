@@ -23,18 +23,18 @@ def train_tokenizer(
     special_tokens: Sequence[str] = (),
     progress: Progress = SILENT,
 ) -> Tokenizer:
-    """Learn a vocabulary from `sources` and write it as the tokenizer folder `out`; returns it.
+    """Learn a vocabulary from `sources` and write it as the tokenizer folder `out`; return it.
 
-    A folder that is already there, made from the same text with the same settings, is opened as it is. Raises
-    UsageError when `vocab_size` is too small for the alphabet, DataError for text that cannot be read.
+    An existing folder, made from the same text with the same settings, is opened. Raises UsageError if
+    `vocab_size` is too small for the alphabet, DataError for text that cannot be read.
     """
     for source in map(Path, sources):
-        as_source(source)  # one that does not exist is named before anything else happens
+        as_source(source)  # raises for one that does not exist
     names = ["source"] if len(sources) == 1 else [f"source {number + 1}" for number in range(len(sources))]
     config = {"kind": kind, "vocab_size": vocab_size, "special_tokens": list(special_tokens)}
     stage = Stage(out, kind="tokenizer", config=config, inputs=dict(zip(names, map(Path, sources), strict=True)))
     if stage.is_complete():
-        progress.note(f"{out} is already there, complete")
+        progress.note(f"{out} is complete already")
         return Tokenizer.load(out)
     with stage.write() as work:
         vocabulary = learn_vocabulary(

@@ -1,7 +1,7 @@
-"""The tokenizer that everything else uses: one class, two kinds.
+"""`Tokenizer`: one class for all kinds.
 
-`Tokenizer` knows special tokens, names and folders; a codec (`gpt2`, `gpt1`) turns ordinary text into ids
-and back. Special tokens in a text stay text unless the caller allows them.
+It handles special tokens, names and folders; a codec (`gpt2`, `gpt1`, `wordpiece`) encodes and decodes ordinary
+text. Special tokens in a text are plain text unless the caller allows them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ROUNDINGS = [1 << power for power in range(11)]
 
 
 class Tokenizer:
-    """Text to token ids and back, with the ids of the original GPT-1 or GPT-2 code for its vocabulary."""
+    """Text to token ids and back, with the ids of the original GPT-1, GPT-2 or BERT code for its vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -50,10 +50,10 @@ class Tokenizer:
 
     @classmethod
     def load(cls, name_or_folder: str | Path, *, download: bool = False) -> Tokenizer:
-        """The original "gpt2" or "gpt1", or the tokenizer in a folder or of a model that ships.
+        """Return the original "gpt2" or "gpt1", or the tokenizer in a folder or of a model that ships.
 
-        Raises ResourceError when an original is nowhere at hand (`download` fetches it), FolderError or
-        DataError when a folder holds no tokenizer or a damaged one.
+        Raises ResourceError if an original is not available locally (`download` fetches it), FolderError or
+        DataError for a folder without a tokenizer, or with a damaged one.
         """
         if isinstance(name_or_folder, str) and name_or_folder in _ORIGINALS:
             vocabulary, merges = (
@@ -82,7 +82,7 @@ class Tokenizer:
                 repair="Leave --tokenizer out",
             )
         size = tokenizer.vocabulary_size
-        # The rows of a model are often rounded up to a multiple of a power of two.
+        # A model's rows are often rounded up to a multiple of a power of two.
         if all(-(-size // step) * step != rows for step in _ROUNDINGS):
             raise MismatchError(
                 f"the tokenizer in {given} has {size:,} tokens, and the model in {folder} {rows:,} rows",
@@ -99,26 +99,25 @@ class Tokenizer:
         special_tokens: Sequence[str] = (),
         progress: Progress = SILENT,
     ) -> Tokenizer:
-        """Learn a vocabulary from text; deterministic, whatever the order of texts.
+        """Learn a vocabulary from text; the order of texts does not matter.
 
-        A `Path` is a corpus folder, a text file or a folder of text files; a `str` is a text itself, except a
-        lone one or one in a list (not: in an iterator) that names something that exists. `vocab_size` counts
-        every row, special tokens included. Raises UsageError when it is too small for the alphabet.
+        A `Path` is a corpus folder, a text file or a folder of text files. A `str` is a text, but a single one or
+        one in a list (not in an iterator) is a path if that exists. `vocab_size` includes special tokens. Raises
+        UsageError if it is too small for the alphabet.
         """
         return cls(learn_vocabulary(files_or_texts, kind, vocab_size, special_tokens, progress=progress))
 
     @classmethod
     def from_ranks(cls, ranks: Mapping[bytes, int], special_tokens: Mapping[str, int] | None = None) -> Tokenizer:
-        """A tokenizer of kind gpt2 from tiktoken's form of one: the rank of each token's bytes.
+        """Return a tokenizer of kind gpt2 from tiktoken's ranks: the id of each token's bytes.
 
-        The encoding that the ranks come from must split text by GPT-2's pattern
-        (`headwater.tokenizer.PATTERN`), as tiktoken's "gpt2" and "r50k_base" do. Raises DataError when the
-        ranks are no byte-level vocabulary.
+        Their encoding must split text by GPT-2's pattern (`headwater.tokenizer.PATTERN`), as tiktoken's "gpt2" and
+        "r50k_base". Raises DataError if the ranks are not a byte-level vocabulary.
         """
         return cls(vocabulary_from_ranks(ranks, special_tokens or {}))
 
     def ranks(self) -> dict[bytes, int]:
-        """Kind gpt2 in tiktoken's form: the id of each ordinary token's bytes.
+        """Return tiktoken's ranks, the id of each ordinary token's bytes; only for kind gpt2.
 
         `tiktoken.Encoding("mine", pat_str=PATTERN, mergeable_ranks=tokenizer.ranks(),
         special_tokens=tokenizer.special_tokens)` gives the same ids.
@@ -130,22 +129,22 @@ class Tokenizer:
 
     @property
     def kind(self) -> Kind:
-        """Which of the two encodings this is."""
+        """The kind of encoding."""
         return self.vocabulary.kind
 
     @property
     def vocabulary_size(self) -> int:
-        """Rows that a model needs, special tokens included."""
+        """The number of ids, including special tokens."""
         return len(self.vocabulary.tokens)
 
     @property
     def special_tokens(self) -> dict[str, int]:
-        """Id by special token."""
+        """Ids by special token."""
         return dict(self.vocabulary.specials)
 
     @property
     def end_of_text(self) -> int | None:
-        """Id of `<|endoftext|>`; None where the vocabulary has none, as GPT-1's."""
+        """Id of `<|endoftext|>`; None for a vocabulary without it, as GPT-1's."""
         return self.vocabulary.specials.get(END_OF_TEXT)
 
     @property
@@ -164,13 +163,13 @@ class Tokenizer:
         return self._task_token(2)
 
     def _task_token(self, place: int) -> int | None:
-        # BERT's inputs are [CLS] a [SEP] b [SEP]: its own tokens do the work of GPT-1's three.
+        # BERT's inputs are [CLS] a [SEP] b [SEP]: its tokens have the role of GPT-1's three.
         names = (CLASSIFY, SEPARATOR, SEPARATOR) if self.kind == "wordpiece" else TASK_TOKENS
         return self.vocabulary.specials.get(names[place])
 
     @property
     def mask(self) -> int | None:
-        """Id of `[MASK]`, which a masked model fills; None where the vocabulary has none."""
+        """Id of `[MASK]`, which a masked model fills; None for a vocabulary without it."""
         return self.vocabulary.specials.get(MASK)
 
     @property
@@ -183,14 +182,14 @@ class Tokenizer:
 
     @property
     def identity(self) -> str:
-        """Hash over everything that decides an id: equal for equal tokenizers wherever they lie."""
+        """Hash of everything that decides an id: equal for equal tokenizers in any folder."""
         return self.vocabulary.identity
 
     def with_task_tokens(self) -> Tokenizer:
-        """With `_start_`, `_delimiter_`, `_classify_`, which fine-tuning uses, as three rows after the rest.
+        """Return the tokenizer with fine-tuning's `_start_`, `_delimiter_`, `_classify_` as its last three rows.
 
         Ids 40,478 to 40,480 for the original GPT-1, 50,257 to 50,259 for GPT-2. A tokenizer that has them, or
-        BERT's `[CLS]` and `[SEP]` in their place, is returned as it is.
+        BERT's `[CLS]` and `[SEP]`, is returned unchanged.
         """
         if self.kind == "wordpiece" or all(name in self.vocabulary.specials for name in TASK_TOKENS):
             return self
@@ -201,19 +200,19 @@ class Tokenizer:
         return self if self.mask is not None else Tokenizer(self.vocabulary.with_specials([MASK]))
 
     def encode(self, text: str, allow_special: bool = False) -> list[int]:
-        """Ids of a text. `allow_special` reads special tokens in it as such; else they are plain text.
+        """Return the ids of a text. `allow_special` encodes special tokens in it as such, not as plain text.
 
-        A lone surrogate raises DataError with kind gpt2; with gpt1 it is repaired as ftfy does.
+        A lone surrogate raises DataError for kind gpt2; for gpt1 ftfy's repair replaces it.
         """
         return self.encode_batch([text], allow_special)[0]
 
     def encode_batch(self, texts: Sequence[str], allow_special: bool = False) -> list[list[int]]:
-        """Ids of each text, as `encode` gives them."""
+        """Return the ids of each text, as `encode`."""
         texts = _as_texts(texts)
         if not allow_special or not self.vocabulary.specials:
             return self._codec.encode_batch(texts)
         pieces = [self._special_pattern.split(text) for text in texts]
-        # Splitting by a group alternates: ordinary text at even places, special tokens at odd ones.
+        # Splitting by a group alternates: ordinary text at even indices, special tokens at odd ones.
         ordinary = iter(self._codec.encode_batch([piece for parts in pieces for piece in parts[::2]]))
         encoded = []
         for parts in pieces:
@@ -227,36 +226,35 @@ class Tokenizer:
     def encode_array(
         self, texts: Sequence[str]
     ) -> tuple[npt.NDArray[np.uint16] | npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """Ids of all texts in one array, and where each begins: the fast way for much text.
+        """Return the ids of all texts in one array, and len(texts) + 1 offsets, int64: fast for much text.
 
-        Returns uint16 ids (uint32 where the vocabulary passes 65,536 rows) and int64 offsets of length
-        len(texts) + 1. Special tokens in the texts are plain text.
+        The ids are uint16, or uint32 if the vocabulary has more than 65,536 rows. Special tokens are plain text.
         """
         ids, offsets = self._codec.encode_array(_as_texts(texts))
         return (ids.astype(np.uint16) if self.vocabulary_size <= 1 << 16 else ids), offsets
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of the ids. Exact for kind gpt2 (bytes that are no UTF-8 become U+FFFD).
+        """Return the text of the ids: exact for kind gpt2, except that invalid UTF-8 becomes U+FFFD.
 
-        Kind gpt1 gives readable text only: case and the original spacing are lost when it encodes.
+        The other kinds return readable text: encoding loses case and spacing.
         """
         return self._codec.decode([self._checked(i) for i in ids])
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes that a token stands for: exact for kind gpt2, UTF-8 and a space after a word for gpt1."""
+        """Return a token's bytes: exact for kind gpt2, UTF-8 and a space after a word for gpt1."""
         return self._codec.token_bytes[self._checked(token)]
 
     def token_text(self, token: int) -> str:
-        """The text that a token stands for; bytes that are no UTF-8 by themselves become U+FFFD."""
+        """Return a token's text; invalid UTF-8 becomes U+FFFD."""
         return self.token_bytes(token).decode("utf-8", errors="replace")
 
     def save(self, folder: Path, *, context: int | None = None) -> None:
-        """Write the Hugging Face files into an existing folder; `context`: tokens that the model reads at most."""
+        """Write the Hugging Face files into an existing folder; `context`: the most tokens that a model reads."""
         write_files(self.vocabulary, folder, context=context)
 
     def _checked(self, token: int) -> int:
         if not 0 <= token < self.vocabulary_size:
-            raise UsageError(f"{token} is no token id", expected=f"0 to {self.vocabulary_size - 1}")
+            raise UsageError(f"{token} is not a token id", expected=f"0 to {self.vocabulary_size - 1}")
         return int(token)
 
     @cached_property
@@ -270,7 +268,7 @@ class Tokenizer:
 
 def _as_texts(texts: Sequence[str]) -> list[str]:
     if isinstance(texts, str):
-        raise UsageError("a lone text was given where a list of texts belongs", repair="Use encode, or [text]")
+        raise UsageError("a single text was given", expected="a list of texts", repair="Use encode, or [text]")
     return list(texts)
 
 

@@ -1,8 +1,8 @@
 """Learn a vocabulary of either kind from text.
 
-Words are counted first, then merges are learned from the counts. Ids follow the originals' layout. Kind
-gpt2: the 256 bytes, the merges in order, the special tokens (`<|endoftext|>` first). Kind gpt1: `<unk>`,
-the characters, the same ones at the end of a word, the merges, the newline, special tokens if any.
+Words are counted, then merges are learned from the counts. Ids have the originals' order. Kind gpt2: the 256
+bytes, the merges, the special tokens (`<|endoftext|>` first). Kind gpt1: `<unk>`, the characters, the characters
+at the end of a word, the merges, the newline, any special tokens.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def learn_vocabulary(
     *,
     progress: Progress = SILENT,
 ) -> Vocabulary:
-    """The vocabulary that the text of `sources` gives; see `Tokenizer.train`."""
+    """Return the vocabulary learned from `sources`; see `Tokenizer.train`."""
     specials = list(dict.fromkeys([*([END_OF_TEXT] if kind == "gpt2" else []), *special_tokens]))
     if "" in specials:
         raise UsageError("a special token is empty", expected="at least one character")
@@ -48,19 +48,19 @@ def learn_vocabulary(
     progress.start("count words", total=known_bytes(sources), unit="bytes")
     if kind == "gpt2":
         tokens = [BYTE_CHARACTERS[byte] for byte in BYTE_ORDER]
-        room = _room(vocab_size, len(tokens) + len(specials), "256 bytes", len(specials))
+        free = _free_tokens(vocab_size, len(tokens) + len(specials), "256 bytes", len(specials))
         words, first = count_byte_words(texts, progress), 0
     else:
         counted = count_character_words(texts, progress)
         words, tokens = _spell(counted)
         needed = len(tokens) + 1 + len(specials)
         alphabet = f"{len(tokens) // 2:,} characters, inside and at the end of words,"
-        room = _room(vocab_size, needed, alphabet, len(specials))
+        free = _free_tokens(vocab_size, needed, alphabet, len(specials))
         first = 1
     progress.finish(f"{len(words):,} distinct words")
-    progress.start("learn merges", total=room, unit="tokens")
+    progress.start("learn merges", total=free, unit="tokens")
     pairs = []
-    learned = learn_merges(words, len(tokens) - first, room, progress)
+    learned = learn_merges(words, len(tokens) - first, free, progress)
     for left, right, merged in learned + first:
         pair = (tokens[left], tokens[right])
         if merged == len(tokens):
@@ -72,13 +72,13 @@ def learn_vocabulary(
     progress.finish(f"{len(vocabulary.tokens):,} tokens")
     if len(vocabulary.tokens) < vocab_size:
         progress.note(
-            f"The text gives only {len(vocabulary.tokens):,} tokens: each of its words is one token by then"
+            f"The text gives only {len(vocabulary.tokens):,} tokens: each of its words is then one token"
         )
     return vocabulary
 
 
 def _spell(counted: Counter[str]) -> tuple[WordCounts, list[str]]:
-    """GPT-1's words as characters, the last one marked, and their alphabet in the original's order."""
+    """Return GPT-1's words as characters, the last one marked, and their alphabet in the original's order."""
     characters = sorted({character for word in counted for character in word if not word.isspace()})
     inside = {character: index for index, character in enumerate(characters)}
     words = WordCounts.of(
@@ -89,8 +89,7 @@ def _spell(counted: Counter[str]) -> tuple[WordCounts, list[str]]:
     return words, [UNKNOWN, *characters, *(character + WORD_END for character in characters)]
 
 
-def _room(vocab_size: int, needed: int, alphabet: str, specials: int) -> int:
-    """How many tokens are left for merges."""
+def _free_tokens(vocab_size: int, needed: int, alphabet: str, specials: int) -> int:
     if vocab_size < needed:
         raise UsageError(
             f"a vocabulary of {vocab_size:,} is too small for {alphabet} and {specials} special tokens",

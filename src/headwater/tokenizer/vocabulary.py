@@ -1,9 +1,8 @@
-"""What a vocabulary is: tokens by id, merges in order of rank, special tokens; and whether they fit together.
+"""`Vocabulary`: tokens by id, merges in order of rank, special tokens; and a check of their consistency.
 
-Both kinds are byte-pair encodings and differ in their alphabet. Kind "gpt2" (Radford et al. 2019, section
-2.2) writes the 256 bytes as printable characters; kind "gpt1" (Radford et al. 2018, section 4.1) has
-characters, of which the last of a word carries `</w>`. Reading and writing files is left to `files`,
-encoding to `gpt2` and `gpt1`.
+Kinds "gpt2" and "gpt1" are byte-pair encodings and differ in their alphabet: "gpt2" (Radford et al. 2019, section
+2.2) has the 256 bytes, written as printable characters; "gpt1" (Radford et al. 2018, section 4.1) has characters,
+the last one of a word with `</w>`. `files` reads and writes files; `gpt2`, `gpt1` and `wordpiece` encode.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Literal
 
 from headwater.errors import DataError, UsageError
@@ -22,54 +22,45 @@ END_OF_TEXT = "<|endoftext|>"
 UNKNOWN = "<unk>"
 NEWLINE = "\n</w>"
 WORD_END = "</w>"
-# Start, delimiter and extract of GPT-1, figure 1, under the names that the authors' code gives them.
+# Start, delimiter and extract of GPT-1, figure 1, with the names of the authors' code.
 TASK_TOKENS = ("_start_", "_delimiter_", "_classify_")
-# BERT's special tokens; a masked model with any other vocabulary has `MASK` as a row of its own.
+# BERT's special tokens; a masked model with another vocabulary has `MASK` as an additional row.
 PADDING, CLASSIFY, SEPARATOR, MASK = "[PAD]", "[CLS]", "[SEP]", "[MASK]"
 
 
 def _byte_characters() -> tuple[str, ...]:
-    """The printable character that stands for each byte.
-
-    188 bytes stand for themselves, the other 68 take U+0100 upward in increasing order.
-    """
-    characters: list[str] = []
-    moved = 0
-    for byte in range(256):
-        if 33 <= byte <= 126 or 161 <= byte <= 172 or 174 <= byte <= 255:
-            characters.append(chr(byte))
-        else:
-            characters.append(chr(256 + moved))
-            moved += 1
-    return tuple(characters)
+    """Return each byte's printable character: its own for 188 bytes, U+0100 and up in order for the other 68."""
+    own = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = count(256)
+    return tuple(chr(byte if byte in own else next(others)) for byte in range(256))
 
 
 BYTE_CHARACTERS = _byte_characters()
 CHARACTER_BYTES = {character: byte for byte, character in enumerate(BYTE_CHARACTERS)}
-# The bytes in the order of their ids 0-255: by the character that stands for them.
+# The bytes in the order of their ids 0-255, that of their characters.
 BYTE_ORDER = tuple(sorted(range(256), key=lambda byte: BYTE_CHARACTERS[byte]))
 _TO_CHARACTERS = dict(enumerate(BYTE_CHARACTERS))
 
 
 def bytes_to_characters(data: bytes) -> str:
-    """Bytes as the printable text that GPT-2's vocabulary files hold."""
+    """Return bytes as the printable text of GPT-2's vocabulary files."""
     return data.decode("latin-1").translate(_TO_CHARACTERS)
 
 
 def characters_to_bytes(text: str) -> bytes:
-    """The inverse of `bytes_to_characters`; raises KeyError for a character that stands for no byte."""
+    """Invert `bytes_to_characters`; raise KeyError for a character of no byte."""
     return bytes(map(CHARACTER_BYTES.__getitem__, text))
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Tokens by id as their files write them, merges by rank, and the id of each special token."""
+    """Tokens by id as in their files, merges by rank, and the id of each special token."""
 
     kind: Kind
     tokens: tuple[str, ...]
     merges: tuple[tuple[str, str], ...]
     specials: Mapping[str, int]
-    # How kind wordpiece cleans text: BERT's settings, sorted by name. The other kinds have none.
+    # BERT's settings for cleaning text, sorted by name; empty for the other kinds.
     rules: tuple[tuple[str, bool | None], ...] = ()
 
     def __repr__(self) -> str:
@@ -77,24 +68,24 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """Id by token, special tokens included."""
+        """Ids by token, including special tokens."""
         return {token: index for index, token in enumerate(self.tokens)}
 
     @cached_property
     def identity(self) -> str:
-        """SHA-256 over everything that decides an id."""
+        """SHA-256 of everything that decides an id."""
         content: list[object] = [self.kind, self.tokens, self.merges, sorted(self.specials.items())]
         content += [self.rules] if self.rules else []
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def with_specials(self, names: Iterable[str]) -> Vocabulary:
-        """The same vocabulary with `names` as rows after it; those that it has already keep their ids."""
+        """Return the vocabulary with `names` as additional rows; existing ones keep their ids."""
         new = [name for name in dict.fromkeys(names) if name not in self.specials]
         for name in new:
             if not name or name in self.ids:
                 raise UsageError(
                     f"the special token {name!r} is empty or already an ordinary token",
-                    expected="a text of its own for each special token",
+                    expected="a different text for each special token",
                 )
         start = len(self.tokens)
         return Vocabulary(
@@ -116,9 +107,9 @@ def check(
     merges_name: str,
     first_line: int = 1,
 ) -> Vocabulary:
-    """The Vocabulary of these parts; raises DataError, with file and line, when they do not fit together."""
+    """Return the Vocabulary of these parts; raise DataError, with file and line, if they are inconsistent."""
     if "" in ids:
-        raise DataError(f"{vocabulary_name}, or a file beside it, names an empty token", expected="tokens of text")
+        raise DataError(f"{vocabulary_name}, or a file next to it, has an empty token", expected="tokens of text")
     tokens: list[str] = [""] * len(ids)
     for token, index in ids.items():
         if not isinstance(index, int) or not 0 <= index < len(ids):
@@ -165,7 +156,6 @@ def check(
 
 
 def _alphabet(kind: Kind, ids: Mapping[str, int]) -> set[str]:
-    """The tokens that no merge needs to make."""
     if kind == "gpt2":
         return set(BYTE_CHARACTERS)
     return {t for t in ids if len(t.removesuffix(WORD_END)) == 1} | {UNKNOWN, NEWLINE, WORD_END}

@@ -1,8 +1,8 @@
 """BERT's encoding: words, then their longest known pieces (Devlin et al. 2019, section 3).
 
-Text is cleaned and optionally lower-cased, split at spaces and punctuation, and each word is taken apart greedily
-from its start: the longest piece in the vocabulary, then the longest that continues it (written with `##`). A word
-with no such division is one `[UNK]`. The `tokenizers` library encodes; this module reads and writes BERT's files.
+Text is cleaned and optionally lower-cased, split at spaces and punctuation, and each word is split greedily from
+its start: the longest piece in the vocabulary, then the longest that continues it (written with `##`). A word
+without such a split is one `[UNK]`. The `tokenizers` library encodes; this module reads and writes BERT's files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class WordPieceCodec:
         from tokenizers import Tokenizer
 
         self.vocabulary = vocabulary
-        # Without their entries in `added_tokens`, special tokens in a text are split like other text.
+        # Without entries in `added_tokens`, special tokens in a text are plain text.
         self._library = Tokenizer.from_str(tokenizer_json(vocabulary, {}))
         special = set(vocabulary.specials)
         self.token_bytes: list[bytes] = [
@@ -61,7 +61,7 @@ class WordPieceCodec:
 
 
 def _text(token: str) -> str:
-    """Return a piece's text: a piece that begins a word brings the space before it."""
+    """Return a piece's text, with a space before a piece that begins a word."""
     return token.removeprefix(CONTINUES) if token.startswith(CONTINUES) and token != CONTINUES else f" {token}"
 
 
@@ -86,18 +86,18 @@ def read_vocabulary(folder: Path) -> Vocabulary:
         raise DataError(
             f"{path} has no {', '.join(missing)}", expected=f"BERT's special tokens {', '.join(SPECIALS)}"
         )
-    found = dict.fromkeys(RULES)
-    config = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
-    for name, default in RULES.items():
-        found[name] = config.get(name, default) if isinstance(config, dict) else default
+    path = folder / "tokenizer_config.json"
+    config = read_json(path) if path.is_file() else {}
+    config = config if isinstance(config, dict) else {}
+    rules = {name: config.get(name, default) for name, default in RULES.items()}
     own = [name for name in _added(config) if name in seen]
     names = sorted({*SPECIALS, *own}, key=seen.__getitem__)
     specials = {name: seen[name] - 1 for name in names}
-    return Vocabulary("wordpiece", tuple(tokens), (), specials, rules=tuple(sorted(found.items())))
+    return Vocabulary("wordpiece", tuple(tokens), (), specials, rules=tuple(sorted(rules.items())))
 
 
 def is_wordpiece(folder: Path) -> bool:
-    """Return True if the folder's tokenizer is WordPiece."""
+    """Return whether the folder's tokenizer is WordPiece."""
     if (folder / VOCABULARY_FILE).is_file():
         return True
     path = folder / "tokenizer.json"
@@ -114,8 +114,8 @@ def _tokens_by_id(ids: Mapping[str, Any], path: Path) -> list[str]:
     return sorted(ids, key=lambda token: int(ids[token]))
 
 
-def _added(config: Any) -> list[str]:
-    entries = config.get("added_tokens_decoder") if isinstance(config, dict) else None
+def _added(config: Mapping[str, Any]) -> list[str]:
+    entries = config.get("added_tokens_decoder")
     values = entries.values() if isinstance(entries, dict) else []
     return [str(entry["content"]) for entry in values if isinstance(entry, dict) and "content" in entry]
 
