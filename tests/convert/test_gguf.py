@@ -80,7 +80,7 @@ def test_rows_that_q8_0_cannot_hold_stay_in_f16(tokenizer: Tokenizer, tmp_path: 
 def test_what_gguf_has_no_form_for_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
     for name in ("gpt1-nano", "lstm-nano"):
         model = build_model(preset(name, vocabulary=300), seed=1)
-        with pytest.raises(UsageError, match="has no form in GGUF"):
+        with pytest.raises(UsageError, match="cannot be written as GGUF"):
             write_gguf(model, tokenizer, tmp_path / "m.gguf")
     with pytest.raises(MismatchError, match="ids and the model 20 rows"):
         write_gguf(small_model(tokenizer, vocabulary=20), tokenizer, tmp_path / "m.gguf")

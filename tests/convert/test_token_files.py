@@ -83,7 +83,7 @@ def altered(path: Path, number: int, value: int) -> bytes:
         ("llm.c", lambda path: altered(path, 0, 20240801), "magic number 20240801: ids of Llama 3's vocabulary"),
         ("llm.c", lambda path: altered(path, 0, 7), "has the magic number 7; expected 20240520"),
         ("llm.c", lambda path: altered(path, 1, 2), "has version 2; expected 1"),
-        ("llm.c", lambda path: path.read_bytes()[:-100], "is cut short"),
+        ("llm.c", lambda path: path.read_bytes()[:-100], "is truncated"),
         ("llm.c", lambda path: path.read_bytes()[:1000], "too short for a header"),
         ("llm.c", lambda path: path.read_bytes()[1024:], "expected the magic number 20240520"),
         ("nanogpt", lambda path: path.read_bytes()[:-1], "expected an even number"),

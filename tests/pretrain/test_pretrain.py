@@ -316,7 +316,7 @@ def test_a_full_disk_during_a_checkpoint_is_a_warning(tokens: Path, tmp_path: Pa
         text=True,
     )
     assert "no checkpoint was written at step 4" in result.stderr
-    assert "The run goes on" in result.stderr
+    assert "The run continues" in result.stderr
     assert len(read_journal(tmp_path / "run" / "metrics.jsonl")) == 6
     # The model itself cannot be written either: that is an error, in one paragraph.
     assert result.returncode == 1
@@ -395,7 +395,7 @@ def test_the_last_to_say_how_long_decides(tmp_path: Path) -> None:
     assert PretrainConfig.load(recipe, {"steps": 7}).epochs is None
     assert PretrainConfig.load(recipe, {"steps": 7}).steps == 7
     assert PretrainConfig.build(TINY, {"epochs": 0.5}).epochs == 0.5
-    with pytest.raises(UsageError, match=r"steps = 7 and epochs = 2 both say"):
+    with pytest.raises(UsageError, match=r"steps = 7 and epochs = 2 both set"):
         PretrainConfig.build({"steps": 7, "epochs": 2})
 
 

@@ -1,8 +1,8 @@
-"""One conversion: the source is recognised by what it holds, the destination by its name.
+"""Convert a model: the source's format is recognised by its files, the destination's by its name.
 
-A folder is written through `Stage`, so that `headwater lineage` leads back to the original files; a name that
-ends in .gguf is one file. The tokenizer is the one given, else the source's own, else OpenAI's original where the
-model has just its number of rows.
+A folder is a `Stage`, so that `headwater lineage` leads back to the original files; a name that ends in .gguf is
+one file. The tokenizer is the user's, else the source's, else OpenAI's original if the model has its number of
+rows.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def convert(
     faithful: Faithful = "code",
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
-    """Convert the model in `source`; returns what was written: source kind, destination, parameters, tokenizer.
+    """Convert the model in `source`; return what was written: source kind, destination, parameters, tokenizer.
 
-    `precision` None is f32 for a folder, f16 for GGUF. `heads` is for a GPT-1 release of another head size than
-    64. `faithful` says how a GPT-1 release is trained further: as its code does, or as the paper alone says; see
+    `precision` None is f32 for a folder, f16 for GGUF. `heads` is for a GPT-1 release with another head size than
+    64. `faithful` decides how a GPT-1 release is trained further: as its code, or as the paper; see
     `model.config`. Raises UsageError for a precision that the destination does not have, FolderError for a source
-    that is no model.
+    that is not a model.
     """
     gguf = destination.suffix == ".gguf"
     precision = precision or ("f16" if gguf else "f32")
@@ -60,7 +60,7 @@ def convert(
     source = shipped.resolve(source)
     kind, place = _recognise(source)
     if heads is not None and kind != "openai-gpt1":
-        raise UsageError(f"{source} says itself how many heads it has", expected="no --heads")
+        raise UsageError(f"{source} has its own number of heads", expected="no --heads")
     progress.start(f"Reading {source}")
     model = _read(kind, place, heads, faithful)
     found = _find_tokenizer(tokenizer, place, model, progress)
@@ -96,7 +96,7 @@ def convert(
 
 
 def _recognise(source: Path) -> tuple[str, Path]:
-    """(what the source is, the folder that holds its weights)."""
+    """Return the kind of the source, and the folder of its weights."""
     if not source.exists():
         raise FolderError(f"{source} does not exist", repair=f"Check the path{shipped.alternative()}")
     if source.is_file():
@@ -115,7 +115,7 @@ def _recognise(source: Path) -> tuple[str, Path]:
     if (source / CONFIG).is_file():
         return "huggingface", source
     raise FolderError(
-        f"{source} is no model that Headwater knows",
+        f"{source} is not a model that Headwater can read",
         expected=f"a folder with {openai_gpt1.SHAPES}, {openai_gpt2.HPARAMS} or {CONFIG}",
     )
 

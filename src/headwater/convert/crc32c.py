@@ -1,7 +1,7 @@
 """CRC-32C (Castagnoli, RFC 3720), the checksum of TensorFlow's files, fast enough for gigabytes in NumPy.
 
-A checksum register is linear over GF(2) in the data: the data is laid out in lanes of equal length, all lanes
-are run side by side, and neighbours are joined by shifting the left one over the length of the right.
+A checksum register is linear over GF(2) in the data: the data is divided into lanes of equal length, which are
+computed in parallel, and neighbours are joined by shifting the left register over the length of the right lane.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Words = npt.NDArray[np.uint32]
 
 _POLYNOMIAL = 0x82F63B78  # reflected
 _LANE_BYTES = 512
-_LANES = 8192  # lanes of one piece: their registers stay in the processor's cache
+_LANES = 8192  # at a time: their registers fit in the cache
 
 
 def crc32c(data: bytes | memoryview) -> int:
-    """CRC-32C of `data`."""
+    """Return the CRC-32C of `data`."""
     register = 0xFFFFFFFF
     view = memoryview(data).cast("B")
     start = 0
@@ -36,24 +36,18 @@ def crc32c(data: bytes | memoryview) -> int:
 
 
 def unmask(masked: int) -> int:
-    """The checksum that LevelDB's masking hides: rotated by 15 bits, a constant added."""
+    """Undo LevelDB's masking of a checksum, a rotation by 15 bits and an added constant."""
     rotated = (masked - 0xA282EAD8) & 0xFFFFFFFF
     return (rotated >> 17 | rotated << 15) & 0xFFFFFFFF
 
 
-def mask(checksum: int) -> int:
-    """The form in which a file that itself holds checksums keeps one."""
-    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
 def _run_lanes(view: memoryview, lanes: int) -> int:
-    """Register after the lanes of `view`, begun at zero."""
-    words = np.ascontiguousarray(np.frombuffer(view, "<u4").reshape(lanes, -1).T)
-    low, high = _word_tables()
+    """Return the register after the lanes of `view`, with an initial value of 0."""
+    halves = np.ascontiguousarray(np.frombuffer(view, "<u2").reshape(lanes, -1).T)
+    table = _half_word_table()
     registers = np.zeros(lanes, np.uint32)
-    for column in words:
-        registers ^= column
-        registers = low[registers & 0xFFFF] ^ high[registers >> 16]
+    for column in halves:
+        registers = table[(registers ^ column) & 0xFFFF] ^ (registers >> np.uint32(16))
     length = _LANE_BYTES
     while len(registers) > 1:
         registers = _apply(_shift_tables(length), registers[::2]) ^ registers[1::2]
@@ -63,7 +57,7 @@ def _run_lanes(view: memoryview, lanes: int) -> int:
 
 @cache
 def _byte_table() -> list[int]:
-    """What eight steps do to a register that holds one byte."""
+    """Return each byte's register after eight steps."""
     table = []
     for value in range(256):
         for _ in range(8):
@@ -73,21 +67,17 @@ def _byte_table() -> list[int]:
 
 
 @cache
-def _word_tables() -> tuple[Words, Words]:
-    """What 32 steps do to the lower and to the upper half of a register."""
-    table = np.array(_byte_table(), np.uint32)
-    halves = []
-    for position in (0, 16):
-        registers = np.arange(1 << 16, dtype=np.uint32) << np.uint32(position)
-        for _ in range(4):
-            registers = table[registers & 0xFF] ^ (registers >> np.uint32(8))
-        halves.append(registers)
-    return halves[0], halves[1]
+def _half_word_table() -> Words:
+    """Return each 16-bit word's register after 16 steps."""
+    table, registers = np.array(_byte_table(), np.uint32), np.arange(1 << 16, dtype=np.uint32)
+    for _ in range(2):
+        registers = table[registers & 0xFF] ^ (registers >> np.uint32(8))
+    return registers
 
 
 @cache
 def _shift_tables(length: int) -> Words:
-    """(4, 256): what `length` zero bytes do to each byte of a register; their exclusive or is the whole."""
+    """Return (4, 256): each byte of a register after `length` zero bytes; their XOR is the whole register."""
     if length == 1:
         table = np.array(_byte_table(), np.uint32)
         registers = np.arange(256, dtype=np.uint32) << np.arange(0, 32, 8, dtype=np.uint32)[:, None]

@@ -1,8 +1,8 @@
-"""GGUF files of GPT-2 models, for llama.cpp and what is built on it.
+"""GGUF files of GPT-2 models, for llama.cpp and programs based on it.
 
-Names and metadata are those that llama.cpp's `gpt2` architecture reads; the tokenizer goes into the file. Only
-matrices are rounded: norms, biases and positions stay float32. q8_0 keeps 32 weights in 8 bits each and a common
-scale; a matrix whose rows are no multiple of 32 stays in f16.
+Names and metadata are those of llama.cpp's `gpt2` architecture; the file includes the tokenizer. Only matrices are
+rounded: norms, biases and positions stay float32. q8_0 stores 32 weights in 8 bits each and a common scale; a
+matrix whose rows are not a multiple of 32 is f16.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _ROW_OF_Q8_0 = 32
 
 
 def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPrecision = "f16") -> None:
-    """Write `model` and `tokenizer` as one GGUF file that appears whole.
+    """Write `model` and `tokenizer` atomically as one GGUF file.
 
-    Raises UsageError for a model that is no GPT-2, MismatchError for a tokenizer of another kind or with more
-    ids than rows, FolderError when another file is in the way, ResourceError without the package `gguf`.
+    Raises UsageError for a model that is not a GPT-2, MismatchError for a tokenizer of another kind or with more
+    ids than rows, FolderError if another file exists at `path`, ResourceError without the package `gguf`.
     """
     try:
         import gguf
@@ -54,7 +54,7 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
     config = model.config
     if model_type(config) != "gpt2":
         raise UsageError(
-            f"a model of type {model_type(config)} has no form in GGUF",
+            f"a model of type {model_type(config)} cannot be written as GGUF",
             expected="a model of GPT-2's kind: pre-norm",
         )
     if tokenizer.kind != "gpt2":
@@ -93,7 +93,7 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
 
 
 def _check_whole(gguf: Any, path: Path) -> None:
-    """Raise OSError where a full disk left the end of the file out, of which numpy says nothing."""
+    """Raise OSError if a full disk truncated the file, which numpy does not report."""
     try:
         reader = gguf.GGUFReader(path)
         end = max(int(tensor.data_offset) + int(tensor.n_bytes) for tensor in reader.tensors)
@@ -107,7 +107,7 @@ def _check_whole(gguf: Any, path: Path) -> None:
 def _add_tokenizer(writer: Any, tokenizer: Tokenizer, rows: int) -> None:
     vocabulary = tokenizer.vocabulary
     special = set(vocabulary.specials.values())
-    spare = rows - len(vocabulary.tokens)  # rows without an id, as of a matrix padded to a round size
+    spare = rows - len(vocabulary.tokens)  # rows without an id, of a padded matrix
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list([*vocabulary.tokens, *(f"<|unused {number}|>" for number in range(spare))])

@@ -1,8 +1,8 @@
 """The release of GPT-1 (openai/finetune-transformer-lm): `params_shapes.json` and flat `params_N.npy`.
 
-The arrays are the parameters laid end to end and cut into equal parts. Positions come first, then the token
-matrix, then twelve tensors a block; linear maps are width-1 convolutions, (1, in, out), the transpose of ours.
-The files do not say how many heads there are: 64 dimensions each (Radford et al. 2018, section 4.1) unless told.
+The arrays are the concatenated parameters, divided into equal parts. Positions come first, then the token matrix,
+then twelve tensors a block; linear maps are width-1 convolutions, (1, in, out), the transpose of ours. The files
+do not have the number of heads: by default each has 64 dimensions (Radford et al. 2018, section 4.1).
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _BLOCK = (
 
 
 def read_release(folder: Path, heads: int | None = None, faithful: Faithful = "code") -> Model:
-    """The model of a GPT-1 release, float32.
+    """Return the model of a GPT-1 release, float32.
 
-    Raises FolderError or DataError when files are missing, cut short or do not fit together, UsageError when
-    the number of heads must be told.
+    Raises FolderError or DataError if files are missing, truncated or inconsistent, UsageError if the number of
+    heads is needed.
     """
     shapes = _read_shapes(folder)
     config = _config(folder, shapes, heads).faithful_to(faithful)
@@ -93,38 +93,30 @@ def _config(folder: Path, shapes: list[tuple[int, ...]], heads: int | None) -> M
         if width % _HEAD_WIDTH:
             raise UsageError(
                 f"{folder} does not say how many heads a width of {width} is divided into",
-                repair="Say it: --heads N",
+                repair="Give it: --heads N",
             )
         heads = width // _HEAD_WIDTH
     layers = (len(shapes) - 2) // len(_BLOCK)
-    sizes: dict[str, Any] = {
-        "vocabulary": vocabulary,
-        "context": context,
-        "width": width,
-        "layers": layers,
-        "heads": heads,
-    }
-    return preset("gpt1", **sizes)
+    return preset("gpt1", vocabulary=vocabulary, context=context, width=width, layers=layers, heads=heads)
 
 
 def _read_flat(folder: Path, expected: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-    """All parameters as one array of `expected` numbers."""
     parts: list[np.ndarray[Any, Any]] = []
     while (path := folder / f"params_{len(parts)}.npy").is_file():
         try:
-            # Mapped, so that a header that claims a terabyte takes none.
+            # Mapped, so that a false header allocates no memory.
             part = np.lib.format.open_memmap(path, mode="r")
-        except Exception as error:  # the header is a Python literal, which may fail in a dozen ways
+        except Exception as error:  # parsing the header, a Python literal, can raise many types
             raise FolderError(
                 f"{path} is cut short or damaged: {error}", repair="Copy or download it again"
             ) from None
         if part.dtype.kind != "f":
-            raise DataError(f"{path} holds {part.dtype}", expected="floating-point numbers")
+            raise DataError(f"{path} has {part.dtype}", expected="floating-point numbers")
         parts.append(part.astype(np.float32, copy=False).ravel())
     found = sum(part.size for part in parts)
     if found != expected:
         raise FolderError(
-            f"the {len(parts)} files params_0.npy … in {folder} hold {found:,} numbers",
+            f"the {len(parts)} files params_0.npy … in {folder} have {found:,} numbers",
             expected=f"{expected:,}, as {SHAPES} says",
             repair="Copy the whole release",
         )

@@ -1,7 +1,7 @@
 """The release of GPT-2 (openai/gpt-2): `hparams.json` and a TensorFlow checkpoint.
 
 Tensors are named `model/h0/attn/c_attn/w`; linear maps are width-1 convolutions, (1, in, out), the transpose of
-ours. How a checkpoint is read is `tensor_bundle`'s.
+ours. `tensor_bundle` reads the checkpoint.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _PLACES = {
 
 
 def read_release(folder: Path) -> Model:
-    """The model of a GPT-2 release, float32.
+    """Return the model of a GPT-2 release, float32.
 
-    Raises FolderError when files are missing, cut short or altered, DataError when a tensor is missing,
-    unexpected, of another shape or not a number.
+    Raises FolderError if files are missing, truncated or altered, DataError if a tensor is missing, unexpected, of
+    another shape or not finite.
     """
     hparams = read_json(folder / HPARAMS)
     lacking = [name for name in _SIZES.values() if not isinstance(hparams, dict) or name not in hparams]
@@ -57,7 +57,7 @@ def read_release(folder: Path) -> Model:
     missing = sorted(set(theirs.values()) - set(bundle.entries))
     unexpected = sorted(set(bundle.entries) - set(theirs.values()))
     if missing or unexpected:
-        wrong = f"lacks {missing[0]}" if missing else f"holds {unexpected[0]}, which GPT-2 does not have"
+        wrong = f"lacks {missing[0]}" if missing else f"has {unexpected[0]}, which GPT-2 does not have"
         raise DataError(f"the checkpoint in {folder} {wrong}", expected=f"what {HPARAMS} says")
     loaded = {}
     for name, parameter in parameters.items():
@@ -91,7 +91,7 @@ def _release_name(name: str) -> str:
 
 
 def _prefix(folder: Path) -> Path:
-    """The checkpoint's path without ending: what `checkpoint` names, else the only index there is."""
+    """Return the checkpoint's path without extension, from the file `checkpoint` or the only index."""
     if (folder / "checkpoint").is_file():
         named = re.search(r'^model_checkpoint_path:\s*"(.*)"', read_text(folder / "checkpoint"), re.MULTILINE)
         if named and (folder / f"{Path(named[1]).name}.index").is_file():
@@ -99,6 +99,6 @@ def _prefix(folder: Path) -> Path:
     indices = sorted(folder.glob("*.index"))
     if len(indices) != 1:
         raise FolderError(
-            f"{folder} holds {len(indices)} checkpoints (*.index)", expected="one", repair="Copy the whole release"
+            f"{folder} has {len(indices)} checkpoints (*.index)", expected="one", repair="Copy the whole release"
         )
     return indices[0].with_suffix("")

@@ -1,9 +1,8 @@
-"""TensorFlow's checkpoint format, read without TensorFlow.
+"""Read TensorFlow's checkpoint format without TensorFlow.
 
-`NAME.index` is a sorted table of LevelDB's format: blocks of prefix-compressed keys, each with a masked CRC-32C,
-found through an index block that the 48 bytes at the end point to. Its values are protocol buffers: a header
-under the empty key, then for each tensor its type, shape, shard, offset, size and checksum. The numbers
-themselves lie in `NAME.data-SSSSS-of-NNNNN`.
+`NAME.index` is a sorted table of LevelDB's format: blocks of prefix-compressed keys, each with a masked CRC-32C.
+The last 48 bytes point to an index of the blocks. The values are protocol buffers: a header under the empty key,
+then each tensor's type, shape, shard, offset, size and checksum. The numbers are in `NAME.data-SSSSS-of-NNNNN`.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from headwater.convert.crc32c import crc32c, unmask
 from headwater.errors import DataError, FolderError
@@ -30,7 +30,7 @@ _TYPES = {_FLOAT: "<f4", _DOUBLE: "<f8", _BFLOAT16: "<u2", _HALF: "<f2"}
 
 
 class Entry(NamedTuple):
-    """Where one tensor lies."""
+    """Location of one tensor."""
 
     type: int
     shape: tuple[int, ...]
@@ -44,28 +44,28 @@ class TensorBundle:
     """The tensors of one checkpoint: `entries` by name, and `read`."""
 
     def __init__(self, prefix: Path) -> None:
-        """`prefix`: the path without ".index". Raises FolderError when the index is missing or damaged."""
+        """prefix: the path without ".index". Raises FolderError if the index is missing or damaged."""
         self.prefix = prefix
         self._index = prefix.with_name(prefix.name + ".index")
         table = dict(self._read_table())
         header = _fields(table.pop(b"", b""), self._index)
         self.shards = _number(header, 1)
         if not self.shards or _number(header, 2):
-            raise _damaged(self._index, "it is no index of a little-endian checkpoint")
+            raise _damaged(self._index, "it is not an index of a little-endian checkpoint")
         self.entries = {key.decode("utf-8", "replace"): self._entry(value) for key, value in table.items()}
 
     def read(self, name: str) -> npt.NDArray[np.float32]:
-        """One tensor as float32, its checksum verified; raises FolderError or DataError naming it."""
+        """Return one tensor as float32, its checksum verified; raise FolderError or DataError naming it."""
         entry = self.entries[name]
         if entry.type not in _TYPES:
-            raise DataError(f"{name} in {self._index} is no tensor of floating-point numbers")
+            raise DataError(f"{name} in {self._index} is not a tensor of floating-point numbers")
         path = self.prefix.with_name(f"{self.prefix.name}.data-{entry.shard:05d}-of-{self.shards:05d}")
         if not path.is_file():
             raise FolderError(f"{path} is missing", repair="Copy the whole release")
         count = math.prod(entry.shape)
-        whole = entry.offset + entry.size <= path.stat().st_size  # asked before so much memory is
+        whole = entry.offset + entry.size <= path.stat().st_size  # before memory is allocated
         if not whole or entry.size != count * np.dtype(_TYPES[entry.type]).itemsize:
-            raise _damaged(path, f"{name} is not whole")
+            raise _damaged(path, f"{name} is truncated")
         with path.open("rb") as handle:
             handle.seek(entry.offset)
             content = handle.read(entry.size)
@@ -79,7 +79,7 @@ class TensorBundle:
     def _entry(self, value: bytes) -> Entry:
         fields = _fields(value, self._index)
         if 7 in fields:
-            raise DataError(f"{self._index} holds a tensor in slices", expected="whole tensors, as in the release")
+            raise DataError(f"{self._index} has a tensor in slices", expected="whole tensors, as in the release")
         shape = []
         for message in fields.get(2, []):
             for dimension in _fields(message, self._index).get(2, []):
@@ -90,15 +90,15 @@ class TensorBundle:
     def _read_table(self) -> Iterator[tuple[bytes, bytes]]:
         content = read_bytes(self._index)
         if len(content) < _FOOTER or struct.unpack("<Q", content[-8:])[0] != _MAGIC:
-            raise _damaged(self._index, "it does not end as an index does")
+            raise _damaged(self._index, "its end is not that of an index")
         try:
-            _, index = _handles(content[-_FOOTER:-8], 2)  # the first is of a block of no use here
+            _, index = _handles(content[-_FOOTER:-8], 2)  # the first is an unused block's
             read = 0
             for _, handle in _block_entries(self._block(content, *index)):
                 offset, size = _handles(handle, 1)[0]
                 read += size
                 if read > len(content):
-                    raise IndexError  # the same block again and again would be read for ever
+                    raise IndexError  # an endless loop over the same block
                 yield from _block_entries(self._block(content, offset, size))
         except (IndexError, struct.error):
             raise _damaged(self._index, "its table cannot be read") from None
@@ -106,46 +106,25 @@ class TensorBundle:
     def _block(self, content: bytes, offset: int, size: int) -> bytes:
         block, trailer = content[offset : offset + size], content[offset + size : offset + size + _TRAILER]
         if len(trailer) < _TRAILER:
-            raise _damaged(self._index, "a block is not whole")
+            raise _damaged(self._index, "a block is truncated")
         if crc32c(block + trailer[:1]) != unmask(struct.unpack("<I", trailer[1:])[0]):
             raise _damaged(self._index, "the checksum of a block differs")
         return decompress(block) if trailer[0] == _SNAPPY else block
 
 
 def decompress(block: bytes) -> bytes:
-    """Undo Snappy: literals, and copies of what was written already."""
-    length, position = _varint(block, 0)
-    output = bytearray()
-    while position < len(block):
-        tag = block[position]
-        position += 1
-        if tag & 3 == 0:  # a literal, its length in the tag or in the 1 to 4 bytes behind it
-            size = tag >> 2
-            if size >= 60:
-                width = size - 59
-                size = int.from_bytes(block[position : position + width], "little")
-                position += width
-            output += block[position : position + size + 1]
-            position += size + 1
-            continue
-        if tag & 3 == 1:
-            size, distance = (tag >> 2 & 7) + 4, (tag >> 5) << 8 | block[position]
-            position += 1
-        else:
-            width = 2 if tag & 3 == 2 else 4
-            size, distance = (tag >> 2) + 1, int.from_bytes(block[position : position + width], "little")
-            position += width
-        if not 0 < distance <= len(output):
-            raise IndexError
-        for _ in range(size):  # byte by byte: a copy may reach into itself
-            output.append(output[-distance])
-    if len(output) != length:
+    """Decompress a Snappy block; raise IndexError if it is damaged."""
+    length, _ = _varint(block, 0)
+    if length > 64 * len(block):  # more than Snappy can compress
         raise IndexError
-    return bytes(output)
+    try:
+        return pa.decompress(block, length, codec="snappy", asbytes=True)
+    except (pa.ArrowException, OSError):
+        raise IndexError from None
 
 
 def _block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a block; a key shares its beginning with the one before."""
+    """Yield the keys and values of a block; a key shares a prefix with the previous one."""
     restarts = struct.unpack("<I", block[-4:])[0]
     end = len(block) - 4 - 4 * restarts
     key, position = b"", 0
@@ -160,7 +139,6 @@ def _block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _handles(data: bytes, count: int) -> list[tuple[int, int]]:
-    """`count` pairs of offset and size."""
     handles, position = [], 0
     for _ in range(count):
         offset, position = _varint(data, position)
@@ -170,7 +148,7 @@ def _handles(data: bytes, count: int) -> list[tuple[int, int]]:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A number of 7 bits a byte, lowest first, and the position behind it."""
+    """Return a number of 7 bits a byte, lowest first, and the position after it."""
     value = shift = 0
     while True:
         byte = data[position]
@@ -184,7 +162,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _fields(message: Any, path: Path) -> dict[int, list[Any]]:
-    """The fields of a protocol buffer: number -> values, integers or bytes."""
+    """Return the fields of a protocol buffer: number -> values, integers or bytes."""
     if not isinstance(message, bytes):
         raise _damaged(path, "an entry is a number where it should be a message")
     fields: dict[int, list[Any]] = {}
@@ -211,7 +189,6 @@ def _fields(message: Any, path: Path) -> dict[int, list[Any]]:
 
 
 def _number(fields: dict[int, list[Any]], number: int) -> int:
-    """A scalar field; absent means zero."""
     value = fields.get(number, [0])[-1]
     return value if isinstance(value, int) else 0
 

@@ -6,9 +6,9 @@
 | `llm.c` | `*train*.bin`, `*val*.bin` | 256 int32 (20240520, version 1, number of ids, zeros), then uint16 ids |
 | `build-nanogpt` | `*train*.npy`, `*val*.npy` | one row of uint16 |
 
-llm.c's layout is modded-nanogpt's too. All numbers are little-endian. Only llm.c's header names a vocabulary, that
-of GPT-2; the other two projects write the same one. None of them says where documents begin: in a tokens folder a
-document begins at the stream's start and after every `<|endoftext|>`.
+modded-nanogpt uses llm.c's layout. All numbers are little-endian. Only llm.c's header names a vocabulary, GPT-2's;
+the other two projects use the same one. None has the documents' starts: in a tokens folder a document begins at
+the stream's start and after every `<|endoftext|>`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from headwater import shipped
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
-from headwater.pretrain.tokens.ids import check_ids
 from headwater.pretrain.tokens.pack import (
     LAST_SHARD_TOKENS,
     MINIMUM_TOKENS,
-    ORIGINALS,
     PARTS,
     SHARD_TOKENS,
     ShardWriter,
+    finish_tokens,
+    found_counts,
     token_dtype,
+    tokens_stage,
 )
+from headwater.pretrain.tokens.sampler import check_ids
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import MANIFEST, open_folder, read_manifest
 from headwater.storage.stage import Stage
@@ -46,14 +47,13 @@ _OTHER_MAGIC = {20240801: "ids of Llama 3's vocabulary", 20240522: "a multiple-c
 
 
 def holds_tokens(source: Path) -> bool:
-    """Return whether `source` is a tokens folder, or has another project's token files, or is one."""
+    """Return whether `source` is a tokens folder, or another project's token file or a folder of them."""
     if source.is_file():
         return source.suffix in (".bin", ".npy")
-    if not source.is_dir() or (source / "config.json").is_file():  # a model's weights may end in .bin
+    if not source.is_dir() or (source / "config.json").is_file():  # a model's weights may have the extension .bin
         return False
     if (source / MANIFEST).is_file():
-        kind = read_manifest(source).kind
-        return kind in ("tokens", _KIND)
+        return read_manifest(source).kind in ("tokens", _KIND)
     return any(_part_files(source, part) for part in PARTS)
 
 
@@ -65,7 +65,7 @@ def convert_tokens(
     *,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
-    """Write a tokens folder in the format `layout`, or other projects' token files as a tokens folder."""
+    """Convert a tokens folder to the format `layout`, or other projects' token files to a tokens folder."""
     if (source / MANIFEST).is_file() and read_manifest(source).kind == "tokens":
         if tokenizer is not None:
             raise UsageError(f"{source} has its own tokenizer", expected="no --tokenizer")
@@ -80,9 +80,9 @@ def import_tokens(
 ) -> dict[str, Any]:
     """Write the token files in the folder `source` as the tokens folder `out`.
 
-    `tokenizer` None means GPT-2's original, which the three projects use, and a note says so.
-    Returns the format and, for each part, {"tokens", "documents", "bytes"}. Raises DataError for a damaged file,
-    a file that is too short or an id beyond the vocabulary, FolderError where a part has no files.
+    `tokenizer` None is GPT-2's original, which the three projects use. Returns the format and, for each part,
+    {"tokens", "documents", "bytes"}. Raises DataError for a damaged or too short file or an id beyond the
+    vocabulary, FolderError if a part has no files.
     """
     if source.is_file():
         raise FolderError(
@@ -102,7 +102,7 @@ def import_tokens(
                 expected="GPT-2's original vocabulary",
                 repair="Give the tokenizer of these ids: --tokenizer T",
             )
-        progress.note(f"The ids in {source} are taken to be of GPT-2's original tokenizer (gpt2)")
+        progress.note(f"The ids in {source} are assumed to be of GPT-2's original tokenizer (gpt2)")
     named = tokenizer or "gpt2"
     loaded = Tokenizer.load(named)
     found = {part: [_open(path) for path in files[part]] for part in PARTS}
@@ -110,24 +110,10 @@ def import_tokens(
     if len(formats) > 1:
         raise FolderError(f"{source} mixes {' and '.join(sorted(formats))} files", expected="one format")
     (kind,) = formats
-    inputs = {"source": source}
-    if named not in ORIGINALS:
-        inputs["tokenizer"] = shipped.resolve(named)
-    stage = Stage(
-        out,
-        kind="tokens",
-        config={
-            "format": kind,
-            "tokenizer_kind": loaded.kind,
-            "vocabulary_size": loaded.vocabulary_size,
-            "tokenizer_identity": loaded.identity,
-        },
-        inputs=inputs,
-        measured=["counts"],
-    )
+    stage = tokens_stage(out, named, loaded, {"source": source}, {"format": kind})
     if not stage.is_complete():
         with stage.write() as work:
-            counts = {}
+            counts: dict[str, dict[str, int]] = {}
             for part in PARTS:
                 shards = [(path, ids) for path, (_, ids) in zip(files[part], found[part], strict=True)]
                 counts[part] = _import_part(work, part, shards, loaded)
@@ -136,19 +122,16 @@ def import_tokens(
                         f"the {part} part of {source} has {counts[part]['tokens']:,} tokens",
                         expected=f"at least {MINIMUM_TOKENS}",
                     )
-            (work / "tokenizer").mkdir()
-            loaded.save(work / "tokenizer")
-            stage.config["counts"] = counts
+            finish_tokens(stage, work, loaded, counts)
     else:
-        complete = stage.find()
-        counts = complete.config["counts"] if complete else {}
+        counts = found_counts(stage)
     return {"source": kind, "destination": str(out), "tokenizer": loaded.kind, "counts": counts}
 
 
 def export_tokens(tokens: Path, out: Path, layout: str | None) -> dict[str, Any]:
-    """Write a tokens folder as another project's files in the folder `out`; returns the format and the counts.
+    """Write a tokens folder as another project's files in the folder `out`; return the format and the counts.
 
-    Raises UsageError for an unknown format, MismatchError for a vocabulary that the format cannot hold.
+    Raises UsageError for an unknown format, MismatchError for a vocabulary that is too large.
     """
     if layout is None or layout not in get_args(Format):
         seen = "no format is given" if layout is None else f"the format is {layout!r}"
@@ -183,7 +166,7 @@ def _part_files(folder: Path, part: str) -> list[Path]:
 
 
 def _open(path: Path) -> tuple[Format, np.ndarray]:
-    """Map one file; returns its format and its ids, (tokens,) uint16."""
+    """Map one file; return its format and its ids, (tokens,) uint16."""
     if path.suffix == ".npy":
         try:
             array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -219,7 +202,7 @@ def _after_header(path: Path, header: np.ndarray, size: int) -> np.ndarray:
         raise DataError(f"{path} has version {version}", expected=str(VERSION))
     expected = 4 * _HEADER + 2 * count
     if size != expected or count < 1:
-        state = "is cut short" if size < expected else "does not fit its header"
+        state = "is truncated" if size < expected else "does not fit its header"
         raise DataError(
             f"{path} {state}: {size:,} bytes", expected=f"{expected:,}, for the {count:,} ids of its header"
         )
@@ -255,7 +238,7 @@ def _import_part(
 
 
 def _export_part(work: Path, part: str, shards: list[Path], layout: str, vocabulary: int) -> None:
-    """Write one part; nanoGPT's is one file, the others' are one file a shard."""
+    """Write one part: one file for nanoGPT, one file a shard for the others."""
     word = _NAMES[part]
     for number, path in enumerate(shards):
         ids = np.load(path, mmap_mode="r", allow_pickle=False)

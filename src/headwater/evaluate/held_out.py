@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwater.evaluate.yardsticks import END_OF_TEXT
-from headwater.pretrain.tokens.ids import check_ids
+from headwater.pretrain.tokens.sampler import check_ids
 from headwater.storage.provenance import open_folder
 from headwater.tokenizer import Tokenizer
 

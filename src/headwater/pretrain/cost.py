@@ -1,8 +1,8 @@
-"""What a run will cost, before it is spent: arithmetic, memory, and the time of a few real updates.
+"""Estimate the cost of a run: operations, memory, and the time of a few real updates.
 
-Floating-point operations a token: 6 for every weight of a matrix product (2 forward, 4 backward), and
-12 · layers · width · context for attention's two products over the whole square, which is the field's way to
-count (PaLM, Chowdhery et al. 2022, appendix B); a causal kernel does half of that.
+Floating-point operations a token: 6 for every weight of a matmul (2 forward, 4 backward), and 12 · layers · width
+· context for attention's two matmuls over the whole square, as usual (PaLM, Chowdhery et al. 2022, appendix B); a
+causal kernel computes half of that.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from headwater.model.config import PRESETS, ModelConfig, preset
 from headwater.model.loss import workspace_bytes
 from headwater.train.loop import Trainer
 from headwater.train.machine import available_memory
-from headwater.train.optimizer import bytes_a_parameter
+from headwater.train.optimizer import bytes_a_parameter, total_bytes
 from headwater.train.parallel import Ranks
 
-# The first updates pay for choosing kernels and for fresh memory; a short update needs many of them to be known.
-_WARMUP = (2, 1.0)  # at least so many updates and seconds
+# The first updates also choose kernels and allocate memory; timing short updates needs many of them.
+_WARMUP = (2, 1.0)  # the fewest updates and seconds
 _TIMED = (5, 2.0)
 
 
@@ -36,30 +36,29 @@ class Memory:
     """Bytes by purpose, for one rank."""
 
     weights: int  # what the model computes with
-    optimizer: int  # float32 masters where they differ from the weights, and both moments
-    gradients: int  # and, among ranks, their copy on the way
+    optimizer: int  # float32 masters, if they differ from the weights, and both moments
+    gradients: int  # and, for several ranks, the copy that is reduced
     activations: int  # kept for the backward pass of one micro-batch
-    workspace: int  # for a moment: logits and what becomes of them
+    workspace: int  # temporary: the loss's logits
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum."""
         return self.weights + self.optimizer + self.gradients + self.activations + self.workspace
 
 
-# Tokens that go through the model at a time on a CPU: enough for efficient matrix products, few enough that their
-# activations stay small.
+# Tokens of a micro-batch on a CPU: enough for efficient matmuls, few enough for small activations.
 _CPU_TOKENS = 8_192
-# Bytes that a block keeps of a token for the backward pass, for each of its width: 34 in 16 bits (Korthikanti et
-# al. 2022, equation 2, without attention's square), and 2 more for each of three float32 tensors of the residual.
+# Bytes that a block keeps for the backward pass, a token and a dimension: 34 in 16 bits (Korthikanti et al. 2022,
+# equation 2, without attention's square), and 2 more for each of three float32 tensors of the residual stream.
 _KEPT_A_WIDTH = 40
-# Share of the free memory for activations: the rest is for logits, workspaces and fragmentation.
+# Share of the free memory for activations; the rest is for logits, workspaces and fragmentation.
 _SHARE = 0.6
-_MOST_TOKENS = 65_536  # more gain nothing
+_MOST_TOKENS = 65_536  # more are not faster
 
 
 def fitting_tokens(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> int:
-    """Return the tokens of a micro-batch that keep the device busy and fit it: a power of two on a device."""
+    """Return the tokens of a micro-batch that use the device fully and fit its memory, a power of two."""
     if ranks.device.type == "cpu":
         return _CPU_TOKENS
     free = _SHARE * max(0, available_memory(ranks.device) - _state_bytes(config, ranks, sharded))
@@ -69,7 +68,7 @@ def fitting_tokens(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> int:
 
 
 def require_memory(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> None:
-    """Raise UsageError where a GPU has no room for weights and optimizer, and say what would fit."""
+    """Raise UsageError, naming what would fit, if a GPU's memory is too small for weights and optimizer."""
     if ranks.device.type != "cuda":
         return
     needed, free = _state_bytes(config, ranks, sharded), available_memory(ranks.device)
@@ -92,21 +91,20 @@ def require_memory(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> None:
 
 
 def _state_bytes(config: ModelConfig, ranks: Ranks, sharded: bool) -> int:
-    """Return the bytes of weights, masters, moments and gradients on one rank."""
     parameters = inner_weights(config) + config.vocabulary * config.width
     return bytes_a_parameter(torch.bfloat16) * parameters // (ranks.count if sharded else 1)
 
 
 def training_flops_a_token(config: ModelConfig, context: int) -> int:
-    """Model floating-point operations of forward and backward pass, a token of a window of `context`."""
+    """Return the floating-point operations of forward and backward pass, a token of a window of `context`."""
     width = config.width
     attention = 0 if config.is_recurrent else 12 * config.layers * width * context
-    predictions = 2 if config.architecture == "bilstm" else 1  # of a token: from either side
+    predictions = 2 if config.architecture == "bilstm" else 1  # of a token: one a direction
     return 6 * (inner_weights(config) + predictions * config.vocabulary * width) + attention
 
 
 def inner_weights(config: ModelConfig) -> int:
-    """Weights that a token is multiplied by between the embeddings and the head."""
+    """Return the number of weights between the embeddings and the head."""
     width = config.width
     units = config.units or 0
     if config.architecture == "bilstm":
@@ -118,16 +116,16 @@ def inner_weights(config: ModelConfig) -> int:
 
 
 def estimate_memory(trainer: Trainer, batch: Any, sequences: int) -> Memory:
-    """Memory of a run whose micro-batch has `sequences` sequences, measured on a batch of any number of them.
+    """Return the memory of a run with micro-batches of `sequences` sequences, measured on a batch of one or more.
 
-    Weights, optimizer and gradients are counted from the tensors; activations by what the backward pass keeps of
-    one and of two sequences, because some of it does not grow with them. `batch` has at least one.
+    Weights, optimizer and gradients are the tensors' sizes; activations are what the backward pass keeps of one
+    and of two sequences, extrapolated, because some of it is constant.
     """
     optimizer = trainer.optimizer
     model: Any = trainer.model
     ranks = trainer.ranks.count if trainer.sharded else 1
-    weights = _bytes(optimizer.parameters)
-    masters = _bytes([m for p, m in zip(optimizer.parameters, optimizer.masters, strict=True) if m is not p])
+    weights = total_bytes(optimizer.parameters)
+    masters = total_bytes(m for p, m in zip(optimizer.parameters, optimizer.masters, strict=True) if m is not p)
     parameters = sum(master.numel() for master in optimizer.masters)
 
     def kept(count: int) -> int:
@@ -147,12 +145,12 @@ def estimate_memory(trainer: Trainer, batch: Any, sequences: int) -> Memory:
 
 
 def time_updates(trainer: Trainer, read: Callable[[int], Sequence[Any]]) -> float:
-    """Median seconds of an update, over a few real ones, as many on every rank; the trainer is changed by them."""
+    """Return the median seconds of an update over a few real ones, the same number on every rank."""
     step = 0
     seconds: list[float] = []
     for updates, least in (_WARMUP, _TIMED):
         seconds = []
-        # No two clocks agree, and a rank that stopped before the others would leave them waiting for it.
+        # Ranks decide together: if one stopped before the others, they would wait for it.
         while trainer.ranks.any(len(seconds) < updates or sum(seconds) < least):
             batches = read(step)
             started = time.perf_counter()
@@ -162,12 +160,8 @@ def time_updates(trainer: Trainer, read: Callable[[int], Sequence[Any]]) -> floa
     return statistics.median(seconds)
 
 
-def _bytes(tensors: Sequence[Tensor]) -> int:
-    return sum(t.numel() * t.element_size() for t in tensors)
-
-
 def _bytes_kept(forward: Callable[[], Tensor], parameters: Sequence[Tensor]) -> int:
-    """Bytes of distinct storage that the graph of `forward` keeps for its backward pass, parameters left out."""
+    """Return the bytes of distinct storage, without parameters, that `forward` keeps for its backward pass."""
     own = {p.untyped_storage()._cdata for p in parameters}
     kept: dict[int, int] = {}
 
@@ -175,9 +169,9 @@ def _bytes_kept(forward: Callable[[], Tensor], parameters: Sequence[Tensor]) -> 
         storage = tensor.untyped_storage()
         if storage._cdata not in own:
             kept[storage._cdata] = storage.nbytes()
-        return tensor.detach()  # a result that is kept as it is would keep its own graph for ever
+        return tensor.detach()  # keeping the tensor itself would keep its graph forever
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = forward()  # alive until all is counted: memory that is given back would be counted again
+        loss = forward()  # alive until all is counted: freed memory would be counted again
     del loss
     return sum(kept.values())

@@ -1,8 +1,8 @@
-"""What a pre-training run will cost and which learning rate suits it, before it is spent.
+"""Forecasts of a pre-training run: its cost, its learning rate, and a profile.
 
-`headwater pretrain --dry-run`: the model is built as the run would build it and trains for a few real updates on
-the real tokens; nothing is written. What cannot fit is not tried: weights and optimizer are counted first.
-`--find-lr`: a range test, whose curve is drawn. `--profile`: where the time of an update goes.
+`headwater pretrain --dry-run` builds the run's model and trains it for a few real updates on the real tokens;
+nothing is written. It does not try what cannot fit: weights and optimizer are counted first. `--find-lr` runs a
+range test and draws its curve. `--profile` measures the time of each part of an update.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headwater.train.machine import arithmetic, available_cores, available_memor
 from headwater.train.optimizer import bytes_a_parameter
 from headwater.train.parallel import Ranks, joined
 
-_BUSY = 0.3  # cores that other programs use, from which on a measured speed misleads
+_BUSY = 0.3  # cores used by other programs above which a measured speed is misleading
 _POINTS = "points.jsonl"  # of a range test
 
 
@@ -48,7 +48,7 @@ class Forecast:
     micro_batch: int
     available: int
     advice: str
-    memory: Memory | None = None  # None where not even the weights fit
+    memory: Memory | None = None  # None if not even the weights fit
     next_lower: tuple[int, int] | None = None  # micro-batch, and the bytes it would take in all
     peak: int | None = None  # of this process, measured
     tokens_per_second: float | None = None
@@ -56,14 +56,14 @@ class Forecast:
     cores_in_use: float = 0.0  # by other programs, before anything was measured
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values for JSON."""
         plain = asdict(self)
         if self.memory is not None:
             plain["memory"]["total"] = self.memory.total
         return plain
 
     def as_text(self) -> str:
-        """A table for a person."""
+        """Return a table to print."""
         rows = [
             ("model", f"{self.preset}, {self.parameters:,} parameters, {self.precision}"),
             ("an update", f"{self.tokens_an_update:,} tokens"),
@@ -76,8 +76,8 @@ class Forecast:
                 ("optimizer", _size(memory.optimizer)),
                 ("gradients", _size(memory.gradients)),
                 ("activations", f"{_size(memory.activations)} at micro_batch = {self.micro_batch}"),
-                ("loss", f"{_size(memory.workspace)} for a moment"),
-                ("together", f"{_size(memory.total)} of {_size(self.available)} available"),
+                ("loss", f"{_size(memory.workspace)} temporarily"),
+                ("total", f"{_size(memory.total)} of {_size(self.available)} available"),
             ]
         if self.next_lower is not None:
             micro_batch, size = self.next_lower
@@ -90,20 +90,20 @@ class Forecast:
             rows += [("speed", f"{self.tokens_per_second:,.0f} tokens/s, measured"), ("time", duration)]
         if self.cores_in_use >= _BUSY and self.tokens_per_second is not None:
             others = f"other programs use {self.cores_in_use:.1f} of {available_cores()} cores"
-            rows.append(("warning", f"the machine is busy: {others}. It is faster when they end"))
+            rows.append(("warning", f"the machine is busy: {others}. The run is faster without them"))
         rows.append(("advice", self.advice))
         return "\n".join(f"{name:14}{value}" for name, value in rows)
 
 
 def forecast(config: PretrainConfig, tokens: Path, out: Path) -> Forecast:
-    """The cost of the run that `pretrain(config, tokens, out)` would be."""
+    """Return the cost of the run `pretrain(config, tokens, out)`."""
     with joined(config.device) as ranks:
         return _forecast(resolve(config, tokens, ranks), tokens, out, ranks)
 
 
 def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> Forecast:
     assert config.micro_batch is not None
-    # The first rank's: ranks see different figures, and what one of them leaves out the others would wait for.
+    # The first rank's: all ranks must decide the same, or some would wait for others.
     available = int(ranks.share(available_memory(ranks.device)))
     busy = cores_in_use() if ranks.device.type == "cpu" else 0.0
     parameters = count_parameters(config.architecture)
@@ -126,20 +126,12 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
         return Forecast(**common, advice=advice)
     run = build_run(config, tokens, out, ranks, SILENT)
     memory = estimate_memory(run.trainer, run.read(0)[0], config.micro_batch)
-    lower = _next_lower(config.micro_batch, memory)
+    counted = common | {"memory": memory, "next_lower": _next_lower(config.micro_batch, memory)}
     if memory.total > available:
         fits = int((available - memory.total + memory.activations) / (memory.activations / config.micro_batch))
         advice = "It does not fit. "
         advice += f"Use --set micro_batch={fits}" if fits >= 1 else "Use a smaller --preset or --set context"
-        return Forecast(
-            **common,
-            memory=memory,
-            next_lower=lower,
-            peak=None,
-            tokens_per_second=None,
-            seconds=None,
-            advice=advice,
-        )
+        return Forecast(**counted, advice=advice)
     compile_checked(run.trainer, run.read(0), config.compile, lambda _: None)  # as the run would
     with arithmetic(ranks.device, deterministic=config.deterministic):
         update = time_updates(run.trainer, run.read)
@@ -148,9 +140,7 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
     validation = time.perf_counter() - started
     measurements = -(-config.steps // config.validate_every)
     return Forecast(
-        **common,
-        memory=memory,
-        next_lower=lower,
+        **counted,
         peak=_peak(ranks),
         tokens_per_second=common["tokens_an_update"] / update,
         seconds=config.steps * update + measurements * validation,
@@ -159,11 +149,11 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
 
 
 def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Progress = SILENT) -> RateSearch:
-    """A learning-rate range test of this recipe, or the one that the folder `out` holds already.
+    """Return a learning-rate range test of this recipe, or the existing one in the folder `out`.
 
     The folder has `points.jsonl` and `curve.svg`. Under torchrun every rank calls this; the first one writes.
     """
-    _matplotlib()  # asked for before the time is spent
+    _matplotlib()  # raises before the test
     with joined(config.device) as ranks:
         config = resolve(config, tokens, ranks)
         progress = progress if ranks.is_first else SILENT
@@ -184,7 +174,7 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
 
 
 def profile(config: PretrainConfig, tokens: Path, out: Path) -> list[TimeShare]:
-    """Where the time of this recipe's updates goes on this machine; nothing is written."""
+    """Return the time of each part of this recipe's updates on this machine; nothing is written."""
     with joined(config.device) as ranks:
         config = resolve(config, tokens, ranks)
         run = build_run(config, tokens, out, ranks, SILENT)
@@ -192,7 +182,6 @@ def profile(config: PretrainConfig, tokens: Path, out: Path) -> list[TimeShare]:
 
 
 def _matplotlib() -> Any:
-    """The package that draws; raises ResourceError where it is not installed."""
     try:
         import matplotlib.figure
     except ImportError:
@@ -203,7 +192,6 @@ def _matplotlib() -> Any:
 
 
 def _draw(found: RateSearch, path: Path) -> None:
-    """The loss over the rate, with the suggestion marked."""
     matplotlib = _matplotlib()
     figure = matplotlib.figure.Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
@@ -225,7 +213,7 @@ def _next_lower(micro_batch: int, memory: Memory) -> tuple[int, int] | None:
 
 
 def _peak(ranks: Ranks) -> int | None:
-    """Most bytes that this process has held: on the accelerator where there is one, else in memory."""
+    """Return the peak memory of this process: on the GPU if there is one, else in main memory."""
     if ranks.device.type == "cuda":
         return torch.cuda.max_memory_allocated(ranks.device)
     if sys.platform == "win32":
@@ -237,5 +225,5 @@ def _peak(ranks: Ranks) -> int | None:
 
 
 def _size(count: float) -> str:
-    """`1.6 GB`, `420 MB`."""
+    """Return, for example, `1.6 GB` or `420 MB`."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

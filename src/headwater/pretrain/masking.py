@@ -1,8 +1,8 @@
 """The masked objective's data: which positions of a window a model must predict, and what it reads there.
 
-BERT (Devlin et al. 2019, section 3.1 and appendix A.1): 15 % of the positions are chosen; of these, 80 % are
-read as `[MASK]`, 10 % as a random token, 10 % as they are. The choice is a function of (seed, update, row), so
-it does not depend on the number of ranks or on the micro-batch.
+BERT (Devlin et al. 2019, section 3.1 and appendix A.1): 15 % of the positions are chosen; 80 % of these are read
+as `[MASK]`, 10 % as a random token, 10 % unchanged. The choice is a function of (seed, update, row), so it does
+not depend on the number of ranks or the micro-batch.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from headwater.pretrain.tokens.sampler import Sampler, TokenBatch, TokenStream
 CHOSEN = 0.15  # of the positions
 READ_AS_MASK, READ_AS_RANDOM = 0.8, 0.1  # of the chosen ones
 RANDOM_NEXT = 0.5  # of the pairs
-_HELD_OUT = 2**63 - 1  # in place of an update: held-out windows are masked the same way each time
+_HELD_OUT = 2**63 - 1  # instead of an update: held-out windows are always masked the same way
 
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    """How windows are masked: the id of `[MASK]`, the ids to draw random tokens from, and the seed."""
+    """Settings of masking: the id of `[MASK]`, the number of ids to draw random tokens from, and the seed."""
 
     mask: int
     vocabulary: int
@@ -33,7 +33,7 @@ class Masking:
     def window(
         self, ids: np.ndarray, candidates: np.ndarray, update: int, row: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the model reads and what it must predict, IGNORE elsewhere: each (context,) int64.
+        """Return what the model reads, and its targets, IGNORE at other positions: each (context,) int64.
 
         ids: (context,) int64; candidates: (context,) bool, the positions that may be chosen.
         """
@@ -55,7 +55,7 @@ class Masking:
 
 @dataclass(frozen=True, slots=True)
 class MaskedStream:
-    """A `TokenStream` whose windows are masked, the same way at every call: for the held-out loss."""
+    """A `TokenStream` with masked windows, always masked the same way: for the held-out loss."""
 
     stream: TokenStream
     masking: Masking
@@ -70,7 +70,7 @@ class MaskedStream:
         rows = []
         for row, index in enumerate(indices):
             ids, following = self.stream.window(int(index))
-            # A shard's last window reaches back over the one before it; its first positions were chosen there.
+            # A shard's last window overlaps the previous one; its first positions were candidates there.
             key = int(index) if update == _HELD_OUT else row
             rows.append(self.masking.window(ids, following != IGNORE, update, key))
         reads, targets = (torch.from_numpy(np.stack(part)) for part in zip(*rows, strict=True))
@@ -81,8 +81,8 @@ class MaskedStream:
 class Pairing:
     """Pairs of texts for next-sentence prediction (BERT, section 3.1, task 2).
 
-    A window becomes [CLS] A [SEP] B [SEP] of the same length. In one half of the cases B follows A in the window,
-    in the other it is that part of another window. start, separator, last: the ids of the three tokens.
+    A window becomes [CLS] A [SEP] B [SEP] of the same length. In half of the cases B follows A in the window, else
+    it is that part of another window. start, separator, last: the ids of the three tokens.
     """
 
     start: int
@@ -107,9 +107,9 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class MaskedSampler:
-    """A `Sampler`'s windows with positions masked, divided among ranks and micro-batches as its own are.
+    """A `Sampler`'s windows, masked, and divided among ranks and micro-batches in the same way.
 
-    pairing: makes each window a pair of texts; None, the default, leaves windows as they are.
+    pairing: makes each window a pair of texts; None leaves windows unchanged.
     """
 
     sampler: Sampler
@@ -121,7 +121,7 @@ class MaskedSampler:
         return self.sampler.tokens(step)
 
     def micro_batches(self, step: int) -> list[TokenBatch]:
-        """Return this rank's part of update `step`, cut into micro-batches."""
+        """Return this rank's part of update `step`, divided into micro-batches."""
         sampler = self.sampler
         windows = sampler.windows_of(step)
         pairs: list[Tensor] = []
@@ -138,7 +138,7 @@ class MaskedSampler:
         """Return ids, targets, segments, each (rows, context), and labels and weights of the pairs, (rows,)."""
         rows = []
         for row, index in enumerate(windows):
-            generator = np.random.default_rng([self.masking.seed, step, row, 1])  # another stream than the mask's
+            generator = np.random.default_rng([self.masking.seed, step, row, 1])  # not the masking's random stream
             read, candidates, segments, is_random = pairing.pair(self.sampler.stream, int(index), generator)
             ids, targets = self.masking.window(read, candidates, step, row)
             rows.append((ids, targets, segments, np.int64(is_random)))

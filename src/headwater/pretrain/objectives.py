@@ -1,8 +1,8 @@
 """The objectives of pre-training: L1, ELMo's and the masked objective, each a function of a model and a batch.
 
-L1(U) = Σ log P(u_i | u_{i−k}, …, u_{i−1}) (GPT-1 section 3.1, equation 1; GPT-2 section 2, equation 1), here as
-the mean negative log-likelihood of a token. The masked objective is BERT's (Devlin et al. 2019, section 3.1): the
-mean negative log-likelihood of the tokens that `masking` hid.
+L1(U) = Σ log P(u_i | u_{i−k}, …, u_{i−1}) (GPT-1 section 3.1, equation 1; GPT-2 section 2, equation 1), here the
+mean negative log-likelihood of a token. The masked objective is BERT's (Devlin et al. 2019, section 3.1): the mean
+negative log-likelihood of the tokens that `masking` hid.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headwater.train.loop import Objective
 
 
 def l1(end_of_text: int | None = None) -> Objective:
-    """The objective L1 on TokenBatch; with `end_of_text` attention does not cross from document to document."""
+    """Return the objective L1 on TokenBatch; with `end_of_text` attention stays within each document."""
 
     def objective(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
         mask = None if end_of_text is None else document_mask(batch.ids, end_of_text)
@@ -37,9 +37,9 @@ def l1(end_of_text: int | None = None) -> Objective:
 def both_directions(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
     """Return ELMo's objective: half the sum of a forward and a backward L1 (Peters et al. 2018, section 3.1).
 
-    Both predict the tokens of the window from the same rows; the half makes it a mean over predicted tokens.
+    Both use the same embedding; the half makes it a mean over predicted tokens.
     """
-    # The token after the window is a target whatever the window before it had.
+    # The token after the window is always a target.
     following = torch.cat([batch.ids[:, 1:], batch.targets[:, -1:]], dim=1)
     embeddings = model.embeddings()
     forwards, backwards = model.predictors(batch.ids, following, embeddings)  # (sequences, context, width) each
@@ -56,7 +56,7 @@ def both_directions(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str,
 def masked(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
     """Return the masked objective on a TokenBatch whose targets are the hidden tokens, IGNORE elsewhere.
 
-    Where the batch has pairs, the loss of next-sentence prediction is added (BERT, section 3.1, task 2).
+    For a batch of pairs the loss of next-sentence prediction is added (BERT, section 3.1, task 2).
     """
     embeddings = model.embeddings()
     hidden = model.hidden(batch.ids, embeddings=embeddings, segments=batch.segments)  # (sequences, context, width)

@@ -1,11 +1,8 @@
-"""Pre-training: L1 or the masked objective over unlabelled text, from recipe and tokens folder to a run folder.
+"""Pre-training: from a recipe and a tokens folder to a run folder.
 
-L1(U) = Σ log P(u_i | u_{i−k}, …, u_{i−1}) (GPT-1 section 3.1, equation 1; GPT-2 section 2, equation 1), here as
-the mean negative log-likelihood a token. A model with full attention is trained on the masked objective (BERT,
-Devlin et al. 2019, section 3.1): the mean negative log-likelihood of the tokens that `masking` hid. A run
-folder holds `config.toml` (resolved), `metrics.jsonl`, `checkpoints/` and, at its end, `model/`: the weights
-with the lowest held-out loss. The same command, run again, goes on from the last checkpoint; how it computes
-(ranks, micro-batch, device, compilation) may differ then, what it computes may not.
+`objectives` has the losses. A run folder has `config.toml` (resolved), `metrics.jsonl`, `checkpoints/` and, at the
+end, `model/`: the weights with the lowest held-out loss. The same command, run again, resumes from the last
+checkpoint; ranks, micro-batch, device and compilation may change then, keys that decide the result may not.
 """
 
 from __future__ import annotations
@@ -50,24 +47,25 @@ def pretrain(
     on_update: OnUpdate | None = None,
     progress: Progress = SILENT,
 ) -> Path:
-    """Train, or go on training, and write `out`; returns the model folder `out/model`.
+    """Train, or resume training, and write `out`; return the model folder `out/model`.
 
-    `follow` is given the model and the step after every update, on the first rank, and returns figures for
-    metrics.jsonl, as zero-shot scores. `on_update` is called after every update with its line of metrics.jsonl.
+    `follow` is called with the model and the step after every update, on the first rank, and returns figures for
+    metrics.jsonl, such as zero-shot scores. `on_update` is called after every update with its line of
+    metrics.jsonl.
 
-    Under torchrun every rank calls this; the first one writes. Raises TrainingError when the loss is not
-    finite (the state before it is kept) or another rank is gone, KeyboardInterrupt after Ctrl-C or SIGTERM (a
-    checkpoint is written first).
+    Under torchrun every rank calls this; the first one writes. Raises TrainingError if the loss is not finite (the
+    state before it is kept) or another rank is gone, KeyboardInterrupt after Ctrl-C or SIGTERM (a checkpoint is
+    written first).
     """
     with joined(config.device) as ranks:
         config = resolve(config, tokens, ranks, _begun(out))
-        # Ranks on machines of several kinds take the first one's precision.
+        # Ranks on different machines use the first one's precision.
         config = config.model_copy(update={"precision": ranks.share(config.precision)})
         return _pretrain(config, tokens, out, ranks, progress, follow, on_update)
 
 
 def _begun(out: Path) -> PretrainConfig | None:
-    """The recipe that the run in `out` began with; None where no run is, whatever else there is."""
+    """Return the recipe of an unfinished run in `out`, or None if there is no run."""
     recipe = out / "config.toml"
     if not recipe.exists() or not (out / MANIFEST).exists() or read_manifest(out).kind != "run":
         return None
@@ -109,13 +107,12 @@ def _pretrain(
         progress.note(f"computes in {config.precision}")
         run = _train(config, tokens, out, ranks, progress, follow, on_update)
         _export(run, config, tokens, model_folder)
-        # Not for what a person or a tracker writes beside them, as a log of this very process.
+        # Only these: users and trackers may write other files there, such as a log of this process.
         stage.finish(record_files(out, only=("config.toml", "metrics.jsonl", "model")))
     return model_folder
 
 
 def _inputs(config: PretrainConfig, tokens: Path) -> dict[str, Path]:
-    """Return what a run is made from, by role."""
     model = {} if config.init_from is None else {"model": shipped.resolve(config.init_from)}
     return {"tokens": tokens} | model
 
@@ -158,7 +155,7 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
         trainer=trainer,
         config=config,
         source=source,
-        validate=lambda: _measure(held_out_loss(trainer, unread, config)),
+        validate=lambda: _measured(held_out_loss(trainer, unread, config)),
         out=out,
         name="pre-training",
         progress=progress,
@@ -167,24 +164,24 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
     )
 
 
-def _measure(loss: float) -> Measurement:
+def _measured(loss: float) -> Measurement:
     return Measurement({"validation_loss": loss}, rank=(-loss,))
 
 
 @torch.no_grad()
 def held_out_loss(trainer: Trainer, stream: TokenStream | MaskedStream, config: PretrainConfig) -> float:
-    """Mean negative log-likelihood a token, in nats, over the same held-out windows each time."""
+    """Return the mean negative log-likelihood of a token, in nats, over the same held-out windows each time."""
     assert config.micro_batch is not None
     ranks = trainer.ranks
     count = min(config.validation_windows, stream.windows)
-    # In float64: from 2^24 windows on float32 misses whole numbers, at the end by one that is not there.
+    # In float64: float32 cannot represent all integers above 2^24, and the last index could be out of range.
     windows = torch.linspace(0, stream.windows - 1, count, dtype=torch.float64).round().long().numpy()
     shares = [windows[rank :: ranks.count] if count >= ranks.count else windows for rank in range(ranks.count)]
     sums = torch.zeros(2, dtype=torch.float64)
     trainer.model.eval()
     for start in range(0, len(shares[0]), config.micro_batch):
         mine = shares[ranks.rank][start : start + config.micro_batch]
-        # Sharded ranks gather each block together: one that has read its share goes along, and counts nothing.
+        # Sharded ranks gather each block together: one that has read its share takes part with weight 0.
         ids, targets = stream.batch(mine if len(mine) else windows[:1])
         seen = (targets != IGNORE).float() * float(len(mine) > 0)
         loss, _ = trainer.objective(trainer.model, TokenBatch(ids, targets, seen).to(ranks.device))

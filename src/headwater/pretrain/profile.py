@@ -1,12 +1,13 @@
-"""Where the time of an update goes, and how far each part is from its own limit: `headwater pretrain --profile`.
+"""`headwater pretrain --profile`: the time of each part of an update, compared with its lower bound.
 
-A few real updates run under torch's profiler; every operation's own time is counted to one part by what it is and
-by what it was called from. Limits: for products the machine's measured matrix-product rate, for everything else
-the measured rate of reading and writing memory. Idle is the time between operations: Python, and waiting.
+A few real updates run under torch's profiler; every operation's own time counts for one part, by its name and its
+callers. Bounds: for matmuls the machine's measured matmul rate, for everything else the measured rate of reading
+and writing memory. Idle is the time between operations: Python, and waiting.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ _PRODUCTS = (
     "aten::bmm",
     "mkldnn::_linear_pointwise",
     "aten::linear",
-    "aten::mkldnn_rnn_layer",  # an LSTM's, with what lies between its products
+    "aten::mkldnn_rnn_layer",  # an LSTM's, with its element-wise operations
     "aten::mkldnn_rnn_layer_backward",
 )
 _OWNERS = {
@@ -39,7 +40,7 @@ _OWNERS = {
 
 @dataclass(frozen=True, slots=True)
 class TimeShare:
-    """One part of an update: its seconds, and the least that this machine needs for it (None: no such limit)."""
+    """One part of an update: its seconds, and their lower bound on this machine, None if it has none."""
 
     part: str
     seconds: float
@@ -47,14 +48,14 @@ class TimeShare:
 
     @property
     def distance(self) -> float | None:
-        """How many times its limit it takes."""
+        """Time divided by its lower bound."""
         return self.seconds / self.limit if self.limit else None
 
 
 def profile_updates(
     trainer: Trainer, read: Callable[[int], Sequence[Any]], config: ModelConfig, context: int
 ) -> list[TimeShare]:
-    """Seconds an update by part, largest limit first as in PARTS; the trainer is changed by a few updates."""
+    """Return the time of an update by part, in the order of PARTS; this trains for a few updates."""
     trainer.update(read(0))
     spent = dict.fromkeys(PARTS, 0.0)
     on_device = trainer.ranks.device.type == "cuda"
@@ -77,7 +78,7 @@ def profile_updates(
             wall += time.perf_counter() - started
         for event in profiler.events():
             part = _part_of(event)
-            # An operation on a device takes the time of the kernels that it launched.
+            # On a device an operation's time is that of the kernels that it launched.
             microseconds = event.self_device_time_total if on_device else event.self_cpu_time_total
             spent[part] += microseconds / 1e6
             if part == "element-wise":
@@ -88,7 +89,7 @@ def profile_updates(
 
 
 def _part_of(event: Any) -> str:
-    """What an operation belongs to: the nearest owner among those that called it, else what it is."""
+    """Return the part of an operation: the nearest owner among its callers, else by its own name."""
     above = event
     while above is not None:
         for part, names in _OWNERS.items():
@@ -99,18 +100,11 @@ def _part_of(event: Any) -> str:
 
 
 def _bytes_moved(event: Any) -> int:
-    """Bytes of an operation's tensor operands, once each, and one result of the largest one's size."""
+    """Return the bytes of an operation's tensor operands, and of one result of the largest one's size."""
     if not event.name.startswith("aten::") or event.self_cpu_time_total < 20:  # views and book-keeping
         return 0
-    sizes = [_count(shape) for shape in event.input_shapes or []]
-    return 2 * (sum(sizes) + max(sizes, default=0))  # two bytes an element is the least
-
-
-def _count(shape: Any) -> int:
-    count = 1
-    for size in shape or [0]:
-        count *= size if isinstance(size, int) else 0
-    return count
+    sizes = [math.prod(n if isinstance(n, int) else 0 for n in shape or [0]) for shape in event.input_shapes or []]
+    return 2 * (sum(sizes) + max(sizes, default=0))  # at least two bytes an element
 
 
 def _limits(trainer: Trainer, config: ModelConfig, tokens: int, context: int, moved: int) -> dict[str, float]:
@@ -118,21 +112,20 @@ def _limits(trainer: Trainer, config: ModelConfig, tokens: int, context: int, mo
     memory = memory_rate(trainer.ranks.device)
     parameters = sum(master.numel() for master in trainer.optimizer.masters)
     width = config.width
-    recurrent = config.is_recurrent
     return {
         "matrix products": 6 * inner_weights(config) * tokens / rate,
-        # Half of the square, both products, forward and twice backward.
-        "attention": 0.0 if recurrent else 6 * config.layers * width * context * tokens / rate,
+        # Half of the square, both matmuls, forward and twice backward.
+        "attention": 0.0 if config.is_recurrent else 6 * config.layers * width * context * tokens / rate,
         "head and loss": 6 * config.vocabulary * width * tokens / rate,
         "element-wise": moved / memory,
-        # Read weight, gradient and two moments, write three of them, 4 bytes each. In bfloat16 the gradient has 2,
-        # and 2 more are the computing copy's.
+        # Read weight, gradient and two moments, write three of them, 4 bytes each. In bfloat16 the gradient has 2
+        # bytes, and so has the copy that computes.
         "optimizer": 28 * parameters / memory,
     }
 
 
 def as_table(shares: Sequence[TimeShare]) -> str:
-    """The shares for a person."""
+    """Return a table to print."""
     whole = sum(share.seconds for share in shares)
     lines = [f"{'':18}{'share':>7}{'ms':>10}{'limit ms':>10}{'times it':>10}"]
     for share in shares:

@@ -1,8 +1,7 @@
-"""A learning-rate range test (Smith 2017, "Cyclical learning rates"): one short training, the rate rising.
+"""A learning-rate range test (Smith 2017, "Cyclical learning rates"): one short training with a rising rate.
 
-The rate grows from LOWEST to HIGHEST by a constant factor an update, until the loss has clearly turned. The
-suggestion is a tenth of the rate at which the smoothed loss was lowest: well before it breaks, late enough to be
-fast.
+The rate grows from LOWEST to HIGHEST by a constant factor an update, until the loss has clearly risen. The
+suggestion is a tenth of the rate with the lowest smoothed loss: safely below divergence, and still fast.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from headwater.train.loop import Trainer
 LOWEST, HIGHEST = 1e-6, 1.0
 UPDATES = 120
 SMOOTHING = 0.9
-# The test ends when the smoothed loss is this many nats above its lowest.
+# The test ends when the smoothed loss is this many nats above its minimum.
 TURNED = 1.0
 
 
 class Point(NamedTuple):
-    """One update: its rate, the loss before it, and the smoothed loss."""
+    """One update: its rate, the loss, and the smoothed loss."""
 
     learning_rate: float
     loss: float
@@ -31,7 +30,7 @@ class Point(NamedTuple):
 
 
 class RateSearch(NamedTuple):
-    """The curve, and what it suggests."""
+    """The curve, and the suggested rate."""
 
     points: list[Point]
     suggestion: float
@@ -40,7 +39,7 @@ class RateSearch(NamedTuple):
 def search_rate(
     trainer: Trainer, read: Callable[[int], Sequence[Any]], *, progress: Progress = SILENT
 ) -> RateSearch:
-    """Run the test; the trainer is spoilt by it."""
+    """Run the test; it ruins the trainer's weights."""
     growth = (HIGHEST / LOWEST) ** (1 / (UPDATES - 1))
     points: list[Point] = []
     average = 0.0
@@ -49,7 +48,7 @@ def search_rate(
         rate = LOWEST * growth**step
         try:
             loss = trainer.update(read(step), learning_rate=rate).loss
-        except TrainingError:  # it has broken: that is the end of the curve
+        except TrainingError:  # divergence ends the curve
             break
         average = SMOOTHING * average + (1 - SMOOTHING) * loss
         points.append(Point(rate, loss, average / (1 - SMOOTHING ** (step + 1))))
@@ -57,17 +56,17 @@ def search_rate(
         if points[-1].smoothed > min(point.smoothed for point in points) + TURNED:
             break
     found = read_off(points)
-    progress.finish(f"{found.suggestion:g}, a tenth of where the loss was lowest")
+    progress.finish(f"{found.suggestion:g}, a tenth of the rate with the lowest loss")
     return found
 
 
 def read_off(points: list[Point]) -> RateSearch:
-    """What a curve suggests."""
+    """Return a curve with its suggestion."""
     lowest = min(points, key=lambda point: point.smoothed)
     return RateSearch(points, _round(lowest.learning_rate / 10))
 
 
 def _round(rate: float) -> float:
-    """One significant digit and a half: 1, 1.5, 2, 3, 4, 6 or 8 times a power of ten."""
+    """Round to 1, 1.5, 2, 3, 4, 6 or 8 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(rate))
     return float(f"{min((1, 1.5, 2, 3, 4, 6, 8), key=lambda d: abs(math.log(d * power / rate))) * power:.2g}")

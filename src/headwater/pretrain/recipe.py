@@ -1,4 +1,4 @@
-"""A pre-training recipe: its keys, and how what it leaves open is resolved before a run begins."""
+"""A pre-training recipe: its keys, and how unset ones are resolved before a run begins."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ from headwater.train.schedule import transfer_rate
 
 
 class PretrainConfig(TrainConfig):
-    """A pre-training recipe. With `init_from` and no learning rate, the rate goes by the model's width."""
+    """A pre-training recipe. With `init_from`, the learning rate is by default chosen by the model's width."""
 
     preset: str = "gpt2-mini"
     """Which model."""
     init_from: str | None = None
     """Trained model to continue from, a folder or one that ships; the tokens are packed with its tokenizer."""
     model: dict[str, Any] = Field(default_factory=dict)
-    """Keys of the model, which change the preset's."""
+    """Keys of the model that replace the preset's."""
     faithful: Faithful = "code"
-    """code: follow the authors' code where it does what the papers do not say; paper: the papers alone."""
+    """code: follow the authors' code where it differs from the papers; paper: follow the papers."""
     context: int | None = Field(default=None, ge=1)
     """Tokens of a training window; by default the preset's context."""
     epochs: float | None = Field(default=None, gt=0, le=1e9)
     """Passes over the training tokens, instead of steps."""
     cross_documents: bool = True
-    """Whether attention reaches over the border between two documents."""
+    """Whether attention crosses the border between two documents."""
     next_sentence: bool = False
     """Read pairs of texts and predict whether the second follows the first, as BERT does; needs a masked model."""
     shard: bool = False
-    """Share weights and optimizer among the ranks (FSDP)."""
+    """Shard weights and optimizer over the ranks (FSDP)."""
     optimizer: Literal["adam", "muon"] = "adam"
-    """muon: Muon for the matrices between embeddings and head. It is not the papers', and cannot be sharded."""
+    """muon: Muon for the matrices between embeddings and head; not in the papers, and cannot be sharded."""
     recompute: Literal["auto", "none", "selective", "full"] = "auto"
-    """Activations computed again in the backward pass; auto: full for a sharded model."""
+    """Which activations the backward pass recomputes; auto: full for a sharded model."""
     validation_windows: int = Field(default=256, ge=1)
-    """Most windows that a held-out loss is measured on."""
+    """The most windows for the held-out loss."""
 
     @classmethod
     def build(cls, *layers: Mapping[str, Any], source: str = "configuration") -> Self:
-        """As every configuration; of `steps` and `epochs`, which are one choice, the last layer's holds."""
+        """Merge layers; `steps` and `epochs` replace each other, so only the last layer's is kept."""
         other = {"steps": "epochs", "epochs": "steps"}
         kept: list[Mapping[str, Any]] = []
         for place, layer in enumerate(layers, 1):
@@ -64,13 +64,13 @@ class PretrainConfig(TrainConfig):
         return super().build(*kept, source=source)
 
     @model_validator(mode="after")
-    def _says_its_length_once(self) -> Self:
+    def _has_one_length(self) -> Self:
         if self.epochs is not None and "steps" in self.model_fields_set:
-            raise ValueError(f"steps = {self.steps} and epochs = {self.epochs:g} both say how long to train")
+            raise ValueError(f"steps = {self.steps} and epochs = {self.epochs:g} both set the length of training")
         return self
 
     def deciding(self) -> dict[str, Any]:
-        """As of every training; the model to continue from is an input of the folder, by its content."""
+        """As of every training, without the model to continue from, which is an input of the folder."""
         return {key: value for key, value in super().deciding().items() if key != "init_from"}
 
     @property
@@ -87,11 +87,11 @@ class PretrainConfig(TrainConfig):
 def resolve(
     config: PretrainConfig, tokens: Path, ranks: Ranks, begun: PretrainConfig | None = None
 ) -> PretrainConfig:
-    """The recipe with nothing left open: the whole model, the window, updates, micro-batch and arithmetic.
+    """Return the recipe with all keys set: the model, the window, updates, micro-batch and precision.
 
-    An "auto" that this device decides is as in `begun`, the recipe that a run began with, if there is one: the run
-    may have begun on another machine. Raises UsageError, DataError or MismatchError when recipe, tokens and ranks
-    do not go together: here, before a folder is begun, so that the same --out serves once it is repaired.
+    What this device would choose for "auto" is taken from `begun`, the recipe of an unfinished run: it may have
+    begun on another machine. Raises UsageError, DataError or MismatchError if recipe, tokens and ranks are
+    inconsistent.
     """
     packed = open_folder(tokens, "tokens")
     vocabulary = int(packed.config["vocabulary_size"])
@@ -102,15 +102,15 @@ def resolve(
     if config.architecture.is_masked:
         vocabulary = tokenizer_of(config.architecture, tokens).vocabulary_size
     changes: dict[str, Any] = {"vocabulary": vocabulary}
-    # A window shorter than the context of a trained model leaves its rows of positions as they are.
+    # A trained model keeps its positions, even if the window is shorter.
     for key in ("context", "dropout") if config.init_from is None else ():
         if getattr(config, key) is not None:
             changes[key] = getattr(config, key)
     model = preset(config.preset, faithful=config.faithful, **(changes | config.model))
     if config.dropout is not None and config.dropout != model.dropout:
         raise UsageError(
-            f"dropout = {config.dropout} and model.dropout = {model.dropout} are one thing",
-            repair="Give one of them, once; a run that has begun keeps its own",
+            f"dropout = {config.dropout} and model.dropout = {model.dropout} set the same value",
+            repair="Give only one of them; a resumed run keeps its own",
         )
     if model.vocabulary < vocabulary:
         raise MismatchError(
@@ -146,7 +146,7 @@ def resolve(
     if config.epochs is not None:
         windows = TokenStream(tokens, "train", window).windows
         steps = max(1, math.ceil(config.epochs * windows / config.batch_size))
-    # A resumed run keeps its micro-batch: another one rounds otherwise.
+    # A resumed run keeps its micro-batch: another one would round differently.
     micro_batch = config.micro_batch or (begun.micro_batch if begun else None)
     if micro_batch is None:
         micro_batch = max(1, fitting_tokens(model, ranks, sharded=config.shard) // window)
@@ -164,7 +164,6 @@ def resolve(
 
 
 def _with_pairs(config: PretrainConfig) -> PretrainConfig:
-    """Return the recipe with the parts of the model that next-sentence prediction needs."""
     found = config.architecture
     if not found.is_masked or (config.init_from is not None and not found.next_sentence):
         raise UsageError(
@@ -176,7 +175,7 @@ def _with_pairs(config: PretrainConfig) -> PretrainConfig:
 
 
 def _from_model(config: PretrainConfig, initial: str, tokens: Path) -> PretrainConfig:
-    """Return the recipe with the shape of the model to continue from and, where none is given, its learning rate.
+    """Return the recipe with the shape of the model to continue from and, if none is set, its learning rate.
 
     Raises MismatchError where the tokens were packed with another tokenizer, UsageError for another shape.
     """
@@ -210,7 +209,7 @@ def tokenizer_of(config: ModelConfig, tokens: Path) -> Tokenizer:
 
 
 def end_of_text_of(tokens: Path) -> int:
-    """Return the id of `<|endoftext|>` in a tokens folder; raises UsageError where it has none."""
+    """Return the id of `<|endoftext|>` in a tokens folder; raise UsageError if it has none."""
     end_of_text = Tokenizer.load(tokens / "tokenizer").end_of_text
     if end_of_text is None:
         raise UsageError(

@@ -1,13 +1,12 @@
-"""From documents to the token stream that training reads: `headwater pack`.
+"""`headwater pack`: encode documents into the token stream that training reads.
 
-Every document is encoded on its own and ends with `<|endoftext|>` (GPT-2, section 2; a GPT-1 vocabulary has no
-such token, and its books simply follow one another). The training part and the held-out part (`corpus/split`)
-are written side by side, `train-00000.npy`, `validation-00000.npy`, …: one row of uint16, uint32 for
-vocabularies past 65,536 rows, with where each document begins in `documents-train-00000.npy`, … (int64).
-A shard is cut at SHARD_TOKENS tokens wherever that falls; a document that goes on in the next shard has no
-entry there. The tokenizer's files lie in `tokenizer/`, so that tokens can always be read back.
+Every document is encoded separately and ends with `<|endoftext|>` (GPT-2, section 2; a GPT-1 vocabulary has no
+such token, so its books are just concatenated). The training and the held-out part (`corpus/split`) are written in
+parallel, `train-00000.npy`, `validation-00000.npy`, …: one row of uint16, or of uint32 for vocabularies of more
+than 65,536 rows; `documents-train-00000.npy`, … (int64) has the documents' starts. A shard ends after SHARD_TOKENS
+tokens; a document that continues in the next shard has no entry there. `tokenizer/` has the tokenizer's files.
 
-Text passes through in batches of some megabytes; memory does not grow with the corpus.
+Text is read in batches of a few megabytes; memory does not grow with the corpus.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 
 PARTS: tuple[Part, Part] = ("train", "validation")
-ORIGINALS = ("gpt2", "gpt1")  # tokenizers known by name, not by folder
+_ORIGINALS = ("gpt2", "gpt1")  # tokenizers known by name, not by folder
 SHARD_TOKENS = 100_000_000
-# A last shard shorter than this joins the one before it: no window of training is longer.
+# A shorter last shard is appended to the previous one: no training window is longer.
 LAST_SHARD_TOKENS = 65_536
-# A part needs a few windows of the shortest context anyone trains with.
+# A part needs a few windows of the shortest reasonable context.
 MINIMUM_TOKENS = 4 * 64 + 1
 _BATCH_BYTES = 2 * 1024**2
 
@@ -48,42 +47,51 @@ def pack(
     """Encode `corpus` into the tokens folder `out`, or find it there.
 
     `tokenizer` is a folder, the name of an original ("gpt2", "gpt1") or of a model that ships; `validation` the
-    fraction held out.
-    Returns {"train": {"tokens", "documents", "bytes"}, "validation": {…}}: bytes are UTF-8 bytes of the text
-    packed, so that a loss in nats a token is bits a byte. Raises DataError when a part is too short to train
-    or to validate on.
+    fraction held out. Returns {"train": {"tokens", "documents", "bytes"}, "validation": {…}}: bytes are UTF-8
+    bytes of the packed text, to convert a loss in nats a token to bits a byte. Raises DataError if a part is too
+    short to train or to validate on.
     """
     check_fraction(validation)
     loaded = Tokenizer.load(tokenizer)
-    inputs = {"corpus": corpus}
-    if tokenizer not in ORIGINALS:
-        inputs["tokenizer"] = shipped.resolve(tokenizer)
-    stage = Stage(
-        out,
-        kind="tokens",
-        config={
-            "tokenizer_kind": loaded.kind,
-            "vocabulary_size": loaded.vocabulary_size,
-            "tokenizer_identity": loaded.identity,
-            "validation": validation,
-        },
-        inputs=inputs,
-        measured=["counts"],
-    )
+    stage = tokens_stage(out, tokenizer, loaded, {"corpus": corpus}, {"validation": validation})
     if stage.is_complete():
         progress.note(f"{out} is complete already")
-        found = stage.find()
-        return found.config["counts"] if found else {}
+        return found_counts(stage)
     with stage.write() as work:
         counts = _fill(work, corpus, loaded, validation, progress)
-        (work / "tokenizer").mkdir()
-        loaded.save(work / "tokenizer")
-        stage.config["counts"] = counts
+        finish_tokens(stage, work, loaded, counts)
     return counts
 
 
+def tokens_stage(
+    out: Path, name: str | Path, tokenizer: Tokenizer, inputs: dict[str, Path], config: dict[str, Any]
+) -> Stage:
+    """Return the stage of a tokens folder; name: what `tokenizer` was loaded by."""
+    if name not in _ORIGINALS:
+        inputs = inputs | {"tokenizer": shipped.resolve(name)}
+    identity = {
+        "tokenizer_kind": tokenizer.kind,
+        "vocabulary_size": tokenizer.vocabulary_size,
+        "tokenizer_identity": tokenizer.identity,
+    }
+    return Stage(out, kind="tokens", config=identity | config, inputs=inputs, measured=["counts"])
+
+
+def found_counts(stage: Stage) -> dict[str, dict[str, int]]:
+    """Return the counts of a complete tokens folder."""
+    found = stage.find()
+    return found.config["counts"] if found else {}
+
+
+def finish_tokens(stage: Stage, work: Path, tokenizer: Tokenizer, counts: dict[str, dict[str, int]]) -> None:
+    """Write the tokenizer's files and the counts of a tokens folder."""
+    (work / "tokenizer").mkdir()
+    tokenizer.save(work / "tokenizer")
+    stage.config["counts"] = counts
+
+
 def token_dtype(vocabulary_size: int) -> type[np.uint16] | type[np.uint32]:
-    """The smallest of the two types that holds every id."""
+    """Return the smaller of the two types that can represent every id."""
     return np.uint16 if vocabulary_size <= 1 << 16 else np.uint32
 
 
@@ -123,7 +131,7 @@ def _check_lengths(corpus: Path, counts: dict[str, dict[str, int]], validation: 
         total = sum(count["tokens"] for count in counts.values())
         if part == "validation" and total * 0.5 > 2 * MINIMUM_TOKENS:
             needed = min(0.5, 2 * MINIMUM_TOKENS / total)
-            repair += f", or hold more out: --validation {max(needed, 2 * validation):.2g}"
+            repair += f", or hold out more: --validation {max(needed, 2 * validation):.2g}"
         raise DataError(
             f"{corpus} is too short: its {name} part has {tokens:,} tokens",
             expected=f"at least {MINIMUM_TOKENS}",
@@ -132,7 +140,7 @@ def _check_lengths(corpus: Path, counts: dict[str, dict[str, int]], validation: 
 
 
 class _PartWriter:
-    """Collects the documents of one part and encodes them in batches."""
+    """Encoder of one part's documents, in batches."""
 
     def __init__(self, work: Path, part: Part, tokenizer: Tokenizer) -> None:
         dtype = token_dtype(tokenizer.vocabulary_size)
@@ -143,7 +151,6 @@ class _PartWriter:
         self._batch_bytes = self._bytes = self._documents = 0
 
     def add(self, text: str) -> int:
-        """Take one document; returns its UTF-8 bytes."""
         size = len(text.encode("utf-8"))
         self._texts.append(text)
         self._batch_bytes += size
@@ -179,7 +186,7 @@ class _PartWriter:
 
 @dataclass
 class ShardWriter:
-    """Writes one part's stream as .npy shards of `shard_tokens` tokens, with the document starts beside them.
+    """Writer of one part's stream: .npy shards of `shard_tokens` tokens, and their documents' starts.
 
     The last shard may be longer, by less than `last_shard_tokens`.
     """
@@ -197,12 +204,12 @@ class ShardWriter:
     _handle: IO[bytes] | None = None
 
     def write(self, ids: np.ndarray, starts: np.ndarray) -> None:
-        """Append ids, (tokens,); `starts`, (documents,) int64, are document starts within them."""
+        """Append ids, (tokens,); starts: (documents,) int64, the documents' starts within them."""
         self._starts.append(starts + (self._written + self._held_tokens))
-        room = self.shard_tokens - self._written
-        if room > 0:
-            self._append(ids[:room])
-            ids = ids[room:]
+        free = self.shard_tokens - self._written
+        if free > 0:
+            self._append(ids[:free])
+            ids = ids[free:]
         if not len(ids):
             return
         self._held.append(ids)
@@ -211,7 +218,7 @@ class ShardWriter:
             self._next_shard()
 
     def close(self) -> None:
-        """Finish the last shard; a part without any token still has one, empty."""
+        """Finish the last shard; a part without tokens has one empty shard."""
         for ids in self._held:
             self._append(ids)
         self._held, self._held_tokens = [], 0
@@ -221,7 +228,7 @@ class ShardWriter:
         self._starts = []
 
     def abandon(self) -> None:
-        """Close the file of a shard that will not be finished."""
+        """Close the file of an unfinished shard."""
         if self._handle is not None:
             self._handle.close()
             self._handle = None
@@ -253,7 +260,7 @@ class ShardWriter:
 
 
 def _write_header(handle: IO[bytes], dtype: type[np.generic], length: int) -> None:
-    """NumPy leaves room in the header for the length to grow, so that it can be written again in place."""
+    """Write a .npy header; NumPy pads it, so that it can be rewritten in place with a larger length."""
     header: dict[str, Any] = {
         "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
         "fortran_order": False,

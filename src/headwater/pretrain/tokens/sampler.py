@@ -1,13 +1,11 @@
-"""Which windows of the packed stream each update sees: a function of (seed, step) alone.
+"""Which windows of the packed stream each update reads: a function of (seed, step) alone.
 
-The stream of every shard is cut into windows of `context` tokens and the token that follows; one epoch visits
-each window once in an order drawn from (seed, epoch) by a keyed permutation, so that nothing is stored, nothing
-is shuffled, and starting on ten billion tokens costs what starting on ten thousand does. The last window of a
-shard reaches back over the one before it, and what it would predict a second time carries no loss: every token
+Every shard is divided into windows of `context` tokens and the token that follows; one epoch visits each window
+once, in an order that a permutation keyed by (seed, epoch) computes, so that the time to start does not depend on
+the number of tokens. A shard's last window overlaps the previous one, without a loss for the overlap: every token
 is predicted exactly once an epoch.
 
-Ranks and micro-batches only divide the windows of an update among themselves; which windows these are does not
-depend on them.
+Ranks and micro-batches divide the windows of an update; they do not change which windows these are.
 """
 
 from __future__ import annotations
@@ -23,19 +21,18 @@ from torch import Tensor
 from headwater.errors import DataError, FolderError
 from headwater.model.backend import to_device
 from headwater.model.loss import IGNORE
-from headwater.pretrain.tokens.ids import check_ids
 from headwater.storage.provenance import Manifest, open_folder
 
 _ROUNDS = 6
+_CHECKED_IDS = 1 << 24  # ids that `check_ids` reads at a time
 
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
     """ids, targets: (sequences, context) int64; weights: the same shape, float32.
 
-    A weight is a position's share of the update's mean loss; over all ranks and micro-batches they sum to 1.
-    For next sentences: segments, as ids; random_next: (sequences,) int64, 1 where the second text is from
-    elsewhere; pair_weights: (sequences,) float32.
+    Weights sum to 1 over all ranks and micro-batches of an update. For next sentences: segments, as ids;
+    random_next: (sequences,) int64, 1 for a second text from another window; pair_weights: (sequences,) float32.
     chosen: (targets,) int64, the flat positions that have a target; None before the batch is on its device.
     """
 
@@ -48,7 +45,7 @@ class TokenBatch:
     chosen: Tensor | None = None
 
     def to(self, device: torch.device) -> TokenBatch:
-        """The same on another device."""
+        """Return the batch on a device."""
         if device.type == "cpu":
             return self
         tensors = {field.name: getattr(self, field.name) for field in fields(self)} | {"chosen": self.places()}
@@ -62,12 +59,12 @@ class TokenBatch:
         return TokenBatch(self.ids[:count], self.targets[:count], self.weights[:count], **cut)
 
     def places(self) -> Tensor:
-        """Return `chosen`; counted on the CPU, because counting on a device makes the host wait for it."""
+        """Return `chosen`, computed on the CPU, because the host would have to wait for a device."""
         return (self.targets != IGNORE).flatten().nonzero().squeeze(1) if self.chosen is None else self.chosen
 
 
 class TokenStream:
-    """One part ("train" or "validation") of a tokens folder, memory-mapped and cut into windows.
+    """One part ("train" or "validation") of a tokens folder, memory-mapped and divided into windows.
 
     Windows are checked as they are read: an id beyond the vocabulary raises DataError.
     """
@@ -88,7 +85,7 @@ class TokenStream:
         self.windows = int(self._ends[-1])
 
     def window(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """ids (context,) int64 and targets (context,) int64 of one window; IGNORE marks what was seen before."""
+        """Return ids and targets of one window, each (context,) int64; IGNORE in the overlap."""
         shard_index = int(np.searchsorted(self._ends, index, side="right"))
         local = index - (int(self._ends[shard_index - 1]) if shard_index else 0)
         shard = self.shards[shard_index]
@@ -103,14 +100,14 @@ class TokenStream:
         return ids, targets
 
     def targets_in(self, indices: np.ndarray) -> int:
-        """Return how many targets these windows have; only a shard's last window overlaps the one before it."""
+        """Return how many targets these windows have; only a shard's last window overlaps another."""
         count = len(indices) * self.context
         for end, windows, shard in zip(self._ends, self._counts, self.shards, strict=True):
             count -= int((indices == end - 1).sum()) * (windows * self.context + 1 - len(shard))
         return count
 
     def batch(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        """ids and targets, each (len(indices), context) int64."""
+        """Return ids and targets, each (len(indices), context) int64."""
         pairs = [self.window(int(index)) for index in indices]
         ids = torch.from_numpy(np.stack([ids for ids, _ in pairs]))
         targets = torch.from_numpy(np.stack([targets for _, targets in pairs]))
@@ -118,7 +115,7 @@ class TokenStream:
 
 
 def too_short(folder: Path, manifest: Manifest, part: str, context: int) -> DataError:
-    """The error of a part that holds no window of `context` tokens and the token that follows."""
+    """Return the error for a part without a window of `context` tokens and the token that follows."""
     count = manifest.config["counts"][part]["tokens"]
     return DataError(
         f"the {part} part of {folder} has {count:,} tokens, less than one window",
@@ -139,7 +136,7 @@ class Sampler:
     ranks: int = 1
 
     def windows_of(self, step: int) -> np.ndarray:
-        """Indices of the windows of update `step` (from 0), of all ranks: (batch_size,) int64."""
+        """Return the windows of update `step` (from 0), of all ranks: (batch_size,) int64 indices."""
         places = np.arange(step * self.batch_size, (step + 1) * self.batch_size, dtype=np.int64)
         epochs, positions = np.divmod(places, self.stream.windows)
         indices = np.empty_like(places)
@@ -149,11 +146,11 @@ class Sampler:
         return indices
 
     def tokens(self, step: int) -> int:
-        """Tokens of update `step`, over all ranks."""
+        """Return the tokens of update `step`, over all ranks."""
         return self.batch_size * self.stream.context
 
     def micro_batches(self, step: int) -> list[TokenBatch]:
-        """This rank's part of update `step`, cut into micro-batches."""
+        """Return this rank's part of update `step`, divided into micro-batches."""
         windows = self.windows_of(step)
         ids, targets = self.stream.batch(windows[self.rank :: self.ranks])
         weight = 1.0 / self.stream.targets_in(windows)
@@ -163,10 +160,10 @@ class Sampler:
 
 
 def permute(positions: np.ndarray, size: int, seed: int, epoch: int) -> np.ndarray:
-    """A permutation of range(size), drawn from (seed, epoch), evaluated at `positions` (int64).
+    """Evaluate a permutation of range(size), drawn from (seed, epoch), at `positions` (int64).
 
-    A balanced Feistel network over the next even power of two, walked until the result falls below `size`
-    (Black and Rogaway 2002, "cycle walking"): O(1) memory, fewer than four walks a position on average.
+    A balanced Feistel network over the next even power of two, applied until the result is below `size` (Black and
+    Rogaway 2002, "cycle walking"): O(1) memory, fewer than four applications a position on average.
     """
     half = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
     mask = np.uint64((1 << half) - 1)
@@ -197,5 +194,24 @@ def _map(path: Path) -> np.ndarray:
     except (ValueError, OSError) as error:
         raise FolderError(f"{path} is damaged: {error}", repair="Pack the corpus again") from None
     if shard.ndim != 1 or shard.dtype not in (np.uint16, np.uint32):
-        raise FolderError(f"{path} holds {shard.dtype} {shard.shape}", expected="one row of uint16 or uint32")
+        raise FolderError(f"{path} has {shard.dtype} {shard.shape}", expected="one row of uint16 or uint32")
     return shard
+
+
+def check_ids(ids: np.ndarray, vocabulary: int, path: Path, first: int = 0) -> None:
+    """Raise DataError naming file, position and id of the first id that is not below `vocabulary`.
+
+    ids: (tokens,) unsigned integers, mapped from `path`; first: the position of the first one. Ids are not read if
+    their type cannot represent a larger id.
+    """
+    if np.iinfo(ids.dtype).max < vocabulary:
+        return
+    for start in range(0, len(ids), _CHECKED_IDS):
+        block = ids[start : start + _CHECKED_IDS]
+        if int(block.max()) >= vocabulary:
+            place = int(np.argmax(block >= vocabulary))
+            raise DataError(
+                f"{path} has id {int(block[place]):,} at position {first + start + place:,}",
+                expected=f"ids below its vocabulary size, {vocabulary:,}",
+                repair="Pack the corpus again, or give the tokenizer that made these ids",
+            )
