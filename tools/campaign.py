@@ -4,9 +4,9 @@
     python tools/campaign.py --only kills --only warc  # parts of it; --list names them
     python tools/campaign.py --seconds 20              # a short fuzz of each parser
 
-Each part is a process of its own, with its log below --out; a part that found something fails the campaign.
-Fuzzing needs `pip install atheris`. Parsers that reach C run with AddressSanitizer's allocator, which atheris
-brings.
+Each part runs in a process of its own and writes its log below --out. A part that finds a fault fails the
+campaign. Fuzzing needs `pip install atheris`. Parsers that reach C run under AddressSanitizer, which atheris
+contains.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ IN_C = {
     *("warc", "html", "wikipedia", "epub", "link-dumps", "model-folder", "tokenizer-files", "tables"),
     "evaluation-sets",
 }
-WANTED = {"kills": 300, "mutations": 2000}  # what the campaign is to count at least
-# More than the tests do on their own: flips of bits in each file, besides some eight other mutations.
+WANTED = {"kills": 300, "mutations": 2000}  # The least counts of a complete campaign.
+# Flipped bits in each file, more than the tests flip by default. Each file has about eight other mutations.
 FLIPS = 12
 _COUNTED = re.compile(r"([\d,]+) ([a-z- ]+?)(?:,|$)")
 
@@ -49,7 +49,7 @@ class Part:
     counts: dict[str, int] = field(default_factory=dict)
 
     def run(self, out: Path) -> None:
-        """Run the command, with everything it says in a log."""
+        """Run the command, with its output in a log."""
         log = out / f"{self.name}.log"
         started = time.monotonic()
         with log.open("wb") as handle:
@@ -66,7 +66,7 @@ class Part:
 
 
 def pytest_part(name: str, *arguments: str, **environment: str) -> Part:
-    """Tests that count what they do, as tests/conftest.py sums up."""
+    """Return a part of tests whose counts tests/conftest.py prints."""
     options = ["-q", "-p", "no:cacheprovider", *arguments]
     return Part(
         name, [sys.executable, "-m", "pytest", *options], {"OMP_NUM_THREADS": "1", **environment}, read_counted
@@ -80,37 +80,37 @@ def read_counted(log: str) -> dict[str, int]:
 
 
 def fuzz_part(target: str, seconds: int, out: Path) -> Part:
-    """One parser's fuzzing; what it finds lies in the findings folder and fails it."""
+    """Return the fuzzing of one parser. Its findings go to the findings folder and fail it."""
     places = ["--work", str(out / "corpus"), "--findings", str(out / "findings")]
     command = [sys.executable, str(FUZZ / "fuzz.py"), target, "--seconds", str(seconds), *places]
     return Part(f"fuzz-{target}", command, sanitizers() if target in IN_C else {}, read_executions)
 
 
 def read_executions(log: str) -> dict[str, int]:
-    """Return how many inputs libFuzzer says that it ran."""
+    """Return how many inputs libFuzzer reports."""
     found = re.search(r"stat::number_of_executed_units: (\d+)", log)
     return {"inputs": int(found[1])} if found else {}
 
 
 def sanitizers() -> dict[str, str]:
-    """Return the environment that puts AddressSanitizer before a parser's C; empty without atheris."""
+    """Return the environment that preloads AddressSanitizer; empty without atheris."""
     specification = importlib.util.find_spec("atheris")
     if specification is None or specification.origin is None:
         return {}
     package = Path(specification.origin).parent
     library = next((p for p in (package.parent, package) if (p / "asan_with_fuzzer.so").exists()), None)
-    # Python frees nothing at its end, and torch allocates with operators of its own.
+    # Python does not free its memory on exit, and torch has allocation operators of its own.
     options = "detect_leaks=0:alloc_dealloc_mismatch=0:allocator_may_return_null=1"
     return {"LD_PRELOAD": str(library / "asan_with_fuzzer.so"), "ASAN_OPTIONS": options} if library else {}
 
 
 def targets() -> list[str]:
-    """The names of the parsers that are fuzzed: each has a folder of seeds."""
+    """Return the names of the parsers that are fuzzed: each has a folder of seeds."""
     return sorted(path.name for path in (FUZZ / "seeds").iterdir() if path.is_dir())
 
 
 def parts(seconds: int, out: Path) -> list[Part]:
-    """All parts of the campaign, the longest first."""
+    """Return all parts of the campaign, the longest first."""
     return [
         pytest_part("kills", "tests/faults/test_kills.py", HEADWATER_FAULTS_KILLS=str(WANTED["kills"])),
         pytest_part("disturbances", "tests/faults/test_disturbed.py"),
@@ -122,7 +122,7 @@ def parts(seconds: int, out: Path) -> list[Part]:
 
 
 def summary(done: list[Part]) -> str:
-    """The figures as a table of Markdown."""
+    """Return the counts as a Markdown table."""
     lines = ["| part | counted | seconds | result |", "|---|---|---:|---|"]
     for part in done:
         counts = ", ".join(f"{number:,} {what}" for what, number in part.counts.items()) or "–"
@@ -133,7 +133,7 @@ def summary(done: list[Part]) -> str:
 
 
 def shortfalls(done: list[Part]) -> list[str]:
-    """What was counted less often than the campaign asks for, of the parts that ran."""
+    """Return the counts of the finished parts that are below `WANTED`."""
     found = []
     for what, wanted in WANTED.items():
         if any(part.name == what for part in done):
@@ -143,13 +143,13 @@ def shortfalls(done: list[Part]) -> list[str]:
 
 
 def main() -> int:
-    """Run the parts and print the figures."""
+    """Run the parts and print the counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1, help="parts at a time")
-    parser.add_argument("--seconds", type=int, default=600, help="of fuzzing, for each parser")
+    parser.add_argument("--seconds", type=int, default=600, help="seconds of fuzzing for each parser")
     parser.add_argument("--only", action="append", help="a part, or a parser; repeatable")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "campaign")
-    parser.add_argument("--list", action="store_true", help="name the parts and end")
+    parser.add_argument("--list", action="store_true", help="print the names of the parts and exit")
     options = parser.parse_args()
     chosen = parts(options.seconds, options.out)
     if options.list:

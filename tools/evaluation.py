@@ -1,7 +1,7 @@
 """Write the generated parts of docs/evaluation.md, and docs/published.md, from the code.
 
 python tools/evaluation.py --write             the protocols, the verification, the papers' tables
-python tools/evaluation.py --check             exit status 1 where one of them is out of date
+python tools/evaluation.py --check             exit with status 1 if one of them is out of date
 
 The verification comes from docs/verification.json, which `tools/verify_evaluation.py --json` writes.
 """
@@ -32,7 +32,7 @@ def protocols() -> Iterator[str]:
 
 
 def verification() -> Iterator[str]:
-    """Yield a table of the largest differences, one column a model, and whether all are within the tolerance."""
+    """Yield a table of the largest differences, with one column for each model, and the largest of each model."""
     found = json.loads(VERIFICATION.read_text(encoding="utf-8"))
     models = list(found)
     yield f"| protocol | {' | '.join(f'{model}: examples, largest difference' for model in models)} |"
@@ -93,7 +93,7 @@ def filled(text: str) -> str:
 
 
 def main() -> int:
-    """Write or check; 1 where a part is out of date."""
+    """Check or write both pages. Return the exit status."""
     wanted = {PAGE: filled(PAGE.read_text(encoding="utf-8")), PUBLISHED: "\n".join(published()) + "\n"}
     stale = [
         page for page, text in wanted.items() if not page.exists() or page.read_text(encoding="utf-8") != text

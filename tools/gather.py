@@ -1,10 +1,10 @@
-"""Gather the text that a shipped model learns, from a list that names source and licence of every part.
+"""Gather the text that a shipped model learns, from a list with the source and licence of every part.
 
     python tools/gather.py recipes/texts/english.toml --data DIR --packages DIR --out text
 
-`--data` holds the folders that the list names; `--packages` holds Debian packages (`apt-get download NAME`). Each
-part becomes a folder OUT/GROUP/PART of plain files. A part that is gone, or whose text is not the one that the
-list states (`sha256`), is refused by name. The hash of every part is printed.
+`--data` has the folders that the list names; `--packages` has Debian packages (`apt-get download NAME`). Each part
+becomes a folder OUT/GROUP/PART of plain files. If a part is missing, or does not have the `sha256` of the list,
+the error names it. The hash of every part is printed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SEPARATOR = "<|endoftext|>"  # between the documents of a part that is one file
 
 
 class Part(Config):
-    """One source of text: what it is, where its files lie, under which licence."""
+    """One source of text: what it is, where its files are, and its licence."""
 
     name: str
     group: str
@@ -43,7 +43,7 @@ class Part(Config):
 
 
 def main() -> int:
-    """Gather a list."""
+    """Gather the parts of a list."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("list", type=Path)
     parser.add_argument("--data", type=Path, required=True)
@@ -61,14 +61,14 @@ def main() -> int:
 
 
 def read_list(path: Path) -> list[Part]:
-    """The parts of a text list; HeadwaterError for a part without a licence or with an unknown key."""
+    """Return the parts of a text list. Raise HeadwaterError for a missing licence or an unknown key."""
     return [Part.build(one) for one in tomllib.loads(path.read_text(encoding="utf-8"))["part"]]
 
 
 def gather(part: Part, data: Path, packages: Path, out: Path) -> dict[str, Any]:
-    """Write the files of a part to OUT/GROUP/NAME; returns their number, bytes and hash.
+    """Write the files of a part to OUT/GROUP/NAME. Return their number, bytes and hash.
 
-    Raises HeadwaterError where the part is not at hand or is not the text that the list states.
+    Raises HeadwaterError if the part is missing or is not the text of the list.
     """
     with tempfile.TemporaryDirectory() as scratch:
         root = data / part.folder if part.folder else unpack(part, packages, Path(scratch))
@@ -99,7 +99,7 @@ def gather(part: Part, data: Path, packages: Path, out: Path) -> dict[str, Any]:
 
 
 def documents(part: Part, root: Path) -> Iterator[tuple[str, bytes]]:
-    """The files of a part, or the documents of its one file, by name."""
+    """Return the files of a part, or the documents of its only file, by name."""
     if part.names is None:
         for path in sorted(root.rglob("*")):
             name = path.relative_to(root).as_posix()
@@ -112,7 +112,7 @@ def documents(part: Part, root: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def unpack(part: Part, packages: Path, scratch: Path) -> Path:
-    """Unpack a Debian package; returns the folder of its files."""
+    """Unpack a Debian package and return the folder of its files."""
     found = sorted(packages.glob(f"{part.package}_*.deb"))
     if not found:
         raise HeadwaterError(

@@ -2,8 +2,8 @@
 
     python tools/interpreter_ends.py --runs 2000
 
-Every second hundred of runs is made beside busy processes. torch is imported once, and each run is a fork of that
-process. Exits with 1 if a run ends with anything but status 0 and an empty standard error.
+During every second hundred of runs, other processes keep the CPU busy. torch is imported once, and each run is a
+fork of that process. Exits with 1 if a run exits with another status than 0 or prints to standard error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROGRAM = Path(__file__).parents[1] / "tests/native/test_dispatch.py"
 
 
 def busy(count: int) -> list[int]:
-    """Start processes that only count, and return their ids."""
+    """Start processes that only use the CPU, and return their ids."""
     started = []
     for _ in range(count):
         pid = os.fork()
@@ -36,14 +36,14 @@ def busy(count: int) -> list[int]:
 
 
 def stop(processes: list[int]) -> None:
-    """End what `busy` started."""
+    """Stop the processes that `busy` started."""
     for pid in processes:
         os.kill(pid, 9)
         os.waitpid(pid, 0)
 
 
 def main() -> None:
-    """Run the program; in a child, return so that its interpreter ends."""
+    """Run the program. In a child, return, so that its interpreter exits."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=2_000)
     parser.add_argument("--busy", type=int, default=2 * (os.cpu_count() or 1), help="busy processes")

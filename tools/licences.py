@@ -1,6 +1,6 @@
-"""The licences of everything that Headwater installs, from the metadata of the installed packages.
+"""List the licences of everything that Headwater installs, from the metadata of the installed packages.
 
-python tools/licences.py docs/licences.md    writes the page
+python tools/licences.py docs/licences.md    write the page
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-# Licences that ask something of whoever passes the licensed work on, beyond naming its authors.
+# Licences with duties for those who redistribute the work, beyond naming its authors.
 COPYLEFT = re.compile(r"\b(?:[AL]?GPL|MPL|EPL|EUPL|CDDL|OSL|SSPL|GNU|Mozilla|Eclipse|copyleft)", re.IGNORECASE)
 UNSAID = "not said"
-# NVIDIA's own libraries, which a torch built for CUDA brings and one without does not.
+# NVIDIA's libraries, which only a torch built for CUDA installs.
 _OF_CUDA = re.compile(r"(?:nvidia|cuda)-")
 _CLASSIFIER = "License :: OSI Approved :: "
-_LONGEST = 60  # characters; some packages put the whole licence into the field
+_LONGEST = 60  # characters; some packages put the whole licence into this field
 
 
 def declared(extra: str) -> list[str]:
-    """What Headwater itself asks for: always, and with an extra."""
+    """Return the requirements of Headwater: always, and with an extra."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     asked: list[str] = [*project["dependencies"]]
     waiting = [extra] if extra else []
@@ -41,7 +41,7 @@ def declared(extra: str) -> list[str]:
 
 
 def installed(extra: str = "") -> set[str]:
-    """Names of the installed packages that Headwater needs with an extra, and of those that they need.
+    """Return the installed packages that Headwater needs with an extra, with their dependencies.
 
     NVIDIA's libraries are left out: they depend on which torch is installed.
     """
@@ -68,7 +68,7 @@ def installed(extra: str = "") -> set[str]:
 
 
 def licence(name: str) -> str:
-    """What a package says of its own licence, in few words."""
+    """Return a package's own short statement of its licence."""
     metadata = importlib.metadata.metadata(name)
     expression = metadata.get("License-Expression")
     if expression:
@@ -82,31 +82,31 @@ def licence(name: str) -> str:
 
 
 def copyleft(licences: Iterable[str]) -> list[str]:
-    """Those of the licences that ask for more than their authors' names."""
+    """Return the licences that ask for more than naming the authors."""
     return [text for text in licences if COPYLEFT.search(text)]
 
 
 def page() -> str:
-    """The page in Markdown."""
+    """Return the page in Markdown."""
     parts = [
         "# Licences of what Headwater installs",
         "",
-        "Headwater itself is under the MIT licence. It carries no code of others; it installs packages, each",
-        "under a licence of its own, listed here as its metadata say. `python tools/licences.py docs/licences.md`",
-        "writes this page, and a test fails when a package comes in whose licence asks for more than its authors'",
-        "names and that is not named here.",
+        "Headwater is under the MIT licence and contains no code of others. It installs packages that have",
+        "licences of their own. This page lists them as the packages' metadata states them; `python",
+        "tools/licences.py docs/licences.md` writes it. A test fails if a package is installed whose licence asks",
+        "for more than naming its authors and that is not listed here.",
         "",
     ]
     core = installed()
     optional = installed("all") - core
     everything = {name: licence(name) for name in sorted(core | optional)}
-    parts += ["## Licences that ask for more than their authors' names", ""]
+    parts += ["## Licences that ask for more than naming the authors", ""]
     strict = {name: text for name, text in everything.items() if copyleft([text])}
     parts += [f"- {name}: {text}" for name, text in strict.items()] or ["None."]
     parts += [
         "",
-        "They bind whoever changes these packages or passes them on, not a program that imports them as they are.",
-        "A torch built for CUDA also brings NVIDIA's libraries, under NVIDIA's own terms; one without does not.",
+        "These licences bind those who change or redistribute the packages, not a program that only imports them.",
+        "A torch built for CUDA also installs NVIDIA's libraries, under NVIDIA's own terms.",
     ]
     for title, names in (("Always installed", core), ("With the extra `all`", optional)):
         grouped: dict[str, list[str]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Put the results of `headwater reproduce` where the documentation shows them: pages, figures, numbers, no models.
+"""Copy the results of `headwater reproduce` into the documentation: pages, figures and numbers, but no models.
 
 python tools/publish_results.py reproduction docs/results
 python tools/publish_results.py docs/results             write the pages there again from their numbers
@@ -15,7 +15,7 @@ PUBLISHED = {".json", ".md", ".png", ".svg"}
 
 
 def main() -> int:
-    """Replace the experiments in the second folder by those in the first; others that lie there stay."""
+    """Replace the experiments in the second folder by those in the first. Its other experiments stay."""
     if len(sys.argv) == 2:
         return write_pages(Path(sys.argv[1]))
     if len(sys.argv) != 3:
@@ -40,9 +40,9 @@ def main() -> int:
 
 
 def write_pages(folder: Path) -> int:
-    """Write each page again from its numbers, so that it says what has changed since they were made.
+    """Write each page again from its numbers, so that it says what changed since they were measured.
 
-    The manifest gets the new page's size and hash; its identity stays that of the results as they were made.
+    The manifest gets the size and hash of the new page. Its identity stays that of the original results.
     """
     from headwater.reproduce.page import PAGE, page, write_index
     from headwater.storage.provenance import MANIFEST, Manifest, record_files

@@ -1,8 +1,8 @@
-"""What each zero-shot protocol asks, worked out again on transformers' GPT-2: for tools/verify_evaluation.py.
+"""Compute each zero-shot protocol again on transformers' GPT-2, for tools/verify_evaluation.py.
 
-The official files are read here by other code than Headwater's, tokenised by transformers' tokenizer, and asked of
-its GPT-2 one text a pass. Taken from Headwater are the de-tokenizers, whose inverses have a test of their own, and
-the list of function words. `RECOUNTS` has a function for each protocol.
+This code does not use Headwater's to read the official files. It tokenises with transformers' tokenizer and runs
+its GPT-2 on one text at a time. From Headwater it takes only the de-tokenizers, whose inverses have a test of
+their own, and the list of function words. `RECOUNTS` has a function for each protocol.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import torch
 
 
 class Written(NamedTuple):
-    """What the model writes: its text and the log-probability of each token."""
+    """A generated text and the log-probability of each token."""
 
     text: str
     scores: list[float]
 
 
 class Drawn(NamedTuple):
-    """A prompt whose continuation is drawn from the two likeliest tokens each time."""
+    """A prompt whose continuation is drawn with top-k 2."""
 
     prompt: list[int]
 
@@ -39,7 +39,7 @@ Answer = list[float] | Written | Drawn
 class Peer:
     """transformers' GPT-2 and fast tokenizer of a folder.
 
-    What a text shares with the one before it is taken from transformers' cache of keys and values.
+    The keys and values of what a text shares with the previous one come from transformers' cache.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -52,17 +52,17 @@ class Peer:
         self.end: int = self.tokenizer.eos_token_id
 
     def ids(self, text: str) -> list[int]:
-        """Token ids of a text by itself."""
+        """Return the token ids of a text."""
         return list(self.tokenizer(text)["input_ids"])
 
     def after(self, before: Sequence[int], scored: Sequence[int]) -> list[float]:
-        """Log-probability of each token of `scored`, the start of `before` lost where it does not fit."""
+        """Return the log-probability of each token of `scored`. The start of `before` is cut to fit."""
         whole = [*before, *scored][-self.context - 1 :]
         rows = self._rows(whole[:-1], len(scored))
         return [float(x) for x in rows.gather(1, torch.tensor(whole[-len(scored) :])[:, None])[:, 0]]
 
     def _rows(self, ids: list[int], count: int) -> torch.Tensor:
-        """Log-probabilities behind each of the last `count` tokens."""
+        """Return the log-probabilities after each of the last `count` tokens."""
         pairs = zip(ids[: len(ids) - count], self._cached, strict=False)
         shared = next(
             (place for place, (a, b) in enumerate(pairs) if a != b), min(len(ids) - count, len(self._cached))
@@ -76,7 +76,7 @@ class Peer:
         return torch.Tensor(logits[0].log_softmax(-1))
 
     def alone(self, text: str) -> list[float]:
-        """Every token of a text behind the end of another."""
+        """Score every token of a text after an end-of-text token."""
         return self.after([self.end], self.ids(text))
 
     def score(self, context: str, continuation: str, *, own: bool = False) -> list[float]:
@@ -88,14 +88,14 @@ class Peer:
         return self.after(before or [self.end], scored)
 
     def split(self, context: str, continuation: str, *, own: bool = False) -> tuple[list[int], list[int]]:
-        """Encode both as one text, cut after the context's last letter or, with `own`, its last character."""
+        """Encode both as one text, split after the context's last letter or, with `own`, last character."""
         border = len(context) if own else len(context.rstrip())
         found = self.tokenizer(context + continuation, return_offsets_mapping=True)
         first = next(i for i, (_, end) in enumerate(found["offset_mapping"]) if end > border)
         return found["input_ids"][:first], found["input_ids"][first:]
 
     def windows(self, ids: Sequence[int], count: int) -> list[list[list[float]]]:
-        """The first windows of a text: a whole context, then half of one at a time."""
+        """Return the first windows of a text: a whole context, then half a context at a time."""
         whole, found, end = [self.end, *ids], [], 1
         while end < len(whole) and len(found) < count:
             start, end = end, min(len(whole), end + (self.context if end == 1 else self.context // 2))
@@ -103,13 +103,13 @@ class Peer:
         return found
 
     def likely(self, prompt: Sequence[int]) -> Generator[torch.Tensor, int, None]:
-        """Log-probabilities of the token behind `prompt`, then of the one behind each token sent in."""
+        """Yield the log-probabilities of the token after `prompt`, then after each token that is sent in."""
         ids = list(prompt)
         while True:
             ids.append((yield self._rows(ids, 1)[0]))
 
     def write(self, prompt: Sequence[int], most: int, stops: Sequence[str] = ("\n",)) -> Written:
-        """Write greedily, up to a stop text, the end of text or `most` tokens."""
+        """Generate greedily, up to a stop text, the end of text or `most` tokens."""
         tokens: list[int] = []
         scores: list[float] = []
         steps = self.likely(prompt)
@@ -123,35 +123,35 @@ class Peer:
             likely = steps.send(tokens[-1])
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Tokens as text, without the end of text."""
+        """Decode tokens, without the end of text."""
         return str(self.tokenizer.decode([token for token in tokens if token != self.end]))
 
 
 class Files:
-    """The first place of an official file below the data folders, by the end of its path."""
+    """Find official files below the data folders by the end of their path."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._paths = [path for folder in folders for path in sorted(folder.rglob("*"))]
 
     def __call__(self, name: str) -> Path:
-        """The file whose path ends so; raises FileNotFoundError naming it."""
+        """Return the file whose path ends with `name`. Raise FileNotFoundError if there is none."""
         found = next((path for path in self._paths if path.as_posix().endswith(f"/{name}")), None)
         if found is None:
             raise FileNotFoundError(f"{name} is in none of the folders given as --data")
         return found
 
     def lines(self, name: str) -> list[str]:
-        """The lines of a file, without the last line end."""
+        """Return the lines of a file, without the last line end."""
         return self(name).read_text(encoding="utf-8").rstrip("\n").split("\n")
 
 
-# What is asked of each protocol: (files, peer, count) -> the answers of each of the first `count` examples.
+# For each protocol: (files, peer, count) -> the answers to each of the first `count` examples.
 Recount = Callable[[Files, Peer, int], "list[list[Answer]]"]
 RECOUNTS: dict[str, Recount] = {}
 
 
 def recounts(*protocols: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function for protocols; it is told which one is meant."""
+    """Register a function for protocols. It gets the name of the protocol."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         for protocol in protocols:
@@ -172,7 +172,7 @@ _STOP_WORDS = "whole-word.stop-words"
 
 @recounts(*(f"lambada.{text}.{reading}" for text in _TEXTS for reading in (*_READINGS, _STOP_WORDS)))
 def lambada(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """The last word, or its last token; with the filter also the words that are generated until one may stand."""
+    """Score the last word or its last token; with the filter, also the words that are generated."""
     from headwater.evaluate.detokenize import LAMBADA
 
     if ".openai." in protocol:
@@ -191,7 +191,7 @@ def lambada(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[lis
 
 
 def _filtered(prompt: Sequence[int], peer: Peer) -> Iterator[Answer]:
-    """First tokens by falling likelihood, each with the rest of its word, until one is no function word."""
+    """Yield first tokens by falling probability, with the rest of each word, until one is not a function word."""
     from headwater.evaluate.tasks.lambada import is_function_word, may_begin_function_word
 
     likely = next(peer.likely(prompt[-peer.context :]))
@@ -202,14 +202,14 @@ def _filtered(prompt: Sequence[int], peer: Peer) -> Iterator[Answer]:
             return
         rest = peer.write([*prompt, token][-(peer.context + 1 - 8) :], 8, (" ", "\n"))
         yield rest
-        # What is written ends where white space begins.
+        # A generated word ends at white space.
         letters = re.match(r"[^\W_]*(?:['’][^\W_]+)*", (first + rest.text).strip())
         if not is_function_word(letters[0] if letters else ""):
             return
 
 
 def stream(name: str, detokenizer: str | None, most: int = 400_000) -> Callable[..., Iterator[list[Answer]]]:
-    """A recount of the windows of a text."""
+    """Return a recount of the windows of a text."""
 
     def windows(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
         from headwater.evaluate import detokenize
@@ -243,7 +243,7 @@ recounts("text8.characters")(stream("text8.test.5mb", None))
     )
 )
 def cbt(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """Each candidate with the rest of its sentence."""
+    """Score each candidate with the rest of its sentence."""
     from headwater.evaluate.detokenize import CBT
 
     written: Callable[[str], str] = CBT.detokenize if ".detokenized" in protocol else str
@@ -270,7 +270,7 @@ def _follows_possessive(after: str) -> bool:
 
 @recounts("wsc273.full", "wsc273.partial", "pdp.full", "pdp.partial", "dprd.substitution")
 def pronouns(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """Each candidate in the pronoun's place."""
+    """Score each candidate in the pronoun's place."""
     name = {"wsc": "wsc273.txt", "pdp": "PDP.txt", "dpr": "dprd/test.c.txt"}[protocol[:3]]
     blocks = "\n".join(files.lines(name)).split("\n\n")
     for block in blocks[:count]:
@@ -284,7 +284,9 @@ def pronouns(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[li
         answers: list[Answer] = []
         for candidate in candidates.split(","):
             who = " ".join(candidate.split())
-            if before and before[-1] not in ".!?:":  # only a beginning's capital goes, not that of a name
+            if (
+                before and before[-1] not in ".!?:"
+            ):  # only the capital at a beginning is changed, not that of a name
                 who = re.sub(r"^(The|A|An|His|Her|My|Their)\b", lambda found: found[0].lower(), who)
             else:
                 who = who[0].upper() + who[1:]
@@ -298,7 +300,7 @@ def pronouns(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[li
 
 @recounts("sst-2.very", "sst-2.whole-word")
 def sst2(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """Two words behind *very*."""
+    """Score two words after *very*."""
     for line in files.lines("sst2/glue/dev.tsv")[1:]:
         text = line.split("\t")[1].strip()
         yield [peer.score(f"{text} very", f" {word}") for word in ("negative", "positive")]
@@ -306,20 +308,20 @@ def sst2(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[A
 
 @recounts("cola.mean-log-probability")
 def cola(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """Whole sentences."""
+    """Score whole sentences."""
     for line in files.lines("cola/in_domain_dev.tsv"):
         yield [peer.alone(line.split("\t")[3])]
 
 
 def options_of(row: dict[str, Any]) -> list[str]:
-    """The answers of a RACE question, in the sample a list written in Python."""
+    """Return the answers of a RACE question; in the sample they are a Python list."""
     options = row["options"]
     return list(ast.literal_eval(options) if isinstance(options, str) else options)
 
 
 @recounts("race-middle.mean", "race-sample.mean")
 def race(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """Each answer behind text and question."""
+    """Score each answer after text and question."""
     if protocol == "race-sample.mean":
         rows = map(json.loads, files.lines("race_1000_m500_h500.jsonl"))
         questions = [(row["article"], row["question"], options_of(row)) for row in islice(rows, count)]
@@ -337,7 +339,7 @@ def race(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[A
 
 @recounts("race-high.mean")
 def race_high(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """The same from an article of the official distribution."""
+    """Do the same for an article of the official distribution."""
     article = json.loads(files("RACE/test/high/1.txt").read_text(encoding="utf-8"))
     for question, options in zip(article["questions"], article["options"], strict=True):
         yield [peer.score(f"{article['article']}\n{question}\n", option, own=True) for option in options]
@@ -345,7 +347,7 @@ def race_high(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[l
 
 @recounts("story-cloze.mean")
 def story_cloze(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """Each ending."""
+    """Score each ending."""
     rows = [r for r in csv.reader(files.lines("cloze_test_test__spring2016.csv")) if r[0] != "InputStoryid"]
     for row in rows:
         yield [peer.score(" ".join(row[1:5]), f" {ending}") for ending in row[5:7]]
@@ -353,7 +355,7 @@ def story_cloze(protocol: str, files: Files, peer: Peer, count: int) -> Iterator
 
 @recounts(*(f"hellaswag.{how}" for how in ("lm-eval.total", "lm-eval.per-character", "llm-c.total", "llm-c.mean")))
 def hellaswag(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """Each ending after the context: one text in lm-eval's reading, two in llm.c's."""
+    """Score each ending after the context: as one text in lm-eval's reading, as two in llm.c's."""
     for line in files.lines("hellaswag_val.jsonl"):
         row = json.loads(line)
         if ".llm-c." in protocol:
@@ -369,7 +371,7 @@ def hellaswag(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[l
 
 @recounts("coqa.greedy")
 def coqa(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """Answers behind the conversation so far."""
+    """Generate answers after the conversation so far."""
     for story in json.loads(files("coqa-dev-v1.0.json").read_text(encoding="utf-8"))["data"]:
         text = ""
         for question, answer in zip(story["questions"], story["answers"], strict=True):
@@ -382,7 +384,7 @@ def coqa(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[A
 
 @recounts("natural-questions.exact-match")
 def natural_questions(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """Answers behind the last five pairs."""
+    """Generate answers after the last five pairs."""
     rows = [json.loads(line) for line in files.lines("NQ-open.dev.jsonl")]
     shown = "".join(f"Q: {row['question']}?\nA: {row['answer'][0]}\n\n" for row in rows[-5:])
     for row in rows[:-5]:
@@ -391,7 +393,7 @@ def natural_questions(protocol: str, files: Files, peer: Peer, count: int) -> It
 
 @recounts("wmt14.en-fr", "wmt14.fr-en")
 def translation(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """Translations behind the last five pairs."""
+    """Generate translations after the last five pairs."""
     pairs = list(zip(*(files.lines(f"newstest2014.en-fr.{s}") for s in protocol[6:].split("-")), strict=True))
     shown = "".join(f"{source} = {target}\n" for source, target in pairs[-5:])
     for source, _ in pairs[:-5]:
@@ -400,7 +402,7 @@ def translation(protocol: str, files: Files, peer: Peer, count: int) -> Iterator
 
 @recounts("cnndm.tldr", "cnndm.no-hint", "cnndm.lead-3", "cnndm.random-3")
 def summaries(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """What is drawn behind the article, or nothing."""
+    """Return the draw after the article, or nothing."""
     for line in files.lines("summeval_cnndm_test_100.jsonl"):
         article, hint = peer.ids(json.loads(line)["article"].strip()), "TL;DR:" if "tldr" in protocol else ""
         end = peer.ids(f"\n{hint}")
@@ -410,7 +412,7 @@ def summaries(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[l
 
 @recounts("heldout.bits-per-byte")
 def held_out(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """The windows of each document."""
+    """Score the windows of each document."""
     ids = np.load(files("validation-00000.npy"))
     starts = np.load(files("documents-validation-00000.npy"))
     for document in np.split(ids, starts[1:])[:count]:
@@ -420,7 +422,7 @@ def held_out(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[li
 
 @recounts(*(f"{name}.{how}" for name in ("signature.docstring", "continuation.four") for how in ("mean", "gain")))
 def choice(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """Each continuation, for `.gain` by itself too."""
+    """Score each continuation; for `.gain` also without its context."""
     task = "signature" if protocol.startswith("signature") else "continuation"
     for line in files.lines(f"labels-{task}/validation.jsonl"):
         row = json.loads(line)
@@ -435,11 +437,11 @@ def choice(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list
 
 @recounts("natural-questions.question-type")
 def question_types(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """Nothing: the baseline asks no model."""
+    """Return no answers: the baseline uses no model."""
     yield from ([] for _ in range(count))
 
 
 @recounts("race.mean")
 def race_all(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """The articles of both parts."""
+    """Do `race_high` for the articles of both parts."""
     yield from race_high(protocol, files, peer, count)

@@ -1,9 +1,9 @@
-"""Screenshots of the server's page, for the documentation: every view, on a desktop, on a phone and in the dark.
+"""Take the screenshots of the server's page: every view on a desktop, on a phone and in dark colours.
 
 python tools/screenshots.py docs/page [--classifier FOLDER] [--views VIEW…] [--chromium PATH]
 
-Starts `headwater serve` with the models that ship and drives the system's Chromium. Without a classifier, the view
-"classify" is left out. The same models, prompts and seeds give the same texts.
+This starts `headwater serve` with the models that ship, and controls the system's Chromium. Without a classifier,
+the view "classify" is left out. The same models, prompts and seeds give the same texts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ADDRESSES = {
 
 @contextmanager
 def served(models: list[str]) -> Iterator[str]:
-    """Start a server of the models and give its address."""
+    """Start a server of the models and yield its address."""
     options = [part for model in models for part in ("--model", model)]
     command = [sys.executable, "-m", "headwater", "serve", "--port", "0", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -60,7 +60,7 @@ def served(models: list[str]) -> Iterator[str]:
 
 
 def bring(page: Page, view: str) -> None:
-    """Bring a view into the state that is shown."""
+    """Bring a view into the state of the screenshot."""
     page.wait_for_selector(READY)
     if view == "write":
         page.locator("#write-text .token >> nth=9").click()
@@ -85,7 +85,7 @@ def bring(page: Page, view: str) -> None:
 
 
 def shrink(path: Path) -> None:
-    """Keep the colours that a page needs, which is a third of the bytes."""
+    """Reduce the image's colours, which saves two thirds of its bytes."""
     with Image.open(path) as image:
         image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 

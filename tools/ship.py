@@ -1,12 +1,12 @@
-"""A model that ships, out of a finished run: weights in bf16, scores, and a card that is written from them.
+"""Make a model that ships from a finished run: weights in bf16, scores, and a card made from them.
 
 python tools/ship.py RUN NAME --texts LIST --data DIR --work DIR    evaluate, then write src/headwater/shipped/NAME
 python tools/ship.py --card FOLDER                                  print the card, from that folder's files alone
 
-Nothing in a card is written by hand: `about.json` (the runs, their text, their curve) and `results.json` (the
-scores of the bf16 weights) lie beside it, and the card is a function of the two. LIST is the list of texts that
-`tools/gather.py` reads: a document whose part it does not name has no licence, and the model is refused. An
-interrupted evaluation goes on.
+No part of a card is written by hand. It is made from two files next to it: `about.json` (the runs, their text and
+their loss curve) and `results.json` (the scores of the bf16 weights). LIST is the list of texts that
+`tools/gather.py` reads. If a document's part is not in it, its licence is unknown and the model is refused. An
+interrupted evaluation resumes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import gather
 ROOT = Path(__file__).resolve().parent.parent
 SHELF = ROOT / "src" / "headwater" / "shipped"
 MOST_BYTES = 16_000_000
-# What is asked of a model that ships; each protocol's own name says how.
+# The protocols that score a model that ships.
 HELD_OUT = "heldout"
 PROTOCOLS = (
     "lambada.openai.whole-word",
@@ -76,7 +76,7 @@ def ship(
     limit: int | None = None,
     books: int | None = None,
 ) -> Path:
-    """Write the folder of a model that ships; returns it."""
+    """Write the folder of a model that ships, and return its path."""
     from headwater.cli.console import PlainProgress
     from headwater.convert import convert
     from headwater.evaluate import evaluate
@@ -135,7 +135,7 @@ def ship(
 
 
 def chain(run: Path) -> list[Path]:
-    """The runs that made a model, first to last: a run made by `--from` follows the run of that model."""
+    """Return the runs that made a model, from first to last. A run with `--from` follows the run of that model."""
     from headwater.storage.provenance import read_manifest
 
     runs = [run]
@@ -145,7 +145,7 @@ def chain(run: Path) -> list[Path]:
 
 
 def describe(name: str, runs: Sequence[Path], texts: Path, tokens: Path, corpus: Path) -> dict[str, Any]:
-    """What the card says of the runs and of their text, from the folders alone."""
+    """Return what the card states about the runs and their text, read from their folders."""
     from headwater.model import count_parameters
     from headwater.model.io.folder import load_config
     from headwater.storage.provenance import open_folder
@@ -190,12 +190,12 @@ def describe(name: str, runs: Sequence[Path], texts: Path, tokens: Path, corpus:
 
 
 def journal(run: Path) -> list[dict[str, Any]]:
-    """The lines of a run's `metrics.jsonl`."""
+    """Return the lines of a run's `metrics.jsonl`."""
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def parts(corpus: Path, texts: Path) -> list[dict[str, Any]]:
-    """What a corpus holds of each part of the list; SystemExit names a document whose part is not in the list."""
+    """Return what a corpus has of each part of the list. SystemExit names a document whose part is not in it."""
     from headwater.corpus.folder import read_documents
 
     listed = {part.name: part for part in gather.read_list(texts)}
@@ -213,7 +213,7 @@ def parts(corpus: Path, texts: Path) -> list[dict[str, Any]]:
 
 
 def curve(journals: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, float]]:
-    """Held-out loss where it was measured, with the mean training loss since the point before, over all runs."""
+    """Return the measured held-out losses of all runs, each with the mean training loss since the previous one."""
     points: list[dict[str, float]] = []
     updates = tokens = 0
     for lines in journals:
@@ -229,7 +229,7 @@ def curve(journals: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, flo
 
 
 def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
-    """The model card: what the model is, its text, recipe, curve, scores, limits."""
+    """Return the model card: what the model is, its text, recipe, curve, scores and limits."""
     model, text, run, tokenizer = about["model"], about["text"], about["run"], about["tokenizer"]
     shape = f"{model['layers']} layers of {model['width']}, {model['heads']} heads, context {model['context']}"
     norm = "before each part, as GPT-2" if model["norm"] == "pre" else "after each part, as GPT-1"
@@ -355,12 +355,12 @@ def _score(entry: Mapping[str, Any]) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits behind the point where that says something, none in a large number."""
+    """Format a number with three decimals if it is small, and with none if it is large."""
     return f"{value:.3f}" if abs(value) < _LARGE else f"{value:,.0f}"
 
 
 def limits(about: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
-    """What the model cannot do, the last of it read off its scores."""
+    """Return what the model cannot do. The last sentences follow from its scores."""
     found = [
         f"It sees {about['model']['context']} tokens, some {_words(about):,} words, and nothing before them.",
         "It has read the texts above and nothing else. Books keep the views of their time on sex, class, race and "
@@ -380,19 +380,19 @@ def limits(about: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
 
 
 def _words(about: Mapping[str, Any]) -> int:
-    """The words that fill a context, at the bytes a token of the held-out text, to the nearest ten."""
+    """Return how many words fill a context, to the nearest ten, from the bytes a token of the held-out text."""
     held = about["text"]["validation"]
     return round(about["model"]["context"] * held["bytes"] / held["tokens"] / 5.7 / 10) * 10
 
 
 def thinned(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """About `_POINTS` of a curve, evenly, the last always among them."""
+    """Return about `_POINTS` evenly spaced points of a curve, and always the last."""
     step = max(1, round(len(points) / _POINTS))
     return [*points[step - 1 : -1 : step], points[-1]]
 
 
 def source_of(folder: Path, role: str) -> Path:
-    """The folder that a folder was made from in this role; SystemExit where it is gone or another one by now."""
+    """Return the input folder with this role. Raise SystemExit if it is missing or has changed."""
     from headwater.storage.provenance import identity_of, read_manifest
 
     entry = next(entry for entry in read_manifest(folder).inputs if entry.role == role)
@@ -403,13 +403,13 @@ def source_of(folder: Path, role: str) -> Path:
 
 
 def plain_command(command: str) -> str:
-    """A command without the places of one machine: absolute paths shortened to their names."""
+    """Return a command with absolute paths shortened to their names."""
     words = [Path(word).name if word.startswith("/") else word for word in shlex.split(command)]
     return shlex.join(words)
 
 
 def without_paths(value: Any) -> Any:
-    """Results with absolute paths in their texts shortened to names."""
+    """Return results with absolute paths in their texts shortened to names."""
     if isinstance(value, dict):
         return {key: without_paths(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -420,12 +420,12 @@ def without_paths(value: Any) -> Any:
 
 
 def dumped(value: Any) -> str:
-    """Indented JSON."""
+    """Return indented JSON."""
     return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
 
 
 def read(path: Path) -> Any:
-    """A JSON file."""
+    """Return the content of a JSON file."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -1,13 +1,13 @@
-"""Every zero-shot protocol, worked out again through transformers and compared example by example.
+"""Compute every zero-shot protocol again with transformers and compare each example.
 
     python tools/verify_evaluation.py --model MODEL --data $HEADWATER_DATA [--data TOKENS --data LABELS]
     python tools/verify_evaluation.py --random gpt2-small --data $HEADWATER_DATA
 
-What each protocol asks is in tools/recounts.py. For sets that may not be passed on, examples in their official
-format are written from other texts. What is drawn (top-k 2) is followed: each recorded log-probability has to be
-that of one of the two likeliest tokens, and the text has to be theirs. Prints a table in Markdown and, with
---json, writes the rows to a file, from which `docs/evaluation.md` is generated; the exit status is 1 where a
-log-probability differs by more than TOLERANCE.
+tools/recounts.py has what each protocol asks. For sets that may not be redistributed, examples in their official
+format are written from other texts. Drawn tokens (top-k 2) are checked one by one: each recorded log-probability
+must be that of one of the two most probable tokens, and the text must be theirs. Prints a Markdown table. With
+--json, the rows are also written to a file, from which `docs/evaluation.md` is generated. The exit status is 1 if
+a log-probability differs by more than TOLERANCE.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 from recounts import RECOUNTS, Answer, Drawn, Files, Peer, Written, options_of
 
 TOLERANCE = 1e-4
-_INCOMPLETE = "\ufffd"  # what transformers decodes the bytes of an incomplete character to
+_INCOMPLETE = "\ufffd"  # transformers decodes an incomplete character to this
 
 
 def stand_ins(files: Files, folder: Path, tokenizer: Any, limit: int) -> None:
-    """Write `limit` examples of each set that is not passed on, in its official format, from texts that are there.
+    """Write `limit` examples of each set that may not be redistributed, in its official format, from other texts.
 
     CBT, CoQA, RACE-high, HellaSwag, 1BW, text8, WikiText-103, a tokens folder, and labels folders.
     """
@@ -60,7 +60,7 @@ def stand_ins(files: Files, folder: Path, tokenizer: Any, limit: int) -> None:
 
 
 def _stories(sentences: Sequence[str], folder: Path, limit: int) -> None:
-    """Twenty numbered sentences and a question in which a word of four or more letters is left out."""
+    """Return twenty numbered sentences and a question in which a word of four or more letters is left out."""
     sentences = [sentence for sentence in sentences if len(re.findall("[a-z]{4,}", sentence)) > 2]
     stories = []
     for start in range(0, len(sentences) - 21, 21):
@@ -78,7 +78,7 @@ def _stories(sentences: Sequence[str], folder: Path, limit: int) -> None:
 
 
 def _endings(passages: Sequence[str], limit: int) -> Iterator[str]:
-    """Rows of HellaSwag's official file, every second one with the marks of its WikiHow part."""
+    """Return rows of HellaSwag's official file, every second one with the marks of its WikiHow part."""
     for number in range(limit):
         first, second, *others = (text.split(" . ")[0] for text in passages[5 * number : 5 * number + 5])
         endings = [f"{second} .", *(f"{text} ." for text in others)]
@@ -95,7 +95,7 @@ def _endings(passages: Sequence[str], limit: int) -> Iterator[str]:
 
 
 def _own_folders(passages: Sequence[str], folder: Path, tokenizer: Any, limit: int) -> None:
-    """A tokens folder with `limit` held-out documents, and labels folders of as many questions."""
+    """Write a tokens folder with `limit` held-out documents, and labels folders with as many questions."""
     from headwater.corpus.folder import Document, write_documents
     from headwater.pretrain.tokens.pack import pack
     from headwater.storage.stage import Stage
@@ -119,9 +119,9 @@ def _own_folders(passages: Sequence[str], folder: Path, tokenizer: Any, limit: i
 
 
 def digests(data: Sequence[Path], work: Path, limit: int = 3) -> dict[str, str]:
-    """Return a hash for each protocol: of what it asks, and of its scores for made-up answers.
+    """Return a hash for each protocol, of its requests and of its scores for made-up answers.
 
-    No model is asked. Where a hash changes, scores of the protocol are not comparable with earlier ones.
+    No model is used. If a hash changes, the protocol's scores cannot be compared with earlier ones.
     """
     from headwater.datasets.places import DataFiles
     from headwater.evaluate.reader import MaskedReader, Reader
@@ -174,9 +174,9 @@ def _rounded(value: Any) -> Any:
 
 
 def difference(expected: Answer, found: dict[str, Any], peer: Peer) -> float:
-    """The largest difference of a log-probability; infinite where texts or their number differ.
+    """Return the largest difference of a log-probability; infinite if the texts or their number differ.
 
-    The engine leaves out the bytes of a character that is not complete at the end of a text.
+    The engine leaves out the bytes of an incomplete character at the end of a text.
     """
     scores = found["log_probabilities"]
     if isinstance(expected, Drawn):
@@ -190,7 +190,7 @@ def difference(expected: Answer, found: dict[str, Any], peer: Peer) -> float:
 
 
 def followed(prompt: Sequence[int], scores: Sequence[float], text: str, peer: Peer) -> float:
-    """Which of the two likeliest tokens each log-probability belongs to, and whether they make the text."""
+    """Match each log-probability with one of the two most probable tokens. Return the largest difference."""
     tokens: list[int] = []
     largest = 0.0
     steps = peer.likely(prompt)
@@ -204,17 +204,19 @@ def followed(prompt: Sequence[int], scores: Sequence[float], text: str, peer: Pe
 
 
 def main() -> int:
-    """Compare; 1 where a protocol does not agree."""
+    """Compare all protocols. Return 1 if one does not agree."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, help="model folder with a GPT-2")
-    parser.add_argument("--random", metavar="PRESET", help="in its place: random weights of this size")
+    parser.add_argument("--random", metavar="PRESET", help="use random weights of this size instead")
     parser.add_argument("--data", type=Path, action="append", required=True, help="folder with files; repeatable")
     parser.add_argument(
-        "--tasks", default="", help="protocols, or beginnings of them; all that are there by default"
+        "--tasks", default="", help="protocols, or beginnings of their names; by default all that have their files"
     )
-    parser.add_argument("--digests", type=Path, help="write what each protocol asks to this file, and stop")
+    parser.add_argument("--digests", type=Path, help="write the hash of each protocol to this file, and stop")
     parser.add_argument("--limit", type=int, default=100, help="examples of each protocol")
-    parser.add_argument("--json", type=Path, help="file to add each row to; protocols that it has are left out")
+    parser.add_argument(
+        "--json", type=Path, help="file to add each row to; protocols that it already has are skipped"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if arguments.digests:
@@ -248,9 +250,9 @@ def read_rows(path: Path | None) -> dict[str, dict[str, list[float]]]:
 
 
 def random_model(preset_name: str, folder: Path) -> Path:
-    """Return a folder with random weights, GPT-2's own vocabulary and its context.
+    """Return a folder with random weights, GPT-2's vocabulary and its context.
 
-    The weights are five times as large as at the start of training, where all tokens are about equally likely.
+    The weights are five times as large as initial ones, with which all tokens are almost equally probable.
     """
     from headwater.model import build_model, preset
     from headwater.model.io.folder import save_model
@@ -265,7 +267,7 @@ def random_model(preset_name: str, folder: Path) -> Path:
 
 
 class Row(NamedTuple):
-    """What came out for one protocol: examples compared, and the largest difference of a log-probability."""
+    """The result of one protocol: the number of examples, and the largest difference of a log-probability."""
 
     protocol: str
     examples: int

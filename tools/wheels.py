@@ -1,7 +1,7 @@
-"""What a wheel holds, held against the package: nothing missing, nothing else.
+"""Check that a wheel contains the files of the package and nothing else.
 
-python tools/wheels.py dist                the wheels in a folder: listed, and checked
-python tools/wheels.py --compiled dist     the compiled extensions must be in it
+python tools/wheels.py dist                list and check the wheels in a folder
+python tools/wheels.py --compiled dist     require the compiled extensions too
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def expected() -> set[str]:
 
 
 def faults(wheel: Path, *, compiled: bool) -> list[str]:
-    """What is wrong with a wheel, a sentence each."""
+    """Return a sentence for each fault of a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     extensions = {name for name in names if name.startswith(COMPILED) and not name.endswith(".py")}
@@ -45,7 +45,7 @@ def faults(wheel: Path, *, compiled: bool) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """List and check the wheels in the folders given; returns the exit status."""
+    """List and check the wheels in the folders. Return the exit status."""
     compiled = "--compiled" in arguments
     folders = [Path(argument) for argument in arguments if argument != "--compiled"]
     wheels = [wheel for folder in folders for wheel in sorted(folder.glob("*.whl"))]
