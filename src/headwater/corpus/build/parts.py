@@ -69,6 +69,11 @@ class BuildPlan:
         """Tasks that are still to be done."""
         return [number for number in range(len(self.tasks)) if not self.part(number).is_dir()]
 
+    def remove_if_unused(self) -> None:
+        """Remove the folder if no task is done; else what is done is kept for the next run."""
+        if len(self.missing()) == len(self.tasks):
+            shutil.rmtree(self.folder, ignore_errors=True)
+
 
 def run_task(plan: BuildPlan, number: int, seen: Seen = lambda funnel: None) -> None:
     """Do one task, unless it is done; `seen` is shown its funnel on the way."""

@@ -133,8 +133,7 @@ def _carry_out(
             with stage.write() as work:
                 kept = _assemble(plan, work, sources, here)
     except (ResourceError, StorageError):
-        if len(plan.missing()) == len(plan.tasks):  # else what is complete is kept for the next run
-            shutil.rmtree(plan.folder, ignore_errors=True)
+        plan.remove_if_unused()
         raise
     except HeadwaterError:
         shutil.rmtree(plan.folder, ignore_errors=True)
@@ -161,8 +160,7 @@ def prepare_slurm(
         try:
             return write_slurm_jobs(plan, scripts, workers, finish)
         except BaseException:
-            if len(plan.missing()) == len(plan.tasks):
-                shutil.rmtree(plan.folder, ignore_errors=True)
+            plan.remove_if_unused()
             if new:
                 shutil.rmtree(scripts, ignore_errors=True)
             raise
