@@ -17,7 +17,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 FOLDER = "src/headwater/native"
-PORTABLE = ("cpu", "merges", "bloom")
+PORTABLE = ("bloom", "counting", "cpu", "merges")
 KERNELS = ("attention", "elementwise", "pool", "product", "transformer")
 # Multiplications and additions are joined only where the source says so.
 OPTIONS = [
@@ -82,10 +82,11 @@ class Recipes(build_py):
 
 def extension(name: str, sources: tuple[str, ...], options: list[str]) -> Extension:
     """Return the extension `headwater.native._NAME`."""
+    headers = ("arrays", "calls") if sources == PORTABLE else ("calls", "dot", "pool", "simd", "transformer")
     return Extension(
         f"headwater.native._{name}",
         [f"{FOLDER}/{source}.c" for source in ("module", "calls", *sources)],
-        depends=[f"{FOLDER}/{header}.h" for header in ("calls", "dot", "pool", "simd", "transformer")],
+        depends=[f"{FOLDER}/{header}.h" for header in headers],
         define_macros=[("HEADWATER_INIT", f"PyInit__{name}"), ("Py_LIMITED_API", "0x030B0000")],
         extra_compile_args=options,
         py_limited_api=True,

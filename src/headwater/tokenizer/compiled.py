@@ -1,4 +1,4 @@
-"""The C functions that count words and learn merges, `native/merges.c`.
+"""The C functions that count words and learn merges: `native/counting.c` and `native/merges.c`.
 
 They are compiled when the package is installed with a C compiler, and are in the wheels. Without them `load`
 returns None, and the `tokenizers` library does the same about twenty times as slowly.
