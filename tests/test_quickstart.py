@@ -184,7 +184,7 @@ def test_another_budget_goes_to_a_folder_of_its_own_and_says_so_at_once(flow: Pa
     assert not notes
     other = choose_folder(flow, 20, 1, Notes())
     assert other == flow.parent / "out-20-minutes"
-    assert notes == [f"{flow} holds a quickstart of 0.03 minutes: this one goes to {other}"]
+    assert notes == [f"{flow} has a quickstart of 0.03 minutes: this one is written to {other}"]
     with pytest.raises(FolderError, match="seed 1, not 2"):
         choose_folder(flow, 0.03, 2, Notes())
 

@@ -51,7 +51,7 @@ __all__ = [
 
 
 class _Package(ModuleType):
-    """The package, whose functions `evaluate` and `pretrain` are not hidden by its modules of these names."""
+    """Module type that keeps `evaluate` and `pretrain` the functions, not the subpackages of these names."""
 
     def __getattribute__(self, name: str) -> Any:
         value = super().__getattribute__(name)

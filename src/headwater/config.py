@@ -1,7 +1,7 @@
-"""Typed, frozen configuration: declared beside each component, loaded from TOML, merged, saved resolved.
+"""Typed, frozen configuration: declared next to each component, loaded from TOML, merged, saved resolved.
 
-A later layer wins: defaults, then the recipe file, then `--set key=value` and a command's own options. An
-unknown key is an error that names the nearest known one.
+Later layers override earlier ones: defaults, then the recipe file, then `--set key=value` and a command's own
+options. An unknown key is an error that names the nearest known one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SHOWN = 200  # characters of a wrong value
 
 
 class Layer(dict[str, Any]):
-    """Configuration keys from one place, which the message of an error in them names: `--set`, a file."""
+    """Configuration keys with their source (`--set`, a file), which error messages name."""
 
     def __init__(self, keys: Mapping[str, Any], source: str) -> None:
         super().__init__(keys)
@@ -35,13 +35,13 @@ class Config(BaseModel):
     """Base of every configuration: frozen, typed, no unknown keys. The string below a key describes it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True)
-    # Keys that former versions had: they are refused by name, and left out of a folder's own configuration.
+    # Keys of earlier versions: refused by name, and ignored in the configuration of an existing folder.
     retired: ClassVar[tuple[str, ...]] = ()
 
     @field_validator("*")
     @classmethod
     def _has_an_end(cls, value: Any) -> Any:
-        """Hold text that is read as a number, as "Infinity", to `allow_inf_nan` too: pydantic does not."""
+        """Apply `allow_inf_nan` to numbers that are given as text, such as "Infinity", which pydantic does not."""
         if (
             isinstance(value, float)
             and not cls.model_config.get("allow_inf_nan", True)
@@ -52,10 +52,10 @@ class Config(BaseModel):
 
     @classmethod
     def build(cls, *layers: Mapping[str, Any], source: str = "configuration") -> Self:
-        """Merge the layers, later ones winning, and check them.
+        """Merge the layers, later ones overriding earlier ones, and validate the result.
 
-        Raises UsageError naming where the key is from (a Layer's source, else `source`), the key, the value and,
-        for an unknown key, the nearest one.
+        Raises UsageError naming the source of the key (a Layer's source, else `source`), the key, its value and,
+        for an unknown key, the nearest known one.
         """
         merged: dict[str, Any] = {}
         for layer in layers:
@@ -74,13 +74,13 @@ class Config(BaseModel):
 
     @classmethod
     def load_written(cls, path: Path) -> Self:
-        """Read a configuration that Headwater wrote, perhaps a former version: retired keys are left out."""
+        """Read a configuration that this or an earlier version of Headwater wrote, without retired keys."""
         content = {key: value for key, value in read_toml(path).items() if key not in cls.retired}
         return cls.build(content, source=str(path))
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """Return the plain defaults: what a folder means by keys that did not exist when it was written."""
+        """Return the defaults, which apply to keys that did not exist when a folder was written."""
         fields = {key: field for key, field in cls.model_fields.items() if not field.is_required()}
         empty = cls.model_construct(
             **{key: field.get_default(call_default_factory=True) for key, field in fields.items()}
@@ -88,7 +88,7 @@ class Config(BaseModel):
         return empty.model_dump(mode="json", exclude_none=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, nested as in TOML; keys that are None are left out, as TOML has no null."""
+        """Return plain values, nested as in TOML, without keys that are None, since TOML has no null."""
         return self.model_dump(mode="json", exclude_none=True)
 
     def save(self, path: Path) -> None:
@@ -111,7 +111,7 @@ def _has(layer: Mapping[str, Any], place: tuple[int | str, ...]) -> bool:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` laid on `base`: tables merge key by key, anything else is replaced."""
+    """Return `base` updated with `over`: tables are merged key by key, other values are replaced."""
     merged = dict(base)
     for key, value in over.items():
         if isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
@@ -122,7 +122,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file; raises UsageError with the line when it is not TOML."""
+    """Read a TOML file; raise UsageError naming the line if it is not TOML."""
     try:
         return tomllib.loads(read_text(path))
     except _NOT_TOML as error:
@@ -130,16 +130,16 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def recipes_folder() -> Path:
-    """Return the folder of the recipes of pre-training: in the package, or in the repository that it runs from."""
+    """Return the folder of the pre-training recipes: in the package, or in the repository."""
     package = Path(__file__).parent
     installed = package / "recipes"
     return installed if installed.is_dir() else package.parents[1] / "recipes"
 
 
 def read_recipe(name_or_file: str | Path) -> Layer:
-    """Read a recipe of pre-training: a TOML file, or one that comes with Headwater by its name, as `gpt2-nano`.
+    """Read a pre-training recipe: a TOML file, or the name of one in Headwater, such as `gpt2-nano`.
 
-    Raises UsageError where it is neither.
+    Raises UsageError if it is neither.
     """
     path = Path(name_or_file)
     if path.is_file():
@@ -156,7 +156,7 @@ def read_recipe(name_or_file: str | Path) -> Layer:
 
 
 def parse_settings(settings: Iterable[str]) -> Layer:
-    """`["steps=100", "model.layers=4"]` as nested tables; a value that is not TOML is a plain string."""
+    """Parse `["steps=100", "model.layers=4"]` to nested tables; a value that is not TOML is a string."""
     parsed: dict[str, Any] = {}
     for setting in settings:
         key, separator, raw = setting.partition("=")
@@ -183,12 +183,12 @@ def option_name(key: str) -> str:
 
 
 def option_layers(options: Mapping[str, Any]) -> list[Layer]:
-    """Return the options that were given, None for the others, each as a Layer under its own name."""
+    """Return a Layer for each option that is not None."""
     return [Layer({key: value}, option_name(key)) for key, value in options.items() if value is not None]
 
 
 def _keys_of(cls: type[BaseModel], parents: tuple[str, ...]) -> list[str]:
-    """The keys of the table at `parents` inside `cls`."""
+    """Return the keys of the table at `parents` in `cls`."""
     for parent in parents:
         field = cls.model_fields.get(parent)
         annotation = field.annotation if field else None
@@ -210,11 +210,11 @@ def _usage_error(cls: type[Config], error: ValidationError, source: str) -> Usag
         hint = nearest(location[-1], _keys_of(cls, location[:-1]))
         return UsageError(f"{source} has the unknown key {key!r}", repair=hint[0].upper() + hint[1:])
     if first["type"] == "missing":
-        return UsageError(f"{source} lacks the key {key!r}", repair=f"Give it, as --set {key}=VALUE")
+        return UsageError(f"{source} lacks the key {key!r}", repair=f"Set it, for example with --set {key}=VALUE")
     reason = first["msg"].removeprefix("Value error, ")
-    if not location:  # keys that do not go together: the reason names them
+    if not location:  # keys that exclude each other: the reason names them
         return UsageError(f"{source}: {reason}", repair="Correct one of them")
-    # Of a choice between types pydantic names each that it tried: `compiled.literal['auto']`.
+    # For a union, pydantic reports each type that it tried: `compiled.literal['auto']`.
     place = list(takewhile(lambda part: "[" not in part, location))
     key = ".".join(place)
     tried = [e for e in error.errors() if e["loc"][: len(place)] == first["loc"][: len(place)]]

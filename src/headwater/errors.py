@@ -1,17 +1,17 @@
-"""The errors a user can meet, on one page.
+"""The errors that a user can cause and repair.
 
-Every one says what was seen, what was expected and what repairs it, and carries the exit status of the
-command line. Anything else that escapes is a fault of Headwater and shows its traceback.
+Each error says what was seen, what was expected and how to repair it, and has the exit status of the command line.
+Any other exception is a bug in Headwater and shows its traceback.
 
     HeadwaterError            exit status 1
     ├── UsageError            exit status 2: a wrong option, value or configuration key
     │   └── ContextError      a text that is longer than the model's context
     ├── DataError             text or labelled data that cannot be used
-    ├── FolderError           a folder that is missing, incomplete, damaged, or holds something else
-    ├── MismatchError         tokenizer, tokens and model that do not belong together
-    ├── ResourceError         a named file, an optional package or the network that is not there
+    ├── FolderError           a folder that is missing, incomplete, damaged, or of another kind
+    ├── MismatchError         tokenizer, tokens and model that do not match
+    ├── ResourceError         a file, an optional package or the network that is not available
     ├── StorageError          no space left, not writable
-    └── TrainingError         training that cannot go on: NaN, a stall, a rank that died
+    └── TrainingError         training that cannot continue: NaN, a stall, a rank that died
 """
 
 from __future__ import annotations
@@ -27,20 +27,17 @@ _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Escape control characters, so that a terminal shows text from a file and obeys none of it.
-
-    Characters of `keep` stay as they are.
-    """
+    """Escape control characters except those in `keep`, so that text from a file cannot control the terminal."""
     return _CONTROLS.sub(lambda m: m[0] if m[0] in keep else ascii(m[0])[1:-1], text)
 
 
 def counted(number: int, what: str) -> str:
-    """`1 token`, `12,000 tokens`: a number and what is counted."""
+    """Return a number with its noun: `1 token`, `12,000 tokens`."""
     return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def duration(seconds: float) -> str:
-    """`0.4 s`, `38 s`, `3 min 05 s`, `2 h 10 min`; a dash where it is no number."""
+    """Return `0.4 s`, `38 s`, `3 min 05 s` or `2 h 10 min`; a dash for infinity or NaN."""
     if not math.isfinite(seconds):
         return "–"
     if seconds < 10:
@@ -55,23 +52,23 @@ def duration(seconds: float) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A clause that helps with a misspelt name: the nearest known one, or all of them."""
+    """Return a hint for a misspelt name: the nearest known name, or all of them."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
 
 
 class HeadwaterError(Exception):
-    """What a user can cause and repair.
+    """An error that the user can cause and repair.
 
-    `seen` is a full clause naming the file, value or folder; `expected` completes "expected …"; `repair`
-    is a full sentence, best a command; `param` names the option that is wrong, for callers who offer it.
+    `seen` is a full clause naming the file, value or folder; `expected` completes "expected …"; `repair` is a full
+    sentence, preferably a command; `param` is the name of the wrong option.
     """
 
     exit_status = 1
 
     def __init__(self, seen: str, *, expected: str = "", repair: str = "", param: str | None = None) -> None:
-        # Names and values come from files, which may be a stranger's.
+        # Names and values may come from untrusted files.
         seen, expected, repair = printable(seen), printable(expected), printable(repair)
         self.seen, self.expected, self.repair, self.param = seen, expected, repair, param
         text = seen.rstrip(".")
@@ -90,7 +87,7 @@ class UsageError(HeadwaterError):
 
 
 class ContextError(UsageError):
-    """A text, or a text and what is to follow it, that is longer than the model's context."""
+    """A text, with the tokens to generate, that is longer than the model's context."""
 
 
 class DataError(HeadwaterError):
@@ -98,32 +95,32 @@ class DataError(HeadwaterError):
 
 
 class FolderError(HeadwaterError):
-    """A folder that is missing, incomplete, damaged, in use, or holds something else."""
+    """A folder that is missing, incomplete, damaged, in use, or of another kind."""
 
 
 class MismatchError(HeadwaterError):
-    """Tokenizer, tokens and model that do not belong together."""
+    """Tokenizer, tokens and model that do not match."""
 
 
 class ResourceError(HeadwaterError):
-    """A named file, an optional package or the network is not there."""
+    """A file, an optional package or the network is not available."""
 
 
 class StorageError(HeadwaterError):
-    """The disk is full, or a place cannot be written."""
+    """The disk is full, or a path cannot be written."""
 
 
 class TrainingError(HeadwaterError):
-    """Training that cannot go on."""
+    """Training that cannot continue."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C in work that the same command, run again, resumes."""
+    """Ctrl-C in work that the same command can resume."""
 
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Turn Ctrl-C in the block into Interrupted: what the block has completed is kept."""
+    """Turn Ctrl-C in the block into Interrupted, for work that can be resumed."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,6 +1,6 @@
-"""What `hw.load` returns: a model and its tokenizer together, to continue text and to score it.
+"""The object that `hw.load` returns: a model with its tokenizer, to generate and score text.
 
-The work is `inference`'s; here it is joined: which folder, which precision, which defaults.
+The computation is in `inference`; this module chooses folder, precision and defaults.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
     from headwater.model import Model
 
-# What a continuation may be asked for with, by name.
+# The names of all options of a continuation.
 _OPTIONS = sorted({*Request.model_fields, *Sampling.model_fields} - {"prompt", "sampling"})
 
 
 class GenerateOptions(TypedDict, total=False):
-    """What `generate` takes by name."""
+    """The keyword arguments of `generate`."""
 
     max_tokens: int | None
     min_tokens: int
@@ -55,7 +55,7 @@ class GenerateOptions(TypedDict, total=False):
 
 
 class Options(GenerateOptions, total=False):
-    """What `submit` and `request` take by name; see `inference.request` and `inference.sampling`."""
+    """The keyword arguments of `submit` and `request`; see `inference.request` and `inference.sampling`."""
 
     presence_penalty: float
     frequency_penalty: float
@@ -64,7 +64,7 @@ class Options(GenerateOptions, total=False):
 
 
 def fresh_seed() -> int:
-    """Return a seed that nobody chose, short enough to be typed."""
+    """Return a random seed that is short enough to type."""
     return secrets.randbelow(1_000_000)
 
 
@@ -77,14 +77,18 @@ def load(
     slots: int = 8,
     download: bool = False,
 ) -> LanguageModel:
-    """Open a model folder, Headwater's or Hugging Face's, a model that ships, or a hub name downloaded before.
+    """Open a model folder, Headwater's or Hugging Face's, a shipped model, or a hub name.
 
-    precision: "fp32", "bf16", "int8" (weights and products), "int4" (weights) or "auto", see `inference.backends`.
-    device: "auto" (CUDA where there is a GPU, else the CPU), "cpu", "cuda", "cuda:1" or "mps". slots: how many
-    continuations run at once; each holds a context of keys and values. tokenizer: a folder, "gpt2" or "gpt1",
-    for a model folder that has none; without any `logits` works, and calls with text raise MismatchError. Raises
-    FolderError or DataError for a folder that is not a model, ResourceError for a hub name that is not available
-    (`download` fetches it), MismatchError for a tokenizer that does not fit the model.
+    tokenizer: a folder, "gpt2" or "gpt1", for a model folder without a tokenizer. Without one, only `logits`
+    works; calls with text raise MismatchError.
+    precision: "fp32", "bf16", "int8" (weights and activations), "int4" (weights) or "auto"; see
+    `inference.backends`.
+    device: "auto" (a GPU if available), "cpu", "cuda", "cuda:1" or "mps".
+    slots: the number of continuations at the same time; each has a context of keys and values.
+    download: download a hub name that is not on this machine.
+
+    Raises FolderError or DataError for a folder that is not a model, ResourceError for a hub name that is not
+    available, MismatchError for a tokenizer that does not fit the model.
     """
     folder = shipped.resolve(model)
     if not folder.exists() and isinstance(model, str):
@@ -93,10 +97,10 @@ def load(
 
 
 class LanguageModel:
-    """A model and its tokenizer. Calls are safe from several threads.
+    """A model and its tokenizer. Calls are thread-safe.
 
-    All calls compute with one `network`: the weights at `precision`. `model` is the truth: after any change of its
-    weights the next call reads them again.
+    All calls compute with one `network`: the weights at `precision`. After a change of the weights of `model`, the
+    next call reads them again.
     """
 
     def __init__(
@@ -108,15 +112,15 @@ class LanguageModel:
         slots: int = 8,
         reload: Callable[[], Model] | None = None,
     ) -> None:
-        """Join the two. `reload` makes the same model again: then nobody else holds `model`, and it is used up."""
+        """Join both. `reload` reads the same model again; with it, the weights of `model` may be consumed."""
         if slots < 1:
             raise UsageError(f"{slots} slots", expected="at least 1")
         self.config, self._tokenizer, self.slots = model.config, tokenizer, slots
         self.precision = choose_precision(precision, model.config, model.tokens.weight.device)
         self._model: Model | None = model
         self._reload = reload
-        self._handed_out = reload is None  # whether somebody may hold the module, and change it
-        self._read: bytes | None = None  # fingerprint of a module that was handed out, as the network read it
+        self._handed_out = reload is None  # whether a caller may have the module, and change it
+        self._read: bytes | None = None  # fingerprint of the module when the network read it
         self._lock = threading.RLock()
         self._network: Network | None = None
         self._scorer: Scorer | None = None
@@ -132,7 +136,7 @@ class LanguageModel:
         device: str = "auto",
         slots: int = 8,
     ) -> LanguageModel:
-        """Open a model folder, with its own tokenizer or the one given for a folder without."""
+        """Open a model folder with its own tokenizer, or with the given one if it has none."""
         import torch
 
         from headwater.train.parallel import choose_device
@@ -149,14 +153,14 @@ class LanguageModel:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Text to token ids and back; raises MismatchError for a model that was opened without one."""
+        """The tokenizer; raises MismatchError for a model that was opened without one."""
         if self._tokenizer is None:
             raise missing_tokenizer("this model")
         return self._tokenizer
 
     @property
     def model(self) -> Model:
-        """The module itself: train it, change it; every later call follows it."""
+        """The module itself, which may be trained or changed; later calls use its new weights."""
         with self._lock:
             model = self._whole_model()
             if not self._handed_out:
@@ -166,7 +170,7 @@ class LanguageModel:
 
     @property
     def network(self) -> Network:
-        """The weights at `precision`, which all calls compute with: see `inference.network`."""
+        """The weights at `precision` that all calls compute with; see `inference.network`."""
         with self._lock:
             if self._network is not None and self._handed_out and fingerprint(self._whole_model()) != self._read:
                 self._network = self._scorer = self._engine = None
@@ -200,7 +204,7 @@ class LanguageModel:
             return self._engine
 
     def _whole_model(self) -> Model:
-        """The module, read again from its folder if it was taken apart."""
+        """Return the module; read it again from its folder if its weights were consumed."""
         if self._model is None:
             assert self._reload is not None
             self._model = self._reload()
@@ -232,16 +236,16 @@ class LanguageModel:
         The same prompt, seed and options give the same text, alone or next to others. An empty prompt starts a
         new text, after `<|endoftext|>`.
 
-        max_tokens: the most tokens to write; None is 128, or what the context leaves.
-        min_tokens: the text does not end before so many.
-        temperature: below 1 is safer, above 1 wilder; 0 always takes the most probable token.
+        max_tokens: the most tokens to generate; None is 128, or what the context leaves.
+        min_tokens: the fewest tokens to generate.
+        temperature: lower is safer, higher more varied; 0 always takes the most probable token.
         top_k: choose among the k most probable tokens; 0 is all.
         top_p: choose among the most probable tokens whose probabilities add up to p.
         repetition_penalty: above 1 makes tokens that occurred less probable.
-        filters: two readings of top-p, see `inference.sampling`.
+        filters: two versions of top-p; see `inference.sampling`.
         stop: texts before which the continuation ends.
-        seed: where the random choices come from; None takes a new one at each call.
-        sample: the number of the continuation among those of one prompt and seed.
+        seed: the seed of the random choices; None is a new one at each call.
+        sample: the index of the continuation among those of one prompt and seed.
         beyond_context: "refuse" raises UsageError for more tokens than the context holds; "shift" drops its
             older half whenever it is full.
         """
@@ -281,7 +285,7 @@ class LanguageModel:
         sample: int = 0,
         beyond_context: Literal["refuse", "shift"] = "refuse",
     ) -> Iterator[str]:
-        """Yield the text of `generate` piece by piece, each of whole characters. Leaving the loop ends it."""
+        """Yield the text of `generate` in pieces of whole characters. Leaving the loop cancels it."""
         generation = self.submit(
             prompt,
             max_tokens=max_tokens,
@@ -299,9 +303,9 @@ class LanguageModel:
         return _pieces(generation)
 
     def submit(self, prompt: str, **options: Unpack[Options]) -> Generation:
-        """Start a continuation: tokens, log-probabilities and text as they come.
+        """Start a continuation; iterate over it for tokens, log-probabilities and text.
 
-        What is not given is as in `inference.request` and `inference.sampling`: temperature 1, no filter, seed 0.
+        The defaults are those of `inference.request` and `inference.sampling`: temperature 1, no filter, seed 0.
         """
         return self.engine.submit(self.request(prompt, **options))
 
@@ -323,7 +327,7 @@ class LanguageModel:
         return request.model_copy(update={"sampling": Sampling.build(sampling, source="the request")})
 
     def prompt_ids(self, prompt: str) -> list[int]:
-        """Token ids of a prompt; an empty one is `<|endoftext|>`."""
+        """Return the token ids of a prompt; an empty one is `<|endoftext|>`."""
         ids = self.tokenizer.encode(prompt)
         if ids:
             return ids
@@ -335,7 +339,7 @@ class LanguageModel:
         return [self.tokenizer.end_of_text]
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
-        """For each (context, continuation): log P(continuation | context), and whether it is the greedy one."""
+        """Return log P(continuation | context) of each pair, and whether the continuation is the greedy one."""
         return self.scorer.score(pairs)
 
     def fill(self, text: str, *, top: int = 5) -> list[list[tuple[str, float]]]:
@@ -348,12 +352,12 @@ class LanguageModel:
         return [[(candidate.text, candidate.probability) for candidate in blank] for blank in found]
 
     def hidden_scores(self, asked: Sequence[tuple[list[int], Sequence[int]]]) -> list[tuple[Tensor, Tensor]]:
-        """See `inference.fill.hidden_scores`: scores of tokens that a masked model is not shown."""
+        """Return the scores of hidden tokens by a masked model; see `inference.fill.hidden_scores`."""
         with self._lock, masked.evaluated(self._whole_model()) as model:
             return masked.hidden_scores(model, self.tokenizer, asked)
 
     def logits(self, ids: Tensor) -> Tensor:
-        """Next-token logits: (batch, time) int64 -> (batch, time, vocabulary) float32."""
+        """Return next-token logits: (batch, time) int64 -> (batch, time, vocabulary) float32."""
         import torch
 
         ids = torch.as_tensor(ids)
@@ -368,9 +372,9 @@ class LanguageModel:
             return model(ids.to(model.tokens.weight.device))
 
     def save(self, folder: str | Path) -> None:
-        """Write model and tokenizer as a new model folder, which transformers opens too.
+        """Write model and tokenizer as a new model folder, which transformers can open too.
 
-        Raises FolderError for a folder that holds anything already.
+        Raises FolderError if the folder is not empty.
         """
         stage = Stage(Path(folder), kind="model", config=self.config.to_dict(), inputs={})
         if stage.find() is not None:

@@ -1,8 +1,8 @@
-"""The flow, stage by stage: from text that is at hand to a trained model and a report.
+"""All stages, from local text to a trained model and a report.
 
-Every stage is the function behind a command of its own and writes a folder of its own below `out`; here is only
-what a person would decide between them: how large a model fits the time, how long to fine-tune. What is complete
-is kept, so that an interrupted quickstart, run again, goes on.
+Every stage is the function of a command and writes its own folder in `out`. This module makes only the choices
+between them, such as the size of the model for the given time. Complete folders are kept, so that an interrupted
+quickstart resumes.
 """
 
 from __future__ import annotations
@@ -41,37 +41,36 @@ from headwater.train.parallel import Ranks, choose_device
 
 BUILT_IN = "python-docs"
 VALIDATION = 0.05
-ASKED = "quickstart.json"  # the minutes and the seed that a folder was made with
-# A tokenizer that has only bytes for a text makes one token of each; English is 3 bytes and more a token.
+ASKED = "quickstart.json"  # the minutes and the seed of a folder
+# A tokenizer that does not know a language uses about a token a byte; English has 3 bytes a token or more.
 BYTES_A_TOKEN = 1.25
 WORDS_BYTES_A_TOKEN = 2.0
-CONTINUE_BYTES = 20_000_000  # of a corpus that is worth a model from nothing
+CONTINUE_BYTES = 20_000_000  # of a corpus that is large enough for a model from scratch
 SHOWN = 4_000  # characters of a document that tell its language
-MINUTES = 60 * 24 * 365  # who has more trains with `headwater pretrain`
-# Candidates, smallest first, and how many tokens each weight of the blocks should see for the size to pay: a
-# larger model than that learns less in the same time than a smaller one. (In 2 min 50 s gpt2-nano saw 3 tokens a
-# weight and reached a held-out loss of 3.92, gpt2-pico saw 23 and reached 3.67.)
+MINUTES = 60 * 24 * 365  # for longer training there is `headwater pretrain`
+# Candidates, smallest first, and the fewest tokens for each weight of the blocks: with fewer, a larger model is
+# worse than a smaller one after the same time. (In 2 min 50 s gpt2-nano read 3 tokens a weight and reached a
+# held-out loss of 3.92; gpt2-pico read 23 and reached 3.67.)
 LADDER = ("gpt2-pico", "gpt2-nano", "gpt2-micro", "gpt2-mini", "gpt2-midi")
 TOKENS_A_WEIGHT = 10.0
 # Bytes of text for each vocabulary entry: a small text does not fill a large vocabulary.
 BYTES_AN_ENTRY = 500
 VOCABULARY = (512, 4_096)
-# Each fine-tuning may take this share of the minutes; four answers to read need more time to learn from than one
-# text (with 1/18 the choice stays at chance).
+# The share of the minutes for each fine-tuning; a choice among four answers needs more time than one text (with
+# 1/18 it stays at chance).
 FINETUNE_SHARE = {"classify": 1 / 24, "choice": 1 / 8}
-# Both fine-tuned models and the ones from scratch: small models learn faster than the paper's 6.25e-5.
+# For fine-tuned models and those from scratch: small models need a higher rate than the paper's 6.25e-5.
 FINETUNE_RATE = 1e-3
 BATCH = 16  # sequences an update
-# Of each measurement of the held-out loss: ten of them on 256 windows cost as much as 53 updates, since a forward
-# pass is a third of an update.
+# For each measurement of the held-out loss: ten measurements on 256 windows cost as much as 53 updates.
 VALIDATION_WINDOWS = 64
-# Between the two best of a short search: held-out loss of gpt2-nano after 250 updates on python-docs was 5.35 with
-# 1e-3, 5.39 with 2e-3, 5.80 with 3e-3.
+# Between the two best rates of a short search: held-out loss of gpt2-nano after 250 updates on python-docs was
+# 5.35 with 1e-3, 5.39 with 2e-3, 5.80 with 3e-3.
 LEARNING_RATE = 1.5e-3
 ZERO_SHOT = {"signature": "signature.docstring", "continuation": "continuation.four"}
-# What the stages around pre-training may read, for each minute of it, so that all of them together take about as
-# long as it does: bytes of python-docs to gather (a model sees some 2 MB a minute on two cores), examples of each
-# protocol to score, bytes of training text that the yardsticks learn from (xz takes 2 seconds a megabyte).
+# Limits of the other stages for each minute of pre-training, so that together they take about as long: bytes of
+# python-docs to gather (a model reads about 2 MB a minute on two cores), examples of each protocol, bytes of
+# training text for the yardsticks (xz takes 2 seconds a megabyte).
 GATHERED_BYTES = 2_000_000
 SCORED = 50
 YARDSTICK_BYTES = 1_000_000
@@ -81,7 +80,7 @@ PROMPT_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class Quickstart:
-    """Where everything lies, and the figures in a few words."""
+    """The paths of the results, a prompt, and the figures."""
 
     out: Path
     model: Path
@@ -100,13 +99,14 @@ def quickstart(
     seed: int = 1,
     progress: Progress = SILENT,
 ) -> Quickstart:
-    """Run the whole flow below `out`; `minutes` is the time of pre-training, `text` the user's own files,
-    `text_field` the field of their rows that has the text.
+    """Run all stages in `out`; `minutes` is the time of pre-training.
 
-    The minutes also limit what the other stages read (GATHERED_BYTES, SCORED, YARDSTICK_BYTES), and no clock does.
-    Where `out` holds a quickstart of other minutes, a folder next to it is written, named by the minutes.
-    Raises UsageError for minutes that are not positive or without end, DataError for text that cannot be used,
-    FolderError where `out` holds a quickstart of another seed or text.
+    text: the user's own files. text_field: the field of their rows with the text. The minutes also limit what the
+    other stages read (GATHERED_BYTES, SCORED, YARDSTICK_BYTES). If `out` has a quickstart of other minutes, a
+    folder next to it is written, named by the minutes.
+
+    Raises UsageError if minutes are not positive and finite, DataError for text that cannot be used, FolderError
+    if `out` has a quickstart of another seed or text.
     """
     if not 0 < minutes <= MINUTES:
         why = "needs an end" if minutes > 0 else "leaves no time to train"
@@ -125,7 +125,7 @@ def quickstart(
         train_tokenizer([corpus], tokenizer, vocab_size=entries, progress=progress)
         ladder = [PretrainConfig(preset=name, learning_rate=LEARNING_RATE) for name in LADDER]
     else:
-        progress.note(f"{size / 1e6:.1f} MB of text: training continues from {initial}, which ships")
+        progress.note(f"{size / 1e6:.1f} MB of text: training continues from the shipped {initial}")
         tokenizer = shipped.resolve(initial)
         ladder = [PretrainConfig(init_from=initial)]
     pack(corpus, tokenizer, tokens, VALIDATION, progress=progress)
@@ -140,7 +140,7 @@ def quickstart(
         try:
             make_labels(corpus, name, out / "labels" / name, VALIDATION, seed=seed, progress=progress)
             labels[name] = out / "labels" / name
-        except DataError as error:  # a short text trains a model, but gives too few questions about it
+        except DataError as error:  # a short text can be enough for a model, but not for labels
             progress.note(f"left out: {error}")
     protocols = ["heldout"]
     if tasks.choice in labels:
@@ -157,7 +157,7 @@ def quickstart(
     for name, folder in labels.items():
         kind = "choice" if name == tasks.choice else "classify"
         tuning = choose_finetuning(kind, folder, run, tokens, 60 * minutes * FINETUNE_SHARE[kind], seed)
-        baseline: dict[str, Any] | None = None  # the same rows, so the same figures
+        baseline: dict[str, Any] | None = None  # equal for both, which have the same rows
         for from_scratch in (False, True):
             place = out / "fine-tuned" / (f"{name}-from-scratch" if from_scratch else name)
             metrics = finetune(
@@ -184,20 +184,20 @@ def quickstart(
 
 
 def choose_folder(out: Path, minutes: float, seed: int, progress: Progress) -> Path:
-    """Return `out`, or a folder next to it where `out` holds a quickstart of other minutes.
+    """Return `out`, or a folder next to it if `out` has a quickstart of other minutes.
 
-    Raises FolderError where it holds one of another seed.
+    Raises FolderError if it has one of another seed.
     """
     if not (out / ASKED).exists():
         return out
     asked = read_json(out / ASKED)
     if asked["minutes"] != minutes:
         beside = out.with_name(f"{out.name}-{minutes:g}-minutes")
-        progress.note(f"{out} holds a quickstart of {_time(asked['minutes'])}: this one goes to {beside}")
+        progress.note(f"{out} has a quickstart of {_time(asked['minutes'])}: this one is written to {beside}")
         return choose_folder(beside, minutes, seed, progress)
     if asked["seed"] != seed:
         raise FolderError(
-            f"{out} holds a quickstart of seed {asked['seed']}, not {seed}", repair="Choose another --out"
+            f"{out} has a quickstart of seed {asked['seed']}, not {seed}", repair="Choose another --out"
         )
     return out
 
@@ -207,7 +207,7 @@ def _time(minutes: float) -> str:
 
 
 def knows(tokenizer: Tokenizer, corpus: Path, *, bytes_a_token: float = BYTES_A_TOKEN) -> bool:
-    """Return whether a tokenizer needs fewer tokens for the text of a corpus than one for so many bytes."""
+    """Return whether a tokenizer encodes more than `bytes_a_token` of a corpus in a token."""
     text = ""
     for document in read_documents(corpus):
         text += document.text[:SHOWN]
@@ -219,31 +219,31 @@ def knows(tokenizer: Tokenizer, corpus: Path, *, bytes_a_token: float = BYTES_A_
 def compare_shipped(
     corpus: Path, protocols: Sequence[str], labels: Sequence[Path], out: Path, limit: int, progress: Progress
 ) -> Sequence[Result]:
-    """Return the scores of the model that ships on the same text and questions, `limit` of each protocol.
+    """Return the scores of the shipped model on the same text and questions, `limit` of each protocol.
 
-    None where there is no such model, or where its tokenizer does not know the language of the text.
+    Empty if there is no such model, or if its tokenizer does not know the language of the text.
     """
     if shipped.is_shadowed(shipped.DEFAULT):
-        progress.note(f"not compared with the model that ships: {shipped.DEFAULT} is a folder here")
+        progress.note(f"not compared with the shipped model: {shipped.DEFAULT} is a local folder")
         return []
     if shipped.DEFAULT not in shipped.names():
         return []
     if not knows(Tokenizer.load(shipped.resolve(shipped.DEFAULT)), corpus):
         progress.note(f"not compared with {shipped.DEFAULT}, which was trained on text of another language")
         return []
-    # Bits are counted over the bytes of the text, so that two tokenizers can be compared on it.
+    # Bits per byte of text are comparable between tokenizers.
     pack(corpus, shipped.resolve(shipped.DEFAULT), out / "tokens", VALIDATION, progress=progress)
     model = Path(shipped.DEFAULT)
     folders = [out / "tokens", *labels]
-    config = EvaluateConfig(yardstick_bytes=0)  # they stand next to the new model's score already
+    config = EvaluateConfig(yardstick_bytes=0)  # they are part of the new model's scores
     results = evaluate(model, protocols, folders, out / "zero-shot", config=config, limit=limit, progress=progress)
     return results.results
 
 
 def choose_start(corpus: Path, size: int) -> str | None:
-    """Return the model that ships to continue from; None for a corpus that is to have a model of its own.
+    """Return the shipped model to continue from; None for a corpus that gets a model from scratch.
 
-    A small text teaches a language too little. One that is large, or that the model's tokenizer does not cut
+    A small text is not enough to learn a language. A large one, or one that the model's tokenizer does not split
     into words, is better served by a model and a tokenizer of its own.
     """
     name = shipped.DEFAULT
@@ -256,9 +256,9 @@ def choose_start(corpus: Path, size: int) -> str | None:
 def choose_recipe(
     ladder: Sequence[PretrainConfig], tokens: Path, run: Path, minutes: float, seed: int, progress: Progress
 ) -> PretrainConfig:
-    """Return the recipe of the largest model of the ladder that sees enough tokens in the minutes, as measured.
+    """Return the recipe of the largest model that reads enough tokens in the minutes, as measured.
 
-    A run that has begun keeps the recipe that it began with.
+    A run that was started keeps its recipe.
     """
     begun = run / "config.toml"
     if begun.exists():
@@ -290,7 +290,7 @@ def choose_recipe(
 
 
 def choose_prompts(corpus: Path) -> list[str]:
-    """The beginnings of held-out documents, or of paragraphs where there are few, evenly over them."""
+    """Return evenly spaced beginnings of held-out documents, or of paragraphs if there are few documents."""
     held_out = [document.text for part, document in split(corpus, VALIDATION) if part == "validation"]
     if len(held_out) < SAMPLE_PROMPTS:
         held_out = [paragraph for text in held_out for paragraph in text.split("\n\n")[1:] or [text]]
@@ -299,7 +299,7 @@ def choose_prompts(corpus: Path) -> list[str]:
 
 
 def _beginning(text: str) -> str:
-    """The first words of a text, cut between words where it has any."""
+    """Return the first words of a text, cut between words if possible."""
     start = text.strip()[: PROMPT_CHARACTERS + 1]
     if len(start) > PROMPT_CHARACTERS:
         start = start.rsplit(None, 1)[0][:PROMPT_CHARACTERS]
@@ -309,9 +309,10 @@ def _beginning(text: str) -> str:
 def choose_finetuning(
     task: str, labels: Path, run: Path, tokens: Path, seconds: float, seed: int
 ) -> FinetuneConfig:
-    """Return as many updates as the seconds hold at the speed of pre-training, three epochs at most.
+    """Return a configuration with as many updates as fit the seconds at the speed of pre-training, at most 3
+    epochs.
 
-    No more rows are read, to learn from and to measure on, than the updates see.
+    No more rows are read, for training and for measuring, than the updates use.
     """
     speed = statistics.median(
         json.loads(line)["tokens_per_second"] for line in (run / "metrics.jsonl").read_text().splitlines()

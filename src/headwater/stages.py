@@ -1,6 +1,6 @@
-"""The stages of the flow as calls: `hw.build_corpus`, `hw.train_tokenizer`, `hw.pretrain`, `hw.evaluate`.
+"""The stages as functions: `hw.build_corpus`, `hw.train_tokenizer`, `hw.pretrain`, `hw.evaluate`.
 
-Each writes one folder, as the command of the same name does, and finds it there when it is called again.
+Each writes one folder, as the command of the same name does. Called again, it returns the complete folder.
 `settings` takes any configuration key, nested as in TOML; `verbose` prints the progress on stderr.
 """
 
@@ -37,8 +37,8 @@ def build_corpus(
 ) -> Path:
     """Gather files, folders or built-in sources into the corpus folder `out`; return it.
 
-    recipe: a name, as `headwater corpus build` lists them, or a TOML file. workers: processes. Raises DataError
-    for a source without usable text, UsageError for an unknown recipe or key.
+    recipe: a name that `headwater corpus build --help` lists, or a TOML file. workers: the number of processes.
+    Raises DataError for a source without usable text, UsageError for an unknown recipe or key.
     """
     build(_listed(sources), out, load_recipe(recipe, settings), workers=workers, progress=_progress(verbose))
     return Path(out)
@@ -55,7 +55,7 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Learn a vocabulary from corpus folders or text files and write the tokenizer folder `out`; return it.
 
-    vocab_size counts every row, special tokens included. Raises UsageError when it is too small for the alphabet.
+    vocab_size includes special tokens. Raises UsageError if it is too small for the alphabet.
     """
     return run_tokenizer(
         [Path(source) for source in _listed(sources)],
@@ -86,12 +86,13 @@ def pretrain(
 ) -> Path:
     """Train a language model on a tokens folder and write the run folder `out`; return its model folder.
 
-    recipe: a TOML file or a name, as "gpt2-nano", over which the other options win. preset: the model, gpt2-mini
-    where nothing says it. init_from: a trained model to continue from, in place of a preset. on_update: called
-    after every update with its step, loss, learning rate and other figures, as a dictionary. Called again, an
-    interrupted run resumes.
-    Raises UsageError for options that do not fit, MismatchError for tokens of another tokenizer, TrainingError
-    when the loss is not finite.
+    recipe: a TOML file or a name such as "gpt2-nano"; other options override it. preset: the model, by default
+    gpt2-mini. init_from: a trained model to continue from, instead of a preset. on_update: called after every
+    update with a dictionary of step, loss, learning rate and other figures. Call it again to resume an interrupted
+    run.
+
+    Raises UsageError for wrong options, MismatchError for tokens of another tokenizer, TrainingError if the loss
+    is not finite.
     """
     given = {
         "preset": preset,
@@ -123,8 +124,9 @@ def evaluate(
     """Score a model zero-shot and write the results folder `out`; return the results.
 
     tasks: protocols or beginnings of their names (`headwater evaluate --list`), or "my_module:TASK". data: folders
-    with their files.
-    overlap: a training corpus, to score also without what it contains. limit: only the first examples of each.
+    with their files. overlap: a training corpus, to score also without the examples that overlap with it. limit:
+    use only the first examples of each protocol.
+
     Raises UsageError for an unknown task, ResourceError for a folder of data that does not exist.
     """
     return run_evaluation(

@@ -199,7 +199,7 @@ def test_a_page_says_that_its_scale_is_none_that_ships(done: Path, scale: Scale)
     assert load_scale("mini", {"most_hours": 100}).is_shipped
     assert not load_scale("mini", {"seeds": [1]}).is_shipped
     folder = done / "gpt1_perplexity"
-    assert "not the one that comes with Headwater" in (folder / "README.md").read_text()
+    assert "not one that comes with Headwater" in (folder / "README.md").read_text()
     assert Scale.build(json.loads((folder / "made.json").read_text())["scale"]) == scale
 
 

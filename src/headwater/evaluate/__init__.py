@@ -1,4 +1,4 @@
-"""Zero-shot evaluation: explicit protocols, their figures with errors, and yardsticks that need no model."""
+"""Zero-shot evaluation: explicit protocols, figures with errors, and yardsticks without a model."""
 
 from headwater.evaluate.evaluation import evaluate, run_task, select
 

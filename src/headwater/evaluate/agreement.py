@@ -1,6 +1,6 @@
-"""How near a text comes to its references: normalised words, exact match and F1 (SQuAD, CoQA), ROUGE, BLEU.
+"""Agreement of a text with its references: normalised words, exact match and F1 (SQuAD, CoQA), ROUGE, BLEU.
 
-ROUGE and BLEU are those of the packages that the field uses, rouge-score (with Porter's stemmer, as the original
+ROUGE and BLEU are those of the usual packages, rouge-score (with Porter's stemmer, as the original
 scripts of the CNN/DailyMail results) and sacrebleu.
 """
 
@@ -21,17 +21,17 @@ _INSTALL = "pip install 'headwater[evaluate]'"
 
 
 def normalise(text: str) -> str:
-    """Lower case without punctuation and articles, single spaces (Rajpurkar et al. 2016)."""
+    """Return lower-case text without punctuation and articles, with single spaces (Rajpurkar et al. 2016)."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(text: str, references: Sequence[str]) -> float:
-    """1 where the normalised text is one of the references."""
+    """Return 1 if the normalised text equals one of the references, else 0."""
     return float(any(normalise(text) == normalise(reference) for reference in references))
 
 
 def word_f1(text: str, reference: str) -> float:
-    """Harmonic mean of precision and recall of normalised words; 1 where both are empty."""
+    """Return the harmonic mean of precision and recall of normalised words; 1 if both texts are empty."""
     mine, theirs = normalise(text).split(), normalise(reference).split()
     if not mine or not theirs:
         return float(mine == theirs)
@@ -40,7 +40,7 @@ def word_f1(text: str, reference: str) -> float:
 
 
 def f1_against_people(text: str, references: Sequence[str]) -> float:
-    """The best F1, as CoQA's script counts it: the mean over leaving out each of several references in turn."""
+    """Return CoQA's F1: the best over the references, averaged over leaving out each of them in turn."""
     scores = [word_f1(text, reference) for reference in references]
     if len(scores) == 1:
         return scores[0]
@@ -48,7 +48,7 @@ def f1_against_people(text: str, references: Sequence[str]) -> float:
 
 
 def rouge(text: str, reference: str) -> dict[str, float]:
-    """F1 of ROUGE-1, ROUGE-2 and ROUGE-L over sentences (one a line), and their mean."""
+    """Return F1 of ROUGE-1, ROUGE-2 and ROUGE-L over sentences (one a line), and their mean."""
     scores: Mapping[str, Any] = _rouge_scorer().score(reference, text)
     values = {
         "rouge-1": scores["rouge1"].fmeasure,
@@ -59,7 +59,7 @@ def rouge(text: str, reference: str) -> dict[str, float]:
 
 
 class Bleu:
-    """Corpus BLEU, 0 to 100, mixed case, sacrebleu's own tokenisation (13a), of any choice of the pairs."""
+    """Corpus BLEU from 0 to 100, mixed case, sacrebleu's default tokenisation (13a), of any subset of pairs."""
 
     def __init__(self, texts: Sequence[str], references: Sequence[str]) -> None:
         try:
@@ -70,11 +70,11 @@ class Bleu:
 
         self._compute, one = BLEU.compute_bleu, BLEU(effective_order=True)
         found = [one.sentence_score(text, [reference]) for text, reference in zip(texts, references, strict=True)]
-        # (pairs, 10): n-grams that agree, n-grams, length of the text, length of the reference; they add up.
+        # (pairs, 10): matching n-grams, n-grams, length of the text, length of the reference; all are additive.
         self._counts = np.array([[*pair.counts, *pair.totals, pair.sys_len, pair.ref_len] for pair in found])
 
     def score(self, chosen: Any = slice(None)) -> float:
-        """BLEU of the pairs with these numbers; of all by default."""
+        """Return BLEU of the pairs with these indices; of all by default."""
         counts = [int(count) for count in self._counts[chosen].sum(axis=0)]
         found = self._compute(counts[:4], counts[4:8], counts[8], counts[9], smooth_method="exp")
         return float(found.score)

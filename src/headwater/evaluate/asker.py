@@ -1,4 +1,4 @@
-"""How a model is asked: requests of protocols, in batches, through a language model."""
+"""Answer the requests of protocols with a language model, in batches."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from headwater.evaluate.protocols import (
 from headwater.evaluate.reader import ContinuationRequest, HiddenRequest
 from headwater.language_model import LanguageModel
 
-# Requests asked together: enough for the scorer to pack and to share beginnings, few enough to lose little when
-# an evaluation is interrupted.
+# Requests in a batch: enough for the scorer to pack them and share prefixes, few enough to lose little when an
+# evaluation is interrupted.
 REQUESTS_TOGETHER = 512
 _WRITTEN_TOGETHER = 32
 _NEVER = -1e9  # added to a logit
@@ -27,38 +27,36 @@ _NEVER = -1e9  # added to a logit
 
 @dataclass
 class Asker:
-    """Puts requests to a model, each once, remembering the answers."""
+    """Answers requests with a model, each once, and stores the answers in a cache."""
 
     lm: LanguageModel
     cache: AnswerCache | None = None
     seconds: float = field(default=0.0, init=False)
 
     def ask(self, requests: Sequence[Request]) -> dict[Request, Answer]:
-        """An answer for each request, from the cache where it is there."""
+        """Return an answer for each request, from the cache if it has it."""
         wanted = list(dict.fromkeys(requests))
         answers = self.cache.look_up(wanted) if self.cache else {}
         new = [request for request in wanted if request not in answers]
-        # In order, so that those with a common beginning are asked together.
+        # Sorted, so that requests with a common prefix are in one batch.
         scored = sorted(request for request in new if isinstance(request, ContinuationRequest))
         hidden = sorted(request for request in new if isinstance(request, HiddenRequest))
         written = [request for request in new if isinstance(request, GenerationRequest)]
-        for start in range(0, len(scored), REQUESTS_TOGETHER):
-            self._take(answers, self._score, scored[start : start + REQUESTS_TOGETHER])
-        for start in range(0, len(hidden), REQUESTS_TOGETHER):
-            self._take(answers, self._score_hidden, hidden[start : start + REQUESTS_TOGETHER])
-        for start in range(0, len(written), _WRITTEN_TOGETHER):
-            self._take(answers, self._write, written[start : start + _WRITTEN_TOGETHER])
+        kinds: Sequence[tuple[Callable[[Any], list[Answer]], Sequence[Request], int]] = (
+            (self._score, scored, REQUESTS_TOGETHER),
+            (self._score_hidden, hidden, REQUESTS_TOGETHER),
+            (self._write, written, _WRITTEN_TOGETHER),
+        )
+        for ask, asked, size in kinds:
+            for start in range(0, len(asked), size):
+                batch = asked[start : start + size]
+                started = time.perf_counter()
+                found = dict(zip(batch, ask(batch), strict=True))
+                self.seconds += time.perf_counter() - started
+                if self.cache:
+                    self.cache.keep(found)
+                answers |= found
         return answers
-
-    def _take(
-        self, answers: dict[Request, Answer], ask: Callable[[Sequence[Any]], list[Answer]], part: Sequence[Request]
-    ) -> None:
-        started = time.perf_counter()
-        new = dict(zip(part, ask(part), strict=True))
-        self.seconds += time.perf_counter() - started
-        if self.cache:
-            self.cache.keep(new)
-        answers |= new
 
     def _score(self, requests: Sequence[ContinuationRequest]) -> list[Answer]:
         pairs = [(list(request.context), list(request.continuation)) for request in requests]
@@ -69,10 +67,10 @@ class Asker:
 
     def _score_hidden(self, requests: Sequence[HiddenRequest]) -> list[Answer]:
         before, after = self.lm.tokenizer.frame
-        room = self.lm.config.context - len(before) - len(after)
+        longest = self.lm.config.context - len(before) - len(after)
         asked = []
         for request in requests:
-            text = [*request.context, *request.continuation][-room:]  # a long text loses the start of its context
+            text = [*request.context, *request.continuation][-longest:]  # the start of a long context is cut
             end = len(before) + len(text)
             asked.append(([*before, *text, *after], range(end - len(request.continuation), end)))
         return [
@@ -83,21 +81,22 @@ class Asker:
     def _write(self, requests: Sequence[GenerationRequest]) -> list[Answer]:
         running, engine = [], self.lm.engine
         for request in requests:
-            options: dict[str, Any] = {
-                "max_tokens": request.max_tokens,
-                "stop": request.stop,
-                "temperature": request.temperature,
-                "top_k": request.top_k,
-                "seed": request.seed,
-                "bias": dict.fromkeys(request.excluded, _NEVER),
-                "alternatives": 0,
-            }
-            running.append(engine.submit(self.lm.request(request.prompt, **options)))
+            asked = self.lm.request(
+                request.prompt,
+                max_tokens=request.max_tokens,
+                stop=request.stop,
+                temperature=request.temperature,
+                top_k=request.top_k,
+                seed=request.seed,
+                bias=dict.fromkeys(request.excluded, _NEVER),
+                alternatives=0,
+            )
+            running.append(engine.submit(asked))
         return [_generated(generation) for generation in running]
 
 
 def _generated(generation: Any) -> Generated:
-    """Drive one continuation to its end."""
+    """Wait for one continuation and return its answer."""
     tokens, log_probabilities = [], []
     for event in generation:
         if event.token is not None:

@@ -1,7 +1,7 @@
-"""Answers kept on disk as they come, so that an interrupted evaluation goes on where it was.
+"""Answers stored on disk as they are computed, so that an interrupted evaluation resumes.
 
-A record is found by the model's identity, the precision and the request itself: nothing is reused for another
-model or another text. The file lies beside the results folder and goes when that is complete.
+The key of an answer is the model's identity, the precision and the request: no answer is reused for another model
+or another text. The file is next to the results folder and is deleted when that is complete.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from headwater.errors import StorageError
 from headwater.evaluate.protocols import Answer, Generated, Request, Scored
 from headwater.evaluate.reader import ContinuationRequest, HiddenRequest
 
-_DIGITS = 16  # of an answer's own hash, before it
-_VERSION = 1  # of how requests are answered: another one never reuses an older one's answers
+_DIGITS = 16  # of the hash before an answer
+_VERSION = 1  # of how requests are answered; answers of another version are not used
 
 
 class AnswerCache:
@@ -41,19 +41,19 @@ class AnswerCache:
         self._database.close()
 
     def look_up(self, requests: Sequence[Request]) -> dict[Request, Answer]:
-        """The answers that are there."""
+        """Return the stored answers."""
         found: dict[Request, Answer] = {}
         with closing(self._database.cursor()) as cursor:
             for request in requests:
                 cursor.execute("SELECT answer FROM answers WHERE request = ?", (self._key(request),))
                 row = cursor.fetchone()
-                # An altered answer is asked again.
+                # An altered answer is computed again.
                 if row is not None and row[0].startswith(_digest(row[0][_DIGITS:])):
                     found[request] = _decode(request, row[0][_DIGITS:])
         return found
 
     def keep(self, answers: Mapping[Request, Answer]) -> None:
-        """Write answers; they are on the disk when this returns."""
+        """Write answers to disk."""
         texts = {request: json.dumps(answer) for request, answer in answers.items()}
         rows = [(self._key(request), _digest(text) + text) for request, text in texts.items()]
         try:
@@ -63,7 +63,7 @@ class AnswerCache:
             raise StorageError(f"{self.path} cannot be written: {error}", repair="Free some space") from None
 
     def remove(self) -> None:
-        """Delete the file: every answer stands in the results folder now."""
+        """Delete the file, when every answer is in the results folder."""
         self._database.close()
         for path in self.path.parent.glob(f"{self.path.name}*"):
             path.unlink(missing_ok=True)
@@ -71,7 +71,7 @@ class AnswerCache:
     def _open(self) -> sqlite3.Connection:
         try:
             return _connect(self.path)
-        except sqlite3.DatabaseError:  # cut short or altered: what it held is asked again
+        except sqlite3.DatabaseError:  # cut short or altered: its answers are computed again
             self.path.unlink()
             return _connect(self.path)
 

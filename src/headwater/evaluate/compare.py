@@ -1,9 +1,9 @@
-"""Two evaluations, example by example: what one model gains on another, and how sure that is.
+"""Compare two evaluations example by example: the difference between two models, and its interval.
 
-Both were asked the same examples, so the difference is taken within each and its error is that of differences,
-which is smaller than that of two separate scores (Miller 2024, section 4). For scores that are no mean over
-examples (perplexity, bits per byte) the compared quantity is the log-likelihood of each example. Where each model
-wrote a text of its own and the score is no mean (BLEU), there is nothing to compare example by example.
+Both models were asked the same examples, so differences are paired, and their error is smaller than that of two
+separate scores (Miller 2024, section 4). For scores that are not a mean over examples (perplexity, bits per byte),
+the log-likelihood of each example is compared. Scores of generated texts that are not a mean (BLEU) cannot be
+compared example by example.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NORMAL_95 = 1.96
 
 @dataclass(frozen=True)
 class Difference:
-    """B less A of one protocol and metric, over the examples that both have; the interval covers 95 %."""
+    """B minus A of one protocol and metric, over the examples that both have, with a 95 % interval."""
 
     protocol: str
     metric: str
@@ -36,9 +36,9 @@ class Difference:
 
 
 def compare(a: Path, b: Path) -> list[Difference]:
-    """Differences for every protocol in both results folders that can be compared.
+    """Return the differences of all comparable protocols that are in both results folders.
 
-    Raises MismatchError when they have no protocol in common.
+    Raises MismatchError if they have no protocol in common.
     """
     first, second = read_results(a), read_results(b)
     here = {(result.protocol, result.metric) for result in first.results}
@@ -63,7 +63,7 @@ def compare(a: Path, b: Path) -> list[Difference]:
 def _values(
     metric: str, pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
 ) -> tuple[str, list[tuple[float, float]]]:
-    """The metric itself where every example has it, else the log-likelihood of each example's own text."""
+    """Return the metric if every example has it, else the log-likelihood of each example's text."""
     if all(metric in record for pair in pairs for record in pair):
         return metric, [(float(x[metric]), float(y[metric])) for x, y in pairs]
     if any("text" in answer for pair in pairs for record in pair for answer in record["answers"]):

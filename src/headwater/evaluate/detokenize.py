@@ -1,12 +1,10 @@
-"""De-tokenizers that can be undone: natural text from a benchmark's tokenised text, and the tokens back from it.
+"""Invertible de-tokenizers: natural text from a benchmark's tokenised text, and the tokens from that text.
 
-GPT-2 (Radford et al. 2019, section 3.1) scores the benchmarks through "invertible de-tokenizers" and never
-released them. Here one is a table of rules. Tokens are joined one by one, and a token is joined only if the
-tokenizer, `retokenize`, splits the joined word into the very same tokens. So every join can be undone. What is
-left are single tokens that the tokenizer itself would split: `exceptions` lists the lines in which that happens,
-and an evaluation reports how many there are.
-
-The rules of each table come from reading the files.
+GPT-2 (Radford et al. 2019, section 3.1) scores the benchmarks through "invertible de-tokenizers", which were never
+released. Here a de-tokenizer is a table of rules, written from reading the files. A token is joined to the word
+before it only if the tokenizer, `retokenize`, splits the joined word into the same tokens. So every join can be
+inverted, except for single tokens that the tokenizer itself would split: `exceptions` returns the lines with such
+tokens, and an evaluation reports their number.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-UNDONE = "lines that do not come back"  # its name among the details of a result
+UNDONE = "lines that do not come back"  # in the details of a result
 _CLITICS = ("'s", "'re", "'ve", "'d", "'ll", "'m", "'S")
 
 
@@ -24,13 +22,15 @@ _CLITICS = ("'s", "'re", "'ve", "'d", "'ll", "'m", "'S")
 class Rules:
     """What one benchmark's tokenizer did.
 
-    left: tokens that belong to the word before them; right: to the word behind. inside: a token and the character
-    that it is inside a word, as `@-@` and `-`. quotes: an opening and a closing token with the character that
-    both are. spelled: tokens that are written otherwise. not_split: words that end in a full stop of their own.
+    left: tokens that belong to the word before them. right: tokens that belong to the word after them. inside:
+    tokens for a character inside a word, such as `@-@` for `-`. quotes: opening token, closing token, and their
+    character.
+    spelled: tokens with another spelling in text. not_split: words that end in a full stop of their own.
 
-    clitic: what a token that belongs to the word before it looks like, next to the listed `clitics`. apostrophes:
-    the token `'` ends a plural possessive or opens or closes a quotation. headings: a line begins and ends with
-    several tokens `=`. padded: every line has a space at both ends.
+    clitic: pattern of tokens that belong to the word before them, in addition to `clitics`. apostrophes: the token
+    `'` ends a plural possessive, or opens or closes a quotation. headings: a line begins and ends with several
+    tokens `=`.
+    padded: every line has a space at both ends.
     """
 
     left: frozenset[str]
@@ -68,7 +68,7 @@ class Detokenizer:
         glue_next = False
         place = 0
         while place < len(tokens):
-            # A token inside a word is joined together with the one after it, or not at all.
+            # A token inside a word is joined only together with the next one.
             more = tokens[place : place + 2] if tokens[place] in self.rules.inside else [tokens[place]]
             glue, glue_next = self._wanted(tokens, place, glue_next, open_quotes)
             place += len(more)
@@ -87,7 +87,7 @@ class Detokenizer:
         return head + text + tail
 
     def retokenize(self, line: str) -> str:
-        """Return the tokenised line that a detokenized one came from."""
+        """Return the tokenised line of a de-tokenized one."""
         head, words, tail = _ends(line)
         if self.rules.lower_case:
             words = [word.lower() for word in words]
@@ -98,8 +98,12 @@ class Detokenizer:
             head, tail = " ", " " if tokens else ""
         return head + " ".join(tokens) + tail
 
+    def count_exceptions(self, lines: Sequence[str]) -> dict[str, int]:
+        """Return how many lines do not come back, and how many there are, as details of a result."""
+        return {UNDONE: len(self.exceptions(lines)), "lines": len(lines)}
+
     def exceptions(self, lines: Iterable[str]) -> list[str]:
-        """Return the lines that do not come back as they were."""
+        """Return the lines that `retokenize` does not restore."""
         return [line for line in lines if self.retokenize(self.detokenize(line)) != line]
 
     def _wanted(
@@ -135,7 +139,7 @@ class Detokenizer:
 
 
 def _splitter(rules: Rules) -> Callable[[str], tuple[str, ...]]:
-    """A function from one written word to its tokens."""
+    """Return a function from a written word to its tokens."""
     opening = {mark: token for token, _, mark in rules.quotes} | {t: t for t in rules.right}
     closing = {mark: token for _, token, mark in rules.quotes} | {t: t for t in rules.left}
     if rules.apostrophes:
@@ -146,7 +150,7 @@ def _splitter(rules: Rules) -> Callable[[str], tuple[str, ...]]:
     ends = sorted(closing, key=len, reverse=True)
     clitics = sorted(rules.clitics, key=len, reverse=True)
     whole = {written: token for token, written in rules.spelled.items()}
-    whole |= {mark: token for token, _, mark in rules.quotes}  # alone, as no closing one is
+    whole |= {mark: token for token, _, mark in rules.quotes}  # a mark by itself is an opening one
     inside = {
         written: re.compile(
             rf"(?<=\d){re.escape(written)}(?=\d)" if written in ".," else rf"(?<=.){re.escape(written)}(?=.)"
@@ -216,7 +220,7 @@ _NO_PLURALS = frozenset({"as", "is", "was", "has", "this", "thus", "its", "his",
 
 
 def _apostrophe_ends_word(tokens: Sequence[str], place: int, open_quotes: set[str]) -> bool:
-    """Return whether the token `'` belongs to the word before it; notes a quotation that it opens or closes."""
+    """Return whether the token `'` belongs to the word before it; update `open_quotes`."""
     before, after = tokens[place - 1] if place else "", tokens[place + 1 : place + 2]
     if "'" in open_quotes:
         open_quotes.discard("'")
@@ -232,7 +236,7 @@ def _apostrophe_ends_word(tokens: Sequence[str], place: int, open_quotes: set[st
 
 
 def _ends(line: str) -> tuple[str, list[str], str]:
-    """White space before, the words, white space behind."""
+    """Return the leading white space, the words, and the trailing white space."""
     inner = line.strip()
     if not inner:
         return line, [], ""
@@ -245,7 +249,7 @@ _LONE_I = re.compile(r"\bi\b(?=[ '.,!?;:\"]|$)")
 
 
 def _capitalise(text: str) -> str:
-    """Capitals where English wants them whoever is spoken of: beginnings of sentences, and the word I."""
+    """Capitalize the beginnings of sentences and the word I."""
     text = _SENTENCE_START.sub(lambda found: found[1] + found[2] + found[3].upper(), text)
     return _LONE_I.sub("I", text)
 

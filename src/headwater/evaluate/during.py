@@ -1,8 +1,7 @@
 """Zero-shot scores over updates, while a model is trained (GPT-1, Radford et al. 2018, figure 2 on the right).
 
-Handed to pre-training, which knows nothing of tasks: called after each update, it scores a few examples of each
-protocol whenever that is due. It never takes more than SHARE of the time: an evaluation that would is left out,
-and the next one is tried when it is due.
+Pre-training calls a Follower after each update; it scores a few examples of each protocol at a fixed interval. It
+never takes more than SHARE of the time: an evaluation that would is skipped.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ EXAMPLES = 100  # of each protocol
 
 
 class Follower:
-    """Scores `tasks` after every `every` updates; a set whose files are missing is an error at once.
+    """Scores `tasks` after every `every` updates; raises ResourceError at once if a file is missing.
 
-    The figures are called `zero-shot PROTOCOL METRIC`.
+    The figures are named `zero-shot PROTOCOL METRIC`.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class Follower:
         self._spent = self._last = 0.0
 
     def __call__(self, model: Any, step: int) -> dict[str, float]:
-        """The figures after update `step`, or none where nothing is due; leaves the model as it was."""
+        """Return the figures after update `step`, or none if no evaluation is due. The model is not changed."""
         now = time.perf_counter()
         if self._started is None:
             self._started = now

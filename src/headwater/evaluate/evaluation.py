@@ -1,7 +1,7 @@
-"""One evaluation: protocols, a model and data in; figures with their errors, and every example, out.
+"""Evaluate a model on protocols: compute figures with their errors, and store every example.
 
-A protocol whose files are missing or damaged is skipped with its reason and the others go on; an example that
-cannot be asked (empty, or longer than the context) is left out and counted.
+A protocol whose files are missing or damaged is skipped with its reason. An example that cannot be asked (empty,
+or longer than the context) is left out and counted.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from headwater.storage.stage import Stage
 
 
 class EvaluateConfig(Config):
-    """How a model is asked."""
+    """How a model is evaluated."""
 
     window: int | None = Field(default=None, ge=1)
     """Tokens that the model sees at a time; by default its context."""
     stride: int | None = Field(default=None, ge=1)
-    """Tokens between two windows; by default half of a window."""
+    """Tokens between the starts of two windows; by default half of a window."""
     precision: Literal["fp32", "bf16", "int8", "int4"] = "fp32"
     """What the model computes in."""
     yardstick_bytes: int | None = Field(default=None, ge=0)
-    """Training text that xz and the n-gram model learn from at most; 0 leaves them out."""
+    """The most bytes of training text for xz and the n-gram model; 0 omits them."""
 
 
 @dataclass(frozen=True)
 class ProtocolOutcome:
-    """What one protocol found: results, a record for each example, and how many could not be asked and why."""
+    """The outcome of one protocol: results, a record for each example, and examples that were left out."""
 
     results: Sequence[Result]
     records: Sequence[Mapping[str, Any]]
@@ -63,10 +63,10 @@ class ProtocolOutcome:
 
 
 def select(names: Sequence[str]) -> list[Task]:
-    """Return the tasks of these names: of protocols, of their beginnings up to a dot, or of the user's own tasks.
+    """Return the tasks with these names: protocols, beginnings of them up to a dot, or the user's own tasks.
 
-    `lambada` is all of LAMBADA's; `my_module:TASK` is a task that the user wrote. Raises UsageError for an unknown
-    name, and for a task whose protocol has the name of another.
+    `lambada` selects all of LAMBADA's; `my_module:TASK` is a task of the user's. Raises UsageError for an unknown
+    name, and for an own task with the name of a protocol.
     """
     chosen: dict[str, Task] = {}
     for name in names:
@@ -101,14 +101,14 @@ def evaluate(
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> Results:
-    """Evaluate a model, a folder or one that ships, and write the results folder `out`, or find it there complete.
+    """Evaluate a model, a folder or a shipped one, and write the results folder `out`, unless it is complete.
 
-    `tasks` are protocol names, beginnings of them, or `MODULE:NAME` of the user's own (`own_tasks`), `data` the
-    folders that hold the official files, or Headwater's tokens and labels folders; `limit` takes the first of each
-    one's examples. Interrupted, the same call resumes. With `overlap`, a training corpus, each result also has the
-    score without the examples whose text shares 8-grams with that corpus (GPT-2 section 4).
+    tasks: protocol names, beginnings of them, or `MODULE:NAME` of own tasks (`own_tasks`). data: the folders of
+    the official files, or Headwater's tokens and labels folders. limit: the number of examples of each protocol.
+    overlap: a training corpus; each result then also has the score without the examples that share 8-grams with it
+    (GPT-2 section 4). Call it again to resume after an interruption.
 
-    Raises UsageError for an unknown task, ResourceError where a folder of `data` does not exist.
+    Raises UsageError for an unknown task, ResourceError if a folder of `data` does not exist.
     """
     config = config or EvaluateConfig()
     named, model = str(model), shipped.resolve(model)
@@ -143,8 +143,8 @@ def evaluate(
         return read_results(out)
     lm = LanguageModel.open(model, precision=config.precision, device=device)
     kind = MaskedReader if lm.config.is_masked else Reader
-    room = lm.config.context - sum(map(len, lm.tokenizer.frame)) if lm.config.is_masked else lm.config.context
-    reader = kind(lm.tokenizer, room, config.window, config.stride)
+    frame = sum(map(len, lm.tokenizer.frame)) if lm.config.is_masked else 0
+    reader = kind(lm.tokenizer, lm.config.context - frame, config.window, config.stride)
     results: list[Result] = []
     training = None if overlap is None else training_grams(overlap)
     cache = AnswerCache(out.with_name(f".{out.name}.answers"), identity_of(model)[1], config.precision)
@@ -171,7 +171,7 @@ def evaluate(
 
 
 def _require_fit(task: Task, config: ModelConfig) -> None:
-    """Raise DataError for a protocol that is not for this kind of model."""
+    """Raise DataError if the protocol is not for this kind of model."""
     if task.masked and not config.is_masked:
         raise DataError(
             "the protocol hides tokens, and this model does not fill blanks", expected="a masked model"
@@ -193,7 +193,7 @@ def run_task(
     limit: int | None = None,
     progress: Progress = SILENT,
 ) -> ProtocolOutcome:
-    """Evaluate one protocol; raises DataError when its files are damaged or no example could be asked."""
+    """Evaluate one protocol; raise DataError if its files are damaged or no example can be asked."""
     examples = task.limited(read_examples(task, places, reader), limit)
     progress.start(task.protocol, len(examples), "examples")
     before = asker.seconds
@@ -239,7 +239,7 @@ def run_task(
 def _answers(
     task: Task, group: Sequence[tuple[Example, Sequence[Request]]], asker: Asker, reader: Reader
 ) -> list[list[Answer]]:
-    """Ask for each example of a group, as often as its protocol wants more."""
+    """Return the answers for each example of a group, with the further requests of its protocol."""
     found: list[list[Answer]] = [[] for _ in group]
     wanted = [list(requests) for _, requests in group]
     while any(wanted):
@@ -252,7 +252,7 @@ def _answers(
 
 
 def read_examples(task: Task, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
-    """The examples of a protocol; raises DataError where a file is not what its name says."""
+    """Return the examples of a protocol; raise DataError if a file has another format."""
     try:
         return task.read(places, reader)
     except MALFORMED as error:
@@ -263,7 +263,7 @@ def read_examples(task: Task, places: Mapping[str, Place], reader: Reader) -> Se
 
 
 def _shown(example: Example) -> dict[str, Any]:
-    """Return what a person reads of an example: its texts, answers and label."""
+    """Return the readable part of an example: its texts, answers and label."""
 
     def is_readable(value: Any) -> bool:
         texts = isinstance(value, list | tuple) and all(isinstance(part, str) for part in value)
@@ -276,9 +276,9 @@ def _shown(example: Example) -> dict[str, Any]:
 def _without_overlap(
     task: Task, examples: Sequence[Example], records: Sequence[dict[str, Any]], training: TrainingGrams
 ) -> dict[str, dict[str, Any]]:
-    """For each metric: the mean overlap, how many examples have any, and the score without those.
+    """Return for each metric the mean overlap, the number of examples with any, and the score without those.
 
-    Each record is given its own share. An example shorter than an n-gram has none.
+    Sets the share of overlap in each record; it is 0 for an example shorter than an n-gram.
     """
     texts = {example.id: example.text for example in examples}
     shares = training.shares(texts[record["id"]] for record in records)
@@ -293,23 +293,18 @@ def _without_overlap(
         return {}
     figures = task.summarise(clean) if clean else []
     found = {figure.metric: figure for figure in figures}
-    return {
-        metric.name: {
-            "overlap": facts
-            | (
-                {"value without": found[metric.name].value, "stderr without": found[metric.name].stderr}
-                if metric.name in found
-                else {}
-            )
-        }
-        for metric in task.metrics
-    }
+    details = {}
+    for metric in task.metrics:
+        without = found.get(metric.name)
+        rest = {"value without": without.value, "stderr without": without.stderr} if without else {}
+        details[metric.name] = {"overlap": facts | rest}
+    return details
 
 
 def _groups(
     task: Task, examples: Sequence[Example], reader: Reader, reasons: list[str]
 ) -> Iterator[list[tuple[Example, Sequence[Request]]]]:
-    """Examples with their requests, some hundred requests at a time; why others are left out goes to `reasons`."""
+    """Yield examples with their requests in batches; add to `reasons` why others are left out."""
     group: list[tuple[Example, Sequence[Request]]] = []
     for example in examples:
         try:
@@ -325,16 +320,16 @@ def _groups(
 
 
 def _kept(answer: Answer) -> dict[str, Any]:
-    """An answer as it stands in the examples file; seven digits are more than float32 has."""
+    """Return an answer for the examples file; seven digits are enough for float32."""
     if isinstance(answer, Scored):
         return {"log_probabilities": [float(f"{value:.7g}") for value in answer.log_probabilities]}
     return {"text": answer.text, "log_probabilities": list(answer.log_probabilities)}
 
 
 def _roles(places: Iterable[Path]) -> dict[str, Path]:
-    """Places by their role in the lineage: the file's name with its folder's, the folder's own name for a folder.
+    """Return places by their role in the lineage: the name of a folder, or that of a file and its folder.
 
-    Of several with one name those behind the first are numbered, so that each of them decides what is found.
+    Equal names are numbered, so that each place is part of the results' identity.
     """
     roles: dict[str, Path] = {}
     for place in places:

@@ -1,4 +1,4 @@
-"""The held-out part of a tokens folder as documents, and any part of one as the bytes it stands for."""
+"""The held-out part of a tokens folder as documents, and any part of it as bytes of text."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from headwater.tokenizer import Tokenizer
 
 Part = Literal["train", "validation"]
 
-_PIECE_TOKENS = 65_536  # a sample of a long stream takes the beginning of every piece of this length
+_PIECE_TOKENS = 65_536  # a sample of a long stream is the beginning of every piece of this length
 
 
 class DocumentStream(NamedTuple):
-    """Token ids of one part, and where each document begins in them."""
+    """Token ids of one part, and the start of each document."""
 
     ids: NDArray[np.unsignedinteger]
     starts: NDArray[np.int64]
 
     def documents(self) -> list[NDArray[np.unsignedinteger]]:
-        """The ids of each document, its end of text included."""
+        """Return the ids of each document with its end of text."""
         return [part for part in np.split(self.ids, self.starts[1:]) if len(part)]
 
 
 class Alphabet:
-    """The bytes of every token of a vocabulary, laid out so that a long stream is decoded at once."""
+    """The bytes of every token of a vocabulary in one array, to decode a long stream with NumPy."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         tokens = [tokenizer.token_bytes(token) for token in range(tokenizer.vocabulary_size)]
@@ -41,7 +41,7 @@ class Alphabet:
         self._starts = np.cumsum(self.lengths) - self.lengths
 
     def decode(self, ids: NDArray[np.unsignedinteger]) -> bytes:
-        """The bytes of a stream of ids; an end of text is the byte 0xFF."""
+        """Return the bytes of a stream of ids; an end of text is the byte 0xFF."""
         lengths = self.lengths[ids]
         ends = np.cumsum(lengths)
         # For each byte wanted: the start of its token in the table plus how far into the token it is.
@@ -51,7 +51,7 @@ class Alphabet:
 
 
 def read_stream(tokens: Path, part: Part) -> DocumentStream:
-    """All shards of a part joined, memory-mapped where there is one.
+    """Return all shards of a part, concatenated; a single one is memory-mapped.
 
     Raises FolderError for another folder, DataError for an id beyond the vocabulary.
     """
@@ -68,7 +68,7 @@ def read_stream(tokens: Path, part: Part) -> DocumentStream:
 
 
 def read_text(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:
-    """All the text of a part or, where that is longer than `size` bytes, so much of it in even pieces.
+    """Return the text of a part or, if it is longer than `size` bytes, so much of it in evenly spaced pieces.
 
     Raises DataError for an id beyond the vocabulary.
     """
@@ -86,12 +86,12 @@ def read_text(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:
 
 
 def read_tokenizer(tokens: Path) -> Tokenizer:
-    """The tokenizer that a tokens folder carries."""
+    """Return the tokenizer in a tokens folder."""
     return Tokenizer.load(tokens / "tokenizer")
 
 
 def counted_bytes(tokens: Path, part: Part) -> int:
-    """UTF-8 bytes of the text that was packed into a part."""
+    """Return the number of UTF-8 bytes of the text that was packed into a part."""
     return int(open_folder(tokens, "tokens").config["counts"][part]["bytes"])
 
 

@@ -1,4 +1,4 @@
-"""A user's own tasks, named as `MODULE:NAME`: the module is imported, so that it must be one the user trusts."""
+"""A user's own tasks, given as `MODULE:NAME`. The module is imported, so the user must trust it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def is_own(name: str) -> bool:
 
 
 def load_tasks(name: str) -> list[Task]:
-    """Return the tasks that `MODULE:NAME` names; raises UsageError where it names none."""
+    """Return the tasks of `MODULE:NAME`; raise UsageError if it has none."""
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # whatever the user's module raises
+    except Exception as error:  # the user's module can raise anything
         raise UsageError(
             f"--tasks {name}: {module_name or 'a module without a name'} cannot be imported: "
             f"{type(error).__name__}: {error}",

@@ -1,9 +1,8 @@
 """What a zero-shot task is: where its examples are, what is asked of the model, how answers become figures.
 
-A benchmark read in two ways is two protocols, each with its own full name (DESIGN: `lambada.openai.last-token`,
-never one plain "lambada"). A protocol is one small class in `tasks/`: `read` turns the official files into
-examples, `requests` says what the model is asked for one of them, `score` turns the answers into the figures of
-that example. Summing up, caching, writing and comparing are the same for all and stand elsewhere.
+A benchmark read in two ways is two protocols, each with its own full name (`lambada.openai.last-token`, never just
+"lambada"). A protocol is one small class in `tasks/`: `read` turns the official files into examples, `requests`
+returns what the model is asked for an example, and `score` turns the answers into the figures of that example.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from headwater.storage.progress import SILENT, Progress
 
 
 class GenerationRequest(NamedTuple):
-    """Ask for a continuation of `prompt` (token ids); `temperature` 0 takes the likeliest token each time.
+    """Ask for a continuation of `prompt` (token ids); `temperature` 0 always takes the most probable token.
 
     It ends before a text of `stop`, before `<|endoftext|>`, or after `max_tokens`.
     """
@@ -31,14 +30,14 @@ class GenerationRequest(NamedTuple):
     temperature: float = 0.0
     top_k: int = 0
     seed: int = 0
-    excluded: tuple[int, ...] = ()  # tokens that are never taken
+    excluded: tuple[int, ...] = ()  # tokens that are never chosen
 
 
 Request = ContinuationRequest | HiddenRequest | GenerationRequest
 
 
 class Scored(NamedTuple):
-    """Answer to both requests for scores: the log-probability of each token, and whether it was the likeliest."""
+    """Answer to both requests for scores: each token's log-probability, and whether it was the most probable."""
 
     log_probabilities: tuple[float, ...]
     is_greedy: tuple[bool, ...]
@@ -67,7 +66,7 @@ Answer = Scored | Generated
 
 @dataclass(frozen=True)
 class Example:
-    """One item of a benchmark: its place in the set, its content, and the text that overlap is measured on."""
+    """One item of a benchmark: its position in the set, its content, and the text for measuring overlap."""
 
     id: str
     content: Mapping[str, Any]
@@ -76,7 +75,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of one protocol over all examples; `stderr` None where it has no meaning."""
+    """One number of one protocol over all examples; `stderr` is None if it is not defined."""
 
     metric: str
     value: float
@@ -87,7 +86,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Metric:
-    """A mean over examples: its name, what blind guessing gets, and which direction is better."""
+    """A metric: its name, the value of random guessing, and which direction is better."""
 
     name: str
     chance: float | None = None
@@ -95,10 +94,10 @@ class Metric:
 
 
 class Task(ABC):
-    """One protocol. The class attributes describe it; `evaluate --list` prints them.
+    """One protocol, described by its class attributes.
 
-    scored: what exactly is scored. from_paper: which of these choices a paper states. inferred: which ones it
-    leaves open, or where this protocol differs. masked: whether it is for masked models, or for causal ones.
+    scored: what exactly is scored. from_paper: the choices that a paper states. inferred: those that it leaves
+    open, or where this protocol differs. masked: whether it is for masked models instead of causal ones.
     """
 
     benchmark: str
@@ -113,29 +112,29 @@ class Task(ABC):
 
     @abstractmethod
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
-        """The examples, from the files found for each of `sources` by its role.
+        """Return the examples, from the files of `sources` by role.
 
-        Raises DataError naming file and line where a file is in another format or cut short, or one of
-        `storage.MALFORMED`, which `run` makes into one.
+        Raises DataError naming file and line if a file has another format or is cut short, or an error of
+        `storage.files.MALFORMED`, which `evaluation.read_examples` turns into one.
         """
 
     @abstractmethod
     def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
-        """What is asked of the model for one example, tokenised with its tokenizer.
+        """Return what is asked of the model for one example, encoded with its tokenizer.
 
-        Raises DataError when the example cannot be asked as the protocol wants.
+        Raises DataError if the example cannot be asked in the form of the protocol.
         """
 
     def further(self, example: Example, answers: Sequence[Answer], reader: Reader) -> Sequence[Request]:
-        """Return what to ask next, given the answers so far; empty, as by default, when the example is done."""
+        """Return the next requests after the answers so far; none, as by default, if the example is done."""
         return []
 
     @abstractmethod
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
-        """The figures of one example: every metric's name with its value, and what else should be kept."""
+        """Return the record of one example: each metric by name, and anything else to store."""
 
     def configured(self, *, yardstick_bytes: int | None) -> Task:
-        """Return this task with the settings of an evaluation that concern it; by default none does."""
+        """Return this task with the evaluation's settings; by default it has none."""
         return self
 
     def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
@@ -143,11 +142,11 @@ class Task(ABC):
         return examples[:limit]
 
     def settings(self, reader: Reader) -> dict[str, Any]:
-        """Choices that the protocol's name leaves open, as a window; recorded with the result."""
+        """Return choices that the protocol's name leaves open, such as a window; stored with the result."""
         return {}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
-        """All examples together: by default the mean of each metric with its standard error."""
+        """Return the figures over all examples: by default the mean of each metric with its standard error."""
         return [
             mean_figure(metric.name, [float(record[metric.name]) for record in records]) for metric in self.metrics
         ]
@@ -155,29 +154,44 @@ class Task(ABC):
     def beside(
         self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
     ) -> dict[str, Any]:
-        """What stands beside the figures and needs no model, as yardsticks on the same text."""
+        """Return details that need no model, such as yardsticks on the same text."""
         return {}
 
     def metric(self, name: str) -> Metric:
-        """The metric with this name, or a plain one."""
+        """Return the metric with this name, or a plain one."""
         return next((metric for metric in self.metrics if metric.name == name), Metric(name))
 
 
+class ChoiceTask(Task):
+    """A protocol that chooses the answer with the highest log-probability, in total or as the mean over tokens."""
+
+    by_mean: bool = False
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Return whether the chosen answer is the right one."""
+        values = self.values(example, [answer for answer in answers if isinstance(answer, Scored)])
+        return choose_largest(values, example.content["label"])
+
+    def values(self, example: Example, answers: Sequence[Scored]) -> list[float]:
+        """Return the value of each answer."""
+        return [answer.mean if self.by_mean else answer.total for answer in answers]
+
+
 def choose_largest(values: Sequence[float], label: int) -> dict[str, Any]:
-    """The figures of one question by what each answer got: the largest is chosen, the first of equal ones."""
+    """Return the record of one question: the first answer with the largest value is chosen."""
     chosen = max(range(len(values)), key=values.__getitem__)
     return {"accuracy": float(chosen == label), "chosen": chosen, "label": label}
 
 
 def mean_figure(name: str, values: Sequence[float], **details: Any) -> Figure:
-    """The mean and its standard error, from the spread of the examples."""
+    """Return the mean and its standard error over examples."""
     count = len(values)
     mean = math.fsum(values) / count
     return Figure(name, mean, standard_error(values, mean), count, details)
 
 
 def standard_error(values: Sequence[float], mean: float) -> float | None:
-    """Of a mean, from the sample's own spread; None for a lone value."""
+    """Return the standard error of a mean; None for a single value."""
     if len(values) < 2:
         return None
     squares = math.fsum((value - mean) ** 2 for value in values)
@@ -185,7 +199,7 @@ def standard_error(values: Sequence[float], mean: float) -> float | None:
 
 
 def ratio_error(amounts: Sequence[float], units: Sequence[float]) -> float | None:
-    """Standard error of Σ amounts / Σ units when examples differ in size (linearised ratio estimator)."""
+    """Return the standard error of Σ amounts / Σ units for examples of different size (linearised ratio)."""
     count = len(amounts)
     if count < 2:
         return None

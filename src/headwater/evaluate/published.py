@@ -1,8 +1,8 @@
 """The papers' numbers by protocol, metric and model, from `headwater.datasets.paper_tables`.
 
-Only what is printed in a table or in the text; points that were read off a figure are not compared with. A value
-belongs to the protocol that fits the paper's description of how it was measured. GPT-1's zero-shot scores
-(figure 2) are printed only as a curve on a rescaled axis, so there are none to compare with.
+Only values that are printed in a table or in the text are used, not points of a figure. A value belongs to the
+protocol that fits the paper's description. GPT-1 prints its zero-shot scores (figure 2) only as a curve on a
+rescaled axis, so they are not here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TEXT = TABLES["gpt2-text"]
 
 
 def _sizes(column: str, scale: float = 1.0) -> dict[str, float]:
-    """One column of table 3 for the four sizes; `scale` 100 makes a share of per cent."""
+    """Return one column of table 3 for the four sizes, divided by `scale`."""
     table = TABLES["gpt2-table-3"]
     return {size: round(table.value(label, column) / scale, 6) for size, label in zip(SIZES, LABELS, strict=True)}
 
@@ -73,5 +73,5 @@ PUBLISHED: Mapping[str, Mapping[str, Mapping[str, float]]] = {
 
 
 def published(protocol: str, metric: str) -> Mapping[str, float]:
-    """Published values by model; empty where none fits this protocol and metric."""
+    """Return the published values of a protocol and metric by model."""
     return PUBLISHED.get(protocol, {}).get(metric, {})

@@ -1,4 +1,4 @@
-"""What a protocol may know of the model it asks: the tokenizer, the context, and where words begin."""
+"""What a protocol knows of the model: its tokenizer, its context, and how texts become requests."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from headwater.tokenizer import Tokenizer
 
 
 class ContinuationRequest(NamedTuple):
-    """Ask for the log-probability of each token of `continuation` behind `context`; both are token ids.
+    """Ask for the log-probability of each token of `continuation` after `context`; both are token ids.
 
-    A context that does not fit the model before its continuation loses its start.
+    The start of a context that does not fit the model is cut.
     """
 
     context: tuple[int, ...]
@@ -20,9 +20,9 @@ class ContinuationRequest(NamedTuple):
 
 
 class HiddenRequest(NamedTuple):
-    """Ask for the log-probability of each token of `continuation`, hidden alone, of a masked model.
+    """Ask a masked model for the log-probability of each token of `continuation`, with only that token hidden.
 
-    It sees all other tokens of the text, which is `context` and `continuation`.
+    The model sees all other tokens of `context` and `continuation`.
     """
 
     context: tuple[int, ...]
@@ -30,10 +30,9 @@ class HiddenRequest(NamedTuple):
 
 
 class Reader:
-    """Turns the texts of a protocol into token ids; `context` is the longest that the model sees.
+    """Turns the texts of a protocol into token ids; `context` is the length of the model's context.
 
-    `window` and `stride` are how a text without end is scored, in tokens: by default the whole context, advancing
-    by half of it.
+    `window` and `stride` are for scoring a long text, in tokens: by default the whole context, and half of it.
     """
 
     def __init__(
@@ -50,23 +49,22 @@ class Reader:
 
     @property
     def start(self) -> int | None:
-        """The token that stands before a text: `<|endoftext|>`; None with GPT-1's tokenizer."""
+        """The token before a text: `<|endoftext|>`; None with GPT-1's tokenizer."""
         return self.tokenizer.end_of_text
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of a text by itself."""
+        """Return the ids of a text by itself."""
         return tuple(self.tokenizer.encode(text))
 
     def pair(self, context: str, continuation: str, *, own_tokens: bool = False) -> ContinuationRequest:
-        """Encode a context and what follows it as one text, and cut the ids at the border.
+        """Encode a context and its continuation as one text, and split the ids between them.
 
-        White space at the end of the context goes to the continuation, where GPT-2's tokens carry it, and so does
-        a token that reaches over the border. With `own_tokens`, tokens that are white space alone stay with the
-        context: a mean over tokens would count the newline between both, and a short answer would gain most.
-        An empty context becomes `<|endoftext|>`, and with GPT-1's tokenizer the first token of the continuation
-        itself, which then has no score.
+        White space at the end of the context belongs to the continuation, as in GPT-2's tokens, and so does a
+        token that spans both. With `own_tokens`, tokens of only white space belong to the context: a mean over
+        tokens would include the newline between both, which favours short answers. An empty context becomes
+        `<|endoftext|>` or, with GPT-1's tokenizer, the first token of the continuation, which then has no score.
 
-        Raises DataError when there is nothing to score or more than the model's context holds.
+        Raises DataError if there is nothing to score, or more than the model's context.
         """
         asked = self._pair(context, continuation)
         return self._checked(self._own_tokens(asked) if own_tokens else asked)
@@ -76,29 +74,29 @@ class Reader:
     ) -> ContinuationRequest:
         """Encode as `pair` does, and cut the end of a continuation that does not fit.
 
-        Half the model's context always fits. A context that `begins` a document has `<|endoftext|>` before it,
-        where the vocabulary has one.
+        At least half the model's context is kept. A context that `begins` a document gets `<|endoftext|>` before
+        it, if the vocabulary has it.
         """
         asked = self._pair(context, continuation)
         head, tail = self._own_tokens(asked) if own_tokens else asked
         if begins and self.start is not None and head[0] != self.start:
             head = (self.start, *head)
-        room = max(self.context + 1 - len(head), self.context // 2)
-        return self._checked(ContinuationRequest(head, tail[:room]))
+        length = max(self.context + 1 - len(head), self.context // 2)
+        return self._checked(ContinuationRequest(head, tail[:length]))
 
     def after_start(self, ids: Sequence[int]) -> ContinuationRequest:
-        """All of a text, scored from its first token on; with GPT-1's tokenizer from its second."""
+        """Return a text to score from its first token; with GPT-1's tokenizer from its second."""
         return self._checked(self._after_start(ids))
 
     def cut(self, ids: Sequence[int], border: int) -> ContinuationRequest:
-        """Ids of which those from `border` on are scored."""
+        """Return ids to score from `border` on."""
         return self._checked(ContinuationRequest(tuple(ids[:border]), tuple(ids[border:])))
 
     def windows(self, ids: Sequence[int]) -> list[ContinuationRequest]:
-        """A text of any length, every token scored once (with GPT-1's tokenizer all but the first).
+        """Return windows that score every token of a text once (with GPT-1's tokenizer all but the first).
 
-        The first window predicts `window` tokens, each later one the next `stride` from the `window` tokens
-        before its last one.
+        The first window predicts `window` tokens, each later one the next `stride` tokens from a context of
+        `window`.
         """
         head, tail = self._after_start(ids)
         whole = head + tail
@@ -145,14 +143,14 @@ class Reader:
 
 
 class MaskedReader(Reader):
-    """The texts of a protocol as a masked model reads them: no token needs another before it."""
+    """Reader for a masked model, which needs no token before a text."""
 
     def _after_start(self, ids: Sequence[int]) -> ContinuationRequest:
         return ContinuationRequest((), tuple(ids))
 
 
 def shared_start(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many ids two sequences have in common at their start."""
+    """Return the length of the common prefix of two sequences of ids."""
     for index, (left, right) in enumerate(zip(a, b, strict=False)):
         if left != right:
             return index

@@ -1,8 +1,8 @@
-"""`results.json`: what an evaluation found, and the figures of every example beside it.
+"""`results.json`: the results of an evaluation, and files with every example.
 
-The format is DESIGN.md section 5's: one entry a protocol and metric, with the published values of the papers
-beside; what was skipped, and why, stands in the same file. `examples/PROTOCOL.jsonl` has a line an example with
-all its log-probabilities, from which every figure can be computed again.
+`results.json` has one entry for each protocol and metric, with the papers' values, and what was skipped and why.
+`examples/PROTOCOL.jsonl` has a line for each example with all its log-probabilities, from which every figure can
+be computed again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FILE = "results.json"
 
 @dataclass(frozen=True)
 class Result:
-    """One metric of one protocol; `chance` is what blind guessing gets, None where that has no meaning."""
+    """One metric of one protocol; `chance` is the value of random guessing, None if it is not defined."""
 
     task: str
     protocol: str
@@ -63,7 +63,7 @@ class Results:
         return "\n".join([f"Results of {self.model}:", *lines])
 
     def to_dict(self) -> dict[str, Any]:
-        """As in results.json."""
+        """Return the content of results.json."""
         return {
             "model": self.model,
             "results": [asdict(result) for result in self.results],
@@ -77,7 +77,7 @@ def write_results(results: Results, folder: Path) -> None:
 
 
 def read_results(folder: Path) -> Results:
-    """Read a results folder, checked; raises FolderError when it is damaged or of another kind."""
+    """Read a results folder; raise FolderError if it is damaged or of another kind."""
     open_folder(folder, KIND)
     content = read_json(folder / FILE)
     try:
@@ -98,7 +98,7 @@ def write_examples(records: Iterable[Mapping[str, Any]], protocol: str, folder: 
 
 
 def read_examples(folder: Path, protocol: str) -> Iterator[dict[str, Any]]:
-    """The recorded examples of a protocol, in their order; none where the folder has no such protocol."""
+    """Yield the stored examples of a protocol in their order; none if the folder does not have the protocol."""
     path = examples_path(folder, protocol)
     if path.exists():
         with path.open(encoding="utf-8") as lines:
@@ -107,5 +107,5 @@ def read_examples(folder: Path, protocol: str) -> Iterator[dict[str, Any]]:
 
 
 def examples_path(folder: Path, protocol: str) -> Path:
-    """Where the examples of a protocol lie."""
+    """Return the path of a protocol's examples."""
     return folder / "examples" / f"{protocol}.jsonl"

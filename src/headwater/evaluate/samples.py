@@ -1,7 +1,7 @@
-"""A samples folder: what a model makes of some prompts, each piece of text with its probability.
+"""A samples folder: continuations of some prompts, each piece of text with its probability.
 
-`samples.json` is a list of {prompt, text, seed, temperature, top_k, tokens: [{text, probability}]}. A character
-that took several tokens is one piece, with the product of their probabilities.
+`samples.json` is a list of {prompt, text, seed, temperature, top_k, tokens: [{text, probability}]}. A character of
+several tokens is one piece, with the product of their probabilities.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def write_samples(
     seed: int = 1,
     progress: Progress = SILENT,
 ) -> list[dict[str, Any]]:
-    """Continue each prompt and write the samples folder `out`, or find it there; returns the samples."""
+    """Continue each prompt, write the samples folder `out` unless it is complete, and return the samples."""
     stage = Stage(
         out,
         kind="samples",
@@ -65,7 +65,7 @@ def write_samples(
 
 def _pieces(lm: LanguageModel, prompt: str, options: dict[str, Any]) -> list[dict[str, Any]]:
     pieces = []
-    held = 0.0  # log-probability of tokens whose text is not whole yet
+    held = 0.0  # log-probability of tokens whose text is not complete yet
     for event in lm.submit(prompt, **options, alternatives=0):
         if event.alternatives is not None:
             held += event.alternatives.log_probability

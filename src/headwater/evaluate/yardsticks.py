@@ -1,10 +1,9 @@
-"""What a language model's bits per byte are measured against: two compressors that everybody has met.
+"""Yardsticks for a language model's bits per byte: xz and an n-gram model.
 
-`xz -9` alone on the held-out text; `xz -9` that has seen the training text, which is the size of both together
-less the size of the training text (its dictionary reaches back 64 MiB, further than the XZ_BYTES given to it
-here); and a byte n-gram model counted on up to NGRAM_BYTES of the training text. All of them pay for
-exactly the bytes that the model is scored on, its ends of documents included, which stand as the byte 0xFF, never
-part of UTF-8.
+`xz -9` on the held-out text alone; `xz -9` after the training text, which is the size of both texts together less
+that of the training text (its dictionary of 64 MiB is larger than the XZ_BYTES used here); and a byte n-gram model
+counted on up to NGRAM_BYTES of the training text. All encode exactly the bytes that the model is scored on. The
+end of a document is the byte 0xFF, which does not occur in UTF-8.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from headwater.evaluate.ngram import LONGEST, ByteNgram
 from headwater.storage.progress import SILENT, Progress
 
 END_OF_TEXT = b"\xff"
-# How much of the training text each learns from: all of a small corpus, a bounded share of a large one. Counting
-# takes about 30 bytes of memory a byte; xz takes about a second a megabyte, twice.
+# The most training text for each. Counting takes about 30 bytes of memory a byte; xz takes about a second a
+# megabyte, twice.
 NGRAM_BYTES = 32 * 1024**2
 XZ_BYTES = 16 * 1024**2
 _PIECE_BYTES = 64 * 1024
@@ -27,7 +26,7 @@ _PIECE_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class Yardstick:
-    """One compressor's held-out bits per byte, and on how many bytes of training text it rests."""
+    """The held-out bits per byte of one yardstick, and the bytes of training text that it used."""
 
     name: str
     bits_per_byte: float
@@ -42,12 +41,11 @@ def yardsticks(
     limit: int | None = None,
     progress: Progress = SILENT,
 ) -> list[Yardstick]:
-    """Held-out bits per byte of xz alone, of xz after the training text, and of a byte n-gram model.
+    """Return held-out bits per byte of xz alone, of xz after the training text, and of a byte n-gram model.
 
-    Of `training` pieces that lie evenly over it are used, where it is longer than a yardstick learns from. The
-    bits are divided by `bytes_counted`, where given, instead of by the length of `held_out`: the same divisor as
-    for the model. `limit` lowers the bytes that each learns from. Raises DataError when the held-out text
-    is empty.
+    Of a long `training` text, evenly spaced pieces are used. bytes_counted: the divisor of the bits, by default
+    the length of `held_out`; it is the same for the model. limit: the most bytes of training text. Raises
+    DataError if the held-out text is empty.
     """
     if not held_out:
         raise DataError("the held-out text is empty", expected="at least one byte")
@@ -58,7 +56,7 @@ def yardsticks(
     progress.start("yardsticks", 3)
     ngram = ByteNgram(counted, max(0, min(LONGEST, len(counted) - 1))).bits(held_out)
     progress.advance(1)
-    with ThreadPoolExecutor(max_workers=2) as threads:  # lzma lets go of the interpreter's lock
+    with ThreadPoolExecutor(max_workers=2) as threads:  # lzma releases the GIL
         before, after = threads.map(_xz_bits, (packed, packed + held_out))
     found = [
         Yardstick("xz -9", _xz_bits(held_out) / divisor, 0),
@@ -70,7 +68,7 @@ def yardsticks(
 
 
 def spread(text: bytes, size: int) -> bytes:
-    """All of `text`, or about `size` bytes of it in pieces that lie evenly over it."""
+    """Return `text`, or about `size` bytes of it in evenly spaced pieces."""
     if len(text) <= size:
         return text
     count = max(1, size // _PIECE_BYTES)

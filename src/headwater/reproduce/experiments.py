@@ -1,4 +1,4 @@
-"""The experiments that there are, in the order of the papers."""
+"""All experiments, in the order of the papers."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ TABLES_2_TO_4 = Experiment(
     title="Fine-tuning on the twelve sets (tables 2 to 4)",
     paper="GPT-1",
     section="4.2",
-    claim="One pre-trained model, with only its input rearranged and one linear layer added, does natural "
+    claim="One pre-trained model, with only its input rearranged and one linear layer added, performs natural "
     "language inference, question answering, similarity and classification.",
     models=("gpt1",),
     pieces=pieces,

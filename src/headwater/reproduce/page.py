@@ -1,7 +1,7 @@
-"""What an experiment leaves: `results.json`, figures, and a page in Markdown and in HTML.
+"""The results of an experiment: `results.json`, figures, and a page in Markdown and in HTML.
 
-`results.json` holds numbers alone: made again from the same folders it is the same file. The commit, the
-commands and the machine stand beside it in `made.json` and on the page.
+The same folders give the same `results.json`. The commit, the command and the machine are in `made.json` and on
+the page.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ MADE = "made.json"
 PAGE = "README.md"
 HTML = "report.html"
 _SMALL, _LARGE = 10, 100_000
-# The version of what experiments measure, and what changed with it, by experiment. Results of an earlier version
-# say so on their page. Raise it with every change of a protocol.
+# The version of what experiments measure, and its changes by experiment, which the pages of earlier results list.
+# Increase it with every change of a protocol.
 VERSION = 4
 _EVERY = {
     2: "intervals did not include the error over items; GPT-1's dropout and softmax were not those of its code",
@@ -56,7 +56,7 @@ CHANGES: dict[int, dict[str, str]] = {
 def write_experiment(
     experiment: Experiment, findings: Findings, laboratory: Laboratory, out: Path
 ) -> dict[str, Any]:
-    """Write the folder of one experiment, in place of what it wrote before; returns its results."""
+    """Write the folder of one experiment, replacing its earlier results; return the results."""
     scale = laboratory.scale
     config = {
         "experiment": experiment.name,
@@ -102,7 +102,7 @@ def write_experiment(
 
 
 def page(results: Mapping[str, Any], made: Mapping[str, Any]) -> str:
-    """The page of one experiment as Markdown."""
+    """Return the page of one experiment as Markdown."""
     lines = [f"# {results['paper']}, section {results['section']}: {results['title']}", "", results["claim"], ""]
     lines += outdated(results)
     lines += fewer_seeds(results)
@@ -115,18 +115,18 @@ def page(results: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     if results.get("beside"):
         lines += ["", "## The paper's tables"]
         lines += [line for name in results["beside"] for line in ("", *TABLES[name].markdown())]
-    lines += ["", "## Set-up here", "", *(f"- **{name}**: {value}" for name, value in results["setup"])]
+    lines += ["", "## Set-up", "", *(f"- **{name}**: {value}" for name, value in results["setup"])]
     lines += ["", *(f"- {note}" for note in results["notes"])] if results["notes"] else []
     lines += ["", f"The rule: {results['rule']}", "", "## Made with", "", "```sh", made["command"], "```", ""]
     if "scale" in made:
-        lines += [f"The scale is not the one that comes with Headwater: `{MADE}` has all of it.", ""]
+        lines += [f"The scale is not one that comes with Headwater; `{MADE}` has all of it.", ""]
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
     lines += [f"Commit {made['commit']}; {made['machine']}; {versions}."]
     return "\n".join(lines) + "\n"
 
 
 def outdated(results: Mapping[str, Any]) -> list[str]:
-    """Return a sentence where the numbers rest on a protocol that has changed since, as lines of Markdown."""
+    """Return a sentence as Markdown if the protocol of the numbers has changed since."""
     reasons = []
     for version, changed in CHANGES.items():
         if version > results.get("version", 1):
@@ -134,11 +134,11 @@ def outdated(results: Mapping[str, Any]) -> list[str]:
             reasons += [_EVERY[version]] if version in _EVERY else []
     if not reasons:
         return []
-    return [f"**These numbers were made before a change and have not been made again:** {'; '.join(reasons)}.", ""]
+    return [f"**These numbers are from before a change of the protocol:** {'; '.join(reasons)}.", ""]
 
 
 def fewer_seeds(results: Mapping[str, Any]) -> list[str]:
-    """Return a sentence on the claims that have fewer seeds than planned, as lines of Markdown."""
+    """Return a sentence as Markdown if claims have fewer seeds than planned."""
     planned = len(results["seeds"])
     short = [
         f"“{finding['claim']}” has {finding['noise']['seeds']} of {planned}"
@@ -149,7 +149,7 @@ def fewer_seeds(results: Mapping[str, Any]) -> list[str]:
 
 
 def claims_table(results: Sequence[Mapping[str, Any]], *, linked: bool) -> list[str]:
-    """All claims of some results as Markdown: claim, the paper's number, the number here, verdict."""
+    """Return a table of claims as Markdown: claim, the paper's number, the number here, verdict."""
     lines = ["| claim | paper | here | verdict |", "|---|---|---|---|"]
     for one in results:
         for finding in one["findings"]:
@@ -163,7 +163,7 @@ def claims_table(results: Sequence[Mapping[str, Any]], *, linked: bool) -> list[
 
 
 def rows_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """All numbers as Markdown, each with its interval over seeds and items beside the paper's."""
+    """Return a table of all numbers as Markdown, with intervals and the paper's numbers."""
     lines = ["| setting | measure | here | 95 % interval | seeds | paper | examples | note |", "|---" * 8 + "|"]
     for row in rows:
         interval = "–" if row["low"] is None else f"{_number(row['low'])} to {_number(row['high'])}"
@@ -177,9 +177,9 @@ def rows_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def write_index(out: Path, scale: Scale | None = None) -> None:
-    """The claims of every experiment in `out` on one page, as README.md and report.html.
+    """Write the claims of all experiments in `out` on one page, as README.md and report.html.
 
-    Results of another configuration than `scale`, or than most of them, are named and left out.
+    Results of another configuration than `scale`, or than that of most, are left out and named.
     """
     found = [read_json(path) for path in sorted(out.glob(f"*/{RESULTS}"))]
     found = [one for one in found if "experiment" in one]
@@ -190,10 +190,10 @@ def write_index(out: Path, scale: Scale | None = None) -> None:
     lines = ["# The papers, run again", ""]
     if other:
         named = ", ".join(f"{name} ({what})" for name, what in other.items())
-        lines += [f"**Left out, as they are of another configuration than the rest:** {named}.", ""]
+        lines += [f"**Left out, since they are of another configuration than the rest:** {named}.", ""]
     old = [one["experiment"] for one in found if outdated(one)]
     if old:
-        lines += [f"Made before a change of what is measured, as their pages say: {', '.join(old)}.", ""]
+        lines += [f"From before a change of a protocol, as their pages say: {', '.join(old)}.", ""]
     lines += [*claims_table(found, linked=True), "", f"The rule: {RULE}", ""]
     lines += [f"- [{one['paper']}: {one['title']}]({one['experiment']}/{PAGE})" for one in found]
     write_text(out / PAGE, "\n".join(lines) + "\n")
@@ -202,7 +202,7 @@ def write_index(out: Path, scale: Scale | None = None) -> None:
 
 
 def _of_another_configuration(found: Sequence[Mapping[str, Any]], scale: Scale | None) -> dict[str, str]:
-    """Return the experiments that are not of `scale`, or not of that of most, with what they are of.
+    """Return the experiments whose configuration is not `scale`, or not that of most, with their configuration.
 
     Results before version 4 have no identity of their scale: only its name and seeds are compared.
     """
@@ -225,7 +225,7 @@ def _of_another_configuration(found: Sequence[Mapping[str, Any]], scale: Scale |
 
 
 def commit() -> str:
-    """The commit of the source that runs, `changed` where it was, `unknown` where no history has this source."""
+    """Return the commit of the source, with `changed` for local changes; `unknown` outside its checkout."""
     here = Path(__file__)
 
     def git(*arguments: str) -> str:
@@ -234,7 +234,7 @@ def commit() -> str:
         ).stdout
 
     try:
-        git("ls-files", "--error-unmatch", here.name)  # an installation inside another project's checkout has none
+        git("ls-files", "--error-unmatch", here.name)  # fails inside another project's checkout
         name = git("rev-parse", "--short=12", "HEAD").strip()
         return f"{name}, changed" if git("status", "--porcelain", "--untracked-files=no", ".") else name
     except (OSError, subprocess.CalledProcessError):
@@ -242,7 +242,7 @@ def commit() -> str:
 
 
 def machine() -> str:
-    """Processor, cores and accelerator in a few words, without the machine's name."""
+    """Return processor, cores and accelerator, without the machine's name."""
     import torch
 
     device = f", {torch.cuda.get_device_name(0)}" if torch.cuda.is_available() else ""
@@ -250,11 +250,11 @@ def machine() -> str:
 
 
 def _remove_earlier(out: Path) -> None:
-    """An experiment's own earlier results go; anything else that lies there is kept and refused."""
+    """Remove earlier results of an experiment; raise FolderError for a folder with anything else."""
     if not out.exists() or not any(out.iterdir()):
         return
     if not (out / MANIFEST).exists() or read_manifest(out).kind != KIND:
-        raise FolderError(f"{out} holds something else than results", repair="Choose another --out")
+        raise FolderError(f"{out} contains something other than results", repair="Choose another --out")
     shutil.rmtree(out)
 
 

@@ -1,8 +1,7 @@
-"""`headwater reproduce`: the experiments one after the other, each to its own folder of results.
+"""`headwater reproduce`: run experiments in turn, each with its own folder of results.
 
-`OUT/shared` is what they have in common, `OUT/EXPERIMENT` what each found, `OUT/report.html` all claims on one
-page. An experiment whose data is missing is named with what it needs, and the others go on. Killed at any
-point, the same command goes on.
+`OUT/shared` has what they share, `OUT/EXPERIMENT` the results of each, `OUT/report.html` all claims on one page.
+An experiment whose data is missing is skipped, with a note on what it needs. A killed run can be resumed.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SHARED = "shared"
 
 @dataclass(frozen=True)
 class ReproductionOutcome:
-    """What a reproduction left: the results of each experiment, and why others were left out."""
+    """The results of each experiment, and why others were left out."""
 
     out: Path
     results: dict[str, dict[str, Any]]
@@ -46,18 +45,17 @@ def reproduce(
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> ReproductionOutcome:
-    """Run experiments by name, or `all`, at a scale, and write their results below `out`.
+    """Run experiments by name, or `all`, at a scale, and write their results to `out`.
 
-    Raises UsageError for an unknown name or a device that is not available, ResourceError where this machine
-    cannot hold the scale, FolderError where another run is in `out`, DataError where none of the experiments has
-    its data.
+    Raises UsageError for an unknown name or a device that is not available, ResourceError if this machine cannot
+    run the scale, FolderError if another run uses `out`, DataError if none of the experiments has its data.
     """
     chosen = choose(names)
     choose_device(device)
     for name in scale.experiments:
         if name not in EXPERIMENTS:
             raise UsageError(
-                f"the scale {scale.name} has a table for the experiment {name!r}, which there is not",
+                f"the scale {scale.name} has a table for the experiment {name!r}, which does not exist",
                 repair=nearest(name, EXPERIMENTS).capitalize(),
             )
     if not scale.run:
@@ -71,9 +69,9 @@ def reproduce(
     ready = [experiment for experiment in chosen if experiment.name not in left_out]
     if not ready:
         raise DataError(
-            f"with {data} none of these experiments can be run: "
+            f"none of these experiments can be run with {data}: "
             + "; ".join(f"{name} {why}" for name, why in left_out.items()),
-            repair="Give the folder that holds it with --data",
+            repair="Give the folder of this data with --data",
         )
     pieces = set[tuple[str, str]]().union(*(experiment.pieces(scale) for experiment in ready))
     models = {name.partition(",")[0] for kind, name in pieces if kind == "pre-training"}
@@ -96,7 +94,7 @@ def reproduce(
 
 
 def choose(names: Sequence[str]) -> list[Experiment]:
-    """Experiments by name; `all`, or the beginning of several names up to the underscore, as `gpt1`."""
+    """Return experiments by name; `all`, or a beginning up to the underscore, such as `gpt1`, selects several."""
     chosen: dict[str, Experiment] = {}
     for name in names:
         found = {

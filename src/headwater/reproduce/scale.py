@@ -1,10 +1,8 @@
-"""A scale: every number of every experiment in one TOML file, what it costs, and whether this machine can hold
-it.
+"""A scale: every number of every experiment in one TOML file, its cost, and whether this machine can run it.
 
-`mini` is for two cores, `small` for one GPU, `paper` is as published. Each lies in `scales/`; a path to a TOML
-file of one's own works as well. Training costs are counted before anything starts: floating-point operations as
-in `pretrain/cost`, memory of weights and optimizer, and the time that this machine would take at the rate of its
-matrix products.
+`mini` is for two cores, `small` for one GPU, `paper` is as published; they are in `scales/`. A scale can also be
+the user's own TOML file. The cost of training is computed before anything starts: floating-point operations as in
+`pretrain/cost`, memory of weights and optimizer, and the time at this machine's matmul rate.
 """
 
 from __future__ import annotations
@@ -25,15 +23,15 @@ from headwater.errors import ResourceError, UsageError, nearest
 Settings = TypeVar("Settings", bound=Config)
 
 FOLDER = Path(__file__).parent / "scales"
-# Share of the rate of large matrix products that training of small and middle-sized models reaches.
+# The share of the rate of large matmuls that training of small and middle-sized models reaches.
 _REACHED = 0.4
 _SECONDS_A_DAY = 86_400
-# One GPU of today in bf16 at the same share, for "what would hold it".
+# Operations a second of one current GPU in bf16 at that share.
 _GPU_RATE = 4e14
 
 
 class Rows(Config):
-    """How many rows of each part of a labelled set are used, evenly over the part; None: all."""
+    """The numbers of rows of each part of a labelled set, evenly spaced; None: all."""
 
     train: int | None = Field(default=None, ge=1)
     validation: int | None = Field(default=None, ge=1)
@@ -41,11 +39,10 @@ class Rows(Config):
 
 
 class TextPlan(Config):
-    """A training text: files below the data folder, the recipe of `corpus build` with `changes` to its keys, the
-    tokenizer, what is held out.
+    """A training text: files in the data folder, a recipe of `corpus build` with changed keys, and the tokenizer.
 
-    held_out: share of the documents (by the hash of their ids) that no model trains on and perplexity is measured
-    on; validation: share of the rest that chooses the checkpoint.
+    held_out: the share of documents (by the hash of their ids) for measuring perplexity, which no model trains on.
+    validation: the share of the rest that chooses the checkpoint.
     """
 
     sources: tuple[str, ...]
@@ -58,9 +55,9 @@ class TextPlan(Config):
 
 
 class ModelPlan(Config):
-    """A model to pre-train, once a seed: its text, and the recipe as `headwater pretrain` takes it.
+    """A model to pre-train, once a seed: its text, and the recipe for `headwater pretrain`.
 
-    snapshots: updates after which the weights are kept, for scores over training.
+    snapshots: updates after which the weights are saved, for scores over training.
     """
 
     text: str
@@ -69,23 +66,23 @@ class ModelPlan(Config):
 
 
 class LabelledPlan(Config):
-    """Fine-tuning: the recipe as `headwater finetune --set` takes it, and how many rows of which sets."""
+    """Fine-tuning: keys for `headwater finetune --set`, and the numbers of rows of each set."""
 
     recipe: dict[str, Any] = Field(default_factory=dict)
     """Keys of fine-tuning."""
     sets: dict[str, Rows] = Field(default_factory=dict)
-    """How many rows of which labelled sets."""
+    """The numbers of rows of each labelled set."""
 
 
 class Scale(Config):
     """A whole scale."""
 
     name: str
-    """What the scale is called."""
+    """The name of the scale."""
     about: str
-    """What it is for."""
+    """Its purpose."""
     run: bool = True
-    """False where the scale is described and not run."""
+    """False for a scale that is described and not run."""
     most_hours: float = Field(default=24.0, gt=0)
     """A scale that takes longer is refused."""
     seeds: tuple[int, ...] = (1, 2, 3)
@@ -99,18 +96,18 @@ class Scale(Config):
     """Keys of single experiments."""
 
     def settings(self, experiment: str, cls: type[Settings]) -> Settings:
-        """An experiment's own table."""
+        """Return the settings of an experiment."""
         return cls.build(self.experiments.get(experiment, {}), source=f"experiments.{experiment}")
 
     @property
     def identity(self) -> str:
-        """A hash of what decides the results: seeds, texts, models and how models are fine-tuned."""
+        """A hash of what the results depend on: seeds, texts, models and fine-tuning."""
         deciding = self.model_dump(mode="json", include={"seeds", "texts", "models", "labelled"})
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def is_shipped(self) -> bool:
-        """Whether it is the one of its name that comes with Headwater, but for how long it may take."""
+        """Whether it equals the scale of its name in Headwater, except for `most_hours`."""
         if self.name not in scale_names():
             return False
         return self == load_scale(self.name).model_copy(update={"most_hours": self.most_hours})
@@ -118,7 +115,7 @@ class Scale(Config):
 
 @dataclass(frozen=True)
 class Cost:
-    """What the pre-training of a scale takes: floating-point operations, and the memory of its largest model."""
+    """The cost of pre-training a scale: floating-point operations, and the memory of its largest model."""
 
     flops: float
     tokens: int
@@ -132,7 +129,7 @@ class Cost:
         return self.flops / _GPU_RATE / _SECONDS_A_DAY
 
     def text(self) -> str:
-        """`1.2e+19 floating-point operations (0.3 GPU-days at 4e14 a second), …`."""
+        """Return `1.2e+19 floating-point operations over … tokens (0.3 GPU-days at 4e14 a second); …`."""
         days = self.gpu_days
         amount = f"{days:,.1f} GPU-days" if days >= 1 else f"{days * 24 * 60:,.2g} GPU-minutes"
         return (
@@ -143,7 +140,7 @@ class Cost:
 
 
 def load_scale(name_or_file: str, overrides: Mapping[str, Any] | None = None) -> Scale:
-    """A scale by name or file, with `--set` over it; raises UsageError naming the nearest one."""
+    """Load a scale by name or file, with the keys of `--set`; raise UsageError naming the nearest one."""
     path = FOLDER / f"{name_or_file}.toml"
     if not path.is_file():
         path = Path(name_or_file)
@@ -157,15 +154,15 @@ def load_scale(name_or_file: str, overrides: Mapping[str, Any] | None = None) ->
 
 
 def scale_names() -> list[str]:
-    """The scales that come with Headwater, smallest first."""
+    """Return the names of Headwater's scales, smallest first."""
     order = {"mini": 0, "small": 1, "paper": 2}
     return sorted((path.stem for path in FOLDER.glob("*.toml")), key=lambda name: order.get(name, 9))
 
 
 def cost_of(scale: Scale, models: Sequence[str]) -> Cost:
-    """What pre-training `models` once a seed takes.
+    """Return the cost of pre-training `models` once a seed.
 
-    A recipe in epochs has no known number of tokens before its text is packed: a scale gives `steps`.
+    The number of tokens of a recipe in epochs is unknown before its text is packed, so scales have `steps`.
     """
     from headwater.model import count_parameters
     from headwater.pretrain.cost import training_flops_a_token
@@ -187,9 +184,9 @@ def cost_of(scale: Scale, models: Sequence[str]) -> Cost:
 
 
 def check_machine(scale: Scale, models: Sequence[str], device: str = "auto") -> str:
-    """What the scale will cost here, in a sentence; raises ResourceError, before anything starts, where it cannot.
+    """Return a sentence on the cost of the scale on this machine; raise ResourceError if it cannot run here.
 
-    The sentence names the hours that pre-training takes on this machine; fine-tuning and scores come on top.
+    The time is that of pre-training; fine-tuning and scores take more.
     """
     import torch
 
@@ -219,20 +216,17 @@ def check_machine(scale: Scale, models: Sequence[str], device: str = "auto") -> 
             f"the scale {scale.name} would take about {hours:,.0f} hours of pre-training on this machine "
             f"({place.type}): {cost.text()}",
             expected=f"at most {scale.most_hours:g} hours",
-            repair="Use a GPU, or --scale mini; to insist, --set most_hours=HOURS",
+            repair="Use a GPU, or --scale mini; to run it anyway, --set most_hours=HOURS",
         )
     return f"pre-training takes {cost.text()}; about {60 * hours:,.0f} minutes on this machine when it is quiet"
 
 
 def _rate_when_quiet(size: int = 1_024) -> float:
-    """Operations a second of matrix products on all cores, by the processor's own time.
-
-    So that a machine that is busy with something else just now is not taken for a slow one.
-    """
+    """Return the operations a second of matmuls on all cores, by CPU time, which other processes do not change."""
     import torch
 
     matrix = torch.ones(size, size)
-    torch.mm(matrix, matrix)  # the first product pays for choosing a kernel
+    torch.mm(matrix, matrix)  # warm up: the first product chooses a kernel
     started = time.process_time()
     for _ in range(4):
         torch.mm(matrix, matrix)

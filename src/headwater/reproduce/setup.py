@@ -1,4 +1,4 @@
-"""The set-up of a reproduction in the reader's words: which text, which model, how it was trained."""
+"""The set-up of a reproduction in words: the text, the models, and their training."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from headwater.reproduce.scale import Cost, Rows, Scale
 from headwater.storage.provenance import open_folder
 
 Lines = list[tuple[str, str]]
-_NAMED = 3  # sources that are named
+_NAMED = 3  # sources that are listed
 _FINE_TUNING = "fine-tuning on "
-_SEQUENCES = {"similarity": 2, "choice": 4}  # that an example has at most, 1 elsewhere
+_SEQUENCES = {"similarity": 2, "choice": 4}  # the most that an example has; 1 for other tasks
 
 
 def describe(laboratory: Laboratory, models: Sequence[str], *, fine_tuned: bool = False) -> Lines:
-    """The text of some models, each of them, and where they are fine-tuned, how."""
+    """Return the text of some models, each model, and with `fine_tuned` their fine-tuning."""
     lines = describe_text(laboratory, laboratory.scale.models[models[0]].text)
     lines += [describe_model(laboratory, model) for model in models]
     return lines + (describe_fine_tuning(laboratory) if fine_tuned else [])
 
 
 def tokens_read(laboratory: Laboratory, name: str) -> int:
-    """How many tokens the pre-training of a model reads."""
+    """Return the number of tokens that the pre-training of a model reads."""
     recipe = PretrainConfig.build(laboratory.scale.models[name].recipe)
     return recipe.steps * recipe.batch_size * recipe.window
 
 
 def parameters(laboratory: Laboratory, name: str) -> int:
-    """Parameters of a model of the scale, embeddings and all."""
+    """Return the parameters of a model of the scale, embeddings included."""
     return count_parameters(load_config(laboratory.model(name, laboratory.scale.seeds[0])))
 
 
 def describe_text(laboratory: Laboratory, name: str) -> Lines:
-    """The scale, the training text, the tokenizer, and what is held out."""
+    """Return the scale, the training text, the held-out text and the tokenizer."""
     plan = laboratory.scale.texts[name]
     train, held_out = laboratory.corpus(name)
     packed, _ = laboratory.tokens(name)
@@ -67,7 +67,7 @@ def describe_text(laboratory: Laboratory, name: str) -> Lines:
 
 
 def describe_model(laboratory: Laboratory, name: str) -> tuple[str, str]:
-    """A model of the scale: its shape, its parameters, what it read."""
+    """Return a model's shape, parameters and training."""
     plan = laboratory.scale.models[name]
     recipe = PretrainConfig.build(plan.recipe)
     shape = load_config(laboratory.model(name, laboratory.scale.seeds[0]))
@@ -85,7 +85,7 @@ def describe_model(laboratory: Laboratory, name: str) -> tuple[str, str]:
 
 
 def describe_fine_tuning(laboratory: Laboratory) -> Lines:
-    """How models are fine-tuned, and on how many rows of which sets."""
+    """Return the fine-tuning recipe, and the numbers of rows of each set."""
     plan = laboratory.scale.labelled
     recipe = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in plan.recipe.items())
     rows = "; ".join(f"{name}: {describe_rows(taken)}" for name, taken in plan.sets.items())
@@ -93,10 +93,10 @@ def describe_fine_tuning(laboratory: Laboratory) -> Lines:
 
 
 def describe_work(scale: Scale, pieces: Iterable[tuple[str, str]], pretraining: Cost) -> str:
-    """Return how many pieces of work of each kind there are, and what fine-tuning takes next to pre-training.
+    """Return the number of pieces of work of each kind, and the cost of fine-tuning relative to pre-training.
 
-    Fine-tuning is counted at its most: every text as long as the context. Sets without a limit on their rows are
-    named and not counted.
+    The cost of fine-tuning is an upper bound, with every text as long as the context. Sets without a limit on
+    their rows are listed and not counted.
     """
     kinds = Counter("fine-tuning" if kind.startswith(_FINE_TUNING) else kind for kind, _ in pieces)
     work = "; ".join(f"{kind}: {number:,}" for kind, number in sorted(kinds.items()))

@@ -1,4 +1,4 @@
-"""Every protocol there is, by its full name, in the order in which they are listed."""
+"""All protocols by their full names, in the order in which they are listed."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ _MODULES = (
 
 TASKS: dict[str, Task] = {task.protocol: task for module in _MODULES for task in module.TASKS}
 
-# The version of all protocols. Raise it with every change of what one asks or how it scores: results of an earlier
-# version are then not taken for those of this one. tests/golden/protocols.json notices a change.
+# The version of all protocols. Increase it with every change of what a protocol asks or how it scores, so that
+# earlier results are not mistaken for new ones. tests/golden/protocols.json detects a change.
 VERSION = 2

@@ -1,27 +1,28 @@
-"""Which answer, which ending: RACE as GPT-1 reads it zero-shot, and Story Cloze the same way.
+"""Choose an answer or an ending: RACE zero-shot as in GPT-1, and Story Cloze in the same way.
 
 GPT-1 (Radford et al. 2018, section 5): the answer with the highest mean token log-probability given document and
-question. The mean is over the answer's own tokens: the newline that joins it to the question is not scored. A
-blank in a RACE question ("_") stays as it is; the answer is on a line of its own. A document that does not fit the
-context before its question loses its beginning, never the question.
+question. The mean is over the answer's own tokens: the newline between question and answer is not scored. A blank
+in a RACE question ("_") is kept; the answer is on a line of its own. If document and question are longer than the
+context, the beginning of the document is cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from headwater.datasets import readers
 from headwater.datasets.places import Place, Source
 from headwater.datasets.rows import Raw
 from headwater.errors import DataError
-from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
+from headwater.evaluate.protocols import ChoiceTask, Example, Metric
 from headwater.evaluate.reader import ContinuationRequest, Reader
 
 
-class Answers(Task):
+class Answers(ChoiceTask):
     """The right one among several answers by mean token log-probability."""
+
+    by_mean = True
 
     def __init__(self, benchmark: str, choices: int, joined_by: str, what: str, source: Source) -> None:
         self.benchmark, self._joined_by = benchmark, joined_by
@@ -36,7 +37,7 @@ class Answers(Task):
         self.sources = (source,)
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
-        """One example a question."""
+        """Return one example a question."""
         path = places["test"]
         examples = []
         for row in _reader(path)(path):
@@ -50,15 +51,10 @@ class Answers(Task):
     def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
         """Ask for each answer after document and question; raise DataError for an empty answer or no label."""
         if example.content["label"] is None or not all(answer.strip() for answer in example.content["answers"]):
-            what = "the right answer is not told" if example.content["label"] is None else "an answer is empty"
-            raise DataError(what, expected="answers and which of them is right")
+            what = "the right answer is unknown" if example.content["label"] is None else "an answer is empty"
+            raise DataError(what, expected="answers and the right one")
         context = example.content["context"] + self._joined_by
         return [reader.pair(context, answer, own_tokens=True) for answer in example.content["answers"]]
-
-    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
-        """Whether the likeliest answer is the right one."""
-        values = [answer.mean for answer in answers if isinstance(answer, Scored)]
-        return choose_largest(values, example.content["label"])
 
 
 def _reader(path: Path) -> Callable[[Path], Iterator[Raw]]:
@@ -70,36 +66,16 @@ def _reader(path: Path) -> Callable[[Path], Iterator[Raw]]:
         return readers.race_prompts if '"conversation"' in lines.readline() else readers.race_lines
 
 
-_RACE = "RACE, cs.cmu.edu/~glai1/data/race"
+def _race(part: str, what: str, *names: str) -> Answers:
+    source = Source("test", names=names, where="RACE, cs.cmu.edu/~glai1/data/race")
+    return Answers(f"race{part}", 4, "\n", f"the answer to a question on a text ({what})", source)
+
+
 TASKS = [
-    Answers(
-        "race",
-        4,
-        "\n",
-        "the answer to a question on a text (all of RACE's test part)",
-        Source("test", names=("RACE/test/",), where=_RACE),
-    ),
-    Answers(
-        "race-middle",
-        4,
-        "\n",
-        "the answer to a question on a text (middle school)",
-        Source("test", names=("RACE/test/middle/", "race_middle_test.jsonl"), where=_RACE),
-    ),
-    Answers(
-        "race-high",
-        4,
-        "\n",
-        "the answer to a question on a text (high school)",
-        Source("test", names=("RACE/test/high/", "race_high_test.jsonl"), where=_RACE),
-    ),
-    Answers(
-        "race-sample",
-        4,
-        "\n",
-        "the answer to a question on a text (500 middle, 500 high)",
-        Source("test", names=("race_1000_m500_h500.jsonl",), where=_RACE),
-    ),
+    _race("", "all of RACE's test part", "RACE/test/"),
+    _race("-middle", "middle school", "RACE/test/middle/", "race_middle_test.jsonl"),
+    _race("-high", "high school", "RACE/test/high/", "race_high_test.jsonl"),
+    _race("-sample", "500 middle, 500 high", "race_1000_m500_h500.jsonl"),
     Answers(
         "story-cloze",
         2,

@@ -1,9 +1,10 @@
-"""The Children's Book Test (Hill et al. 2016): a word left out of a sentence, ten candidates, twenty sentences.
+"""The Children's Book Test (Hill et al. 2016): twenty sentences, and a sentence without a word, with ten
+candidates.
 
-GPT-2 (Radford et al. 2019, section 3.2): the probability of each candidate together with the rest of the
-sentence, given the context; the text de-tokenized; the validation part, since The Jungle Book of the test part
-is in WebText. `.spaces` joins the sentences by spaces, as in a book; the others have one sentence a line. A
-context that does not fit loses its beginning.
+GPT-2 (Radford et al. 2019, section 3.2): the probability of each candidate together with the rest of the sentence,
+given the context, on de-tokenized text; the validation part, since The Jungle Book of the test part is in WebText.
+`.spaces` joins the sentences by spaces, as in a book; the others have one sentence a line. The beginning of a
+context that does not fit is cut.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 
 from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
-from headwater.evaluate.detokenize import CBT, UNDONE, Detokenizer
-from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
+from headwater.evaluate.detokenize import CBT, Detokenizer
+from headwater.evaluate.protocols import ChoiceTask, Example, Metric
 from headwater.evaluate.reader import ContinuationRequest, Reader
 from headwater.storage.files import read_text
 from headwater.storage.progress import SILENT, Progress
@@ -25,8 +26,8 @@ _CANDIDATES = 10
 _SENTENCES = 20
 
 
-class ChildrensBooks(Task):
-    """The word that was left out."""
+class ChildrensBooks(ChoiceTask):
+    """The omitted word among ten candidates."""
 
     metrics = (Metric("accuracy", chance=1 / _CANDIDATES),)
     benchmark = "cbt"
@@ -35,12 +36,8 @@ class ChildrensBooks(Task):
         reading = "detokenized" if detokenizer else "tokens"
         reading += ".spaces" if joined == " " else ""
         self.protocol = f"cbt.{kind}.{reading}"
-        self.summary = (
-            f"a left-out word ({kind.replace('-', ' ')}), by it and the rest of its sentence, {reading} text"
-        )
-        self.scored = (
-            "each candidate and the rest of its sentence, given all before; the largest probability is chosen"
-        )
+        self.summary = f"an omitted word ({kind.replace('-', ' ')}), with the rest of its sentence, {reading} text"
+        self.scored = "each candidate and the rest of its sentence, given the text before; the largest is chosen"
         self.from_paper = "what is scored; the validation part" + ("; de-tokenized text" if detokenizer else "")
         rules = "the de-tokenizer's rules" if detokenizer else "the text as it is"
         self.inferred = f"{rules}; sentences joined by {'spaces' if joined == ' ' else 'line breaks'}"
@@ -51,7 +48,7 @@ class ChildrensBooks(Task):
         )
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
-        """Blocks of twenty numbered sentences and a question."""
+        """Return one example for each block of twenty numbered sentences and a question."""
         examples = []
         for number, (context, query, answer, candidates) in enumerate(read_stories(places["validation"]), start=1):
             filled = [self._written([*context, query.replace(BLANK, candidate)]) for candidate in candidates]
@@ -61,26 +58,21 @@ class ChildrensBooks(Task):
         return examples
 
     def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
-        """Each candidate with the rest of its sentence behind all that comes before."""
+        """Return each candidate with the rest of its sentence, after the text before it."""
         asked = []
         for text in example.content["filled"]:
             border = _shared(example.content["before"], text)
             asked.append(reader.pair(text[:border], text[border:]))
         return asked
 
-    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
-        """Whether the likeliest candidate is the right one."""
-        values = [answer.total for answer in answers if isinstance(answer, Scored)]
-        return choose_largest(values, example.content["label"])
-
     def beside(
         self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
     ) -> dict[str, Any]:
-        """Return how many sentences the de-tokenizer cannot undo."""
+        """Return the number of sentences that the de-tokenizer cannot invert."""
         if self._detokenizer is None:
             return {}
         lines = [sentence for context, *_ in read_stories(places["validation"]) for sentence in context]
-        return {UNDONE: len(self._detokenizer.exceptions(lines)), "lines": len(lines)}
+        return self._detokenizer.count_exceptions(lines)
 
     def _written(self, sentences: Sequence[str]) -> str:
         if self._detokenizer is None:
@@ -89,7 +81,7 @@ class ChildrensBooks(Task):
 
 
 def read_stories(path: Path) -> list[tuple[list[str], str, str, list[str]]]:
-    """(twenty sentences, question with a blank, answer, ten candidates) of each block of the official file."""
+    """Return (twenty sentences, question with a blank, answer, ten candidates) of each block."""
     found = []
     context: list[str] = []
     for number, line in enumerate(read_text(path).split("\n"), start=1):
@@ -104,9 +96,8 @@ def read_stories(path: Path) -> list[tuple[list[str], str, str, list[str]]]:
             continue
         fields = [field.strip() for field in rest.split("\t") if field.strip()]
         if len(fields) != 3 or BLANK not in fields[0]:
-            raise DataError(
-                f"{path} line {number} is no question", expected="a question, an answer and candidates"
-            )
+            message = f"{path} line {number} is not a question"
+            raise DataError(message, expected="a question, an answer and candidates")
         query, answer, listed = fields
         candidates = listed.split("|")
         if len(candidates) != _CANDIDATES or answer not in candidates:
@@ -118,11 +109,11 @@ def read_stories(path: Path) -> list[tuple[list[str], str, str, list[str]]]:
 
 
 def _shared(before: str, text: str) -> int:
-    """Where the text begins to differ from what stands before the blank, at the end of a word."""
+    """Return the end of the last word that the text shares with the text before the blank."""
     limit = min(len(before), len(text))
     end = next((i for i in range(limit) if before[i] != text[i]), limit)
     while end > 0 and end < len(text) and not text[end].isspace() and not text[end - 1].isspace():
-        end -= 1  # the de-tokenizer glued the candidate to what is before it
+        end -= 1  # the de-tokenizer joined the candidate to the word before
     return end
 
 

@@ -1,8 +1,8 @@
 """Bits per byte on the held-out part of a tokens folder: the same text for a model and its yardsticks.
 
-Documents are scored one by one. Each is preceded by `<|endoftext|>`, every token of it and the `<|endoftext|>`
-that ends it are scored once, through windows of the model's context that advance by half of it. GPT-1's
-vocabulary has no end of text: there a document's first token is charged as one drawn evenly from the vocabulary.
+Each document is scored by itself, after `<|endoftext|>`. Every token and the final `<|endoftext|>` are scored
+once, in windows of the model's context that advance by half of it. GPT-1's vocabulary has no end of text: there
+the first token of a document costs as much as a uniform draw from the vocabulary.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HeldOut(Task):
     protocol = "heldout.bits-per-byte"
     scored = "every token and end of document of the held-out part; bits are divided by the bytes of the text"
     inferred = "the whole protocol: it is this project's own"
-    summary = "held-out text, every token and end of document, over its UTF-8 bytes; beside xz and an n-gram model"
+    summary = "held-out text, every token and end of document, over its UTF-8 bytes; with xz and an n-gram model"
     metrics = (Metric("bits per byte", higher_is_better=False),)
     sources = (
         Source("tokens", kind="tokens", where="Make one with: headwater pack CORPUS --tokenizer T --out DIR"),
@@ -44,23 +44,23 @@ class HeldOut(Task):
         self._yardstick_bytes = yardstick_bytes
 
     def configured(self, *, yardstick_bytes: int | None) -> HeldOut:
-        """Return this task with yardsticks that learn from so many bytes; with 0, without yardsticks."""
+        """Return this task with yardsticks that learn from `yardstick_bytes`; 0 omits them."""
         return HeldOut(yardstick_bytes)
 
     def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
-        """Return `limit` documents that lie evenly over the held-out part: its beginning may be one source."""
+        """Return `limit` evenly spaced documents, since the start of the part may be from one source."""
         if limit is None or limit >= len(examples):
             return examples
         return [examples[number * len(examples) // limit] for number in range(limit)]
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
-        """One example a held-out document."""
+        """Return one example a held-out document."""
         tokens = places["tokens"]
         tokenizer = read_tokenizer(tokens)
         alphabet = Alphabet(tokenizer)
         documents = read_stream(tokens, "validation").documents()
         sizes = [int(alphabet.lengths[d].sum()) - int((d == tokenizer.end_of_text).sum()) for d in documents]
-        # Kind gpt1 loses spaces and case: what is counted is the text that was packed.
+        # Kind gpt1 loses spaces and case; the bytes are those of the packed text.
         scale = counted_bytes(tokens, "validation") / sum(sizes)
         return [
             Example(
@@ -72,7 +72,7 @@ class HeldOut(Task):
         ]
 
     def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
-        """The windows of one document."""
+        """Return the windows of one document."""
         if example.content["tokenizer"] != reader.tokenizer.identity:
             raise MismatchError(
                 "the tokens were made with another tokenizer than the model's",
@@ -82,7 +82,7 @@ class HeldOut(Task):
         return reader.windows(example.content["ids"].tolist())
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
-        """Bits and bytes of one document."""
+        """Return bits and bytes of one document."""
         nats = -math.fsum(answer.total for answer in answers if isinstance(answer, Scored))
         if reader.start is None:
             nats += math.log(reader.tokenizer.vocabulary_size)
@@ -90,11 +90,11 @@ class HeldOut(Task):
         return {"bits": nats / math.log(2), "bytes": example.content["bytes"], "tokens": count}
 
     def settings(self, reader: Reader) -> dict[str, Any]:
-        """The window."""
+        """Return window and stride."""
         return {"window": reader.window, "stride": reader.stride}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
-        """Bits per byte with its error by document, and the loss a token that belongs to it."""
+        """Return bits per byte with its error over documents, and the loss a token."""
         bits, sizes = ([float(record[key]) for record in records] for key in ("bits", "bytes"))
         tokens = sum(record["tokens"] for record in records)
         loss = math.fsum(bits) * math.log(2) / tokens
@@ -105,7 +105,7 @@ class HeldOut(Task):
     def beside(
         self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
     ) -> dict[str, Any]:
-        """Return how many documents the part has, and the yardsticks on the ones that were scored."""
+        """Return the number of documents, and the yardsticks on those that were scored."""
         known: dict[str, Any] = {"documents": len(read_stream(places["tokens"], "validation").documents())}
         if self._yardstick_bytes == 0:
             return known

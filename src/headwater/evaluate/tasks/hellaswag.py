@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from headwater.datasets.json_lines import json_lines
 from headwater.datasets.places import Place, Source
-from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task, choose_largest
+from headwater.evaluate.protocols import ChoiceTask, Example, Metric, Scored
 from headwater.evaluate.reader import ContinuationRequest, Reader
 
 Reading = Literal["lm-eval", "llm-c"]
@@ -32,7 +32,7 @@ _CONTEXTS = {
 }
 
 
-class HellaSwag(Task):
+class HellaSwag(ChoiceTask):
     """The right one of four endings."""
 
     benchmark = "hellaswag"
@@ -45,6 +45,7 @@ class HellaSwag(Task):
 
     def __init__(self, reading: Reading, *, normalized: bool) -> None:
         self.reading, self.normalized = reading, normalized
+        self.by_mean = normalized and reading == "llm-c"
         how = _LENGTHS[reading] if normalized else "total"
         self.protocol = f"hellaswag.{reading}.{how}"
         divided = {
@@ -73,17 +74,12 @@ class HellaSwag(Task):
         head = reader.encode(context)
         return [reader.cut((*head, *reader.encode(f" {ending}")), len(head)) for ending in endings]
 
-    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
-        """Return whether the chosen ending is the right one."""
-        scored = [answer for answer in answers if isinstance(answer, Scored)]
-        if not self.normalized:
-            values = [answer.total for answer in scored]
-        elif self.reading == "llm-c":
-            values = [answer.mean for answer in scored]
-        else:
-            lengths = [len(ending) for ending in example.content["endings"]]
-            values = [answer.total / length for answer, length in zip(scored, lengths, strict=True)]
-        return choose_largest(values, example.content["label"])
+    def values(self, example: Example, answers: Sequence[Scored]) -> list[float]:
+        """Return the log-probability of each ending, divided by its length if normalized."""
+        values = super().values(example, answers)
+        if not self.normalized or self.by_mean:
+            return values
+        return [value / len(ending) for value, ending in zip(values, example.content["endings"], strict=True)]
 
 
 def _lm_eval(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,9 +106,5 @@ def _without_marks(text: str) -> str:
     return _BRACKETS.sub("", text.strip().replace(" [title]", ". ")).replace("  ", " ")
 
 
-TASKS = [
-    HellaSwag("lm-eval", normalized=False),
-    HellaSwag("lm-eval", normalized=True),
-    HellaSwag("llm-c", normalized=False),
-    HellaSwag("llm-c", normalized=True),
-]
+READINGS: tuple[Reading, ...] = ("lm-eval", "llm-c")
+TASKS = [HellaSwag(reading, normalized=normalized) for reading in READINGS for normalized in (False, True)]

@@ -1,8 +1,8 @@
-"""Pseudo-log-likelihood: what masked models (BERT) are asked in place of a text's probability.
+"""Pseudo-log-likelihood: the score for masked models (BERT) instead of a text's probability.
 
 Each token is hidden alone and scored from all others (Salazar et al. 2020, "Masked Language Model Scoring",
 equation 1). A protocol here asks about the same examples and tokens as one for causal models: CoLA's whole
-sentence, SST-2's word after *very*, what follows a candidate in the pronoun sets.
+sentence, SST-2's word after *very*, the text after a candidate in the pronoun sets.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class HiddenSentiment(Sentiment):
         _describe(self)
 
     def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
-        """Each label word behind the sentence."""
+        """Return each label word after the sentence."""
         return _hidden(super().requests(example, reader))
 
 
@@ -50,12 +50,12 @@ class HiddenAcceptability(Acceptability):
         _describe(self)
 
     def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
-        """The whole sentence."""
+        """Return the whole sentence."""
         return _hidden(super().requests(example, reader))
 
 
 class HiddenPronouns(Pronouns):
-    """Whom a pronoun means, by what follows each candidate."""
+    """The candidate that a pronoun refers to, by the text after each candidate."""
 
     def __init__(self, task: Pronouns) -> None:
         (source,) = task.sources
@@ -63,7 +63,7 @@ class HiddenPronouns(Pronouns):
         _describe(self)
 
     def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
-        """What follows, for each candidate."""
+        """Return the text after each candidate."""
         return _hidden(super().requests(example, reader))
 
 

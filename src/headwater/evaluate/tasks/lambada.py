@@ -5,14 +5,14 @@ double quotes, white space stripped, a newline in front; openai/gpt-2 issue 131)
 tokenised, lower-cased file; `original.detokenized` is that file through the de-tokenizer. How the answer is
 scored:
 
-`last-token`            its last token alone, given everything before it, the word's own first tokens included;
+`last-token`            only its last token, given all text and tokens before it;
 `whole-word`            all its tokens, greedy (`lambada_openai` in lm-evaluation-harness);
-`whole-word.stop-words` the likeliest word that is not a function word: GPT-2's approximation of "must be able to
-                        end the sentence" (Radford et al. 2019, section 3.3), which gave table 3.
+`whole-word.stop-words` the most probable word that is not a function word: GPT-2's approximation of "must be able
+                        to end the sentence" (Radford et al. 2019, section 3.3), which gave table 3.
 
-The stop-word filter works on whole words. It takes the likeliest first token and continues it greedily up to the
-end of the word. If that word is a function word, it excludes that first token and takes the next likeliest. A
-capital makes a name of a function word ("Will"), but not of "I".
+The stop-word filter works on whole words. It takes the most probable first token and continues it greedily to the
+end of the word. If that word is a function word, it excludes that first token and takes the next most probable
+one. A capitalized function word is a name ("Will"), except "I".
 
 Perplexity is e to the mean negative log-probability of what is scored, one answer a passage.
 """
@@ -28,7 +28,7 @@ from typing import Any, Literal
 from headwater.datasets.json_lines import json_lines
 from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
-from headwater.evaluate.detokenize import LAMBADA, UNDONE
+from headwater.evaluate.detokenize import LAMBADA
 from headwater.evaluate.protocols import (
     Answer,
     Example,
@@ -59,8 +59,8 @@ _ORIGINAL = Source(
     where="LAMBADA's own distribution, Zenodo record 2630551",
 )
 
-# Function words of English: pronouns, determiners, prepositions, conjunctions, auxiliaries, and the particles
-# and adverbs that behave like them. The papers name no list; this one is written from the word classes.
+# Function words of English: pronouns, determiners, prepositions, conjunctions, auxiliaries, and similar particles
+# and adverbs. The papers give no list; this one is written from the word classes.
 _WORDS = """
 I i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself
 she her hers herself it its itself they them their theirs themselves one who whom whose which what
@@ -109,7 +109,7 @@ class Lambada(Task):
         self.scored = {
             "last-token": "the last token of the last word",
             "whole-word": "all tokens of the last word, given the passage before it; accuracy: all are greedy",
-            "whole-word.stop-words": "whether the likeliest word that is not a function word is the last word",
+            "whole-word.stop-words": "whether the most probable word that is not a function word is the last word",
         }[reading]
         filtered = reading == "whole-word.stop-words"
         self.from_paper = "the last word" + ("; a stop-word filter" if filtered else "")
@@ -130,7 +130,7 @@ class Lambada(Task):
         self.metrics = (accuracy,) if reading == "whole-word.stop-words" else (accuracy, perplexity)
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
-        """One passage a line."""
+        """Return one passage a line."""
         texts = _read(places["test"], self.text)
         examples = []
         for number, text in enumerate(texts, start=1):
@@ -139,12 +139,12 @@ class Lambada(Task):
         return examples
 
     def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
-        """Ask for the word after its passage and, with the stop-word filter, for the likeliest first token.
+        """Ask for the word after its passage and, with the stop-word filter, for the most probable first token.
 
-        Raises DataError where there is no passage before the word.
+        Raises DataError if there is no passage before the word.
         """
         if not example.content["context"].strip() or not example.content["word"].strip():
-            raise DataError(f"{example.text!r} has no two words", expected="a passage")
+            raise DataError(f"{example.text!r} does not have two words", expected="a passage")
         asked = reader.pair(example.content["context"], example.content["word"])
         if self.reading == "last-token":
             ids = asked.context + asked.continuation
@@ -154,7 +154,7 @@ class Lambada(Task):
         return [asked, GenerationRequest(asked.context[-reader.context :], 1)]
 
     def further(self, example: Example, answers: Sequence[Answer], reader: Reader) -> Sequence[Request]:
-        """Ask for the rest of the word and, after a function word, for the next likeliest first token.
+        """Ask for the rest of the word and, after a function word, for the next most probable first token.
 
         The generated answers alternate: a first token, the rest of its word, the next first token, and so on.
         """
@@ -167,8 +167,8 @@ class Lambada(Task):
         if len(generated) % 2:
             if not may_begin_function_word(reader.tokenizer.token_text(firsts[-1])):
                 return []
-            room = reader.context + 1 - _LONGEST_WORD
-            return [GenerationRequest((*prompt, firsts[-1])[-room:], _LONGEST_WORD, stop=(" ", "\n"))]
+            fits = reader.context + 1 - _LONGEST_WORD
+            return [GenerationRequest((*prompt, firsts[-1])[-fits:], _LONGEST_WORD, stop=(" ", "\n"))]
         word = first_word(reader.tokenizer.token_text(firsts[-1]) + generated[-1].text)
         return [GenerationRequest(prompt, 1, excluded=tuple(firsts))] if is_function_word(word) else []
 
@@ -179,23 +179,22 @@ class Lambada(Task):
         record: dict[str, Any] = {"log_probability": word.total, "accuracy": float(all(word.is_greedy))}
         if self.reading == "whole-word.stop-words":
             asked = reader.pair(example.content["context"], example.content["word"])
-            chosen = [answer for answer in answers if isinstance(answer, Generated)][::2][
-                -1
-            ]  # the others were rejected
+            firsts = [answer for answer in answers if isinstance(answer, Generated)][::2]
+            chosen = firsts[-1]  # the others were rejected
             record["accuracy"] = float(chosen.tokens == asked.continuation[:1] and all(word.is_greedy[1:]))
         return record
 
     def beside(
         self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
     ) -> dict[str, Any]:
-        """Return how many passages the de-tokenizer cannot undo."""
+        """Return the number of passages that the de-tokenizer cannot invert."""
         if self.text != "original.detokenized":
             return {}
         contexts = [line.rpartition(" ")[0] for line in _read(places["test"], "original")]
-        return {UNDONE: len(LAMBADA.exceptions(contexts)), "lines": len(contexts)}
+        return LAMBADA.count_exceptions(contexts)
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
-        """Accuracy, and the perplexity of what was scored."""
+        """Return accuracy, and the perplexity of what was scored."""
         figures = [mean_figure("accuracy", [record["accuracy"] for record in records])]
         if len(self.metrics) > 1:
             figures.append(perplexity_figure([record["log_probability"] for record in records]))
@@ -203,7 +202,7 @@ class Lambada(Task):
 
 
 def perplexity_figure(log_probabilities: Sequence[float]) -> Figure:
-    """e to the mean negative log-probability, its standard error carried through the exponential."""
+    """Return e to the mean negative log-probability, with its standard error by the delta method."""
     mean = mean_figure("perplexity", [-value for value in log_probabilities])
     value = math.exp(mean.value)
     return Figure("perplexity", value, None if mean.stderr is None else value * mean.stderr, mean.count)
@@ -218,7 +217,7 @@ def _read(path: Path, text: Text) -> list[str]:
 
 
 def _detokenized(line: str) -> str:
-    """The passage through the de-tokenizer, its answer a word of its own as in the original."""
+    """De-tokenize a passage, with the answer as a separate word as in the original."""
     context, _, word = line.rpartition(" ")
     return f"{LAMBADA.detokenize(context)} {word}"
 

@@ -1,16 +1,16 @@
-"""Which of two a pronoun means: Winograd schemas as in GPT-2, definite pronouns as in GPT-1.
+"""Which candidate a pronoun refers to: Winograd schemas as in GPT-2, definite pronouns as in GPT-1.
 
 Winograd (273 schemas; also the Pronoun Disambiguation Problems): Trinh and Le 2018, section 3. `full` compares
-the probability of the whole sentence with each candidate in the pronoun's place; `partial` that of what follows
-the candidate, given all up to it. GPT-2 (Radford et al. 2019, section 3.4) prints partial scoring.
+the probability of the whole sentence with each candidate instead of the pronoun; `partial` that of the text after
+the candidate, given the text up to it. GPT-2 (Radford et al. 2019, section 3.4) prints partial scoring.
 
 DPRD (Rahman and Ng 2012): GPT-1 (Radford et al. 2018, section 5) takes the candidate that gives the rest of the
 sequence after the substitution the higher mean token log-probability.
 
-A candidate that has a capital only because it was written as the start of a sentence ("The trophy") loses it in
-the middle of one. The Winograd files write every pronoun as `[MASK]`, "his" and "its" too; a candidate that
-replaces a possessive pronoun gets the possessive ending ("Ollie's legs ached"). Where a DPRD sentence has the
-pronoun twice, the first after the conjunction is the one that is asked about.
+A candidate that is capitalized only because it starts a sentence ("The trophy") is written in lower case in the
+middle of one. The Winograd files write every pronoun as `[MASK]`, including "his" and "its"; a candidate that
+replaces a possessive pronoun gets the possessive ending ("Ollie's legs ached"). If a DPRD sentence has the pronoun
+twice, the question is about the first one after the conjunction.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
-from headwater.evaluate.protocols import Answer, Example, Metric, Request, Scored, Task, choose_largest
+from headwater.evaluate.protocols import ChoiceTask, Example, Metric, Request
 from headwater.evaluate.reader import Reader
 from headwater.storage.files import read_text
 
@@ -45,13 +45,14 @@ _POSSESSIVE = {"my", "your", "his", "its", "our", "their"}
 _CONJUNCTION = re.compile(r"\b(?:because|since|so|but|and|although|though|as|when|while|after|before|until|if)\b")
 
 
-class Pronouns(Task):
+class Pronouns(ChoiceTask):
     """The antecedent among the candidates."""
 
     metrics = (Metric("accuracy", chance=0.5),)
 
     def __init__(self, benchmark: str, reading: Reading, names: tuple[str, ...], where: str) -> None:
         self.benchmark, self.reading = benchmark, reading
+        self.by_mean = reading == "substitution"
         self.protocol = f"{benchmark}.{reading}"
         how = {
             "full": "probability of the whole sentence",
@@ -70,7 +71,7 @@ class Pronouns(Task):
         self.sources = (Source("test", names=names, where=where),)
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
-        """Blocks of five lines: sentence, pronoun, candidates, the right one, and a blank line."""
+        """Return one example for each block of sentence, pronoun, candidates and answer."""
         return [
             Example(
                 str(number),
@@ -81,7 +82,7 @@ class Pronouns(Task):
         ]
 
     def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
-        """What the reading compares, for each candidate."""
+        """Return the text that the reading compares, for each candidate."""
         before, after = example.content["before"], example.content["after"]
         asked: list[Request] = []
         for candidate in example.content["candidates"]:
@@ -91,17 +92,11 @@ class Pronouns(Task):
                 asked.append(reader.pair(f"{before}{candidate}", after))
         return asked
 
-    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
-        """Whether the likeliest candidate is the right one."""
-        scored = [answer for answer in answers if isinstance(answer, Scored)]
-        values = [answer.mean if self.reading == "substitution" else answer.total for answer in scored]
-        return choose_largest(values, example.content["label"])
-
 
 def read_blocks(path: Path) -> list[tuple[str, str, str, list[str], int]]:
-    """(sentence, before the pronoun, after it, candidates, place of the right one) of each block.
+    """Return (sentence, text before the pronoun, text after it, candidates, index of the right one) of each block.
 
-    Raises DataError naming the line of a block that is cut short or whose answer is no candidate.
+    Raises DataError naming the line of a block that is cut short or whose answer is not a candidate.
     """
     lines = read_text(path).split("\n")
     found = []

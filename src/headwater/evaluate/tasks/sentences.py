@@ -1,9 +1,9 @@
 """GPT-1's zero-shot reading of two sets of single sentences (Radford et al. 2018, section 5, figure 2).
 
-SST-2: the token *very* is appended, and the one of *positive* and *negative* that is likelier next is the
-answer; `sst-2.whole-word` does the same where a small vocabulary has these words in pieces. CoLA: a sentence is
-acceptable when its mean token log-probability is above a threshold. How the paper chose it is not said; here it is
-the one that gives the training sentences the best Matthews correlation, recorded with the result.
+SST-2: the token *very* is appended, and the more probable of *positive* and *negative* is the answer;
+`sst-2.whole-word` also allows vocabularies that split these words. CoLA: a sentence is acceptable if its mean
+token log-probability is above a threshold. The paper does not say how it chose the threshold; here it is the one
+with the best Matthews correlation on training sentences, and it is stored with the result.
 """
 
 from __future__ import annotations
@@ -13,30 +13,35 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headwater.datasets.places import Place, Source
 from headwater.datasets.readers import Reader as FileReader
 from headwater.datasets.readers import tab_separated
 from headwater.errors import DataError
 from headwater.evaluate.protocols import (
     Answer,
+    ChoiceTask,
     Example,
     Figure,
     Metric,
     Request,
     Scored,
     Task,
-    choose_largest,
     mean_figure,
 )
 from headwater.evaluate.reader import Reader
 from headwater.storage.files import read_text
 
+Floats = NDArray[np.float64]
+
 _LABELS = ("negative", "positive")  # in the order of SST-2's labels
-_TUNED_ON = 2_000  # training sentences are enough to place one threshold
+_TUNED_ON = 2_000  # training sentences, enough to choose one threshold
 
 
-class Sentiment(Task):
-    """SST-2 by the word that follows *very*; `whole_word` lets a word be several tokens."""
+class Sentiment(ChoiceTask):
+    """SST-2 by the word after *very*; with `whole_word`, a word may have several tokens."""
 
     benchmark = "sst-2"
     metrics = (Metric("accuracy", chance=0.5),)
@@ -51,16 +56,16 @@ class Sentiment(Task):
     def __init__(self, *, whole_word: bool = False) -> None:
         self._whole_word = whole_word
         self.protocol = "sst-2.whole-word" if whole_word else "sst-2.very"
-        self.summary = "positive or negative behind a sentence and the word very"
+        self.summary = "positive or negative after a sentence and the word very"
         self.summary += ", in any number of tokens" if whole_word else ""
         self.scored = (
-            "the words *positive* and *negative* after the sentence and *very*; the likelier one is chosen"
+            "the words *positive* and *negative* after the sentence and *very*; the more probable one is chosen"
         )
         self.from_paper = "GPT-1: the word *very*, and that only these two are compared"
         self.inferred = "the development part" + ("; words of several tokens" if whole_word else "")
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
-        """The development sentences, whose labels are public."""
+        """Return the development sentences, whose labels are public."""
         path = places["test"]
         header = read_text(path).partition("\n")[0].rstrip("\r").split("\t")
         text = "text_a" if "text_a" in header else "sentence"
@@ -76,21 +81,16 @@ class Sentiment(Task):
         ]
 
     def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
-        """Each label word behind the sentence; raises DataError where one is to be a token and is none."""
+        """Return each label word after the sentence; raise DataError if a word has several tokens and must not."""
         context = f"{example.content['sentence']} very"
         asked = [reader.pair(context, f" {word}") for word in _LABELS]
         for word, request in zip(_LABELS, asked, strict=True):
             if not self._whole_word and len(request.continuation) != 1:
                 raise DataError(
                     f"the word {word!r} is {len(request.continuation)} tokens in this vocabulary",
-                    expected="one, as the protocol compares two single tokens",
+                    expected="one, since the protocol compares two single tokens",
                 )
         return asked
-
-    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
-        """Whether the likelier word is the label."""
-        values = [answer.total for answer in answers if isinstance(answer, Scored)]
-        return choose_largest(values, example.content["label"])
 
 
 class Acceptability(Task):
@@ -115,7 +115,7 @@ class Acceptability(Task):
     )
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
-        """Development sentences (GLUE's: in and out of domain), then those that the threshold is tuned on."""
+        """Return development sentences (GLUE's: in and out of domain), then those for tuning the threshold."""
         found = []
         for role in ("test", "more", "train"):
             if role in places:
@@ -127,22 +127,22 @@ class Acceptability(Task):
         return found
 
     def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
-        """The first examples, and as many to tune on."""
+        """Return the first examples, and as many to tune on."""
         measured = [example for example in examples if not example.content["tuned"]][:limit]
         return measured + [example for example in examples if example.content["tuned"]][:limit]
 
     def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
-        """The whole sentence."""
+        """Return the whole sentence."""
         return [reader.after_start(reader.encode(example.content["sentence"]))]
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
-        """The sentence's mean token log-probability."""
+        """Return the sentence's mean token log-probability."""
         (answer,) = answers
         assert isinstance(answer, Scored)
         return {"value": answer.mean, "label": example.content["label"], "tuned": example.content["tuned"]}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
-        """Matthews' correlation and accuracy at the tuned threshold."""
+        """Return Matthews' correlation and accuracy at the tuned threshold."""
         threshold, tuned = best_threshold([(r["value"], r["label"]) for r in records if r["tuned"]])
         measured = [(r["value"] > threshold, r["label"] == 1) for r in records if not r["tuned"]]
         details = {"threshold": threshold, "matthews on the tuning sentences": tuned}
@@ -157,40 +157,40 @@ class Acceptability(Task):
 
 
 def best_threshold(scored: Sequence[tuple[float, int]]) -> tuple[float, float]:
-    """The value above which calling a sentence acceptable correlates best with its label, and that correlation."""
+    """Return the threshold with the best correlation between "above it" and the label, and that correlation."""
     if not scored:
         raise DataError("there are no training sentences to tune the threshold on")
-    ordered = sorted(scored)
-    positives = sum(label for _, label in ordered)
-    best = (-math.inf, -math.inf)
-    below = [0, 0]  # labels 0 and 1 at or below the candidate
-    for place, (value, label) in enumerate(ordered):
-        below[label] += 1
-        if place + 1 == len(ordered) or ordered[place + 1][0] > value:
-            correlation = _matthews(positives - below[1], len(ordered) - positives - below[0], below[0], below[1])
-            best = max(best, (correlation, value))
-    correlation, value = best
-    above = next((v for v, _ in ordered if v > value), value)
-    return (value + above) / 2, correlation
+    values, labels = np.array(sorted(scored)).T
+    last = np.append(values[1:] > values[:-1], True)  # of equal values
+    false_negative, below = np.cumsum(labels)[last], np.arange(1, len(labels) + 1)[last]
+    true_negative = below - false_negative
+    positives = labels.sum()
+    correlations = _matthews(
+        positives - false_negative, len(labels) - positives - true_negative, true_negative, false_negative
+    )
+    value, correlation = max(zip(values[last], correlations, strict=True), key=lambda one: one[::-1])
+    above = values[values > value]
+    return float(value + (above[0] if len(above) else value)) / 2, float(correlation)
 
 
 def matthews(pairs: Sequence[tuple[bool, bool]]) -> float:
-    """Matthews' correlation of (chosen, true) pairs; 0 where it is not defined."""
-    counts = [
-        sum(pair == kind for pair in pairs)
-        for kind in ((True, True), (True, False), (False, False), (False, True))
-    ]
-    return _matthews(*counts)
+    """Return Matthews' correlation of (chosen, true) pairs; 0 if it is not defined."""
+    kinds = ((True, True), (True, False), (False, False), (False, True))
+    counts = (np.array([sum(pair == kind for pair in pairs)], float) for kind in kinds)
+    return float(_matthews(*counts)[0])
 
 
-def _matthews(true_positive: int, false_positive: int, true_negative: int, false_negative: int) -> float:
-    scale = math.sqrt(
+def _matthews(
+    true_positive: Floats, false_positive: Floats, true_negative: Floats, false_negative: Floats
+) -> Floats:
+    scale = np.sqrt(
         (true_positive + false_positive)
         * (true_positive + false_negative)
         * (true_negative + false_positive)
         * (true_negative + false_negative)
     )
-    return (true_positive * true_negative - false_positive * false_negative) / scale if scale else 0.0
+    covariance = true_positive * true_negative - false_positive * false_negative
+    return np.divide(covariance, scale, out=np.zeros_like(scale), where=scale > 0)
 
 
 def _label(value: Any, path: str) -> int:

@@ -1,12 +1,12 @@
-"""Language modelling on a text without end: WikiText, PTB, 1BW by the word, enwik8 by byte, text8 by character.
+"""Language modelling on a long text: WikiText, PTB and 1BW by word, enwik8 by byte, text8 by character.
 
-The score is e to the total negative log-likelihood over the benchmark's *original* units (Radford et al. 2019,
-section 3.1; in bits for bytes and characters): words between white space, an end of line counted as one, whatever
-the model's own tokens are. The text is one stream behind `<|endoftext|>`, scored through sliding windows; the
-paper does not say which, so `window` and `stride` are settings and stand with the result.
+The score is e to the total negative log-likelihood divided by the number of the benchmark's *original* units
+(Radford et al. 2019, section 3.1; in bits for bytes and characters): words between white space and line ends,
+whatever the model's tokens are. The text is one stream after `<|endoftext|>`, scored in sliding windows. The paper
+does not specify them, so `window` and `stride` are settings that are stored with the result.
 
-`.tokens` takes the file as it is, `.detokenized` through the de-tokenizer that can be undone; how many of the
-file's lines do not come back from it stands with the result.
+`.tokens` uses the file as it is, `.detokenized` the output of the invertible de-tokenizer. The number of lines
+that it does not restore is stored with the result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
-from headwater.evaluate.detokenize import ONE_BILLION, PTB, UNDONE, WIKITEXT, Detokenizer
+from headwater.evaluate.detokenize import ONE_BILLION, PTB, WIKITEXT, Detokenizer
 from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Scored, Task, ratio_error
 from headwater.evaluate.reader import ContinuationRequest, Reader
 from headwater.storage.files import decode_text, read_bytes
@@ -33,7 +33,7 @@ _BETWEEN_WORDS = re.compile(r"[^\W_](?= [^\W_])")
 
 
 class StreamTask(Task):
-    """One text from beginning to end; an example is a window of it."""
+    """One text, whose windows are the examples."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class StreamTask(Task):
         self.inferred = f"window and stride{rules}"
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
-        """The windows, each with its share of the text's units."""
+        """Return the windows, each with its share of the text's units."""
         text, units = self._text(places["test"])
         ids: list[int] = []
         for piece in _pieces(text):
@@ -77,21 +77,21 @@ class StreamTask(Task):
         ]
 
     def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
-        """The window."""
+        """Return the window."""
         return [example.content["request"]]
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
-        """Negative log-likelihood of the window's tokens, in nats."""
+        """Return the negative log-likelihood of the window's tokens in nats."""
         (answer,) = answers
         assert isinstance(answer, Scored)
         return {"nats": -answer.total, "tokens": len(answer.log_probabilities), "units": example.content["units"]}
 
     def settings(self, reader: Reader) -> dict[str, Any]:
-        """The windows."""
+        """Return window and stride."""
         return {"window": reader.window, "stride": reader.stride}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
-        """The score over all units; its error is that of windows."""
+        """Return the score over all units, with its standard error over windows."""
         nats = [record["nats"] for record in records]
         units = [record["units"] for record in records]
         tokens = sum(record["tokens"] for record in records)
@@ -99,29 +99,26 @@ class StreamTask(Task):
         error = ratio_error(nats, units)
         details = {"units": round(math.fsum(units)), "tokens": tokens, "nats per token": math.fsum(nats) / tokens}
         (metric,) = self.metrics
+        factor = 1 / math.log(2)  # of nats in bits
+        value = rate * factor
         if self.unit == "word":
-            value = math.exp(min(rate, 700.0))  # the largest that a float holds, for a model of noise
-            return [Figure(metric.name, value, None if error is None else value * error, len(records), details)]
-        to_bits = 1 / math.log(2)
-        return [
-            Figure(metric.name, rate * to_bits, None if error is None else error * to_bits, len(records), details)
-        ]
+            value = factor = math.exp(min(rate, 700.0))  # near the largest float, for a model of noise
+        return [Figure(metric.name, value, None if error is None else factor * error, len(records), details)]
 
     def beside(
         self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
     ) -> dict[str, Any]:
-        """Return how many lines of the file the de-tokenizer cannot undo."""
+        """Return the number of lines that the de-tokenizer cannot invert."""
         if self.detokenizer is None:
             return {}
-        lines = _lines(decode_text(read_bytes(places["test"]), places["test"]))
-        return {UNDONE: len(self.detokenizer.exceptions(lines)), "lines": len(lines)}
+        return self.detokenizer.count_exceptions(_lines(decode_text(read_bytes(places["test"]), places["test"])))
 
     def _text(self, path: Path) -> tuple[str, int]:
-        """The text that is scored, and how many original units it has."""
+        """Return the text to score, and the number of its original units."""
         raw = read_bytes(path)
         if self.unit != "word":
             raw = raw[-_LAST:]
-            # A test part may begin inside a character; its bytes are counted all the same.
+            # A test part may begin inside a character, whose bytes are counted too.
             text = raw.decode("utf-8", errors="replace") if self.unit == "byte" else decode_text(raw, path)
             return text, len(raw) if self.unit == "byte" else len(text)
         text = decode_text(raw, path)
@@ -138,7 +135,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _pieces(text: str) -> list[str]:
-    """The text in pieces cut before a space that stands between two words, where no token reaches across."""
+    """Split the text at spaces between two words, which no token spans."""
     pieces = []
     start = 0
     while len(text) - start > _PIECE:
@@ -169,7 +166,7 @@ TASKS = [
     StreamTask("wikitext-2", "detokenized", _WIKI_2, _WIKI, detokenizer=WIKITEXT),
     StreamTask("wikitext-103", "tokens", _WIKI_103, _WIKI),
     StreamTask("wikitext-103", "detokenized", _WIKI_103, _WIKI, detokenizer=WIKITEXT),
-    # The raw test text is the same for both; it has the words that <unk> hides.
+    # The raw test text is the same for both sets; it has the words that <unk> replaces.
     StreamTask("wikitext-raw", "tokens", _WIKI_RAW, _WIKI),
     StreamTask("wikitext-raw", "detokenized", _WIKI_RAW, _WIKI, detokenizer=WIKITEXT),
     StreamTask("ptb", "tokens", _PTB_FILE, _PTB_WHERE),

@@ -1,8 +1,8 @@
 """Summaries of CNN and Daily Mail articles (GPT-2, Radford et al. 2019, section 3.6, table 4).
 
-`tldr`: the article, a new line and `TL;DR:`; 100 tokens drawn from the two likeliest each time (top-k 2); of
-these the first three sentences. `no-hint` leaves `TL;DR:` out. `lead-3` and `random-3` take three sentences of
-the article and ask no model. All against the highlights, by ROUGE.
+`tldr`: the article, a new line and `TL;DR:`; 100 tokens with top-k 2, of which the first three sentences count.
+`no-hint` omits `TL;DR:`. `lead-3` and `random-3` take three sentences of the article, without a model. All are
+compared with the highlights, by ROUGE.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Summaries(Task):
             "; the seed" if reading != "lead-3" else ""
         )
         self.summary = {
-            "tldr": "summary behind TL;DR:, top-k 2, first three sentences",
+            "tldr": "summary after TL;DR:, top-k 2, first three sentences",
             "no-hint": "the same without TL;DR:",
             "lead-3": "the article's first three sentences",
             "random-3": "three sentences of the article",
         }[reading]
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
-        """One example an article."""
+        """Return one example an article."""
         rows = json_lines(places["test"], _content, "lines of {article, highlights}")
         return [
             Example(row["id"] or str(number), row | {"number": number}, text=row["article"])
@@ -62,7 +62,7 @@ class Summaries(Task):
         ]
 
     def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
-        """The article, its end cut where it does not fit."""
+        """Return the article, its end cut if it does not fit, and the hint."""
         if self.reading in {"lead-3", "random-3"}:
             return []
         hint = reader.encode("\nTL;DR:" if self.reading == "tldr" else "\n")
@@ -71,7 +71,7 @@ class Summaries(Task):
         return [GenerationRequest(prompt, _TOKENS, temperature=1.0, top_k=_TOP_K, seed=number)]
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
-        """ROUGE of the three sentences."""
+        """Return ROUGE of the three sentences."""
         article = sentences(example.content["article"])
         if self.reading == "lead-3":
             chosen = article[:_SENTENCES]
@@ -94,7 +94,7 @@ def _content(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, cut behind . ! ? and at line breaks."""
+    """Split a text into sentences after . ! ? and at line breaks."""
     return [part.strip() for part in _END.split(text) if part.strip()]
 
 

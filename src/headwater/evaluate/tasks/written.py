@@ -1,12 +1,12 @@
-"""What the model writes: answers, from a text or from memory, and translations (GPT-2 sections 3.5, 3.7, 3.8).
+"""Generated text: answers, from a text or from memory, and translations (GPT-2 sections 3.5, 3.7, 3.8).
 
-CoQA: document, the conversation so far as `Q:` and `A:` lines, a last `A:`; greedy, up to the line's end.
-Natural Questions: SHOTS pairs of question and answer, then the question; greedy, exact match; the most
-confident 1 % are those with the highest probability of the whole answer. WMT-14: SHOTS pairs `english sentence
-= french sentence`, then `english sentence =`; greedy, the first sentence written.
+CoQA: document, the conversation so far as `Q:` and `A:` lines, a last `A:`; greedy, up to the end of the line.
+Natural Questions: SHOTS pairs of question and answer, then the question; greedy, exact match; the most confident 1
+% are those with the highest probability of the whole answer. WMT-14: SHOTS pairs `english sentence = french
+sentence`, then `english sentence =`; greedy, the first generated sentence.
 
-The paper names neither the number nor the source of its pairs. Here they are the last rows of the set itself,
-which are left out of the score.
+The paper gives neither the number nor the source of its pairs. Here they are the last rows of the set, which are
+not scored.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _RESAMPLES = 200
 
 
 class Conversations(Task):
-    """CoQA: answers to questions on a text, each with what was asked and answered before."""
+    """CoQA: answers to questions on a text, after the earlier questions and answers."""
 
     benchmark = "coqa"
     protocol = "coqa.greedy"
@@ -53,7 +53,7 @@ class Conversations(Task):
     sources = (Source("dev", names=("coqa-dev-v1.0.json",), where="stanfordnlp.github.io/coqa"),)
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
-        """One example a question."""
+        """Return one example a question."""
         examples = []
         for story in parse_json(read_text(places["dev"]))["data"]:
             history = ""
@@ -67,12 +67,12 @@ class Conversations(Task):
         return examples
 
     def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
-        """The document, shortened at its end where it must be, and the conversation."""
+        """Return the document, its end cut if it does not fit, and the conversation."""
         story, history = reader.encode(example.content["story"] + "\n"), reader.encode(example.content["history"])
         return [GenerationRequest(fitted(story, history, _ANSWER_TOKENS, reader), _ANSWER_TOKENS, stop=("\n",))]
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
-        """F1 and exact match of the line."""
+        """Return F1 and exact match of the line."""
         text = _line(answers)
         people = example.content["answers"]
         return {"f1": f1_against_people(text, people), "exact match": exact_match(text, people), "text": text}
@@ -83,7 +83,7 @@ class NaturalQuestions(Task):
 
     benchmark = "natural-questions"
     protocol = "natural-questions.exact-match"
-    summary = f"answers from memory behind {SHOTS} examples, exact match, and that of the most confident 1 %"
+    summary = f"answers from memory after {SHOTS} examples, exact match, and that of the most confident 1 %"
     scored = "the first line written after the examples and the question; confidence is its probability"
     from_paper = "examples before the question; exact match; the most confident 1 %"
     inferred = "number and source of the examples: the last five of the set; `Q:` and `A:` lines"
@@ -97,7 +97,7 @@ class NaturalQuestions(Task):
     )
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
-        """All questions but the last SHOTS, which stand before each."""
+        """Return all questions but the last SHOTS, which are the examples in each prompt."""
         pairs = json_lines(places["dev"], _question, "question and answer a line")
         shown = "".join(f"Q: {question}?\nA: {answers[0]}\n\n" for question, answers in pairs[-SHOTS:])
         return [
@@ -106,12 +106,12 @@ class NaturalQuestions(Task):
         ]
 
     def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
-        """The examples and the question."""
+        """Return the examples and the question."""
         prompt = fitted((), reader.encode(example.content["prompt"]), _ANSWER_TOKENS, reader)
         return [GenerationRequest(prompt, _ANSWER_TOKENS, stop=("\n",))]
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
-        """Exact match, and how sure the model was of the whole line."""
+        """Return exact match, and the probability of the whole line."""
         (answer,) = answers
         assert isinstance(answer, Generated)
         text = _line(answers)
@@ -119,7 +119,7 @@ class NaturalQuestions(Task):
         return {"exact match": right, "confidence": math.exp(math.fsum(answer.log_probabilities)), "text": text}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
-        """All, and the most confident 1 %."""
+        """Return the means over all and over the most confident 1 %."""
         surest = sorted(records, key=lambda record: -record["confidence"])[: max(1, len(records) // 100)]
         everything, best = (metric.name for metric in self.metrics)
         return [
@@ -129,7 +129,7 @@ class NaturalQuestions(Task):
 
 
 class QuestionTypes(Task):
-    """The paper's baseline: the most common answer to questions of the same type. It asks no model."""
+    """The paper's baseline, without a model: the most common answer to questions of the same type."""
 
     benchmark = "natural-questions"
     protocol = "natural-questions.question-type"
@@ -155,7 +155,7 @@ class QuestionTypes(Task):
         return examples
 
     def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
-        """Return nothing to ask."""
+        """Return no requests."""
         return []
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
@@ -183,11 +183,11 @@ class Translation(Task):
 
     def __init__(self, direction: Literal["en-fr", "fr-en"]) -> None:
         self.protocol = f"wmt14.{direction}"
-        self.summary = f"translation {direction} behind {SHOTS} pairs, greedy, BLEU of the first sentence"
+        self.summary = f"translation {direction} after {SHOTS} pairs, greedy, BLEU of the first sentence"
         self._from, self._to = direction.split("-")
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
-        """All pairs but the last SHOTS, which stand before each."""
+        """Return all pairs but the last SHOTS, which are the examples in each prompt."""
         source, target = (read_text(places[side]).rstrip("\n").split("\n") for side in (self._from, self._to))
         if len(source) != len(target) or len(source) <= SHOTS:
             raise DataError(
@@ -202,16 +202,16 @@ class Translation(Task):
         ]
 
     def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
-        """The pairs and the sentence."""
+        """Return the pairs and the sentence."""
         prompt = fitted((), reader.encode(example.content["prompt"]), _SENTENCE_TOKENS, reader)
         return [GenerationRequest(prompt, _SENTENCE_TOKENS, stop=("\n",))]
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
-        """The first sentence, beside its reference."""
+        """Return the first sentence and its reference."""
         return {"text": first_sentence(_line(answers)), "reference": example.content["reference"]}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
-        """BLEU over all sentences, its error from resampling them."""
+        """Return BLEU over all sentences, with its error by bootstrap."""
         import numpy as np
 
         texts, references = ([record[key] for record in records] for key in ("text", "reference"))
@@ -226,26 +226,26 @@ class Translation(Task):
 
 
 def fitted(before: Sequence[int], last: Sequence[int], more: int, reader: Reader) -> tuple[int, ...]:
-    """A prompt that leaves room for `more` tokens: the end of `before` is cut first, then the beginning of `last`.
+    """Return a prompt that leaves `more` tokens of the context: cut the end of `before`, then the start of `last`.
 
-    Raises DataError where nothing would be left.
+    Raises DataError if nothing would be left.
     """
-    room = reader.context + 1 - more
-    if room < 1:
+    length = reader.context + 1 - more
+    if length < 1:
         raise DataError(f"{more} tokens of answer do not fit a context of {reader.context}")
-    kept = tuple(last[-room:])
-    return (*before[: room - len(kept)], *kept)
+    kept = tuple(last[-length:])
+    return (*before[: length - len(kept)], *kept)
 
 
 def _question(row: Mapping[str, Any]) -> tuple[str, list[str]]:
     answers = [str(answer) for answer in row["answer"]]
     if not answers:
-        raise ValueError("it has no answer")
+        raise ValueError("the question has no answer")
     return str(row["question"]), answers
 
 
 def first_sentence(text: str) -> str:
-    """Up to and with the first full stop, question or exclamation mark that ends a word; else everything."""
+    """Return the text to the first full stop, question or exclamation mark that ends a word; else all of it."""
     found = re.search(r"[.!?][\"'»)]*(?=\s|$)", text)
     return text[: found.end()].strip() if found else text.strip()
 
