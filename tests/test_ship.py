@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import gather
+import model_card
 import pytest
 import ship
 
@@ -60,7 +61,7 @@ def test_a_run_becomes_a_model_with_its_card(tmp_path: Path, sample_text: str, d
         "model.safetensors",
     }
     page = (out / "README.md").read_text(encoding="utf-8")
-    assert page == ship.card(ship.read(out / "about.json"), ship.read(out / "results.json"))
+    assert page == model_card.card(ship.read(out / "about.json"), ship.read(out / "results.json"))
     everything = page + "".join((out / f"{name}.json").read_text() for name in ("about", "results", "headwater"))
     for place in (tmp_path, ROOT, data):
         assert str(place) not in everything
@@ -68,7 +69,7 @@ def test_a_run_becomes_a_model_with_its_card(tmp_path: Path, sample_text: str, d
     assert ship.read(out / "about.json")["run"]["updates"] == 8  # of both runs
     results = json.loads((out / "results.json").read_text())["results"]
     assert {result["protocol"] for result in results} >= {"heldout.bits-per-byte", "lambada.openai.whole-word"}
-    assert all(ship.number(result["value"]) in page for result in results)
+    assert all(model_card.number(result["value"]) in page for result in results)
 
 
 def test_a_card_names_what_is_not_told_apart_from_guessing() -> None:
@@ -81,7 +82,7 @@ def test_a_card_names_what_is_not_told_apart_from_guessing() -> None:
             {"protocol": "perplexity", "value": 90.0, "stderr": 2.0, "chance": None},
         ]
     }
-    last = ship.limits(about, results)[-1]
+    last = model_card.limits(about, results)[-1]
     assert "guessed" in last
     assert "known" not in last
 
@@ -93,7 +94,7 @@ def test_a_command_loses_the_places_of_its_machine() -> None:
 
 def test_a_curve_keeps_its_end() -> None:
     points = [{"updates": number} for number in range(1, 50)]
-    kept = ship.thinned(points)
+    kept = model_card.thinned(points)
     assert kept[-1] == points[-1]
     assert len(kept) <= 15
 

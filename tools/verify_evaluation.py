@@ -22,7 +22,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recounts import RECOUNTS, Answer, Drawn, Files, Peer, Written, options_of
+from peer import Answer, Drawn, Files, Peer, Written
+from recounts import RECOUNTS, options_of
 
 TOLERANCE = 1e-4
 _INCOMPLETE = "\ufffd"  # transformers decodes an incomplete character to this

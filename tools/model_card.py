@@ -1,0 +1,174 @@
+"""The card of a shipped model, from its description and its results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+PROMPTS = ("It was a dark and stormy night", "The old man looked at her and said")
+_POINTS = 12  # of the curve
+_NORMAL_95 = 1.96
+_LARGE = 1_000
+
+
+def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
+    """Return the model card: what the model is, its text, recipe, curve, scores and limits."""
+    model, text, run, tokenizer = about["model"], about["text"], about["run"], about["tokenizer"]
+    shape = f"{model['layers']} layers of {model['width']}, {model['heads']} heads, context {model['context']}"
+    norm = "before each part, as GPT-2" if model["norm"] == "pre" else "after each part, as GPT-1"
+    lines = [
+        "---",
+        "license: mit",
+        "language: en",
+        "library_name: headwater",
+        "pipeline_tag: text-generation",
+        "---",
+        "",
+        f"# {about['name']}",
+        "",
+        f"A language model of {about['parameters']:,} parameters that ships with Headwater: {shape}; "
+        f"normalisation {norm}. It is for trying things out and for teaching, not for use on people.",
+        "",
+        "```python",
+        "import headwater as hw",
+        "",
+        f'hw.load("{about["name"]}").generate("{PROMPTS[0]}", max_tokens=40, top_k=40, seed=1)',
+        "```",
+        "",
+        *_tokenizer_note(about),
+        "This card is written by `tools/ship.py` from `about.json` and `results.json` beside it.",
+        "",
+        "## Data",
+        "",
+        f"{text['documents']:,} documents in English, {text['train']['bytes'] / 1e6:.1f} MB to train on and "
+        f"{text['validation']['bytes'] / 1e6:.1f} MB held out: {text['train']['tokens']:,} and "
+        f"{text['validation']['tokens']:,} tokens of a tokenizer of kind {tokenizer['kind']} with "
+        f"{tokenizer['entries']:,} entries, learned from the same text (corpus {text['identity'][:12]})."
+        + _listed(text["list"]),
+        "",
+        "| part | documents | licence | source |",
+        "|---|---:|---|---|",
+        *(
+            f"| {part['title']} | {part['documents']:,} | {part['licence']} | {part['origin']} |"
+            for part in text["parts"]
+        ),
+        "",
+        "## Recipe",
+        "",
+        "```sh",
+        *run["commands"],
+        "```",
+        "",
+        f"{run['updates']:,} updates, {run['tokens']:,} tokens, "
+        f"{run['tokens'] / text['train']['tokens']:.2f} passes; {run['seconds'] / 60:,.0f} minutes on a machine "
+        f"that did other things meanwhile ({run['tokens_per_second']:,} tokens a second). "
+        f"Run {run['identity'][:12]}; "
+        + ", ".join(f"{package} {version}" for package, version in run["versions"].items())
+        + ".",
+        "",
+        "| setting of the last run | value |" if len(run["commands"]) > 1 else "| setting | value |",
+        "|---|---|",
+        *(f"| {key} | {value} |" for key, value in run["recipe"].items()),
+        "",
+        "The weights are stored in bf16; training kept them in float32.",
+        "",
+        "## Curve",
+        "",
+        "| updates | tokens | training loss | held-out loss |",
+        "|---:|---:|---:|---:|",
+        *(
+            f"| {p['updates']:,} | {p['tokens']:,} | {p['training']:.3f} | {p['held_out']:.3f} |"
+            for p in thinned(about["curve"])
+        ),
+        "",
+        "Nats a token; training loss is the mean since the line before.",
+        "",
+        "## Scores",
+        "",
+        "Zero-shot, of the bf16 weights as they lie here"
+        + (f", on at most {results['limit']:,} examples of each set" if results["limit"] else "")
+        + ". Without overlap: examples that share an 8-gram with the training text left out.",
+        "",
+        "| protocol | metric | value | ± 95 % | examples | chance | without overlap | gpt2-small, published |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+        *(_score(entry) for entry in results["results"]),
+        "",
+        *(f"- {entry['protocol']} is left out: {entry['reason']}" for entry in results["skipped"]),
+        *([""] if results["skipped"] else []),
+        "## Limits",
+        "",
+        *(f"- {limit}" for limit in limits(about, results)),
+        "",
+        "## Samples",
+        "",
+        "Top-k 40, seed 1, not picked.",
+        "",
+    ]
+    for sample in about["samples"]:
+        lines += [f"> **{sample['prompt']}**{' '.join(sample['text'].split(' ')).replace(chr(10), ' ')}", ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _listed(texts: str | None) -> str:
+    if texts is None:
+        return ""
+    return f" `recipes/texts/{texts}` is the list of the text; `docs/models.md` has the commands."
+
+
+def _tokenizer_note(about: Mapping[str, Any]) -> list[str]:
+    if about["tokenizer"]["kind"] == "gpt2":
+        return []
+    return [
+        "GPT-1's encoding needs two packages that a plain installation does not bring: "
+        "`pip install 'headwater[gpt1]'`. It knows no upper case and no line breaks.",
+        "",
+    ]
+
+
+def _score(entry: Mapping[str, Any]) -> str:
+    reach = "" if entry["stderr"] is None else number(_NORMAL_95 * entry["stderr"])
+    chance = "" if entry["chance"] is None else f"{entry['chance']:.3f}"
+    shared = entry["details"].get("overlap", {})
+    without = number(shared["value without"]) if "value without" in shared else ""
+    small = entry["published"].get("gpt2-small")
+    return (
+        f"| {entry['protocol']} | {entry['metric']} | {number(entry['value'])} | {reach} | {entry['count']:,} "
+        f"| {chance} | {without} | {'' if small is None else f'{small:g}'} |"
+    )
+
+
+def number(value: float) -> str:
+    """Format a number with three decimals if it is small, and with none if it is large."""
+    return f"{value:.3f}" if abs(value) < _LARGE else f"{value:,.0f}"
+
+
+def limits(about: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
+    """Return what the model cannot do. The last sentences follow from its scores."""
+    found = [
+        f"It sees {about['model']['context']} tokens, some {_words(about):,} words, and nothing before them.",
+        "It has read the texts above and nothing else. Books keep the views of their time on sex, class, race and "
+        "religion; nothing was filtered out, and nothing was tuned to people's wishes.",
+        "What it says of the world is invented. It follows no instructions, and it knows no language but English.",
+    ]
+    guessed = [
+        entry["protocol"]
+        for entry in results["results"]
+        if entry["chance"] is not None
+        and entry["stderr"] is not None
+        and entry["value"] - _NORMAL_95 * entry["stderr"] <= entry["chance"]
+    ]
+    if guessed:
+        found.append(f"Not told apart from guessing: {', '.join(guessed)}.")
+    return found
+
+
+def _words(about: Mapping[str, Any]) -> int:
+    """Return how many words fill a context, to the nearest ten, from the bytes a token of the held-out text."""
+    held = about["text"]["validation"]
+    return round(about["model"]["context"] * held["bytes"] / held["tokens"] / 5.7 / 10) * 10
+
+
+def thinned(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return about `_POINTS` evenly spaced points of a curve, and always the last."""
+    step = max(1, round(len(points) / _POINTS))
+    return [*points[step - 1 : -1 : step], points[-1]]
