@@ -21,6 +21,8 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 # Control characters, and those that reorder or hide text on a terminal. Tab and newline are among them.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -78,6 +80,9 @@ class HeadwaterError(Exception):
         if repair:
             text += f" {repair}" if repair.endswith(("?", ".")) else f" {repair}."
         super().__init__(text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), expected=self.expected, repair=self.repair, param=self.param), (self.seen,)
 
 
 class UsageError(HeadwaterError):

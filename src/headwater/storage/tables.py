@@ -258,7 +258,7 @@ def decoded_blocks(path: Path) -> Iterator[str]:
                 text = decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
                 line = lines + error.object.count(b"\n", 0, error.start) + 1
-                seen = f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {line:,}"
+                seen = f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {line}"
                 raise not_utf8(path, seen, error=Unusable) from None
             if first:
                 text, first = text.removeprefix("\ufeff"), False

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from headwater.corpus import folder
+from headwater.corpus.build import parts as parts_module
 from headwater.corpus.build import tasks as sources
 from headwater.corpus.build import workers as engine
-from headwater.corpus.build.parts import BuildPlan
+from headwater.corpus.build.parts import BuildPlan, run_tasks, start_workers
 from headwater.corpus.build.pipeline import build, read_funnel
 from headwater.corpus.build.recipes import BuildConfig, load_recipe
 from headwater.corpus.build.tasks import plan_tasks
-from headwater.corpus.build.workers import Workers, run_tasks
 from headwater.corpus.folder import read_documents
 from headwater.errors import DataError, StorageError, UsageError
 from headwater.storage.arrays import ArrayFile
@@ -122,17 +122,17 @@ def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from headwater.corpus.build import tasks, workers\n"
+        "from headwater.corpus.build import parts, tasks\n"
         "from headwater.corpus.build.pipeline import build\n"
         "from headwater.corpus.build.recipes import BuildConfig\n"
         "tasks.TASK_FILES = 2\n"
-        "original, done = workers.run_task, []\n"
+        "original, done = parts.run_task, []\n"
         "def dying(*arguments, **named):\n"
         "    original(*arguments, **named)\n"
         "    done.append(1)\n"
         "    if len(done) == 3:\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "workers.run_task = dying\n"
+        "parts.run_task = dying\n"
         "build([Path(sys.argv[1])], Path(sys.argv[2]), BuildConfig(near_duplicates=True))\n"
     )
     ended = subprocess.run([sys.executable, "-c", script, str(files), str(tmp_path / "corpus")], check=False)
@@ -142,9 +142,9 @@ def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
     ready = {path: path.stat().st_mtime_ns for path in parts.glob("0*")}
     assert len(ready) == 3
     touched = []
-    original = engine.run_task
+    original = parts_module.run_task
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "run_task", lambda plan, n, seen: (touched.append(n), original(plan, n, seen)))
+        patch.setattr(parts_module, "run_task", lambda plan, n, seen: (touched.append(n), original(plan, n, seen)))
         build([files], tmp_path / "corpus", NEAR)
     assert touched == [3, 4, 5], "what was complete is not done again"
     build([files], tmp_path / "fresh", NEAR)
@@ -155,17 +155,17 @@ def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_a_worker_that_dies_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = write_files(tmp_path / "files")
-    started: list[subprocess.Popen[str]] = []
-    start = engine._Round._start
+    started: list[engine.Worker] = []
+    start = engine.WorkerPool._start
 
-    def killing(self: engine._Round) -> subprocess.Popen[str]:
-        process = start(self)
-        started.append(process)
+    def killing(self: engine.WorkerPool) -> engine.Worker:
+        worker = start(self)
+        started.append(worker)
         if len(started) <= 2:
-            process.send_signal(signal.SIGKILL)
-        return process
+            worker.kill()
+        return worker
 
-    monkeypatch.setattr(engine._Round, "_start", killing)
+    monkeypatch.setattr(engine.WorkerPool, "_start", killing)
     build([files], tmp_path / "corpus", NEAR, workers=2)
     assert len(set(map(id, started))) == 4, "two died at once and two came for them, who did all there was to do"
     monkeypatch.undo()
@@ -179,27 +179,27 @@ def test_a_task_that_kills_every_worker_ends_the_build_with_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = write_files(tmp_path / "files", count=4, rows=2)
-    start = engine._Round._start
+    start = engine.WorkerPool._start
 
-    def killing(self: engine._Round) -> subprocess.Popen[str]:
-        process = start(self)
-        process.kill()
-        return process
+    def killing(self: engine.WorkerPool) -> engine.Worker:
+        worker = start(self)
+        worker.kill()
+        return worker
 
-    monkeypatch.setattr(engine._Round, "_start", killing)
+    monkeypatch.setattr(engine.WorkerPool, "_start", killing)
     plan = BuildPlan(tmp_path / "parts", NEAR, tuple(plan_tasks([files])))
     plan.folder.mkdir()
     plan.save()
     begun = time.monotonic()
     with pytest.raises(StorageError, match=r"files/0\d\.jsonl.* died 3 times"):
-        run_tasks(plan, Workers(2), lambda count: None)
+        run_tasks(plan, start_workers(plan, 2), lambda count: None)
     assert time.monotonic() - begun < 60
 
 
 def test_a_worker_that_cannot_be_started_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its task was nobody's any more, and the other workers waited for it without end."""
     files = write_files(tmp_path / "files", 4)
-    original, asked = engine._Round._start, []
+    original, asked = engine.WorkerPool._start, []
 
     def start(self: Any) -> Any:
         asked.append(1)
@@ -207,7 +207,7 @@ def test_a_worker_that_cannot_be_started_ends_the_build(tmp_path: Path, monkeypa
             raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
         return original(self)
 
-    monkeypatch.setattr(engine._Round, "_start", start)
+    monkeypatch.setattr(engine.WorkerPool, "_start", start)
     with pytest.raises(StorageError, match="temporarily"):
         build([files], tmp_path / "corpus", NEAR, workers=2)
 
@@ -225,7 +225,7 @@ def test_a_disk_that_fills_up_at_the_end_of_a_task_is_said(
     plan = BuildPlan(tmp_path / "parts", NEAR, tuple(plan_tasks([tmp_path / "a.txt"])))
     plan.folder.mkdir()
     with pytest.raises(StorageError, match="no space is left"):
-        engine.run_task(plan, 0)
+        parts_module.run_task(plan, 0)
     assert not list(plan.folder.iterdir())
 
 

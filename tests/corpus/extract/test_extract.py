@@ -155,8 +155,8 @@ def test_pages_that_stall_or_end_the_extractor_are_set_aside(monkeypatch: pytest
         texts = extractor.texts([*good[:3], Page("killer", b"kill"), *good[3:5]])
         first = next(texts)
         assert (first[0].name, first[1]) == ("good-0", "text")
-        assert extractor._child is not None
-        extractor._child._process.kill()
+        assert extractor._worker is not None
+        extractor._worker.kill()
         rest = list(texts)
         assert [page.name for page, _, _ in rest] == ["good-1", "good-2", "killer", "good-3", "good-4"]
         assert sum(reason == "the extractor crashed on it" for _, _, reason in rest) <= 1

@@ -15,18 +15,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from headwater import errors
 from headwater.corpus.build.parts import BuildPlan, run_task
-from headwater.corpus.build.workers import raise_error, save_error
 from headwater.corpus.filters.steps import Step
 from headwater.corpus.folder import Document
-from headwater.errors import HeadwaterError, ResourceError
-from headwater.storage.files import write_text
+from headwater.errors import HeadwaterError, ResourceError, StorageError
+from headwater.storage.files import read_json, write_json, write_text
 
 try:
     from datatrove.pipeline.base import PipelineStep
 except ImportError:  # the extra `cluster` is not there: `run_on_ray` says so
     PipelineStep = object
 
+_ERROR = "error.json"
 _METADATA = ("source", "url", "date", "language")
 _CONNECT_SECONDS = 10.0
 # Slurm's own limit on the size of an array is 1,001 unless an administrator changed it.
@@ -76,6 +77,27 @@ class InDatatrove(PipelineStep):  # type: ignore[misc]
             document.metadata |= {name: getattr(outcome, name) for name in _METADATA if getattr(outcome, name)}
             self.stat_update("forwarded")
             yield document
+
+
+def save_error(plan: BuildPlan, error: HeadwaterError) -> None:
+    """Write a task's error to a file that the build, which waits for the task, reads."""
+    kinds = (kind.__name__ for kind in type(error).__mro__)
+    write_json(plan.folder / _ERROR, {"class": next(k for k in kinds if hasattr(errors, k)), **vars(error)})
+
+
+def raise_error(plan: BuildPlan) -> None:
+    """Raise the error that a task saved, or StorageError if a task is not done."""
+    saved = plan.folder / _ERROR
+    if saved.exists():
+        described = read_json(saved)
+        saved.unlink()
+        raise getattr(errors, described.pop("class"))(described.pop("seen"), **described)
+    missing = plan.missing()
+    if missing:
+        raise StorageError(
+            f"{len(missing)} of {len(plan.tasks)} tasks were not done",
+            repair="Run the same command again: what is complete is kept",
+        )
 
 
 def run_on_ray(plan: BuildPlan, workers: int, address: str) -> None:
@@ -139,7 +161,7 @@ def write_slurm_jobs(plan: BuildPlan, folder: Path, workers: int, finish: list[s
         folder / "tasks.slurm",
         f"#!/bin/bash\n#SBATCH --job-name=headwater-corpus\n#SBATCH --array={array}\n#SBATCH --cpus-per-task=2\n"
         f"#SBATCH --mem-per-cpu=4G\n#SBATCH --requeue\n#SBATCH --output={logs}/%A_%a.out\n"
-        f"exec {python} -m headwater.corpus.build.workers {where} $SLURM_ARRAY_TASK_ID {jobs}\n",
+        f"exec {python} -m headwater.corpus.build.cluster {where} $SLURM_ARRAY_TASK_ID {jobs}\n",
     )
     write_text(
         folder / "finish.slurm",
@@ -154,3 +176,20 @@ def write_slurm_jobs(plan: BuildPlan, folder: Path, workers: int, finish: list[s
         'sbatch --dependency=afterok:"${job%%;*}" "$@" finish.slurm\n',
     )
     return submit
+
+
+def _do_tasks(folder: Path, first: int, stride: int) -> int:
+    """Do every `stride`-th task from `first`, as one job of a Slurm array; return the exit status."""
+    plan = BuildPlan.load(folder)
+    for number in range(first, len(plan.tasks), stride):
+        try:
+            run_task(plan, number)
+        except HeadwaterError as error:
+            save_error(plan, error)
+            print(f"Error: {error}", file=sys.stderr)
+            return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_do_tasks(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

@@ -1,8 +1,8 @@
-"""A build's plan and its parts: each task reads its files, takes the steps and writes one part.
+"""A build's plan and its parts: each task reads its files, applies the steps and writes one part.
 
-A part has documents, their fingerprints, their band keys and an account, in a folder that gets its name when all
-of it is there. A killed build therefore resumes. The plan is a JSON file, so that a worker may run on another
-machine that shares the disk.
+A part is a folder with documents, their fingerprints, their band keys and an account. It gets its name when it is
+complete, so that a killed build resumes. The plan is a JSON file, so that a task may run on another machine that
+shares the disk.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from headwater.corpus.build.recipes import BuildConfig, make_steps
 from headwater.corpus.build.tasks import Account, BuildTask, read_task
+from headwater.corpus.build.workers import ATTEMPTS, WorkerDied, WorkerPool
 from headwater.corpus.dedup.exact import FINGERPRINT_BYTES, text_fingerprint
 from headwater.corpus.filters.steps import Funnel, run_steps
 from headwater.corpus.folder import Document, read_shard, write_documents
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, StorageError
 from headwater.storage.arrays import ArrayFile
 from headwater.storage.files import new_part, read_sealed, sha256_of, storage_errors, write_sealed
 
@@ -73,6 +75,65 @@ class BuildPlan:
         """Remove the folder if no task is done; else what is done is kept for the next run."""
         if len(self.missing()) == len(self.tasks):
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def start_workers(plan: BuildPlan, count: int) -> WorkerPool:
+    """Return a pool of `count` processes that do the tasks of `plan`."""
+    return WorkerPool(count, "headwater.corpus.build.parts:_task_handler", str(plan.folder))
+
+
+def run_tasks(plan: BuildPlan, workers: WorkerPool, seen: Seen) -> None:
+    """Do all missing tasks; call `seen` with the funnel of what is done so far.
+
+    Raises what a task raised, StorageError for a task whose worker died ATTEMPTS times.
+    """
+    missing = plan.missing()
+    total = Funnel()
+    if workers.count == 1 or len(missing) <= 1:
+        for number in missing:
+            run_task(plan, number, lambda funnel, before=total: seen(before.joined(funnel)))  # type: ignore[misc]
+            total = total.joined(part_funnel(plan.part(number)))
+            seen(total)
+        return
+    for funnel in _replies(plan, workers, "do", missing):
+        total.add(funnel)
+        seen(total)
+
+
+def write_wanted(plan: BuildPlan, numbers: list[int], workers: WorkerPool) -> None:
+    """Write the shingles of the documents that WANTED in each of these parts names, next to them."""
+    if workers.count == 1 or len(numbers) <= 1:
+        for number in numbers:
+            write_part_wanted(plan.part(number))
+        return
+    for _ in _replies(plan, workers, "shingle", numbers):
+        pass
+
+
+def _replies(plan: BuildPlan, workers: WorkerPool, job: str, numbers: list[int]) -> Iterator[Any]:
+    try:
+        yield from workers.replies([(job, number) for number in numbers])
+    except WorkerDied as died:
+        files = ", ".join(plan.tasks[died.request[1]].files[:3])
+        raise StorageError(
+            f"the worker that read {files} died {ATTEMPTS} times",
+            repair="See whether memory ran out: with fewer --workers each has more; what is complete is kept",
+        ) from None
+
+
+def _task_handler(folder: str) -> Callable[[tuple[str, int]], Funnel | None]:
+    """Return what a worker process does with a request (job, number of a part)."""
+    plan = BuildPlan.load(Path(folder))
+
+    def handle(request: tuple[str, int]) -> Funnel | None:
+        job, number = request
+        if job == "shingle":
+            write_part_wanted(plan.part(number))
+            return None
+        run_task(plan, number)
+        return part_funnel(plan.part(number))
+
+    return handle
 
 
 def run_task(plan: BuildPlan, number: int, seen: Seen = lambda funnel: None) -> None:

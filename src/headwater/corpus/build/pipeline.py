@@ -19,10 +19,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from headwater.corpus.build.parts import ACCOUNT, FINGERPRINTS, KEYS, SHINGLES, WANTED, BuildPlan, read_part
+from headwater.corpus.build.parts import (
+    ACCOUNT,
+    FINGERPRINTS,
+    KEYS,
+    SHINGLES,
+    WANTED,
+    BuildPlan,
+    read_part,
+    run_tasks,
+    start_workers,
+    write_wanted,
+)
 from headwater.corpus.build.recipes import BuildConfig, make_steps
 from headwater.corpus.build.tasks import BUILT_IN, BuildTask, list_remote, other_files, plan_tasks
-from headwater.corpus.build.workers import Workers, run_tasks, write_wanted
+from headwater.corpus.build.workers import WorkerPool
 from headwater.corpus.dedup.exact import find_copies
 from headwater.corpus.filters.steps import Funnel
 from headwater.corpus.folder import Document, write_documents
@@ -122,8 +133,8 @@ def _carry_out(
     """Do the tasks and write the corpus; returns what was kept."""
     progress.start("corpus", unit="documents")
     try:
-        cores = os.cpu_count() or 1
-        with storage_errors(stage.out), Workers(workers if engine == "local" else min(workers, cores)) as here:
+        count = workers if engine == "local" else min(workers, os.cpu_count() or 1)
+        with storage_errors(stage.out), start_workers(plan, count) as here:
             if engine == "ray":
                 from headwater.corpus.build.cluster import run_on_ray
 
@@ -219,7 +230,7 @@ def has_funnel(corpus: str | Path) -> bool:
     return place(corpus, FUNNEL).is_file()
 
 
-def _assemble(plan: BuildPlan, work: Path, sources: Sequence[str | Path], workers: Workers) -> dict[str, int]:
+def _assemble(plan: BuildPlan, work: Path, sources: Sequence[str | Path], workers: WorkerPool) -> dict[str, int]:
     """Join the parts into the open stage folder without duplicates; returns what was kept."""
     funnel, aside, given = Funnel(), 0, _sources_given(sources)
     reasons: dict[int, str] = {}  # why the first page of a source was set aside
@@ -275,7 +286,7 @@ def _assemble(plan: BuildPlan, work: Path, sources: Sequence[str | Path], worker
 class _Duplicates:
     """Which documents of all parts go because an earlier one is the same, or nearly."""
 
-    def __init__(self, plan: BuildPlan, workers: Workers) -> None:
+    def __init__(self, plan: BuildPlan, workers: WorkerPool) -> None:
         import numpy as np
 
         parts = [plan.part(number) for number in range(len(plan.tasks))]
@@ -312,7 +323,7 @@ class _Duplicates:
                 self.examples[kind].append({"source": document.source, "url": document.url, "text": text})
 
 
-def _shingles(plan: BuildPlan, wanted: npt.NDArray[np.int64], workers: Workers) -> ShingleFiles:
+def _shingles(plan: BuildPlan, wanted: npt.NDArray[np.int64], workers: WorkerPool) -> ShingleFiles:
     """The shingles of these documents, made beside the parts that they are in."""
     import numpy as np
 

@@ -13,163 +13,88 @@ Processor time, since on a busy machine the clock would set aside pages that a q
 from __future__ import annotations
 
 import html
-import queue
 import re
 import signal
-import struct
-import subprocess
 import sys
-import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import IO, Any, Literal, get_args
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Literal, get_args
 
+from headwater.corpus.build.workers import Worker, WorkerDied
 from headwater.corpus.sources.pages import CHAPTER, Page
 from headwater.errors import ResourceError, UsageError
 
 ExtractorName = Literal["resiliparse", "trafilatura"]
 EXTRACTORS = get_args(ExtractorName)
-SECONDS = 20.0  # of the processor for each started SHARE_BYTES of a page: a usual one takes some milliseconds
+SECONDS = 20.0  # of processor time for each started SHARE_BYTES of a page; a usual page takes some milliseconds
 SHARE_BYTES = 8 * 1024**2
-_PATIENCE = 15.0  # how many times as much by the clock, for a process that waits or a system without such timers
-_START_SECONDS = 120.0
+_PATIENCE = 15.0  # factor for the limit by the clock, for a process that waits or a system without such timers
 MEMORY_BYTES = 4 * 1024**3  # address space of the extracting process
-_AHEAD = 16  # pages sent before their texts are awaited
-_FRAME = struct.Struct("<BI")
+_AHEAD = 16  # pages read before the first of their texts is awaited
 
 _PLAIN = (("\r\n", "\n"), ("\r", "\n"), ("\x00", ""), ("\xa0", " "), ("\ufeff", ""), ("\xad", ""))
 
 
 class Extractor:
-    """Texts of pages, made in another process; use it as a context manager."""
+    """Extracts the texts of pages in another process; use it as a context manager."""
 
     def __init__(self, name: str = "resiliparse", seconds: float = SECONDS) -> None:
         if name not in EXTRACTORS:
-            raise UsageError(f"{name!r} is no extractor", expected=" or ".join(EXTRACTORS))
+            raise UsageError(f"{name!r} is not an extractor", expected=" or ".join(EXTRACTORS))
         _load(name)
         self.name, self.seconds = name, seconds
-        self._child: _Child | None = None
+        self._worker: Worker | None = None
+        self._thread = ThreadPoolExecutor(1)  # asks the worker while the caller reads pages and uses texts
 
     def __enter__(self) -> Extractor:
         return self
 
     def __exit__(self, *unused: object) -> None:
-        if self._child is not None:
-            self._child.stop()
-            self._child = None
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if (worker := self._worker) is not None:
+            worker.kill()
+        self._thread.shutdown()
+        if worker is not None:
+            worker.stop()
 
     def texts(self, pages: Iterable[Page]) -> Iterator[tuple[Page, str, str]]:
-        """(page, text, reason) in the order of the pages; a reason, for a page without text, else empty."""
-        waiting: deque[Page] = deque()
+        """Yield (page, text, reason) in the order of the pages; `reason` says why a page has no text."""
+        waiting: deque[tuple[Page, Future[tuple[str, str]]]] = deque()
         for page in pages:
-            waiting.append(page)
-            self._send(page)
+            waiting.append((page, self._thread.submit(self._extract, page)))
             if len(waiting) >= _AHEAD:
-                yield self._receive(waiting)
-        while waiting:
-            yield self._receive(waiting)
+                first, result = waiting.popleft()
+                yield first, *result.result()
+        for page, result in waiting:
+            yield page, *result.result()
 
-    def _send(self, page: Page) -> None:
-        if self._child is None:
-            self._child = _Child(self.name, self.seconds)
-        self._child.send(page)
-
-    def _receive(self, waiting: deque[Page]) -> tuple[Page, str, str]:
-        assert self._child is not None
-        page = waiting.popleft()
-        outcome, payload = self._child.receive(_allowed(self.seconds, len(page.data)))
-        if outcome == _TEXT:
-            return page, payload, ""
-        if outcome == _REASON:
-            return page, "", payload
-        # The first page without an answer is the one that the process was at: the others are sent again.
-        self._child.stop()
-        self._child = None
-        for other in waiting:
-            self._send(other)
-        return page, "", payload
-
-
-_TEXT, _REASON, _READY, _LOST = range(4)
-# What ends the process when a page's processor time is over; 0 where the system has no such timer (Windows).
-_TIMER: int = getattr(signal, "SIGPROF", 0)
-
-
-def _allowed(seconds: float, size: int) -> float:
-    """Processor time for a page of `size` bytes."""
-    return seconds * (1 + size // SHARE_BYTES)
-
-
-class _Child:
-    """The extracting process and the two threads that keep its pipes moving."""
-
-    def __init__(self, name: str, seconds: float) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "headwater.corpus.extract.page_text", name, str(seconds)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._replies: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
-        self._ready = False
-        self._threads = [
-            threading.Thread(target=target, args=(pipe,), daemon=True)
-            for target, pipe in ((self._write, self._process.stdin), (self._read, self._process.stdout))
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def send(self, page: Page) -> None:
-        kind = page.kind.encode()
-        charset = page.charset.encode("ascii", "ignore")[:255]
-        header = _FRAME.pack(len(kind), len(page.data)) + bytes([len(charset)]) + kind + charset
-        self._requests.put(header + page.data)
-
-    def receive(self, seconds: float) -> tuple[int, str]:
-        try:
-            if not self._ready:  # starting is not the page's time
-                if self._replies.get(timeout=_START_SECONDS)[0] != _READY:
-                    raise ResourceError(
-                        "the extracting process ended before its first page",
-                        repair="See its own message above, and whether memory ran out",
-                    )
-                self._ready = True
-            outcome, payload = self._replies.get(timeout=_PATIENCE * seconds)
-        except queue.Empty:
-            return _LOST, f"the extractor took longer than {_PATIENCE * seconds:g} s by the clock"
-        if outcome == _LOST and _TIMER and self._process.wait() == -_TIMER:
-            return _LOST, f"the extractor took longer than {seconds:g} s"
-        return outcome, payload
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._requests.put(None)
-        for thread in self._threads:
-            thread.join()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                try:
-                    pipe.close()
-                except OSError:
-                    continue  # what was not written any more belongs to a process that is gone
-
-    def _write(self, pipe: IO[bytes]) -> None:
-        while (request := self._requests.get()) is not None:
+    def _extract(self, page: Page) -> tuple[str, str]:
+        """Return (text, reason) of a page; start the worker if there is none, and stop one that failed."""
+        if self._worker is None:
             try:
-                pipe.write(request)
-                pipe.flush()
-            except OSError:
-                return
+                self._worker = Worker("headwater.corpus.extract.page_text:_page_handler", self.name)
+            except WorkerDied:
+                raise ResourceError(
+                    "the extracting process ended before its first page",
+                    repair="See its own message above, and whether memory ran out",
+                ) from None
+        seconds = self.seconds * (1 + len(page.data) // SHARE_BYTES)
+        try:
+            text, reason = self._worker.ask((page, seconds), _PATIENCE * seconds)
+            return text, reason
+        except WorkerDied as died:
+            self._worker.stop()
+            self._worker = None
+            if died.timed_out:
+                return "", f"the extractor took longer than {_PATIENCE * seconds:g} s by the clock"
+            if _TIMER and died.status == -_TIMER:
+                return "", f"the extractor took longer than {seconds:g} s"
+            return "", "the extractor crashed on it"
 
-    def _read(self, pipe: IO[bytes]) -> None:
-        while True:
-            header = pipe.read(_FRAME.size)
-            if len(header) < _FRAME.size:
-                self._replies.put((_LOST, "the extractor crashed on it"))
-                return
-            outcome, size = _FRAME.unpack(header)
-            self._replies.put((outcome, pipe.read(size).decode("utf-8", "replace")))
+
+# The signal that ends the process when a page's processor time is used up; 0 on Windows, which has no such timer.
+_TIMER: int = getattr(signal, "SIGPROF", 0)
 
 
 def extract(page: Page, name: str = "resiliparse") -> str:
@@ -283,31 +208,26 @@ def _whole_text(chapter: str) -> str:
     return text
 
 
-def _serve(name: str, seconds: float) -> None:
-    """The extracting process: pages from stdin, texts to stdout, until stdin ends or a page takes too long."""
+def _page_handler(name: str) -> Callable[[tuple[Page, float]], tuple[str, str]]:
+    """Return what the extracting process does with a page and its processor time: (text, reason)."""
     _limit_memory()
-    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
-    extract(Page(name="", data=b"<p>all that is needed is loaded</p>"), name)
-    stdout.write(_FRAME.pack(_READY, 0))
-    stdout.flush()
-    while len(header := stdin.read(_FRAME.size + 1)) == _FRAME.size + 1:
-        kind_size, size = _FRAME.unpack(header[:-1])
-        kind: Any = stdin.read(kind_size).decode()
-        charset = stdin.read(header[-1]).decode("ascii")
-        page = Page(name="", data=stdin.read(size), kind=kind, charset=charset)
-        _set_timer(_allowed(seconds, size))
+    extract(Page(name="", data=b"<p>load all that is needed</p>"), name)
+
+    def handle(request: tuple[Page, float]) -> tuple[str, str]:
+        page, seconds = request
+        _set_timer(seconds)
         try:
-            text, outcome = extract(page, name), _TEXT
-        except Exception as error:  # whatever a page provokes in an extractor is a reason, not an end
-            text, outcome = f"the extractor failed: {type(error).__name__}: {error}"[:500], _REASON
-        _set_timer(0)
-        payload = text.encode("utf-8", "replace")
-        stdout.write(_FRAME.pack(outcome, len(payload)) + payload)
-        stdout.flush()
+            return extract(page, name).encode("utf-8", "replace").decode(), ""
+        except Exception as error:  # whatever a page provokes in an extractor is its reason
+            return "", f"the extractor failed: {type(error).__name__}: {error}"[:500]
+        finally:
+            _set_timer(0)
+
+    return handle
 
 
 def _set_timer(seconds: float) -> None:
-    """Let the system end this process after so much processor time, in C code too; 0 takes that back."""
+    """Let the system end this process after `seconds` of processor time, in C code too; 0 cancels that."""
     if sys.platform != "win32":
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
@@ -323,7 +243,3 @@ def _limit_memory() -> None:
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, hard))
         except (ValueError, OSError):
             return  # macOS refuses: the time limit remains
-
-
-if __name__ == "__main__":
-    _serve(sys.argv[1], float(sys.argv[2]))
