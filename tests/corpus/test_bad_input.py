@@ -101,7 +101,7 @@ def test_a_text_of_one_line_of_50_megabytes(tmp_path: Path, name: str, recipe: s
     [
         ("a.txt", b"", "is empty"),
         ("a.jsonl", b"", "is empty"),
-        ("a.html", b"", "holds no text"),
+        ("a.html", b"", "has no text"),
         ("a.warc.gz", b"", "no WARC file, or an empty one"),
         ("a.epub", b"", "no readable EPUB"),
         ("a.parquet", b"", "cannot be read as Parquet"),
@@ -160,7 +160,7 @@ def test_an_unknown_language_is_named_with_those_near(tmp_path: Path, capsys: py
     (tmp_path / "a.txt").write_text(STORY)
     command = ["corpus", "build", str(tmp_path / "a.txt"), "--recipe", "webtext", "--out", str(tmp_path / "out")]
     assert main([*command, '--set=languages=["eng"]']) == 2
-    assert "'eng' is no known language" in capsys.readouterr().err
+    assert "'eng' is not a known language" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

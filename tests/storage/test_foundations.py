@@ -170,9 +170,9 @@ def test_a_place_that_cannot_be_replaced_is_refused_at_once_and_a_link_is_follow
     link.symlink_to(place, target_is_directory=True)
     with monkeypatch.context() as inside:
         inside.chdir(place)
-        with pytest.raises(FolderError, match=r"the present folder.*--out corpus"):
+        with pytest.raises(FolderError, match=r"the current folder.*--out corpus"):
             write(Path())
-        with pytest.raises(FolderError, match="the present folder"):  # before anything is computed
+        with pytest.raises(FolderError, match="the current folder"):  # before anything is computed
             Stage(Path(), kind="corpus", config={}, inputs={}).is_complete()
         assert not Stage(Path(), kind="pages", config={}, inputs={}, grows=True).is_complete()
     with monkeypatch.context() as mounted:

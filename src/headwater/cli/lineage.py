@@ -21,9 +21,13 @@ def lineage(
     """Print the chain from a folder back to its first sources, with the command that made each."""
     from headwater.storage.lineage import lineage as chain
     from headwater.storage.lineage import lineage_at
-    from headwater.storage.remote import is_remote, look
+    from headwater.storage.remote import is_remote, resolve_url
 
-    found = lineage_at(folder, look) if is_remote(folder) else chain(Path(folder), look if remote else None)
+    found = (
+        lineage_at(folder, resolve_url)
+        if is_remote(folder)
+        else chain(Path(folder), resolve_url if remote else None)
+    )
     emit(found, as_json=as_json, text="\n".join(tree_lines(found, "", "")))
 
 

@@ -1,8 +1,8 @@
-"""The corpus folder: documents in Parquet files that any tool reads, written and read as a stream.
+"""The corpus folder: documents in Parquet files, written and read as a stream.
 
-Decided here: the columns (`id, text, source, url, date, language`, then one nullable text column for every
-label that any document carries), zstd, and the size of a shard and of a row group, so that a corpus of any
-size passes through a few dozen megabytes of memory. What counts as a document is left to the sources.
+The columns are `id, text, source, url, date, language`, then one nullable text column for each label of any
+document. Files are compressed with zstd; the sizes of shards and row groups keep memory at a few dozen megabytes
+for a corpus of any size. The sources decide what a document is.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from typing import Any
 
 from headwater.errors import FolderError
 from headwater.storage.files import storage_errors
-from headwater.storage.provenance import open_folder
-from headwater.storage.remote import is_remote, open_listing
+from headwater.storage.remote import folder_files
 
 COLUMNS = ("id", "text", "source", "url", "date", "language")
 SHARD_BYTES = 256 * 1024**2  # UTF-8 bytes of text in one Parquet file
-GROUP_BYTES = 8 * 1024**2  # and in one row group, which is what a reader holds
+GROUP_BYTES = 8 * 1024**2  # in one row group, which a reader has in memory
 GROUP_DOCUMENTS = 8192
 _BATCH_DOCUMENTS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document; `labels` become columns of their own. Fields that are not known are empty."""
+    """One document; each label becomes a column. Unknown fields are empty."""
 
     id: str
     text: str
@@ -40,7 +39,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class CorpusSize:
-    """What a corpus weighs; `bytes` are UTF-8 bytes of text, `largest` those of one document."""
+    """Size of a corpus: `bytes` are UTF-8 bytes of text, `largest` those of the largest document."""
 
     documents: int
     bytes: int
@@ -48,14 +47,14 @@ class CorpusSize:
 
 
 def make_id(*parts: str) -> str:
-    """A document's id: 32 hexadecimal digits from the parts that make it what it is, in their order."""
+    """Return a document's id: 32 hexadecimal digits of a hash of the parts that identify it."""
     return hashlib.sha256("\x00".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def write_documents(documents: Iterable[Document], folder: Path) -> int:
-    """Write `documents` into the open stage folder `folder` as documents-00000.parquet, …; returns the count.
+    """Write `documents` into `folder` as documents-00000.parquet, …; return their number.
 
-    Every shard ends up with the same columns, whichever document a label first turned up in.
+    All shards have the same columns, one for each label of any document.
     """
     shards: list[tuple[Path, list[str]]] = []
     count = 0
@@ -77,9 +76,9 @@ def write_documents(documents: Iterable[Document], folder: Path) -> int:
 
 
 def read_documents(corpus: str | Path) -> Iterator[Document]:
-    """Stream the documents of a corpus folder, which may lie behind a URL, in their order.
+    """Stream the documents of a corpus folder, local or remote, in their order.
 
-    Raises FolderError when the folder is missing, incomplete, damaged or of another kind.
+    Raises FolderError if the folder is missing, incomplete, damaged or of another kind.
     """
     for path in shard_paths(corpus):
         yield from read_shard(path)
@@ -91,7 +90,7 @@ def read_shard(path: Path) -> Iterator[Document]:
 
     with pyarrow.parquet.ParquetFile(path) as file:
         labels = [name for name in file.schema_arrow.names if name not in COLUMNS]
-        groups = range(file.num_row_groups)  # one at a time: a batch may reach over many
+        groups = range(file.num_row_groups)  # one at a time: a batch may span several
         for batch in (b for group in groups for b in file.iter_batches(_BATCH_DOCUMENTS, [group])):
             fields = [batch.column(name).to_pylist() for name in COLUMNS]
             values = [batch.column(name).to_pylist() for name in labels]
@@ -102,7 +101,7 @@ def read_shard(path: Path) -> Iterator[Document]:
 
 
 def measure(corpus: Path) -> CorpusSize:
-    """Number of documents, their bytes, and the largest one's, without decoding a text."""
+    """Return the size of a corpus without decoding the texts."""
     import pyarrow.compute
     import pyarrow.parquet
 
@@ -118,19 +117,15 @@ def measure(corpus: Path) -> CorpusSize:
 
 
 def shard_paths(corpus: str | Path) -> list[Path]:
-    """The Parquet files of a corpus folder in order, the folder checked."""
-    if isinstance(corpus, str) and is_remote(corpus):
-        paths = open_listing(corpus, "corpus").paths(".parquet")
-    else:
-        names = sorted(open_folder(Path(corpus), "corpus").files)
-        paths = [Path(corpus, name) for name in names if name.endswith(".parquet")]
+    """Check a corpus folder and return its Parquet files in order."""
+    paths = folder_files(corpus, "corpus", ".parquet")
     if not paths:
-        raise FolderError(f"{corpus} holds no documents", repair="Make it again with: headwater corpus build")
+        raise FolderError(f"{corpus} contains no documents", repair="Make it again with: headwater corpus build")
     return paths
 
 
 class _Shard:
-    """One Parquet file being written; its first row group fixes the labels, a new label rewrites it."""
+    """One Parquet file being written; a label that its first row group lacks rewrites it."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.bytes = path, 0
@@ -183,7 +178,7 @@ def _schema(labels: list[str]) -> Any:
 
     clash = [label for label in labels if label in COLUMNS]
     if clash:
-        raise ValueError(f"a label cannot be called {clash[0]!r}, as a column of every corpus is")
+        raise ValueError(f"a label cannot have the name of the column {clash[0]!r}")
     fields = [pyarrow.field(name, pyarrow.string(), nullable=False) for name in COLUMNS]
     fields += [pyarrow.field(label, pyarrow.string(), nullable=True) for label in labels]
     return pyarrow.schema(fields)
@@ -196,7 +191,7 @@ def _open_writer(path: Path, schema: Any) -> Any:
 
 
 def _add_columns(path: Path, labels: list[str], *, keep_open: bool = False) -> Any:
-    """Write `path` anew, row group by row group, with a column for each of `labels`, null where new."""
+    """Rewrite `path`, row group by row group, with a column for each of `labels`; new ones are null."""
     import pyarrow.parquet
 
     schema = _schema(labels)

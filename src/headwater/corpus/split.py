@@ -1,11 +1,11 @@
-"""Which part of a corpus is held out.
+"""Split a corpus into training and held-out text.
 
-Held out is a fraction of the text, whole documents by the hash of their ids, so that neither their order
-nor their neighbours matter. A document that alone would be more than a twentieth of the held-out part (a
-novel among sixty, or the only file) would make that part a matter of luck; such a document is cut and its
-own tail is held out. With few documents of like size every document is cut, with thousands none is.
+A fraction of the text is held out: whole documents, chosen by the hash of their ids, so that their order does not
+matter. A document larger than a twentieth of the held-out part (one of sixty novels, or the only file) would make
+that part a matter of chance: it is cut, and its tail is held out. With few documents of similar size every
+document is cut, with thousands none is.
 
-GPT-2's paper does not say how WebText was split (GPT-2, section 2.1: only that a test part exists).
+GPT-2's paper does not say how WebText was split (section 2.1 only mentions a test part).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from headwater.errors import UsageError
 Part = Literal["train", "validation"]
 # A document above this share of the held-out bytes is cut instead of being held out or kept whole.
 LARGEST_SHARE = 1 / 20
-# How far before the exact place, in characters, a cut looks for the end of a paragraph, a line, a word.
+# How many characters before the exact place a cut may be at the end of a paragraph, a line, a word.
 _BORDERS = (("\n\n", 2000), ("\n", 400), (" ", 80))
 
 
 def split(corpus: Path, fraction: float) -> Iterator[tuple[Part, Document]]:
-    """Stream the documents of `corpus` in order, each with the part it belongs to.
+    """Stream the documents of `corpus` in order, each with its part.
 
-    A cut document comes twice, head ("train") and tail ("validation"), with the same id; the two texts joined
-    are the document. Raises UsageError when `fraction` is not above 0 and at most 0.5.
+    A cut document comes twice with the same id: its head ("train") and its tail ("validation"). Raises UsageError
+    unless 0 < fraction <= 0.5.
     """
     check_fraction(fraction)
     size = measure(corpus)
@@ -39,13 +39,13 @@ def split(corpus: Path, fraction: float) -> Iterator[tuple[Part, Document]]:
 
 
 def check_fraction(fraction: float) -> None:
-    """Raises UsageError unless `fraction` can be a held-out part."""
+    """Raise UsageError unless 0 < fraction <= 0.5."""
     if not 0 < fraction <= 0.5:
         raise UsageError(f"the held-out fraction is {fraction:g}", expected="a number above 0, at most 0.5")
 
 
 def split_document(document: Document, fraction: float, size: CorpusSize) -> list[tuple[Part, Document]]:
-    """The part or parts of one document of a corpus of this size."""
+    """Return the part or parts of one document of a corpus of this size."""
     if len(document.text.encode("utf-8")) > LARGEST_SHARE * fraction * size.bytes:
         cut = _place_of_cut(document.text, fraction)
         halves: list[tuple[Part, str]] = [
@@ -57,12 +57,12 @@ def split_document(document: Document, fraction: float, size: CorpusSize) -> lis
 
 
 def _position(identity: str) -> float:
-    """Where in [0, 1) an id falls, evenly over ids."""
+    """Map an id uniformly to [0, 1)."""
     return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big") / 2**64
 
 
 def _place_of_cut(text: str, fraction: float) -> int:
-    """Index of the first character held out: at a border near the exact place where there is one."""
+    """Return the index of the first held-out character: after a border near the exact place, if there is one."""
     exact = round(len(text) * (1 - fraction))
     reach = round(len(text) * fraction / 4)
     for border, limit in _BORDERS:

@@ -1,4 +1,4 @@
-"""What a corpus holds, in one pass over it: `headwater corpus stats`."""
+"""Measure a corpus in one pass: `headwater corpus stats`."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from headwater.storage.resources import find
 
 PERCENTILES = (1, 10, 50, 90, 99)
 TOP = 10
-UNKNOWN = "<UNK>"  # GPT-2, section 3.1: this string is 26 times in WebText's 40 billion bytes
-# A column with more distinct values than this is a name for each document, not a class of documents.
+UNKNOWN = "<UNK>"  # GPT-2, section 3.1: this string occurs 26 times in WebText's 40 billion bytes
+# A column with more distinct values identifies documents instead of grouping them.
 _DISTINCT = 100_000
-_DISTINCT_WORDS = 5_000_000  # the growth is followed up to here
+_DISTINCT_WORDS = 5_000_000  # where the growth curve ends
 
 
 def statistics(corpus: str | Path, top: int = TOP) -> dict[str, Any]:
-    """Documents, bytes, characters, lengths, vocabulary growth, and the commonest languages, sources, labels.
+    """Return sizes, lengths, vocabulary growth, and the most common languages, sources and labels.
 
-    `corpus` is a folder or a URL.
-    Keys: documents, bytes (UTF-8, of text), characters, characters_per_document (minimum, percentiles as "p50",
-    maximum, mean), lengths ([[least characters, documents], …], each bound twice the one before), vocabulary
-    ([[words read, distinct words], …], words by white space in lower case, at each doubling and at the end),
-    unknown (how often the string <UNK> occurs), counts (column or "domain" -> {"distinct": int | None where
-    beyond counting, "top": [[value, documents], …]}; empty values are not counted) and, for documents with
-    addresses, webtext: how the domains compare with the list that OpenAI published (`compare_domains`).
+    `corpus` is a folder or a URL. Keys: documents, bytes (UTF-8, of text), characters, characters_per_document
+    (minimum, percentiles as "p50", maximum, mean), lengths ([[least characters, documents], …], each bound twice
+    the one before), vocabulary ([[words read, distinct words], …], words by white space in lower case, at each
+    doubling and at the end), unknown (how often the string <UNK> occurs), counts (column or "domain" ->
+    {"distinct": int | None where beyond counting, "top": [[value, documents], …]}; empty values are not counted)
+    and, for documents with addresses, webtext: how the domains compare with the list that OpenAI published
+    (`compare_domains`).
     """
     import numpy
     import pyarrow.compute
@@ -70,11 +70,11 @@ def statistics(corpus: str | Path, top: int = TOP) -> dict[str, Any]:
 
 
 def compare_domains(domains: Counter[str], top: int = TOP) -> dict[str, Any] | None:
-    """The domains of a corpus beside the thousand commonest of WebText (OpenAI's domains.txt), or None without it.
+    """Compare the domains of a corpus with WebText's thousand most common (OpenAI's domains.txt); None without it.
 
-    Keys: shared (domains of the list that the corpus has), rank_correlation (Spearman's, over these; None below
-    three), missing (the list's first ones that the corpus lacks), published ([[domain, documents in WebText,
-    documents here], …], the list's first ones).
+    Keys: shared (domains of the list that the corpus has), rank_correlation (Spearman's, over these; None for
+    fewer than three), missing (the first of the list that the corpus lacks), published ([[domain, documents in
+    WebText, documents here], …], the first of the list).
     """
     try:
         lines = find("webtext/domains.txt").read_text(encoding="utf-8").splitlines()
@@ -92,7 +92,7 @@ def compare_domains(domains: Counter[str], top: int = TOP) -> dict[str, Any] | N
 
 
 class _Vocabulary:
-    """Distinct words against words read, noted at each doubling."""
+    """Number of distinct words at each doubling of the words read."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
@@ -116,16 +116,12 @@ class _Vocabulary:
 
 
 def _spearman(one: list[int], other: list[int]) -> float | None:
-    """Spearman's rank correlation, ties at their mean rank; None where one side does not vary."""
-    import numpy
+    """Return Spearman's rank correlation; None if one side is constant."""
+    from scipy.stats import spearmanr
 
-    ranks = []
-    for values in (one, other):
-        _, places, counts = numpy.unique(values, return_inverse=True, return_counts=True)
-        ranks.append((numpy.cumsum(counts) - (counts - 1) / 2)[places])
-    if any(rank.std() == 0 for rank in ranks):
+    if len(set(one)) == 1 or len(set(other)) == 1:
         return None
-    return round(float(numpy.corrcoef(ranks[0], ranks[1])[0, 1]), 4)
+    return round(float(spearmanr(one, other).statistic), 4)
 
 
 def _count(counters: dict[str, Counter[str] | None], name: str, column: Any) -> None:
@@ -154,7 +150,7 @@ def _distribution(lengths: Any) -> dict[str, float]:
 
 
 def _histogram(lengths: Any) -> list[list[int]]:
-    """[[least characters, documents], …] for lengths from each power of two to the next, 0 with 1."""
+    """Return [[minimum, documents], …] for lengths between powers of two; 0 counts as 1."""
     import numpy
 
     if not len(lengths):

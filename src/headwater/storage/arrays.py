@@ -1,4 +1,4 @@
-"""Arrays as `.npy` files, larger than memory where need be; a full disk is noticed."""
+"""Write and read `.npy` files, also larger than memory; a full disk raises an error."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _BLOCK_ROWS = 65_536
 
 
 def save_array(path: Path, array: npt.NDArray[Any]) -> None:
-    """What `numpy.save` writes, byte for byte; raises OSError where not all of it could be.
+    """Write the same bytes as `numpy.save`; raise OSError if not all of them could be written.
 
-    numpy hands the content to the C library's buffer and never asks whether its last bytes reached the disk: a
-    full one leaves a short file behind and no error.
+    numpy does not check whether the C library flushed its last bytes: on a full disk it leaves a short file and
+    raises nothing.
     """
     array = np.ascontiguousarray(array)
     with path.open("wb") as handle:
@@ -28,9 +28,9 @@ def save_array(path: Path, array: npt.NDArray[Any]) -> None:
 
 
 class ArrayFile:
-    """A two-dimensional `.npy` file that gets its rows one by one; a column lies together on the disk.
+    """A two-dimensional `.npy` file in column order that is written row by row.
 
-    A context manager: the file is written, or an OSError raised, where the block ends well.
+    Use as a context manager: a block that ends without an exception writes the file or raises OSError.
     """
 
     def __init__(self, path: Path, columns: int, dtype: str) -> None:
@@ -52,7 +52,7 @@ class ArrayFile:
             self._handle.close()
             self._save()
             return
-        with suppress(OSError):  # what is wrong is being raised already
+        with suppress(OSError):  # an exception is being raised already
             self._handle.close()
 
     def _save(self) -> None:
@@ -71,10 +71,9 @@ class ArrayFile:
 def in_range(
     path: Path, column: int, start: int, low: int, high: int
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
-    """Of a column of 64-bit numbers those from `low` up to but not with `high`, and the places of their rows.
+    """Return the values of a column of 64-bit numbers in [low, high), and their row numbers, counted from `start`.
 
-    Places count from `start`. The file is opened anew each time: pages of a mapped one count as memory until it is
-    closed.
+    The file is opened for each call: the pages of a mapped file count as memory until it is closed.
     """
     values = np.load(path, mmap_mode="r", allow_pickle=False)[:, column]
     chosen = np.flatnonzero((values >= np.uint64(low)) & (values <= np.uint64(high - 1)))
@@ -82,9 +81,9 @@ def in_range(
 
 
 def ranges(count: int) -> list[tuple[int, int]]:
-    """Ranges of 64-bit numbers, evenly spread ones of which fall in parts of some PARTITION_ROWS.
+    """Split the 64-bit key space into ranges that hold about PARTITION_ROWS of `count` uniform keys.
 
-    At most PARTITIONS of them, since each is one more reading of the files.
+    There are at most PARTITIONS ranges, as each costs one more pass over the files.
     """
     partitions = min(PARTITIONS, -(-count // PARTITION_ROWS)) or 1
     edges = [2**64 * part // partitions for part in range(partitions + 1)]
@@ -92,5 +91,5 @@ def ranges(count: int) -> list[tuple[int, int]]:
 
 
 def row_counts(paths: list[Path]) -> list[int]:
-    """The number of rows of each file."""
+    """Return the number of rows of each file."""
     return [len(np.load(path, mmap_mode="r", allow_pickle=False)) for path in paths]

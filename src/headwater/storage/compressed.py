@@ -1,7 +1,7 @@
-"""Lines of compressed files, read as a stream: .zst (long windows too), .xz, .bz2, .gz, or plain.
+"""Read compressed files as streams: .zst (also with long windows), .xz, .bz2, .gz, or plain.
 
-Dumps and crawls of many gigabytes arrive cut short now and then. Everything before the cut is given, and what
-was wrong is kept in `cut`, for the caller to name.
+Dumps and crawls of many gigabytes are sometimes cut short. Everything before the cut is returned, and `cut` says
+what was wrong.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from typing import Any
 from headwater.errors import DataError, ResourceError
 
 _BLOCK_BYTES = 1 << 20
-# The window of Reddit's dumps is 2 GiB (`zstd --long=31`), above what decoders allow unasked.
+# The window of Reddit's dumps is 2 GiB (`zstd --long=31`), more than decoders allow by default.
 _ZSTANDARD_WINDOW = 1 << 31
 _PACKED_BYTES = 1 << 16
 _XZ_MEMORY = 512 * 1024**2  # `xz -9` asks for 65 MiB
-# Given to the decoder at a time: a block of equal bytes grows from 4 bytes to 131,072.
+# Input of one call of the decoder: a block of equal bytes grows from 4 bytes to 131,072.
 _ZSTANDARD_INPUT_BYTES = 1 << 11
-# A longer line is none of a dump's; of one that never ends, as a bomb's, no more than this is held.
+# Longer than any line of a dump; bounds the memory for a line that does not end, as in a compression bomb.
 LINE_BYTES = 64 * 1024**2
 
 
 class CompressedFile:
-    """A file to be read in blocks of plain bytes; `cut` says where and why reading ended early, if it did."""
+    """A file read in blocks of unpacked bytes; `cut` says where and why reading ended early, if it did."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.cut = path, ""
-        self.bytes = 0  # plain bytes given so far
+        self.bytes = 0  # unpacked bytes so far
 
     def blocks(self) -> Iterator[bytes]:
-        """The content in blocks; raises DataError where not even the first can be read."""
+        """Yield the content in blocks; raises DataError if not even the first can be read."""
         try:
-            if not self.path.stat().st_size:  # which some of the formats take for a whole file of nothing
+            if not self.path.stat().st_size:  # a complete file in some formats
                 raise EOFError("it is empty")
             for block in _blocks(self.path):
                 self.bytes += len(block)
@@ -48,12 +48,12 @@ class CompressedFile:
             if not self.bytes:
                 raise DataError(
                     f"{self.path} cannot be read: {error}",
-                    expected="a whole .zst, .xz, .bz2, .gz or plain file",
+                    expected="a complete .zst, .xz, .bz2, .gz or plain file",
                     repair="Fetch it again",
                 ) from None
 
     def lines(self) -> Iterator[bytes]:
-        """The lines without their ends; one longer than LINE_BYTES is given cut, a last one cut short is not."""
+        """Yield lines without their ends; truncate one longer than LINE_BYTES, drop a last one that was cut."""
         pending: list[bytes] = []
         size = 0
         for block in self.blocks():
@@ -89,7 +89,7 @@ def _blocks(path: Path) -> Iterator[bytes]:
 
 
 class _GzipDecoder:
-    """A decoder of one gzip member, to be asked as those of bz2 and lzma are."""
+    """A decoder of one gzip member with the interface of bz2's and lzma's."""
 
     def __init__(self) -> None:
         self._decoder = zlib.decompressobj(zlib.MAX_WBITS | 16)
@@ -115,7 +115,7 @@ def _xz_decoder() -> lzma.LZMADecompressor:
 
 
 def _stream_blocks(path: Path, new_decoder: Callable[[], Any], padding: bytes = b"") -> Iterator[bytes]:
-    """Stream after stream; Python's own files take one that begins wrongly for the end and say nothing."""
+    """Decode stream after stream; Python's own file classes silently end at a stream that begins wrongly."""
     decoder: Any = None
     with path.open("rb") as handle:
         while packed := handle.read(_PACKED_BYTES):
@@ -138,7 +138,7 @@ def _stream_blocks(path: Path, new_decoder: Callable[[], Any], padding: bytes = 
 
 
 def _zstandard_blocks(path: Path) -> Iterator[bytes]:
-    """Frame after frame; zstandard's own reader takes a cut frame for the end and says nothing."""
+    """Decode frame after frame; zstandard's own reader silently ends at a cut frame."""
     try:
         import zstandard
     except ImportError:

@@ -1,8 +1,8 @@
-"""Choose where a corpus stage writes: a folder of this machine, or a place behind a URL.
+"""Choose where a corpus stage writes: a local folder or a URL.
 
-A folder for a URL is made on this machine, below HEADWATER_CACHE, where a killed stage goes on. Finished, it is
-uploaded, its `headwater.json` last, so that a folder which has one there is complete, and the one here goes. While
-it is being uploaded, UPLOADING beside its files says what is: an upload that was cut short goes on where it was.
+The folder for a URL is written on this machine, below HEADWATER_CACHE, where a killed stage resumes. The finished
+folder is uploaded and then removed here. Its `headwater.json` is uploaded last, so that a remote folder which has
+one is complete. During the upload the file UPLOADING names the folder's identity, so that a cut upload resumes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from headwater.storage.resources import cache_folder
 from headwater.storage.stage import Stage
 
 UPLOADING = ".headwater-uploading"
-# Stores that have no folders; asked for one they would make a bucket of whatever name was mistyped.
+# Stores without folders: asked to make one, they would create a bucket with a mistyped name.
 _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
 
 
 class Destination:
-    """An `--out`: `folder` is where the stage writes, `url` where that belongs, empty for the folder itself."""
+    """An `--out`: the stage writes to `folder`, which is then uploaded to `url`, if that is not empty."""
 
     def __init__(self, out: str | Path) -> None:
         self.url = str(out).rstrip("/") if is_remote(out) else ""
@@ -46,7 +46,7 @@ class Destination:
         grows: bool = False,
         defaults: Mapping[str, Any] | None = None,
     ) -> Stage:
-        """The stage that writes here; inputs may be URLs, listed here unless they come described."""
+        """Return the stage that writes here. Inputs may be URLs, which are listed, or described already."""
         described = {
             role: source
             if isinstance(source, Input)
@@ -66,9 +66,9 @@ class Destination:
         )
 
     def is_complete(self, stage: Stage, progress: Progress) -> bool:
-        """Whether what the stage would write is there, which is noted; what an earlier run made is uploaded.
+        """Return whether the stage's output exists, and note it; upload what an earlier run finished here.
 
-        Raises FolderError where anything else is there.
+        Raises FolderError if something else is there.
         """
         if not self.url:
             complete = stage.is_complete()
@@ -87,7 +87,7 @@ class Destination:
         return complete
 
     def publish(self, progress: Progress) -> None:
-        """Upload the finished folder, where it belongs behind a URL, and remove it here."""
+        """Upload the finished folder to its URL, if it has one, and remove the local copy."""
         if not self.url:
             return
         progress.start("upload")
@@ -96,18 +96,17 @@ class Destination:
         progress.finish(self.url)
 
     def read_json(self, name: str) -> Any:
-        """A JSON file of the finished folder, wherever it is now."""
+        """Read a JSON file of the finished folder, local or remote."""
         return read_json(place(self.url or self.folder, name))
 
 
 def _working_folder(url: str) -> Path:
-    """Where a folder is made that belongs at a URL: the same for the same URL."""
     digest = hashlib.sha256(url.encode()).hexdigest()[:12]
     return cache_folder() / "uploads" / digest / (PurePosixPath(url).name or "out")
 
 
 def _upload(folder: Path, url: str) -> None:
-    """Copy a finished folder to a URL, its manifest last; what an earlier try of the same sent stays."""
+    """Copy a finished folder to a URL, its manifest last; skip the files that an earlier attempt uploaded."""
     manifest = read_manifest(folder)
     identity = manifest.identity.encode()
     with store_errors(url):
@@ -118,7 +117,7 @@ def _upload(folder: Path, url: str) -> None:
         if begun is None and store.exists(base) and store.find(base):
             raise FolderError(
                 f"{url} already holds files that are not Headwater's",
-                expected="a place where nothing lies",
+                expected="an empty place",
                 repair="Choose another --out",
             )
         folders = url.partition("://")[0] not in _BUCKETS

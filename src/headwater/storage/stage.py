@@ -1,6 +1,6 @@
-"""A stage: it reads folders and writes one new folder, aside and renamed, with its manifest.
+"""A stage reads folders and writes one new folder with its manifest: under a temporary name, then renamed.
 
-A stage refuses to write over a folder that holds something else, and finds the one that it would write.
+A stage never overwrites a folder that has other content, and recognises the folder that it would write.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ _PACKAGES = ("headwater", "numpy", "pyarrow", "safetensors", "tokenizers", "torc
 
 
 class Stage:
-    """One stage about to write one folder: is it there already, may it be written, and the writing itself.
+    """One stage that writes one folder: find it if it exists, check whether it may be written, write it.
 
-    `measured` names keys of the configuration that are only known once the folder is written (counts): the
-    stage puts them into `config` before its block ends, and they take no part in the comparison with what is
-    there. An input that lies behind a URL comes described. `moves`: the folder will not stay where it is made,
-    so that its inputs are named by absolute paths. `grows`: it is begun where it stays, not written aside.
-    `defaults`: values of configuration keys, which count where the folder was written before a key existed.
+    measured: configuration keys that are known only when the folder is written (counts). The stage sets them in
+    `config` before its block ends; they are not compared with an existing folder.
+    moves: the folder is moved later, so that its inputs are recorded by absolute paths.
+    grows: the folder is written in place, not under a temporary name.
+    defaults: values of configuration keys for a folder that was written before a key existed.
+    An input at a URL is passed as an Input.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Stage:
     ) -> None:
         self.defaults = defaults or {}
         self.out, self.kind, self.seed, self.measured, self.grows = out, kind, seed, measured, grows
-        # Through JSON, so that what is compared with a file later is what a file would give back.
+        # Through JSON, so that it compares equal to what is read back from a file.
         self.config: dict[str, Any] = json.loads(json.dumps(dict(config)))
         base = None if moves else out
         self.inputs = [
@@ -71,9 +72,9 @@ class Stage:
         ]
 
     def find(self) -> Manifest | None:
-        """The manifest at `out` when it holds what this stage would write, complete or begun; else None.
+        """Return the manifest at `out` if it is what this stage would write, complete or not; else None.
 
-        Raises FolderError when `out` holds anything else.
+        Raises FolderError if `out` contains anything else.
         """
         if not self.out.exists():
             return None
@@ -92,7 +93,7 @@ class Stage:
         return manifest
 
     def compare(self, manifest: Manifest, where: str) -> None:
-        """Raises FolderError unless the folder `where` with this manifest is what this stage would write."""
+        """Raise FolderError unless the folder `where` with this manifest is what this stage would write."""
         difference = self._difference(manifest)
         if difference:
             raise FolderError(
@@ -101,9 +102,9 @@ class Stage:
             )
 
     def is_complete(self, *, hashes: bool | None = None) -> bool:
-        """Whether the very folder that this stage would write is there, whole and undamaged.
+        """Return whether the folder that this stage would write exists, complete and undamaged.
 
-        Raises FolderError when `out` holds anything else, or is nothing that can be replaced by a whole folder.
+        Raises FolderError if `out` contains anything else, or cannot be replaced.
         """
         manifest = self.find()
         if manifest is None and not self.grows:
@@ -115,7 +116,7 @@ class Stage:
 
     @contextmanager
     def write(self) -> Iterator[Path]:
-        """Yield a folder to fill; it becomes `out`, with its manifest, when the block ends well."""
+        """Yield a folder to fill; it becomes `out`, with its manifest, if the block raises no exception."""
         self.find()
         out = self._replaceable()
         with storage_errors(self.out):
@@ -127,31 +128,31 @@ class Stage:
                 write_json(work / MANIFEST, self.manifest(files, complete=True).to_dict())
                 try:
                     if out.exists():
-                        out.rmdir()  # empty, as find() saw; a folder filled since then makes this fail
+                        out.rmdir()  # find() found it empty; fails if it was filled since then
                     work.rename(out)
                 except OSError:
-                    if not self.is_complete():  # else another process wrote the very same meanwhile
+                    if not self.is_complete():  # else another process wrote the same folder meanwhile
                         raise
                 flush_folder(out.parent)
 
     def _replaceable(self) -> Path:
-        """`out`, a link followed: what the written folder is renamed to.
+        """Return what the written folder is renamed to: `out`, with a symbolic link resolved.
 
-        Raises FolderError now, not when all is written, where an empty folder cannot give way to it.
+        Raises FolderError before anything is written if an existing folder cannot be replaced.
         """
         out = self.out.resolve() if self.out.is_symlink() else self.out
         if out.exists():
             here = out.samefile(".")
             if here or os.path.ismount(out):
                 raise FolderError(
-                    f"{self.out} is {'the present folder' if here else 'a mount'}, which cannot be replaced",
-                    expected="a folder that is renamed when it is whole",
+                    f"{self.out} is {'the current folder' if here else 'a mount point'}, which cannot be replaced",
+                    expected="a folder that can be renamed",
                     repair=f"Choose one in it: --out {self.out / self.kind}",
                 )
         return out
 
     def begin(self) -> Manifest:
-        """Make or reopen `out` as a folder that grows; returns its manifest, complete or not."""
+        """Create or reopen `out` as a folder that grows; return its manifest, complete or not."""
         manifest = self.find()
         if manifest is None:
             with storage_errors(self.out):
@@ -161,14 +162,14 @@ class Stage:
         return manifest
 
     def finish(self, files: Mapping[str, FileRecord]) -> None:
-        """Flush `files` to the disk, then declare the folder that was begun complete."""
+        """Flush `files` to the disk, then mark the folder that grows as complete."""
         with storage_errors(self.out):
             for name in files:
                 flush_file(self.out / name)
         write_json(self.out / MANIFEST, self.manifest(dict(files), complete=True).to_dict())
 
     def manifest(self, files: dict[str, FileRecord], *, complete: bool) -> Manifest:
-        """The manifest of this stage over `files`."""
+        """Return the manifest of this stage with `files`."""
         return Manifest(
             kind=self.kind,
             complete=complete,
@@ -182,7 +183,7 @@ class Stage:
         ).sealed()
 
     def _difference(self, found: Manifest) -> str:
-        """What sets `found` apart from what this stage would write; empty when nothing does."""
+        """Return how `found` differs from what this stage would write; empty if it does not."""
         if found.kind != self.kind:
             return f"a {found.kind}, where a {self.kind} would be written"
         if found.format_version != FORMAT_VERSION:
@@ -220,7 +221,7 @@ def _first_difference(
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide a result."""
+    """Return the versions of Python and of the packages that affect a result."""
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -231,10 +232,10 @@ def package_versions() -> dict[str, str]:
 
 
 def _command() -> str:
-    """The command line where this process is the command `headwater`, not a script that calls its functions."""
+    """Return the command line of `headwater`, or FROM_PYTHON in a script that calls its functions."""
     program = Path(sys.argv[0])
     ours = program.name in {"headwater", "headwater.exe"} or program.parts[-2:] == ("headwater", "__main__.py")
     if not ours or not sys.argv[1:]:
         return FROM_PYTHON
-    # A name that is no UTF-8 has no other form in JSON.
+    # A name that is not UTF-8 cannot be stored otherwise in JSON.
     return shlex.join(["headwater", *sys.argv[1:]]).encode(errors="backslashreplace").decode()

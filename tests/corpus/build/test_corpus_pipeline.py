@@ -157,4 +157,4 @@ def test_files_that_are_left_out_of_a_folder_are_named(tmp_path: Path) -> None:
 
     pipeline.build([tmp_path / "texts"], tmp_path / "corpus", progress=Notes())
     first = ", ".join(f"picture{number}.png" for number in range(8))
-    assert f"{tmp_path / 'texts'}: 10 files of other kinds left out: {first}, …" in notes
+    assert f"{tmp_path / 'texts'}: skipped 10 files of other kinds: {first}, …" in notes

@@ -155,10 +155,10 @@ def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_a_worker_that_dies_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = write_files(tmp_path / "files")
-    started: list[engine.Worker] = []
+    started: list[engine.WorkerProcess] = []
     start = engine.WorkerPool._start
 
-    def killing(self: engine.WorkerPool) -> engine.Worker:
+    def killing(self: engine.WorkerPool) -> engine.WorkerProcess:
         worker = start(self)
         started.append(worker)
         if len(started) <= 2:
@@ -181,7 +181,7 @@ def test_a_task_that_kills_every_worker_ends_the_build_with_its_name(
     files = write_files(tmp_path / "files", count=4, rows=2)
     start = engine.WorkerPool._start
 
-    def killing(self: engine.WorkerPool) -> engine.Worker:
+    def killing(self: engine.WorkerPool) -> engine.WorkerProcess:
         worker = start(self)
         worker.kill()
         return worker
@@ -272,7 +272,7 @@ def test_the_webtext_recipe_on_pages(tmp_path: Path) -> None:
     assert funnel["removed"]["wikipedia"]["mark"]["examples"][0]["source"] == "site/c.html"
     assert funnel["set_aside"] == 1
     [aside] = map(json.loads, (tmp_path / "corpus" / "set-aside.jsonl").read_text().splitlines())
-    assert (aside["source"], aside["reason"]) == ("site/f.html", "it holds no text")
+    assert (aside["source"], aside["reason"]) == ("site/f.html", "it has no text")
 
 
 def test_the_books_recipe_reads_any_encoding_and_keeps_long_texts(tmp_path: Path) -> None:

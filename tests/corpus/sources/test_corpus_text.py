@@ -214,5 +214,5 @@ def test_a_table_without_text_is_named(tmp_path: Path) -> None:
 
 def test_a_folder_without_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "photo.png").write_bytes(b"\x89PNG")
-    with pytest.raises(DataError, match="holds no text file"):
+    with pytest.raises(DataError, match="contains no text file"):
         texts_of(tmp_path)

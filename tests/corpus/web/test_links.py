@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.cli.main import main
-from headwater.corpus.web.links import LinksConfig, gather_links, judge, read_links
+from headwater.corpus.web.links import LinksConfig, apply_rules, gather_links, read_links
 from headwater.corpus.web.urls import canonical_url, domain_name, page_key
 from headwater.errors import DataError, UsageError
 
@@ -60,7 +60,7 @@ GOOD: dict[str, Any] = {
 )
 def test_each_rule(changes: dict[str, Any], rule: str) -> None:
     config = LinksConfig(blocked_subreddits=("blocked",))
-    assert judge(GOOD | changes, config)[0] == rule
+    assert apply_rules(GOOD | changes, config)[0] == rule
 
 
 @pytest.mark.parametrize(

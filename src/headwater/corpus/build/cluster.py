@@ -1,8 +1,7 @@
-"""The same build on more machines than one, which share a disk: Ray, through datatrove, and Slurm, by job scripts.
+"""Build a corpus on several machines that share a disk: with Ray, through datatrove, or with Slurm job scripts.
 
-Both do the tasks of a `BuildPlan`; where a task is done has no part in what it gives. What stays to be done after
-them, joining the parts, is done by `corpus build` itself. `InDatatrove` puts any step of this package into a
-datatrove pipeline, among datatrove's own readers, filters and writers.
+Both do the tasks of a `BuildPlan`; a task's result does not depend on the machine. `corpus build` then joins the
+parts. `InDatatrove` puts any step of this package into a datatrove pipeline.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from headwater.storage.files import read_json, write_json, write_text
 
 try:
     from datatrove.pipeline.base import PipelineStep
-except ImportError:  # the extra `cluster` is not there: `run_on_ray` says so
+except ImportError:  # the extra `cluster` is not installed: `run_on_ray` raises
     PipelineStep = object
 
 _ERROR = "error.json"
@@ -35,7 +34,7 @@ SLURM_JOBS = 1000
 
 
 class DoTask(PipelineStep):  # type: ignore[misc]
-    """A step of datatrove that does the task whose number is its rank; it takes and gives no documents."""
+    """A datatrove step that does the task whose number is its rank; it reads and yields no documents."""
 
     type = "headwater"
     name = "corpus task"
@@ -45,7 +44,7 @@ class DoTask(PipelineStep):  # type: ignore[misc]
         self.folder = folder
 
     def run(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
-        """See datatrove; a user's error is written down for whoever waits for the build."""
+        """See datatrove; saves a user's error for the build that waits."""
         plan = BuildPlan.load(Path(self.folder))
         try:
             run_task(plan, rank)
@@ -55,7 +54,7 @@ class DoTask(PipelineStep):  # type: ignore[misc]
 
 
 class InDatatrove(PipelineStep):  # type: ignore[misc]
-    """A step of Headwater as a step of datatrove: documents go on or are dropped, counted by rule."""
+    """A Headwater step as a datatrove step: documents pass or are dropped, counted by rule."""
 
     type = "headwater"
 
@@ -65,7 +64,7 @@ class InDatatrove(PipelineStep):  # type: ignore[misc]
         self.step = step
 
     def run(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
-        """See datatrove; url, date, language and source are in `metadata`, labels too."""
+        """See datatrove; url, date, language, source and labels are in `metadata`."""
         for document in data:
             self.stat_update("total")
             known: dict[str, Any] = {name: str(document.metadata.get(name) or "") for name in _METADATA}
@@ -101,9 +100,9 @@ def raise_error(plan: BuildPlan) -> None:
 
 
 def run_on_ray(plan: BuildPlan, workers: int, address: str) -> None:
-    """Do the tasks on a Ray cluster, or on one started here where `address` is empty.
+    """Do the tasks on the Ray cluster at `address`, or on one started here if that is empty.
 
-    A task whose node goes away is done on another. Raises what a task raised.
+    A task whose node is lost is done on another. Raises what a task raised.
     """
     try:
         import ray
@@ -119,7 +118,7 @@ def run_on_ray(plan: BuildPlan, workers: int, address: str) -> None:
         tasks=len(plan.tasks),
         workers=workers,
         logging_dir=str(plan.folder / ".ray"),
-        skip_completed=False,  # the parts themselves say what is done
+        skip_completed=False,  # the parts show what is done
         log_first=True,
     )
     executor.run()
@@ -127,30 +126,30 @@ def run_on_ray(plan: BuildPlan, workers: int, address: str) -> None:
 
 
 def _join_ray(ray: Any, address: str) -> None:
-    """Connect to the cluster at `address`, or start one here; raises ResourceError where neither can be."""
-    repair = "Check --address, as HOST:6379, and that there runs: ray start --head"
+    """Connect to the cluster at `address`, or start one here; raises ResourceError if that fails."""
+    repair = "Check --address, as HOST:6379, and that this runs there: ray start --head"
     named = re.fullmatch(r"(?:ray://)?\[?([^/]+?)\]?:(\d+)", address)
-    if named:  # Ray itself tries for minutes before it gives up
+    if named:  # Ray itself would try for minutes
         try:
             socket.create_connection((named[1], int(named[2])), _CONNECT_SECONDS).close()
         except (OSError, OverflowError) as error:
             raise ResourceError(f"no Ray cluster answers at {address}: {error}", repair=repair) from None
     try:
         ray.init(address=address or None, log_to_driver=False, configure_logging=False)
-    except Exception as error:  # Ray has no class of its own for what goes wrong here
+    except Exception as error:  # Ray raises no class of its own here
         reason = (str(error).strip() or type(error).__name__).partition("\n")[0]
         if address:
             seen = f"the Ray cluster at {address} cannot be joined: {reason}"
         else:
-            seen, repair = f"Ray did not start on this machine: {reason}", "Try again, or take --engine local"
+            seen, repair = f"Ray did not start on this machine: {reason}", "Try again, or use --engine local"
         raise ResourceError(seen[:500], repair=repair) from None
 
 
 def write_slurm_jobs(plan: BuildPlan, folder: Path, workers: int, finish: list[str]) -> Path:
-    """Write `tasks.slurm`, `finish.slurm` and `submit.sh` into `folder`; returns the last.
+    """Write `tasks.slurm`, `finish.slurm` and `submit.sh` into `folder`; return the path of the last.
 
-    `finish` is the command that joins the parts, run from where this one is. Partition, time and account are for
-    the user to add, as arguments of `submit.sh`, which hands them to sbatch.
+    `finish` is the command that joins the parts, run in the current folder. The user adds partition, time and
+    account as arguments of `submit.sh`, which passes them to sbatch.
     """
     jobs = min(len(plan.tasks), SLURM_JOBS)
     python, where = shlex.quote(sys.executable), shlex.quote(str(plan.folder.absolute()))
@@ -171,7 +170,7 @@ def write_slurm_jobs(plan: BuildPlan, folder: Path, workers: int, finish: list[s
     submit = folder / "submit.sh"
     write_text(
         submit,
-        "#!/bin/sh\n# Arguments are handed to sbatch, as: sh submit.sh --partition=cpu --time=12:00:00\nset -e\n"
+        "#!/bin/sh\n# Arguments are passed to sbatch, as: sh submit.sh --partition=cpu --time=12:00:00\nset -e\n"
         f'cd {logs}\njob=$(sbatch --parsable "$@" tasks.slurm)\n'
         'sbatch --dependency=afterok:"${job%%;*}" "$@" finish.slurm\n',
     )

@@ -33,43 +33,48 @@ Seen = Callable[[Funnel], None]
 
 @dataclass(frozen=True, slots=True)
 class BuildPlan:
-    """All tasks of a build, how to do them, and the folder for their parts; saved before any is done."""
+    """All tasks of a build, its configuration, and the folder of the parts; saved before any task is done."""
 
     folder: Path
     config: BuildConfig
     tasks: tuple[BuildTask, ...]
 
     def save(self) -> None:
-        """Write the plan into its folder, for workers to read."""
+        """Write the plan into its folder."""
         tasks = [asdict(task) for task in self.tasks]
         write_sealed(self.folder / _PLAN, {"config": self.config.to_dict(), "tasks": tasks})
 
     @staticmethod
     def is_saved(folder: Path) -> bool:
-        """Whether a plan lies in a folder."""
+        """Return whether a folder has a plan."""
         return (folder / _PLAN).is_file()
 
     @classmethod
     def load(cls, folder: Path) -> BuildPlan:
-        """The plan that lies in a folder; raises FolderError where it was altered."""
+        """Read the plan of a folder; raises FolderError if it was altered."""
         found = read_sealed(folder / _PLAN)
         tasks = tuple(BuildTask(**{**task, "files": tuple(task["files"])}) for task in found["tasks"])
         return cls(folder, BuildConfig.build(found["config"]), tasks)
 
     def part(self, number: int) -> Path:
-        """The folder of a task's part; it exists when the task is done."""
+        """Return the folder of a task's part; it exists when the task is done."""
         return self.folder / f"{number:06d}"
 
+    @property
+    def parts(self) -> list[Path]:
+        """The folders of all parts."""
+        return [self.part(number) for number in range(len(self.tasks))]
+
     def drop_damaged(self) -> list[int]:
-        """Remove the parts that were altered since they were written, to be done again; returns their numbers."""
-        damaged = [n for n in range(len(self.tasks)) if self.part(n).is_dir() and not _is_whole(self.part(n))]
+        """Remove the parts that were altered since they were written; return their numbers."""
+        damaged = [n for n, part in enumerate(self.parts) if part.is_dir() and not _is_intact(part)]
         for number in damaged:
             shutil.rmtree(self.part(number))
         return damaged
 
     def missing(self) -> list[int]:
-        """Tasks that are still to be done."""
-        return [number for number in range(len(self.tasks)) if not self.part(number).is_dir()]
+        """Return the numbers of the tasks that are not done."""
+        return [number for number, part in enumerate(self.parts) if not part.is_dir()]
 
     def remove_if_unused(self) -> None:
         """Remove the folder if no task is done; else what is done is kept for the next run."""
@@ -137,7 +142,7 @@ def _task_handler(folder: str) -> Callable[[tuple[str, int]], Funnel | None]:
 
 
 def run_task(plan: BuildPlan, number: int, seen: Seen = lambda funnel: None) -> None:
-    """Do one task, unless it is done; `seen` is shown its funnel on the way."""
+    """Do one task unless it is done; call `seen` with its funnel now and then."""
     part = plan.part(number)
     if part.is_dir():
         return
@@ -146,7 +151,7 @@ def run_task(plan: BuildPlan, number: int, seen: Seen = lambda funnel: None) -> 
         try:
             work.rename(part)
         except OSError:
-            if not part.is_dir():  # another worker, thought dead, was not
+            if not part.is_dir():  # else a worker that was thought dead did it
                 raise
 
 
@@ -171,7 +176,7 @@ def write_part_wanted(part: Path) -> None:
 
 
 def read_part(part: Path) -> Iterator[Document]:
-    """The documents of a part, in order."""
+    """Stream the documents of a part in order."""
     for shard in sorted(part.glob("documents-*.parquet")):
         yield from read_shard(shard)
 
@@ -204,8 +209,8 @@ def _fill_part(work: Path, config: BuildConfig, task: BuildTask, seen: Seen) -> 
     write_sealed(work / ACCOUNT, {**found, "files": files})
 
 
-def _is_whole(part: Path) -> bool:
-    """Whether a part is what its task wrote."""
+def _is_intact(part: Path) -> bool:
+    """Return whether a part is as its task wrote it."""
     try:
         files = read_sealed(part / ACCOUNT)["files"]
     except (HeadwaterError, KeyError):

@@ -1,11 +1,11 @@
-"""From sources to a corpus folder: `headwater corpus build`.
+"""Build a corpus folder from sources: `headwater corpus build`.
 
-A source is `python-docs`, a file, a folder, or another corpus. Tasks read it and take the steps of the recipe
-(`recipes`, `engine`); then duplicates go, which needs to see all documents, and what stays is written as one
-corpus. Its order is the order of the sources, and within each the source's own; of duplicates the first stays.
-Nothing of that depends on the number of workers.
+A source is `python-docs`, a file, a folder, or another corpus. Tasks read it and apply the steps of the recipe
+(`tasks`, `recipes`, `parts`). Then duplicates among all documents are removed, except the first of each, and the
+rest is written as one corpus in the order of the sources and their documents. The result does not depend on the
+number of workers.
 
-Beside the documents lie `funnel.json` (what each source gave and each rule removed, with examples),
+The corpus folder also has `funnel.json` (documents of each source, what each rule removed, with examples),
 `set-aside.jsonl` (pages and files without usable text, with the reason) and, for python-docs, `packages.json`.
 """
 
@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -71,11 +72,11 @@ if TYPE_CHECKING:
 
 Engine = Literal["local", "ray"]
 
-DOCUMENTS = "documents"  # the folder of the Parquet files, without the JSON that their readers refuse
+DOCUMENTS = "documents"  # folder of the Parquet files: their readers reject a folder that also has JSON
 FUNNEL = "funnel.json"
 PACKAGES = "packages.json"
 ASIDE = "set-aside.jsonl"
-NAMED = 8  # files that are left out, in a note; all are in FUNNEL
+NAMED = 8  # skipped files in a note; FUNNEL lists all
 
 
 @resumable()
@@ -89,18 +90,17 @@ def build(
     address: str = "",
     progress: Progress = SILENT,
 ) -> None:
-    """Gather `sources` into the corpus folder `out`, or find it there; a build that was killed goes on.
+    """Build the corpus folder `out` from `sources` unless it exists; resume a build that was killed.
 
-    Sources and `out` may be URLs.
-    `engine` "ray" does the tasks on the cluster at `address` (empty: one started here), which must share the
-    disk. A corpus of `python-docs` that is there already is kept even where other packages are installed by
-    now, with a note: what was built on it stays valid. Raises DataError for a source that holds nothing usable.
+    Sources and `out` may be URLs. `engine` "ray" does the tasks on the cluster at `address` (empty: started here),
+    which must share the disk. An existing corpus of `python-docs` is kept, with a note, even if other packages are
+    installed now: what was made from it stays valid. Raises DataError for a source without usable text.
     """
     config = config or BuildConfig()
     destination = Destination(out)
     stage, tasks = _stage(sources, destination, config)
     if destination.is_complete(stage, progress):
-        shutil.rmtree(_parts_folder(stage, sources), ignore_errors=True)  # of a build killed after its last word
+        shutil.rmtree(_parts_folder(stage, sources), ignore_errors=True)  # of a build killed after its last step
         if any(str(source) in BUILT_IN for source in sources):
             _note_other_packages(out, progress)
         return
@@ -108,12 +108,12 @@ def build(
         others = _others(source)
         if others:
             names = ", ".join(others[:NAMED]) + (", …" if len(others) > NAMED else "")
-            progress.note(f"{source}: {counted(len(others), 'file')} of other kinds left out: {names}")
+            progress.note(f"{source}: skipped {counted(len(others), 'file')} of other kinds: {names}")
     with new_parents(stage.out):
         plan = _plan(sources, stage, config, tasks)
         with folder_lock(plan.folder):
             if damaged := plan.drop_damaged():
-                progress.note(f"{len(damaged)} parts of an earlier try were altered since, and are done again")
+                progress.note(f"{len(damaged)} parts of an earlier attempt were altered and are built again")
             kept = _carry_out(plan, stage, sources, workers, engine, address, progress)
     for note in read_funnel(stage.out)["notes"]:
         progress.note(note)
@@ -130,7 +130,7 @@ def _carry_out(
     address: str,
     progress: Progress,
 ) -> dict[str, int]:
-    """Do the tasks and write the corpus; returns what was kept."""
+    """Do the tasks and write the corpus; return the size of what was kept."""
     progress.start("corpus", unit="documents")
     try:
         count = workers if engine == "local" else min(workers, os.cpu_count() or 1)
@@ -156,9 +156,9 @@ def _carry_out(
 def prepare_slurm(
     sources: Sequence[str | Path], out: Path, config: BuildConfig, workers: int, finish: list[str]
 ) -> Path:
-    """Plan a build and write the job scripts beside `out`; returns the script that submits them.
+    """Plan a build and write its job scripts next to `out`; return the script that submits them.
 
-    `finish` is the command that joins the parts: the build itself, done where the jobs are done.
+    `finish` is the command that joins the parts: the build itself.
     """
     from headwater.corpus.build.cluster import write_slurm_jobs
 
@@ -180,8 +180,8 @@ def prepare_slurm(
 def _stage(
     sources: Sequence[str | Path], destination: Destination, config: BuildConfig
 ) -> tuple[Stage, list[BuildTask]]:
-    """The stage of a build and its tasks; raises UsageError or DataError where the sources cannot be sources."""
-    if not all(map(str, sources)) or not sources:  # an empty name would stand for the folder where this runs
+    """Return the stage of a build and its tasks; raises UsageError or DataError for unusable sources."""
+    if not all(map(str, sources)) or not sources:  # an empty name would mean the current folder
         raise UsageError("no source is named", expected=f"{' or '.join(BUILT_IN)}, or files and folders")
     paths = {f"source-{index}": Path(s) for index, s in enumerate(sources) if _is_local(s)}
     for path in paths.values():
@@ -197,10 +197,10 @@ def _stage(
 
 
 def _plan(sources: Sequence[str | Path], stage: Stage, config: BuildConfig, tasks: list[BuildTask]) -> BuildPlan:
-    """The plan of a build, the one that was made before where this build was begun before."""
-    places = [str(Path(name).absolute()) for name in config.evaluation_sets]  # for workers anywhere
+    """Return the plan of a build: the saved one if this build was begun before."""
+    places = [str(Path(name).absolute()) for name in config.evaluation_sets]  # for workers in other folders
     config = config.model_copy(update={"evaluation_sets": tuple(places)})
-    make_steps(config)  # what is wrong with the configuration shows before any work
+    make_steps(config)  # raises errors of the configuration before any work
     folder = _parts_folder(stage, sources)
     if BuildPlan.is_saved(folder):
         try:
@@ -215,23 +215,23 @@ def _plan(sources: Sequence[str | Path], stage: Stage, config: BuildConfig, task
 
 
 def read_funnel(corpus: str | Path) -> dict[str, Any]:
-    """What each source gave and each rule removed; `corpus` is a folder or a URL.
+    """Return the funnel of a corpus folder or URL: what each source had and each rule removed.
 
     Keys: sources [{source, documents, bytes, …}], read, removed {step: {rule: {documents, bytes, examples}}},
-    duplicates {exact, near}, examples {exact, near}, clusters {near, largest} (documents that stay for others,
-    and how many one stands for, itself included), set_aside, notes, kept {documents, bytes}.
+    duplicates {exact, near}, examples {exact, near}, clusters {near, largest} (groups of near duplicates, size of
+    the largest), set_aside, notes, kept {documents, bytes}.
     """
     funnel: dict[str, Any] = read_json(place(corpus, FUNNEL))
     return funnel
 
 
 def has_funnel(corpus: str | Path) -> bool:
-    """Whether a corpus says how it was built: one that was not built here may have no funnel."""
+    """Return whether a corpus has a funnel; one that another program built may have none."""
     return place(corpus, FUNNEL).is_file()
 
 
 def _assemble(plan: BuildPlan, work: Path, sources: Sequence[str | Path], workers: WorkerPool) -> dict[str, int]:
-    """Join the parts into the open stage folder without duplicates; returns what was kept."""
+    """Join the parts without duplicates in the stage's folder `work`; return the size of what was kept."""
     funnel, aside, given = Funnel(), 0, _sources_given(sources)
     reasons: dict[int, str] = {}  # why the first page of a source was set aside
     for number, task in enumerate(plan.tasks):
@@ -248,19 +248,19 @@ def _assemble(plan: BuildPlan, work: Path, sources: Sequence[str | Path], worker
     for number, (source, entry) in enumerate(zip(sources, given, strict=True)):
         if not entry["documents"] and number in reasons:
             raise DataError(
-                f"no text could be had from {source}: {reasons[number]}",
+                f"{source} gave no text: {reasons[number]}",
                 repair="Convert it to text first, or try --set extractor=trafilatura",
             )
         if not entry["documents"]:
-            raise DataError(f"{source} is empty: it holds no text", repair="Name a file or folder with text")
+            raise DataError(f"{source} is empty: it has no text", repair="Name a file or folder with text")
     duplicates = _Duplicates(plan, workers)
-    kept = {"documents": 0, "bytes": 0}
     (work / DOCUMENTS).mkdir()
-    write_documents(_counted(duplicates.without(_documents(plan)), kept), work / DOCUMENTS)
+    write_documents(duplicates.remove(chain.from_iterable(map(read_part, plan.parts))), work / DOCUMENTS)
+    kept = duplicates.kept
     if not kept["documents"]:
         raise DataError(
             f"the recipe {plan.config.recipe!r} removed all of {funnel.read.documents:,} documents",
-            repair=f"Loosen it with --set: removed were {_worst(funnel)}",
+            repair=f"Loosen it with --set; it removed {_strictest_rules(funnel)}",
         )
     write_json(
         work / FUNNEL,
@@ -275,7 +275,7 @@ def _assemble(plan: BuildPlan, work: Path, sources: Sequence[str | Path], worker
         },
     )
     if aside:
-        accounts = (read_sealed(plan.part(number) / ACCOUNT) for number in range(len(plan.tasks)))
+        accounts = (read_sealed(part / ACCOUNT) for part in plan.parts)
         write_json_lines(work / ASIDE, (page for account in accounts for page in account["aside"]))
     if any(task.kind == "python-docs" for task in plan.tasks):
         packages = python_docs.installed_packages(python_docs.Roots.of_interpreter())
@@ -284,25 +284,25 @@ def _assemble(plan: BuildPlan, work: Path, sources: Sequence[str | Path], worker
 
 
 class _Duplicates:
-    """Which documents of all parts go because an earlier one is the same, or nearly."""
+    """Finds the documents of all parts that equal, or nearly equal, an earlier one."""
 
     def __init__(self, plan: BuildPlan, workers: WorkerPool) -> None:
         import numpy as np
 
-        parts = [plan.part(number) for number in range(len(plan.tasks))]
-        self._exact = find_copies([part / FINGERPRINTS for part in parts])
+        self._exact = find_copies([part / FINGERPRINTS for part in plan.parts])
         self._near = np.zeros(len(self._exact), bool)
         stays = np.empty(0, np.int64)
         if plan.config.near_duplicates:
             from headwater.corpus.dedup.near import find_duplicates
 
             goes, stays = find_duplicates(
-                [part / KEYS for part in parts],
+                [part / KEYS for part in plan.parts],
                 lambda wanted: _shingles(plan, wanted, workers),
                 plan.config.similarity,
                 self._exact,
             )
             self._near[goes] = True
+        self.kept = {"documents": 0, "bytes": 0}
         self.counts = {"exact": int(self._exact.sum())}
         self.clusters: dict[str, int] = {}
         self.examples: dict[str, list[dict[str, str]]] = {"exact": []}
@@ -312,11 +312,13 @@ class _Duplicates:
             sizes = np.unique(stays, return_counts=True)[1]
             self.clusters = {"near": len(sizes), "largest": int(sizes.max()) + 1 if len(sizes) else 0}
 
-    def without(self, documents: Iterator[Document]) -> Iterator[Document]:
-        """Stream the documents that stay."""
+    def remove(self, documents: Iterator[Document]) -> Iterator[Document]:
+        """Stream the documents that are kept, and count them in `kept`."""
         for number, document in enumerate(documents):
             kind = "exact" if self._exact[number] else "near" if self._near[number] else ""
             if not kind:
+                self.kept["documents"] += 1
+                self.kept["bytes"] += len(document.text.encode("utf-8"))
                 yield document
             elif len(self.examples[kind]) < 10:
                 text = document.text[:300]
@@ -324,13 +326,13 @@ class _Duplicates:
 
 
 def _shingles(plan: BuildPlan, wanted: npt.NDArray[np.int64], workers: WorkerPool) -> ShingleFiles:
-    """The shingles of these documents, made beside the parts that they are in."""
+    """Return the shingles of these documents, computed in the folders of their parts."""
     import numpy as np
 
     from headwater.corpus.dedup.near import ShingleFiles
     from headwater.storage.arrays import row_counts, save_array
 
-    parts = [plan.part(number) for number in range(len(plan.tasks))]
+    parts = plan.parts
     starts = np.cumsum([0, *row_counts([part / KEYS for part in parts])])
     places = np.searchsorted(wanted, starts)
     having = [number for number in range(len(parts)) if places[number] < places[number + 1]]
@@ -339,19 +341,6 @@ def _shingles(plan: BuildPlan, wanted: npt.NDArray[np.int64], workers: WorkerPoo
         save_array(parts[number] / WANTED, own)
     write_wanted(plan, having, workers)
     return ShingleFiles([parts[number] / SHINGLES for number in having])
-
-
-def _documents(plan: BuildPlan) -> Iterator[Document]:
-    """All documents of all parts, in order."""
-    for number in range(len(plan.tasks)):
-        yield from read_part(plan.part(number))
-
-
-def _counted(documents: Iterator[Document], kept: dict[str, int]) -> Iterator[Document]:
-    for document in documents:
-        kept["documents"] += 1
-        kept["bytes"] += len(document.text.encode("utf-8"))
-        yield document
 
 
 def _sources_given(sources: Sequence[str | Path]) -> list[dict[str, Any]]:
@@ -363,13 +352,13 @@ def _sources_given(sources: Sequence[str | Path]) -> list[dict[str, Any]]:
     return given
 
 
-def _worst(funnel: Funnel) -> str:
+def _strictest_rules(funnel: Funnel) -> str:
     rules = [(r.documents, f"{s}: {name}") for s, found in funnel.removed.items() for name, r in found.items()]
     return ", ".join(f"{count:,} by {rule}" for count, rule in sorted(rules, reverse=True)[:3]) or "duplicates"
 
 
 def _parts_folder(stage: Stage, sources: Sequence[str | Path]) -> Path:
-    """Beside `out`, a name of its own for what is built from what."""
+    """Return the folder next to `out` for the parts of this build, named by a hash of its sources and settings."""
     places = [str(Path(source).absolute()) if _is_local(source) else str(source) for source in sources]
     inputs = [(entry.role, entry.identity) for entry in stage.inputs]
     built = json.dumps([stage.config, inputs, places], sort_keys=True)
@@ -382,7 +371,7 @@ def _is_local(source: str | Path) -> bool:
 
 
 def _name(source: str | Path) -> str:
-    """What a source is called in the corpus's account of itself; `.` by the name of that folder."""
+    """Return the name of a source in `funnel.json`; for `.` the name of the current folder."""
     return Path(os.path.normpath(Path(source).absolute()) if _is_local(source) else source).name
 
 
@@ -391,7 +380,7 @@ def _others(source: str | Path) -> list[str]:
 
 
 def _check(path: Path) -> None:
-    """Fail before anything is hashed where a name is neither a path nor a built-in source."""
+    """Raise DataError, before anything is hashed, for a name that is neither a path nor a built-in source."""
     if not path.exists() and path.name == str(path):
         raise DataError(
             f"{path} is neither a file, a folder, nor a built-in source",
@@ -406,6 +395,6 @@ def _note_other_packages(out: str | Path, progress: Progress) -> None:
         now = python_docs.installed_packages(python_docs.Roots.of_interpreter())
         if read_json(listing) != now:
             progress.note(
-                f"the packages installed have changed since {out} was gathered; it is kept as it is "
-                "(remove it, or choose another --out, to gather anew)"
+                f"the installed packages have changed since {out} was built; it is kept as it is "
+                "(to build it again, remove it or choose another --out)"
             )

@@ -1,10 +1,10 @@
-"""What a corpus is made of and by which rules: the recipes of `headwater corpus build`, every choice visible.
+"""The recipes of `headwater corpus build`: which rules make a corpus.
 
 | recipe | for | steps |
 |---|---|---|
-| plain | text that somebody chose | exact duplicates go; nothing else is changed |
+| plain | text that somebody chose | only exact duplicates are removed |
 | webtext | GPT-2 (section 2.1): pages behind links | main text, no Wikipedia, English, clean, no near duplicates |
-| books | GPT-1 (section 4.1): long contiguous texts | any encoding, Gutenberg's frame off, only long texts |
+| books | GPT-1 (section 4.1): long contiguous texts | any encoding, no Gutenberg frame, only long texts |
 
 A recipe is a starting point: each key of `BuildConfig` can be set in a TOML file or by `--set`.
 """
@@ -29,18 +29,18 @@ RecipeName = Literal["plain", "webtext", "books"]
 
 
 class BuildConfig(Config):
-    """Every choice of a build."""
+    """The configuration of a build."""
 
     recipe: RecipeName = "plain"
     """The rules to start from."""
     text_field: str = Field(default="text", min_length=1)
     """Field or column of JSON, CSV and Parquet that has the text."""
     extractor: ExtractorName = "resiliparse"
-    """What takes the main text out of a web page."""
+    """Which package extracts the main text of a web page."""
     any_encoding: bool = False
-    """Text files may be in any encoding, which is detected."""
+    """Detect the encoding of text files."""
     gutenberg: bool = False
-    """Take Project Gutenberg's header and licence off."""
+    """Remove Project Gutenberg's header and licence."""
     minimum_characters: int = Field(default=0, ge=0)
     """Remove shorter documents."""
     wikipedia: bool = False
@@ -48,23 +48,23 @@ class BuildConfig(Config):
     language: bool = False
     """Remove documents of other languages."""
     languages: tuple[str, ...] = ("en",)
-    """The languages that stay."""
+    """The languages to keep."""
     minimum_score: float = Field(default=0.65, ge=0, le=1)
-    """Least score of a language, from 0 to 1."""
+    """Minimum score of a language, from 0 to 1."""
     clean: bool = False
     """Remove what is not prose: lists, menus, repeated lines."""
     clean_without: tuple[str, ...] = ()
     """Rules of clean to leave out."""
     evaluation_sets: tuple[str, ...] = ()
-    """Files or corpora: documents that share words with them are removed."""
+    """Files or corpora: remove documents that share a run of words with them."""
     evaluation_words: int = Field(default=13, ge=1)
-    """How many words in a row a document may not share with them."""
+    """Length in words of such a run."""
     near_duplicates: bool = False
     """Remove near duplicates (MinHash)."""
     similarity: float = Field(default=0.8, gt=0, le=1)
-    """Jaccard similarity from which on two documents are near duplicates."""
+    """Minimum Jaccard similarity of near duplicates."""
     python_docs_bytes: int | None = Field(default=None, ge=1)
-    """Limit the source python-docs to a sample of about that many bytes."""
+    """Limit the source python-docs to a sample of about this many bytes."""
 
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -77,19 +77,19 @@ RECIPES: dict[str, dict[str, Any]] = {
         "clean": True,
         "near_duplicates": True,
     },
-    # 20,000 characters are some 5,000 tokens, ten windows of GPT-1: ours, the paper gives no figure.
+    # 20,000 characters are about 5,000 tokens, ten windows of GPT-1. The paper gives no figure; this one is ours.
     "books": {"any_encoding": True, "gutenberg": True, "minimum_characters": 20_000, "near_duplicates": True},
 }
 
 
 def load_recipe(name_or_file: str, overrides: Mapping[str, Any] | None = None) -> BuildConfig:
-    """The configuration of a recipe by name, or of a TOML file, which may name its starting point as `recipe`."""
+    """Return the configuration of a recipe, or of a TOML file, whose key `recipe` may name one to start from."""
     given: Mapping[str, Any] = {"recipe": name_or_file}
     if name_or_file not in RECIPES:
         path = Path(name_or_file)
         if not path.is_file():
             raise UsageError(
-                f"{name_or_file!r} is no recipe",
+                f"{name_or_file!r} is not a recipe",
                 expected=f"{', '.join(RECIPES)}, or a TOML file",
                 repair=nearest(name_or_file, RECIPES).capitalize(),
             )
@@ -99,7 +99,7 @@ def load_recipe(name_or_file: str, overrides: Mapping[str, Any] | None = None) -
 
 
 def make_steps(config: BuildConfig) -> list[Step]:
-    """The steps of a configuration, in the order in which documents meet them."""
+    """Return the steps of a configuration in the order in which they are applied."""
     steps: list[Step] = []
     if config.gutenberg:
         steps.append(Gutenberg())
@@ -125,7 +125,7 @@ def make_steps(config: BuildConfig) -> list[Step]:
 
 
 class Long(Step):
-    """Removes documents below a number of characters; rule: `short`."""
+    """Removes documents with fewer than `minimum` characters; rule: `short`."""
 
     name = "length"
 
@@ -138,12 +138,12 @@ class Long(Step):
 
 
 class Gutenberg(Step):
-    """Takes Project Gutenberg's header, producers' note and licence off a book; removes what is nothing else."""
+    """Removes Project Gutenberg's frame from a book; rule for a document without more: `only licence`."""
 
     name = "gutenberg"
 
     def apply(self, document: Document) -> Document | str:
-        """See Step; rule: `only licence`."""
+        """See Step."""
         text = without_gutenberg(document.text).strip("\n")
         if text == document.text:
             return document
@@ -156,7 +156,7 @@ _PRODUCED_BY = re.compile(r"\A\s*(?:Produced by|E-text prepared by)[^\n]*(?:\n[^
 
 
 def without_gutenberg(text: str) -> str:
-    """The book between the marks that Project Gutenberg sets; a text without them is returned as it is."""
+    """Return the text between Project Gutenberg's marks; a text without them is returned unchanged."""
     start = _START.search(text)
     if start is None:
         return text

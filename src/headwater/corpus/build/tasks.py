@@ -1,13 +1,14 @@
-"""From the sources that a user names to tasks, and from a task to documents.
+"""Plan tasks from the sources that a user names, and read the documents of a task.
 
-A task is what one worker does at a time: some files of one source, a file of a corpus, or all of a source that is
-no files. Tasks depend on the sources alone, never on the number of workers, and so does everything made from them.
+A task is a unit of work for one worker: some files of one source, a file of a corpus, or a built-in source. Tasks,
+and so their results, depend on the sources, never on the number of workers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,15 +35,15 @@ BUILT_IN = (python_docs.SOURCE,)
 SUFFIXES = (*ROW_SUFFIXES, *PAGE_SUFFIXES)
 _ENDINGS = f"{', '.join(s for s in ROW_SUFFIXES if s.count('.') == 1)} (also .gz, .zst, .xz, .bz2 of these)"
 _EXPECTED = f"files that end in {_ENDINGS}, {', '.join(PAGE_SUFFIXES)}"
-# Files are put together in one task up to these figures; a larger file is a task of its own.
+# Files are grouped into one task up to these limits; a larger file is a task of its own.
 TASK_BYTES = 16 * 1024**2
 TASK_FILES = 1000
-TEXT_BYTES = 1024**3  # of one file of text in any encoding, which is in memory several times
+TEXT_BYTES = 1024**3  # of one text file in any encoding, which is in memory several times
 
 
 @dataclass(frozen=True, slots=True)
 class BuildTask:
-    """Work for one worker; `files` are named from `root` on. One of a folder that cannot be read is set aside."""
+    """Work for one worker; `files` are relative to `root`; `of_folder`: set unreadable files aside."""
 
     source: int
     kind: Literal["python-docs", "corpus", "files"]
@@ -53,7 +54,7 @@ class BuildTask:
 
 @dataclass
 class Account:
-    """What reading a task met beside documents: texts that could not be had, sentences, figures of the source."""
+    """What reading a task found besides documents: pages set aside, notes for the user, figures of the source."""
 
     aside: list[dict[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -61,16 +62,16 @@ class Account:
 
 
 def list_remote(sources: Sequence[str | Path]) -> dict[str, RemoteListing]:
-    """What lies at each source that is a URL, by the URL."""
+    """List each source that is a URL, by the URL."""
     return {str(source): list_source(str(source)) for source in sources if is_remote(source)}
 
 
 def plan_tasks(
     sources: Sequence[str | Path], listings: Mapping[str, RemoteListing] | None = None
 ) -> list[BuildTask]:
-    """The tasks of all sources in order; raises DataError for a source that cannot be one.
+    """Return the tasks of all sources in order; raises DataError for a source that cannot be used.
 
-    `listings` of the sources behind URLs are made where they are not given.
+    Sources at URLs are listed unless `listings` has them.
     """
     listings = list_remote(sources) if listings is None else listings
     tasks: list[BuildTask] = []
@@ -88,7 +89,7 @@ def plan_tasks(
             ]
         else:
             if (path / MANIFEST).is_file():
-                open_folder(path, "pages")  # fetched, and wholly
+                open_folder(path, "pages")  # check that the fetch is complete
             root = path.absolute().parent
             files = [file.absolute() for file in source_files(path)]
             for file in files:
@@ -109,12 +110,12 @@ def _remote_tasks(number: int, listing: RemoteListing) -> list[BuildTask]:
     alone = kind == "file"
     files = [entry for entry in listing.files if alone or entry[0].lower().endswith(SUFFIXES)]
     if not files:
-        raise DataError(f"{url} holds no text file", expected=_EXPECTED)
+        raise DataError(f"{url} contains no text file", expected=_EXPECTED)
     return [BuildTask(number, "files", listing.root, names, not alone) for names in _groups(files)]
 
 
 def source_files(source: Path) -> list[Path]:
-    """The files that a source stands for, in order; raises DataError when there is none."""
+    """Return the files of a source in order; raises DataError if there are none."""
     if source.is_file():
         return [source]
     if not source.is_dir():
@@ -122,15 +123,15 @@ def source_files(source: Path) -> list[Path]:
     files = [path for path in _visible_files(source) if path.name.lower().endswith(SUFFIXES)]
     if not files:
         raise DataError(
-            f"{source} holds no text file",
+            f"{source} contains no text file",
             expected=_EXPECTED,
-            repair="Name the files themselves if their names end otherwise",
+            repair="Name the files themselves if they have other endings",
         )
     return files
 
 
 def _check_name(path: Path) -> None:
-    """Raises DataError where no column of a table and no JSON could hold the name of a file."""
+    """Raise DataError for a file name that neither Parquet nor JSON can store."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -138,7 +139,7 @@ def _check_name(path: Path) -> None:
 
 
 def other_files(source: Path) -> list[str]:
-    """Names of the files in a folder that it does not stand for, since they end otherwise."""
+    """Return the names of the files in a folder that are skipped because of their endings."""
     if not source.is_dir() or (source / MANIFEST).is_file():
         return []
     others = [path for path in _visible_files(source) if not path.name.lower().endswith(SUFFIXES)]
@@ -162,8 +163,13 @@ def read_task(task: BuildTask, config: BuildConfig, account: Account) -> Iterato
             yield from read_shard(place(task.root, name))
     else:
         paths = [(name, place(task.root, name)) for name in task.files]
-        for pages, group in _runs(paths, config):
-            if pages:
+
+        def holds_raw_text(entry: tuple[str, Path]) -> bool:
+            path = entry[1]
+            return holds_pages(path) or (config.any_encoding and path.suffix.lower() in TEXT_SUFFIXES)
+
+        for is_raw, group in groupby(paths, holds_raw_text):
+            if is_raw:
                 yield from _extracted(group, config, account)
             else:
                 for name, path in group:
@@ -173,7 +179,7 @@ def read_task(task: BuildTask, config: BuildConfig, account: Account) -> Iterato
 def _read_or_set_aside(
     path: Path, name: str, task: BuildTask, config: BuildConfig, account: Account
 ) -> Iterator[Document]:
-    """Stream the documents of a text file; set one of a folder aside, whole, where it cannot be read."""
+    """Stream the documents of a text file; set the whole file aside if it is unreadable and part of a folder."""
     try:
         if task.of_folder:
             check_encoding(path)
@@ -185,23 +191,8 @@ def _read_or_set_aside(
         account.notes.append(f"Left out: {error}")
 
 
-def _runs(paths: list[tuple[str, Path]], config: BuildConfig) -> Iterator[tuple[bool, list[tuple[str, Path]]]]:
-    """The files in order, consecutive ones together that are all to be extracted, or all not."""
-    run: list[tuple[str, Path]] = []
-    kind = False
-    for name, path in paths:
-        pages = holds_pages(path) or (config.any_encoding and path.suffix.lower() in TEXT_SUFFIXES)
-        if run and pages != kind:
-            yield kind, run
-            run = []
-        kind = pages
-        run.append((name, path))
-    if run:
-        yield kind, run
-
-
-def _extracted(files: list[tuple[str, Path]], config: BuildConfig, account: Account) -> Iterator[Document]:
-    """The documents of files that hold pages, or text in any encoding."""
+def _extracted(files: Iterable[tuple[str, Path]], config: BuildConfig, account: Account) -> Iterator[Document]:
+    """Stream the documents of files of pages, or of text in any encoding."""
     from headwater.corpus.extract.page_text import Extractor
 
     names: dict[int, str] = {}
@@ -217,7 +208,7 @@ def _extracted(files: list[tuple[str, Path]], config: BuildConfig, account: Acco
         for page, text, reason in extractor.texts(pages()):
             name = names.pop(id(page))
             if reason or not text.strip():
-                reason = reason or "it holds no text"
+                reason = reason or "it has no text"
                 account.aside.append({"source": name, "page": page.url or page.name, "reason": reason})
                 continue
             texts = text.split(SEPARATOR) if page.kind == "text" and not page.url else [text]
@@ -235,14 +226,14 @@ def _extracted(files: list[tuple[str, Path]], config: BuildConfig, account: Acco
 def _text_page(path: Path) -> Iterator[Page]:
     if path.stat().st_size > TEXT_BYTES:
         raise DataError(
-            f"{path} is larger than {TEXT_BYTES:,} bytes, and its encoding is to be found out from all of it",
+            f"{path} is larger than {TEXT_BYTES:,} bytes, too large to detect its encoding",
             repair="Cut it into several files, or read it as a stream of UTF-8: --set any_encoding=false",
         )
     yield Page(name=path.name, data=read_bytes(path), kind="text")
 
 
 def _groups(files: Iterable[tuple[str, int]]) -> Iterator[tuple[str, ...]]:
-    """Names of files, given with their bytes, in the groups that are a task each."""
+    """Group the names of files, given with their sizes, into tasks."""
     group: list[str] = []
     size = 0
     for name, length in files:

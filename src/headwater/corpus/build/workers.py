@@ -33,7 +33,7 @@ class WorkerDied(Exception):
         self.request, self.status, self.timed_out = request, status, timed_out
 
 
-class Worker:
+class WorkerProcess:
     """One process. `handler`, as "module:function", is called there with `arguments` and returns the function
     that answers requests.
     """
@@ -102,8 +102,8 @@ class WorkerPool:
     def __init__(self, count: int, handler: str, *arguments: str) -> None:
         self.count = count
         self._command = (handler, *arguments)
-        self._idle: list[Worker] = []
-        self._busy: set[Worker] = set()
+        self._idle: list[WorkerProcess] = []
+        self._busy: set[WorkerProcess] = set()
         self._interrupted = False
 
     def __enter__(self) -> WorkerPool:
@@ -147,8 +147,8 @@ class WorkerPool:
                     self._idle.append(worker)
         raise WorkerDied(request)
 
-    def _start(self) -> Worker:
-        return Worker(*self._command)
+    def _start(self) -> WorkerProcess:
+        return WorkerProcess(*self._command)
 
 
 def _serve(handler: str, *arguments: str) -> None:

@@ -1,1 +1,1 @@
-"""What needs to see all documents: exact and near duplicates, and overlap with evaluation sets."""
+"""Compare documents with each other: exact and near duplicates, and overlap with evaluation sets."""

@@ -1,9 +1,9 @@
-"""A Bloom filter over 64-bit hashes, written and read by the hundred thousand (Bloom 1970).
+"""A Bloom filter over arrays of 64-bit hashes (Bloom 1970).
 
-A filter of m bits with k bits an item answers "perhaps" to an item it never met with probability (share of bits
-set)^k. The least memory for a bound p takes k = log2(1/p) bits an item, 27 for 1e-8; a little more memory and
-fewer bits set need half the memory accesses, which are what time goes into. So here m is MEMORY times the least
-and k the smallest number that keeps the bound.
+A filter of m bits that sets k bits an item has a false positive with probability (share of bits set)^k. The
+minimum memory for a bound p needs k = log2(1/p) bits an item, 27 for 1e-8. Slightly more memory and fewer bits
+halve the memory accesses, which take most of the time. So m is MEMORY times the minimum, and k is the smallest
+number that keeps the bound.
 
 `native/bloom.c` sets and reads the same bits several times as fast: each bit of a gigabyte is a cache miss.
 """
@@ -22,10 +22,10 @@ from headwater import native
 Hashes = NDArray[np.uint64]
 
 MEMORY = 1.1
-_BLOCK = 512  # bits; a place is a block and a bit inside it, so that filters beyond 2^32 bits are reached
-# In fewer blocks the bits of two items coincide too often: double hashing has no more ways than places squared.
+_BLOCK = 512  # bits; a bit is addressed by block and offset, so that filters may exceed 2^32 bits
+# With fewer blocks the bits of two items coincide too often: double hashing has at most places² patterns.
 _FEWEST_BLOCKS = 8192
-_TOGETHER = 1 << 15  # items whose cache lines fit a core's own cache
+_TOGETHER = 1 << 15  # items whose cache lines fit into a core's cache
 _STEP = np.uint64(0xD6E8FEB86659FD93)
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
@@ -42,7 +42,7 @@ def library() -> ctypes.CDLL | None:
 
 
 class BloomFilter:
-    """`capacity` items at a false-positive probability of at most `bound`."""
+    """Filter for `capacity` items with a false-positive probability of at most `bound`."""
 
     def __init__(self, capacity: int, bound: float) -> None:
         least = math.log(1 / bound) / math.log(2) ** 2  # bits an item
@@ -54,7 +54,7 @@ class BloomFilter:
 
     @property
     def memory(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return self._bytes.nbytes
 
     def add(self, hashes: Hashes) -> None:
@@ -68,7 +68,7 @@ class BloomFilter:
                 self._set(place, mask)
 
     def contains(self, hashes: Hashes) -> NDArray[np.bool_]:
-        """Whether each item was added, or, with probability at most `bound` each, was not: (n,) bool."""
+        """Return whether each item was added, (n,) bool; True for others with probability `bound` at most."""
         found = np.ones(len(hashes), dtype=np.bool_)
         fast = library()
         if fast is not None:
@@ -81,7 +81,7 @@ class BloomFilter:
         return found
 
     def false_positive_rate(self) -> float:
-        """The probability that the filter as it is now claims an item it never met, from its bits set."""
+        """Return the probability of a false positive, computed from the bits that are set."""
         set_bits = sum(
             int(np.bitwise_count(self._bytes[start : start + (1 << 24)]).sum(dtype=np.int64))
             for start in range(0, len(self._bytes), 1 << 24)
@@ -95,9 +95,9 @@ class BloomFilter:
         return self._bytes.ctypes.data, hashes.ctypes.data, len(hashes), self._blocks, self.bits_an_item
 
     def _places(self, hashes: Hashes) -> list[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
-        """Byte and bit of each item, for each of its bits (double hashing: Kirsch and Mitzenmacher 2008)."""
+        """Return (bytes, masks) for each of the items' bits (double hashing: Kirsch and Mitzenmacher 2008)."""
         value = hashes.copy()
-        step = _mixed(hashes ^ _STEP) | np.uint64(1)
+        step = scramble(hashes ^ _STEP) | np.uint64(1)
         found = []
         for _ in range(self.bits_an_item):
             block = ((value >> np.uint64(32)) * np.uint64(self._blocks)) >> np.uint64(32)
@@ -108,15 +108,15 @@ class BloomFilter:
         return found
 
     def _set(self, place: NDArray[np.int64], mask: NDArray[np.uint8]) -> None:
-        # Where two items meet in one byte, the later one wins; whoever lost tries again.
+        # If two items share a byte, only the later assignment takes effect: repeat the others.
         while len(place):
             self._bytes[place] = self._bytes.take(place) | mask
             lost = (self._bytes.take(place) & mask) == 0
             place, mask = place[lost], mask[lost]
 
 
-def _mixed(values: Hashes) -> Hashes:
-    """A second hash from the first (the finaliser of SplitMix64, Steele et al. 2014)."""
+def scramble(values: Hashes) -> Hashes:
+    """Mix the bits of 64-bit values (finaliser of SplitMix64, Steele et al. 2014)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))

@@ -1,8 +1,8 @@
-"""Exact duplicates: of documents whose normalised texts are equal, the first in the corpus's order stays.
+"""Exact duplicates: of documents with equal normalised texts, the first in the corpus is kept.
 
-Normalised: Unicode NFC, white space runs as one space, none at the ends, case folded (so that two copies of a
-page that differ in line breaks or capitals are one document). GPT-2 (section 2.1) speaks of de-duplication
-without saying how; this is the part of it that needs no threshold.
+Normalised: Unicode NFC, case folded, white space as single spaces and stripped, so that copies of a page which
+differ in line breaks or capitals are equal. GPT-2 (section 2.1) mentions de-duplication without a method; this
+part needs no threshold.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-# All white space but a single space, which stands already; splitting into words would cost ten times the text.
+# All white space except single spaces; splitting into words would need ten times the text's memory.
 _SPACES = re.compile(r"\s{2,}|[^\S ]")
-FINGERPRINT_BYTES = 16  # of SHA-256: a chance meeting among a thousand million documents is below 1e-20
+FINGERPRINT_BYTES = 16  # of SHA-256: among 1e9 documents the probability of a collision is below 1e-20
 
 
 def normalise(text: str) -> str:
-    """The form of a text in which copies are equal."""
+    """Return the form of a text in which copies are equal."""
     return _SPACES.sub(" ", unicodedata.normalize("NFC", text).casefold()).strip()
 
 
 def text_fingerprint(text: str) -> bytes:
-    """FINGERPRINT_BYTES bytes, equal for texts that are equal when normalised."""
+    """Return FINGERPRINT_BYTES bytes that are equal for texts whose normalised forms are equal."""
     return hashlib.sha256(normalise(text).encode("utf-8", "surrogatepass")).digest()[:FINGERPRINT_BYTES]
 
 
 def find_copies(fingerprints: Sequence[Path]) -> npt.NDArray[np.bool_]:
-    """Which documents, numbered through all files of fingerprints in order, an earlier one is equal to."""
+    """Return which documents equal an earlier one: (documents,) bool, numbered through all files."""
     import numpy as np
 
     from headwater.storage.arrays import in_range, ranges, row_counts

@@ -1,9 +1,9 @@
-"""Near duplicates: documents whose sets of word 5-grams overlap by SIMILARITY or more (Jaccard).
+"""Near duplicates: documents whose sets of word 5-grams have a Jaccard similarity of SIMILARITY or more.
 
-A document goes when an earlier document that stays is like it; so nothing goes by way of a third that is like
-both. MinHash with banding (Broder 1997; Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4)
-proposes pairs; what it proposes is then decided on the 5-grams themselves, so that banding may be generous and
-nothing goes by chance. GPT-2 (section 2.1) speaks of de-duplication without saying how.
+A document is removed if it is similar to an earlier document that is kept; similarity is not taken transitively.
+MinHash with banding (Broder 1997; Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4)
+proposes pairs, which are then compared by the 5-grams themselves. So banding can have a high recall, and no
+document is removed by chance. GPT-2 (section 2.1) mentions de-duplication without a method.
 
 | key | default | source |
 |---|---|---|
@@ -11,8 +11,8 @@ nothing goes by chance. GPT-2 (section 2.1) speaks of de-duplication without say
 | BANDS x ROWS | 16 x 7 | FineWeb's 112 hashes; 14 x 8 there finds 92 % of pairs at 0.8, 16 x 7 finds 98 % |
 | SIMILARITY | 0.8 | ours |
 
-Per document one row of BANDS keys of 64 bits is kept on disk. Keys are compared band by band in partitions
-(`arrays.ranges`), so that memory hardly depends on the number of documents; a duplicate takes some 120 bytes.
+Each document has one row of BANDS 64-bit keys on disk. Keys are compared band by band in partitions
+(`arrays.ranges`), so that memory hardly depends on the number of documents; a duplicate takes about 120 bytes.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from headwater.corpus.dedup.bloom import Hashes as Keys
+from headwater.corpus.dedup.bloom import scramble
 from headwater.storage.arrays import ArrayFile, in_range, ranges, row_counts
-
-Keys = npt.NDArray[np.uint64]
 
 WORDS = 5
 BANDS, ROWS = 16, 7
 SIMILARITY = 0.8
 _SEED = 2019
-_CHUNK = 2048  # 5-grams hashed at a time: the matrix of hashes stays in cache
-_COMPARED = 100  # documents that stay, of one cluster, with which a further one is compared
+_CHUNK = 2048  # 5-grams hashed at a time, so that the matrix of hashes fits into cache
+_COMPARED = 100  # kept documents of one cluster with which a further one is compared
 _CACHE_WORDS = 1_000_000
-_OPEN_FILES = 128  # of shingles, one of which each task leaves; a usual limit is 1,024
-# Letters and digits in runs; scripts that set no spaces give their characters one by one.
+_OPEN_FILES = 128  # of shingles, one for each task; processes are usually limited to 1,024 files
+# Runs of letters and digits; in scripts without spaces each character is a word.
 _WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|[^\W_]+")
 _POWERS = np.array([pow(0x9E3779B97F4A7C15, k, 1 << 64) for k in range(WORDS)], dtype=np.uint64)
 
 
 class MinHash:
-    """The band keys of texts; one object is used for many, for its memory of words."""
+    """Computes the band keys of texts; caches the hashes of words, so use one object for many texts."""
 
     def __init__(self, bands: int = BANDS, rows: int = ROWS) -> None:
         self.bands, self.rows = bands, rows
@@ -60,7 +60,7 @@ class MinHash:
         self._words: dict[str, int] = {}
 
     def keys(self, text: str) -> Keys:
-        """Band keys, (bands,); all 0 for a text without words, which is like no other."""
+        """Return the band keys, (bands,); all 0 for a text without words, which has no duplicates."""
         shingles = self.shingles(text)
         if not len(shingles):
             return np.zeros(self.bands, np.uint64)
@@ -69,12 +69,12 @@ class MinHash:
             hashes = shingles[start : start + _CHUNK] * self._factors + self._offsets
             np.minimum(lowest, hashes.min(axis=1), out=lowest)
         rows = (lowest >> np.uint64(32)).reshape(self.bands, self.rows)
-        keys: Keys = _scramble((rows * self._mixers).sum(axis=1, dtype=np.uint64))
+        keys: Keys = scramble((rows * self._mixers).sum(axis=1, dtype=np.uint64))
         keys[keys == 0] = 1
         return keys
 
     def shingles(self, text: str) -> Keys:
-        """Hashes of the distinct word 5-grams, sorted; of the words together where there are fewer than five."""
+        """Return the sorted hashes of the distinct word 5-grams; one hash of fewer than five words."""
         known = self._words
         hashes = []
         for word in _WORD.findall(text.lower()):
@@ -86,24 +86,22 @@ class MinHash:
             hashes.append(value)
         words = np.array(hashes, dtype=np.uint64)
         if len(words) < WORDS:
-            return (
-                np.unique(_scramble((words * _POWERS[: len(words)]).sum(keepdims=True))) if len(words) else words
-            )
+            return scramble((words * _POWERS[: len(words)]).sum(keepdims=True)) if len(words) else words
         count = len(words) - WORDS + 1
         grams = np.zeros(count, np.uint64)
         for place in range(WORDS):
             grams += words[place : place + count] * _POWERS[place]
-        return np.unique(_scramble(grams))
+        return np.unique(scramble(grams))
 
 
 def candidate_pairs(
     signatures: Sequence[Path], gone: npt.NDArray[np.bool_] | None = None
 ) -> Iterator[npt.NDArray[np.uint32]]:
-    """Pairs that share a band key, (pairs, 2) arrays of document numbers, the smaller first, band by band.
+    """Yield, band by band, pairs of documents that share a key: (pairs, 2) arrays of numbers, the smaller first.
 
-    `signatures` are .npy files of (documents, bands) keys; documents are numbered through all of them in order.
-    Documents that are `gone` already, (documents,) bool, take no part. Of a group with one key each document is
-    paired with the first and with the one before it.
+    `signatures` are .npy files of (documents, bands) keys; documents are numbered through all of them. Skip
+    documents that are `gone`, (documents,) bool. Each document of a group with one key is paired with the first
+    and with the previous one.
     """
     lengths = row_counts(list(signatures))
     if not sum(lengths):
@@ -133,12 +131,12 @@ def find_duplicates(
     similarity: float = SIMILARITY,
     gone: npt.NDArray[np.bool_] | None = None,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The documents that go, ascending, and for each the earlier one that stays and is like it.
+    """Return the documents to remove, ascending, and for each the earlier, similar one that is kept.
 
-    `shingles` gives those of the documents asked for, whose numbers ascend. Documents that are `gone` already,
-    (documents,) bool, take no part.
+    `shingles` returns the shingles of documents, given their ascending numbers. Skip documents that are `gone`,
+    (documents,) bool.
     """
-    # A pair as one number, the smaller document above: half the memory of two, and one sort finds repetitions.
+    # A pair is one number with the smaller document in its upper half: half the memory, and one sort merges pairs.
     found = np.empty(0, np.uint64)
     for pairs in candidate_pairs(signatures, gone):
         coded = pairs[:, 0].astype(np.uint64) << np.uint64(32) | pairs[:, 1].astype(np.uint64)
@@ -178,7 +176,7 @@ def find_duplicates(
 
 
 def jaccard(one: Keys, other: Keys) -> float:
-    """The share of distinct elements that two sorted arrays without repetitions have in common."""
+    """Return the Jaccard similarity of two sorted arrays without repetitions."""
     both = np.concatenate((one, other))
     both.sort()
     common = int(np.count_nonzero(both[1:] == both[:-1]))
@@ -187,25 +185,20 @@ def jaccard(one: Keys, other: Keys) -> float:
 
 
 def clusters(count: int, firsts: npt.NDArray[Any], seconds: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """For each of `count` documents the smallest that it is connected to by pairs, itself where by none."""
-    parent = array("q", range(count))
+    """Return, for each of `count` documents, the smallest one of its connected component in the graph of pairs."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
 
-    def root(number: int) -> int:
-        while (above := parent[number]) != number:
-            parent[number] = parent[above]
-            number = above
-        return number
-
-    for first, second in zip(firsts, seconds, strict=True):
-        a, b = sorted((root(first), root(second)))
-        parent[b] = a
-    for number in range(count):
-        parent[number] = root(number)
-    return np.frombuffer(parent, np.int64) if count else np.empty(0, np.int64)
+    if not count:
+        return np.empty(0, np.int64)
+    pairs = coo_array((np.ones(len(firsts), np.int8), (firsts, seconds)), shape=(count, count))
+    _, labels = connected_components(pairs, directed=False)
+    smallest: npt.NDArray[np.int64] = np.unique(labels, return_index=True)[1]
+    return smallest[labels]
 
 
 def _groups(roots: npt.NDArray[np.int64]) -> Iterator[list[int]]:
-    """The documents with one root, ascending, where they are more than one."""
+    """Yield the documents of each root in ascending order, if they are more than one."""
     order = np.argsort(roots, kind="stable").astype(np.uint32)
     begins = np.flatnonzero(np.concatenate([[True], roots[order[1:]] != roots[order[:-1]], [True]]))
     for place in np.flatnonzero(np.diff(begins) > 1):
@@ -213,7 +206,7 @@ def _groups(roots: npt.NDArray[np.int64]) -> Iterator[list[int]]:
 
 
 def write_shingles(texts: Iterable[str], path: Path) -> None:
-    """The shingles of each text in turn in a file, and where each ends in another beside it."""
+    """Write the shingles of each text to `path`, and the end of each to a second file."""
     maker = MinHash()
     end = 0
     with path.open("wb") as handle, ArrayFile(_ends_of(path), 1, "<i8") as ends:
@@ -225,7 +218,7 @@ def write_shingles(texts: Iterable[str], path: Path) -> None:
 
 
 class ShingleFiles:
-    """What `write_shingles` wrote into files that follow one another, by the place of a text among all."""
+    """The shingles that `write_shingles` wrote to several files, by the number of a text among all."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
@@ -243,7 +236,7 @@ class ShingleFiles:
         return np.frombuffer(handle.read((end - begin) * 8), np.uint64)
 
     def _opened(self, file: int) -> IO[bytes]:
-        """One of the files; those used last stay open, for a process may not have thousands."""
+        """Open one of the files; keep the last used ones open, as the number of open files is limited."""
         handle = self._open.pop(file, None) or self._paths[file].open("rb")
         self._open[file] = handle
         if len(self._open) > _OPEN_FILES:
@@ -279,10 +272,3 @@ def _pairs_of_equal_keys(keys: Keys, numbers: npt.NDArray[np.uint32]) -> npt.NDA
 def _word_hash(word: str) -> int:
     digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little")
-
-
-def _scramble(values: Keys) -> Keys:
-    """The finaliser of splitmix64 (Steele et al. 2014): every bit of a value reaches every bit of its hash."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))

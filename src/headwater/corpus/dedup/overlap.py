@@ -1,12 +1,11 @@
-"""How much of a test text stands in a training text: 8-grams in a Bloom filter (GPT-2, section 4, table 6).
+"""Overlap of a test text with a training text: 8-grams in a Bloom filter (GPT-2, section 4, table 6).
 
-Text is reduced to lower-cased words of letters and digits with single spaces between them; n-grams are of such
-words and do not cross documents. In scripts that set no spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese)
-every character is a word. The paper's bound on false positives, 1e-8, is the filter's; what it then is, is
-reported.
+Words are runs of letters and digits in lower case; n-grams do not cross documents. In scripts without spaces
+(Chinese, Japanese, Thai, Lao, Khmer, Burmese) every character is a word. The filter has the paper's bound on false
+positives, 1e-8, and its actual rate is reported.
 
-The paper gives "the percentage of 8-grams from that dataset that are also found in the training set": here every
-8-gram of the test text counts, as often as it stands there.
+The paper reports "the percentage of 8-grams from that dataset that are also found in the training set". Here every
+occurrence of an 8-gram in the test text counts.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ from headwater.storage.progress import SILENT, Progress
 WORDS = 8
 BOUND = 1e-8
 _TOGETHER = 1 << 17  # words hashed at a time
-_PIECE = 1 << 20  # characters of a document split at a time
+_PIECE = 1 << 20  # characters of a document split into words at a time
 _SPACE = re.compile(r"\s")
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 _ASCII_WORDS = bytes(ord(chr(code).lower()) if code < 128 and chr(code).isalnum() else 32 for code in range(256))
-_ASCII_INSIDE = bytes(code != 32 for code in _ASCII_WORDS)  # of a word
+_ASCII_INSIDE = bytes(code != 32 for code in _ASCII_WORDS)  # 1 for characters of a word
 _SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 
 
 @lru_cache(maxsize=1)
 def _word_pattern() -> re.Pattern[str]:
-    """A word: letters and digits with the marks that belong to them, as the vowels of Hindi; or one character."""
+    """Return the pattern of a word: letters, digits and their marks, such as Hindi vowels, or one character."""
     codes = [code for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)).startswith("M")]
     marks = "".join(map(chr, [*codes, *range(0xE0100, 0xE01F0)]))
     one = f"[{_SPACELESS}\U00020000-\U0003ffff]"
@@ -51,7 +50,7 @@ def _word_pattern() -> re.Pattern[str]:
 
 
 class _WordHashes(dict[Any, int]):
-    """The 64-bit hash of each word met, as bytes or as text, remembered."""
+    """Cache of the 64-bit hashes of words, which are bytes or text."""
 
     limit = 1 << 18
 
@@ -59,13 +58,13 @@ class _WordHashes(dict[Any, int]):
         data = word if isinstance(word, bytes) else word.encode("utf-8", "surrogatepass")
         value = int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
         if len(self) >= self.limit:
-            self.clear()  # rare words pass; memory stays bounded
+            self.clear()  # bounds memory; frequent words return soon
         self[word] = value
         return value
 
 
 class Grams:
-    """Turns documents into the hashes of their n-grams."""
+    """Computes the hashes of the n-grams of documents."""
 
     def __init__(self, words: int = WORDS) -> None:
         if words < 1:
@@ -74,11 +73,11 @@ class Grams:
         self._hashes = _WordHashes()
 
     def of(self, text: str) -> Hashes:
-        """The n-grams of one document, in order: (words − n + 1,) uint64, empty for a shorter one."""
+        """Return the n-grams of one document in order: (words − n + 1,) uint64, empty if it has fewer words."""
         return np.concatenate([np.empty(0, np.uint64), *(hashes for _, hashes in self.of_many([text]))])
 
     def of_many(self, texts: Iterable[str]) -> Iterator[tuple[int, Hashes]]:
-        """(number of the document, n-grams), a long document in several parts, hashed many at a time."""
+        """Yield (number of the document, n-grams); a long document comes in several parts."""
         parts: list[tuple[int, list[Any]]] = []
         held = 0
         for number, text in enumerate(texts):
@@ -94,7 +93,7 @@ class Grams:
         yield from self._hashed(parts, held)
 
     def count(self, texts: Iterable[str]) -> int:
-        """How many n-grams documents have."""
+        """Return the number of n-grams of documents."""
         return sum(max(0, sum(count_words(piece) for piece in _pieces(text)) - self.words + 1) for text in texts)
 
     def _hashed(self, parts: Sequence[tuple[int, list[Any]]], count: int) -> Iterator[tuple[int, Hashes]]:
@@ -104,7 +103,7 @@ class Grams:
         for offset in range(self.words):
             grams *= _MULTIPLIER
             grams += values[offset : offset + len(grams)]
-        # The low bits of such a sum know the low bits of the words alone: mix.
+        # The low bits of the sums depend only on the low bits of the words: mix.
         grams ^= grams >> np.uint64(29)
         grams *= np.uint64(0xBF58476D1CE4E5B9)
         grams ^= grams >> np.uint64(32)
@@ -115,7 +114,7 @@ class Grams:
 
 
 def count_words(text: str) -> int:
-    """How many words `split_words` finds."""
+    """Return the number of words that `split_words` finds."""
     if not text.isascii():
         return len(split_words(text))
     inside = np.frombuffer(text.encode().translate(_ASCII_INSIDE), dtype=np.bool_)
@@ -123,10 +122,7 @@ def count_words(text: str) -> int:
 
 
 def split_words(text: str) -> list[Any]:
-    """Lower-cased words of letters and digits: bytes where the line is ASCII, which is faster, else text.
-
-    The two kinds never name the same word: a word with a letter beyond ASCII is only ever text.
-    """
+    """Return lower-cased words of letters and digits: bytes for ASCII words, which is faster, else text."""
     if text.isascii():
         return text.encode().translate(_ASCII_WORDS).split()
     words: list[Any] = []
@@ -140,10 +136,10 @@ def split_words(text: str) -> list[Any]:
 
 
 class TrainingGrams:
-    """The n-grams of a training text in a Bloom filter of exactly the size that they need."""
+    """The n-grams of a training text in a Bloom filter of the size that they need."""
 
     def __init__(self, read: Callable[[], Iterable[str]], words: int = WORDS, bound: float = BOUND) -> None:
-        """`read` gives the documents from the beginning, and is called twice: to count, and to add."""
+        """`read` returns all documents; it is called twice, to count and to add."""
         self.grams = Grams(words)
         self.count = self.grams.count(read())
         self.filter = BloomFilter(self.count, bound)
@@ -151,7 +147,7 @@ class TrainingGrams:
             self.filter.add(hashes)
 
     def shares(self, texts: Iterable[str]) -> list[tuple[int, int]]:
-        """For each text: how many of its n-grams stand in the training text, and how many it has."""
+        """Return for each text the number of its n-grams in the training text, and of all its n-grams."""
         found: list[tuple[int, int]] = []
         for number, hashes in self.grams.of_many(texts):
             while len(found) <= number:
@@ -165,7 +161,7 @@ class TrainingGrams:
 class Overlap:
     """One row of the table: percentages of a test text's n-grams that are also in other texts.
 
-    train: in the training corpus; own: in the set's own training part, None where that was not given.
+    train: in the training corpus; own: in the set's own training part, None if that was not given.
     """
 
     name: str
@@ -183,10 +179,10 @@ def measure_overlap(
     words: int = WORDS,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
-    """GPT-2's table 6 for `tests` against `train` and their own training parts: what `texts_of` can read.
+    """Compute GPT-2's table 6: the overlap of `tests` with `train` and with their own training parts.
 
     Returns rows, the number of training n-grams, and the filter's bound, rate and memory in bytes. Raises
-    UsageError where `own` is given for some tests only, DataError for a test text without a single n-gram.
+    UsageError if `own` is given for only some tests, DataError for a test text without n-grams.
     """
     if own and len(own) != len(tests):
         raise UsageError(
@@ -224,19 +220,19 @@ def measure_overlap(
 
 
 def training_grams(train: Path, words: int = WORDS) -> TrainingGrams:
-    """The n-grams of a corpus folder or a file."""
+    """Return the n-grams of a corpus folder or a file."""
     return TrainingGrams(lambda: texts_of(train), words)
 
 
 def texts_of(path: Path) -> Iterator[str]:
-    """The documents of a corpus folder, or of a file of text, of JSON Lines or Parquet rows."""
+    """Stream the texts of a corpus folder, or of a file of text, JSON Lines or Parquet."""
     if path.is_dir():
         return (document.text for document in read_documents(path))
     return (document.text for document in read_text_file(path, path.name))
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """A long text in pieces that end with white space, so that memory does not grow with it."""
+    """Cut a long text into pieces that end with white space, to bound memory."""
     start = 0
     while len(text) - start > _PIECE:
         found = _SPACE.search(text, start + _PIECE)

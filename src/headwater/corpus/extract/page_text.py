@@ -1,13 +1,13 @@
-"""From a raw page to its text.
+"""Extract the text of a raw page.
 
-HTML goes through resiliparse and `main_text`, which keep the main content (GPT-2, section 2.1, used Dragnet and
-Newspaper, both unmaintained since), or through trafilatura on request. The encoding is what the server said, else
-what the page says, else what its bytes look like. Wiki markup becomes prose.
+Resiliparse and `main_text`, or trafilatura on request, extract the main content of HTML (GPT-2, section 2.1, used
+Dragnet and Newspaper, which are no longer maintained). The encoding is the server's, else the page's, else a guess
+from its bytes. Wiki markup becomes prose.
 
-Extractors are C code fed with whatever the web holds: a page of 100,000 nested tags keeps one busy for minutes,
-another ends the process. `Extractor` therefore works in a process of its own, which may die or be stopped when a
-page takes longer than SECONDS of processor time; that page is set aside with its reason and the next ones go on.
-Processor time, since on a busy machine the clock would set aside pages that a quiet one keeps.
+Extractors are C code, and the web is hostile input: a page of 100,000 nested tags keeps one busy for minutes,
+another page crashes it. `Extractor` therefore uses a process of its own, which is ended when a page takes more
+than SECONDS of processor time. That page is set aside with the reason and the others continue. Processor time,
+since by the clock a busy machine would set aside pages that an idle one keeps.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Literal, get_args
 
-from headwater.corpus.build.workers import Worker, WorkerDied
+from headwater.corpus.build.workers import WorkerProcess, WorkerDied
 from headwater.corpus.sources.pages import CHAPTER, Page
 from headwater.errors import ResourceError, UsageError
 
@@ -44,7 +45,7 @@ class Extractor:
             raise UsageError(f"{name!r} is not an extractor", expected=" or ".join(EXTRACTORS))
         _load(name)
         self.name, self.seconds = name, seconds
-        self._worker: Worker | None = None
+        self._worker: WorkerProcess | None = None
         self._thread = ThreadPoolExecutor(1)  # asks the worker while the caller reads pages and uses texts
 
     def __enter__(self) -> Extractor:
@@ -73,7 +74,7 @@ class Extractor:
         """Return (text, reason) of a page; start the worker if there is none, and stop one that failed."""
         if self._worker is None:
             try:
-                self._worker = Worker("headwater.corpus.extract.page_text:_page_handler", self.name)
+                self._worker = WorkerProcess("headwater.corpus.extract.page_text:_page_handler", self.name)
             except WorkerDied:
                 raise ResourceError(
                     "the extracting process ended before its first page",
@@ -98,7 +99,7 @@ _TIMER: int = getattr(signal, "SIGPROF", 0)
 
 
 def extract(page: Page, name: str = "resiliparse") -> str:
-    """The text of a page, in this process; empty where it has none."""
+    """Return the text of a page, extracted in this process; empty if it has none."""
     if page.kind == "html":
         return tidy(_load(name)(decode(page.data, page.charset)))
     if page.kind == "book":
@@ -109,27 +110,24 @@ def extract(page: Page, name: str = "resiliparse") -> str:
 
 
 def decode(data: bytes, charset: str = "") -> str:
-    """Bytes of a page as text, by what was said of them, what they say, or what they look like."""
+    """Decode a page by the given charset, else by its own declaration or its bytes."""
     from resiliparse.parse.encoding import bytes_to_str, detect_encoding, map_encoding_to_html5
 
-    said = map_encoding_to_html5(charset, False) if charset else None
-    try:
-        if said:
-            return data.decode(said).removeprefix("\ufeff")
-    except (UnicodeDecodeError, LookupError):
-        said = None
-    found = detect_encoding(data, from_html_meta=True) or "utf-8"
-    text: str = bytes_to_str(data, found)
+    declared = map_encoding_to_html5(charset, False) if charset else None
+    if declared:
+        with suppress(UnicodeDecodeError, LookupError):
+            return data.decode(declared).removeprefix("\ufeff")
+    text: str = bytes_to_str(data, detect_encoding(data, from_html_meta=True) or "utf-8")
     return text
 
 
 def tidy(text: str) -> str:
-    """Lines without white space at their ends, at most one blank line between two, none at both ends.
+    """Strip the ends of lines and of the text, and keep at most one blank line between two.
 
-    No-break spaces become spaces; soft hyphens, byte-order marks and NUL go.
+    No-break spaces become spaces; soft hyphens, byte-order marks and NUL are removed.
     """
-    for seen, meant in _PLAIN:
-        text = text.replace(seen, meant)
+    for old, new in _PLAIN:
+        text = text.replace(old, new)
     text = "\n".join([line.rstrip() for line in text.split("\n")])
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 
@@ -152,14 +150,14 @@ _WIKI_RULES = [
 ]
 _WIKI_LINK = re.compile(r"\[\[([^\[\]|]*)(?:\|([^\[\]]*))?\]\]")
 _WIKI_BRACES = re.compile(r"\{\{[^{}]*\}\}|\{\|[^{}]*?\|\}", re.S)
-# What stands before a colon: a title of several words has a space behind it, a name space has none, mostly.
+# Before the colon of a link. A title usually has a space after its colon; a name space has none.
 _UNSEEN = {"file", "image", "category"}
 _INLINE = {"w", "wikt", "wiktionary", "s", "wikisource", "wikipedia", "help", "portal"}
 _DEPTH = 20  # of templates inside templates
 
 
 def wiki_text(markup: str) -> str:
-    """The prose of an article: templates, tables, references, files and categories go, link texts stay."""
+    """Return the prose of an article: link texts, but no templates, tables, references, files or categories."""
     text = markup
     for pattern, replacement in _WIKI_RULES[:3]:
         text = pattern.sub(replacement, text)
@@ -181,12 +179,12 @@ def _link_text(link: re.Match[str]) -> str:
     space, colon, name = target.partition(":")
     space = space.strip().lower()
     if colon and space and (space in _UNSEEN or not (name[:1].isspace() or space in _INLINE or space.isdecimal())):
-        return ""  # a file, a category, another language: no part of the sentence, as the rest of a title is
+        return ""  # a file, a category, another language: not part of the sentence
     return (text.rpartition("|")[2] if text else target.removeprefix(":")).strip()
 
 
 def _load(name: str) -> Any:
-    """The function from HTML to main text."""
+    """Return the function from HTML to main text."""
     try:
         if name == "trafilatura":
             import trafilatura

@@ -1,1 +1,1 @@
-"""Rules that change or remove single documents."""
+"""Steps that change or remove single documents."""

@@ -1,21 +1,21 @@
-"""Which texts are prose worth learning from: rules that name what they remove.
+"""Remove texts that are not prose, by named rules.
 
-GPT-2's paper says "heuristic based cleaning" and no more (section 2.1). The rules here are those that the field
-has published since, with their thresholds (Rae et al. 2021, "Gopher", table A1; Raffel et al. 2020, "C4",
-section 2.2); those that count words or look for English words are asked of English texts only.
+GPT-2's paper only says "heuristic based cleaning" (section 2.1). The rules and thresholds here were published
+later (Rae et al. 2021, "Gopher", table A1; Raffel et al. 2020, "C4", section 2.2). Rules that count words or look
+for English words apply only to English texts.
 
 | rule | removes | threshold | source |
 |---|---|---|---|
-| short | texts below so many characters | 200 | ours, for every language; Gopher: 50 words |
+| short | texts with fewer characters | 200 | ours, for every language; Gopher: 50 words |
 | letters | texts with a smaller share of letters and marks among visible characters | 0.6 | ours |
-| repeated lines | a larger share of lines that occur before | 0.3 | Gopher: 0.30 |
-| repeated paragraphs | the same of paragraphs | 0.3 | Gopher: 0.30 |
+| repeated lines | a larger share of lines that repeat an earlier one | 0.3 | Gopher: 0.30 |
+| repeated paragraphs | the same for paragraphs | 0.3 | Gopher: 0.30 |
 | bullets | a larger share of lines that begin with a bullet | 0.9 | Gopher: 0.9 |
 | ellipses | a larger share of lines that end in an ellipsis | 0.3 | Gopher: 0.3 |
-| placeholder | texts that say "lorem ipsum" | once | C4 |
+| placeholder | texts with "lorem ipsum" | once | C4 |
 | script notice | short texts that ask for JavaScript or cookies | 1,000 characters | C4, there by line |
-| few words (en) | texts below so many words | 50 | Gopher: 50 |
-| word length (en) | mean letters a word outside | 3 to 10 | Gopher: 3 to 10 |
+| few words (en) | texts with fewer words | 50 | Gopher: 50 |
+| word length (en) | a mean word length outside | 3 to 10 | Gopher: 3 to 10 |
 | symbols (en) | more `#` and `…` a word | 0.1 | Gopher: 0.1 |
 | no letters (en) | a smaller share of words with a letter | 0.8 | Gopher: 0.8 |
 | stop words (en) | fewer of: the be to of and that have with | 2 | Gopher: 2 |
@@ -41,17 +41,17 @@ _NOTICE = re.compile(
     r"|(?:javascript|cookies) (?:is|are|must|has|need)",
     re.I,
 )
-# Beyond ASCII, runs of letters and of everything beyond Latin (its marks, signs and numbers too) but white space.
+# Beyond ASCII: runs of letters, and of all characters after the Latin blocks except white space.
 _LETTERS = re.compile(r"(?:[^\W\d_²³¹¼½¾]|(?!\s)[\u0300-\U0010ffff])+")
 _ASCII_LETTERS = string.ascii_letters.encode()
 _ASCII = bytes(range(128))
-_PHRASE_WORDS = 20_000  # looked at: a novel that repeats itself does so in its first chapters
+_PHRASE_WORDS = 20_000  # words that are checked: a novel that repeats itself does so in its first chapters
 
 Rule = Callable[["_Text"], bool]
 
 
 class _Text:
-    """A document's text, taken apart once for all rules."""
+    """A document's text with its lines, paragraphs and words, split once for all rules."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -61,22 +61,19 @@ class _Text:
 
 
 class Clean(Step):
-    """Removes what is not prose; `without` names rules that are not applied.
-
-    Raises UsageError for the name of no rule.
-    """
+    """Removes what is not prose; `without` names rules to skip. Raises UsageError for an unknown name."""
 
     name = "clean"
 
     def __init__(self, without: Sequence[str] = ()) -> None:
         for name in without:
             if name not in (known := RULES | ENGLISH_RULES):
-                raise UsageError(f"{name!r} is no rule of cleaning", repair=nearest(name, known).capitalize())
+                raise UsageError(f"{name!r} is not a rule of cleaning", repair=nearest(name, known).capitalize())
         self._any = [(name, rule) for name, rule in RULES.items() if name not in without]
         self._english = [(name, rule) for name, rule in ENGLISH_RULES.items() if name not in without]
 
     def apply(self, document: Document) -> Document | str:
-        """See Step; the rule is the first of the table that removes the text."""
+        """See Step; the rule is the first in the table that removes the text."""
         text = _Text(document.text)
         rules = self._any + (self._english if document.language == "en" else [])
         return next((name for name, removes in rules if removes(text)), document)
@@ -87,7 +84,7 @@ def _few_letters(text: _Text) -> bool:
 
 
 def _letters(text: str) -> int:
-    """How many characters are letters or marks; those of ASCII counted apart, as bytes."""
+    """Count letters and marks; ASCII ones as bytes, which is faster."""
     data = text.encode("utf-8", "surrogatepass")
     others = data.translate(None, _ASCII).decode("utf-8", "surrogatepass")
     return len(data) - len(data.translate(None, _ASCII_LETTERS)) + sum(map(len, _LETTERS.findall(others)))
@@ -128,7 +125,7 @@ def _no_stop_words(text: _Text) -> bool:
 def _repeated_phrases(text: _Text) -> bool:
     words = text.words[:_PHRASE_WORDS]
     characters = sum(map(len, words))
-    # A phrase is no more frequent than any of its words, so that the heaviest word bounds what phrases make up.
+    # A phrase is at most as frequent as each of its words, so that the word with most characters bounds its share.
     heaviest = max((count * len(word) for word, count in Counter(words).items()), default=0)
     for size, limit in PHRASES:
         if size * heaviest <= limit * characters:

@@ -1,12 +1,12 @@
-"""Documents that hold parts of evaluation sets go, on request, so that these stay unseen.
+"""Remove documents that contain parts of evaluation sets, on request.
 
-GPT-2 measured overlap (section 4) and removed nothing but Wikipedia; GPT-3 removed what shared 13 words in a row
-with a test set (Brown et al. 2020, appendix C). Words are those of `overlap`.
+GPT-2 measured overlap (section 4) and removed only Wikipedia. GPT-3 removed documents that shared 13 consecutive
+words with a test set (Brown et al. 2020, appendix C). `overlap` defines what a word is.
 
 | key | default | source |
 |---|---|---|
 | evaluation_sets | none | files of text, files of JSON Lines or Parquet rows, corpus folders |
-| evaluation_words | 13 | GPT-3, appendix C: words in a row |
+| evaluation_words | 13 | GPT-3, appendix C: consecutive words |
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from headwater.errors import DataError
 
 
 class Decontaminate(Step):
-    """Removes documents with a run of `words` words that stands in an evaluation set; rule: `evaluation set`.
+    """Removes documents that share `words` consecutive words with an evaluation set; rule: `evaluation set`.
 
-    Raises DataError for a set that cannot be read or has no such run.
+    Raises DataError for a set that cannot be read or has only shorter documents.
     """
 
     name = "overlap"
@@ -38,12 +38,12 @@ class Decontaminate(Step):
                 yield from texts_of(path)
 
         self._grams = Grams(words)
-        # A sorted array and not a Bloom filter: sets are small, and nothing should go by chance.
+        # A sorted array, not a Bloom filter: sets are small, and no document should be removed by chance.
         parts = [hashes for _, hashes in self._grams.of_many(texts())]
         self._known = np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))
         if not len(self._known):
             raise DataError(
-                f"{', '.join(map(str, paths))} holds no {words} words in a row",
+                f"{', '.join(map(str, paths))} has no {words} words in a row",
                 repair="Check the files, or set evaluation_words lower",
             )
 

