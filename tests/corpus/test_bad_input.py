@@ -102,8 +102,8 @@ def test_a_text_of_one_line_of_50_megabytes(tmp_path: Path, name: str, recipe: s
         ("a.txt", b"", "is empty"),
         ("a.jsonl", b"", "is empty"),
         ("a.html", b"", "has no text"),
-        ("a.warc.gz", b"", "no WARC file, or an empty one"),
-        ("a.epub", b"", "no readable EPUB"),
+        ("a.warc.gz", b"", "is not a WARC file, or empty"),
+        ("a.epub", b"", "not a readable EPUB"),
         ("a.parquet", b"", "cannot be read as Parquet"),
     ],
 )

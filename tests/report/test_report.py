@@ -177,7 +177,7 @@ def test_the_same_folders_give_the_same_bytes(world: Path) -> None:
 def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
     with pytest.raises(FolderError, match="nowhere"):
         report([tmp_path / "nowhere"], tmp_path / "x.html")
-    with pytest.raises(FolderError, match="holds no folder"):
+    with pytest.raises(FolderError, match="contains no folder"):
         report([tmp_path], tmp_path / "x.html")
 
 

@@ -1,7 +1,7 @@
-"""The twelve sets of GPT-1 (Radford et al. 2018, table 1): task, metric, the paper's numbers, and where files lie.
+"""The twelve sets of GPT-1 (Radford et al. 2018, table 1): task, metric, the paper's numbers, and file names.
 
-For each part of a set the first source whose files are there is used (`sets`): official distributions first, then
-the forms in which the sets are handed around. A source with a remark is not what the paper trained or tested on.
+For each part of a set the first source whose files exist is used (`sets`): official distributions first, then
+common redistributions. A source with a remark differs from what the paper used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headwater.datasets.rows import Metric, Target, Task
 
 @dataclass(frozen=True)
 class SetFiles:
-    """Files below the set's folder (all of them together make the part), and how to read them."""
+    """Files in the set's folder, which together are one part, and their reader."""
 
     files: tuple[str, ...]
     read: Reader
@@ -26,7 +26,7 @@ class SetFiles:
 
 @dataclass(frozen=True)
 class Test:
-    """A test part: the paper's number for it in per cent, where its rows are, and what GLUE's server calls it."""
+    """A test part: the paper's score in per cent, the sources of its rows, and its file name on GLUE's server."""
 
     published: float
     sources: tuple[SetFiles, ...]
@@ -35,7 +35,7 @@ class Test:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One set. `tests` by the name of the table's row; the metrics of `also` follow the paper's own."""
+    """One set. `tests` are named as in the table; `also` are metrics in addition to the paper's."""
 
     name: str
     folders: tuple[str, ...]
@@ -52,7 +52,7 @@ class Benchmark:
 _NLI = {"0": "entailment", "1": "neutral", "2": "contradiction"}
 _NINE_TENTHS = "trained on nine tenths of the {} part"
 _TWO_WAY = {"0": "entailment", "1": "not_entailment"}
-# How this copy of SNLI codes its labels is nowhere written; its pairs show it when they are read.
+# This copy of SNLI does not document its label codes; they follow from its pairs.
 _NLI_SUBSET = {"1": "neutral", "2": "contradiction", "3": "entailment"}
 _NUMBERED, _PAIR, _QUESTIONS = ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2")
 _ANSWERED = ("question", "sentence")

@@ -1,8 +1,7 @@
-"""The sets by name: fetched from the Hugging Face hub as Parquet, kept as plain JSON lines beside local files.
+"""Fetch sets by name from the Hugging Face hub as Parquet, and store them as JSON Lines.
 
-Only `headwater finetune --task-set … --download` calls this; it is the one place here that uses the network.
-Nothing that is fetched is executed: Parquet files are read as tables. Story Cloze is not on the hub, its authors
-give it on request.
+Only `headwater finetune --task-set … --download` uses this, and with it the network. Nothing that is fetched is
+executed. Story Cloze is not on the hub; its authors send it on request.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _TWO_WAY = {0: "entailment", 1: "not_entailment"}
 
 @dataclass(frozen=True)
 class HubSet:
-    """Where a set lies. parts: our part -> "folder/split"; texts, label: columns; names: what its numbers mean."""
+    """A set on the hub. parts: our part -> "folder/split"; texts, label: columns; names: labels by number."""
 
     repository: str
     texts: tuple[str, ...]
@@ -85,12 +84,12 @@ HUB: dict[str, HubSet] = {
 
 
 def file_name(part: str) -> str:
-    """The file in a set's folder that holds a fetched part."""
+    """Return the file name of a fetched part in the set's folder."""
     return f"hub-{part}.jsonl"
 
 
 def read(path: Path) -> Iterator[Raw]:
-    """Rows of a fetched part."""
+    """Stream the rows of a fetched part."""
     with path.open(encoding="utf-8") as handle:
         for number, line in enumerate(handle, 1):
             row = parse_json(line)
@@ -98,9 +97,9 @@ def read(path: Path) -> Iterator[Raw]:
 
 
 def fetch(name: str, folder: Path, progress: Progress = SILENT) -> bool:
-    """Fetch a set's parts into `folder`, those that are not there yet; False for a set that is not on the hub.
+    """Fetch the missing parts of a set into `folder`; return False for a set that is not on the hub.
 
-    Raises ResourceError without the package or the network, DataError when the repository is not as expected.
+    Raises ResourceError without the package or the network, DataError for an unexpected repository.
     """
     if name not in HUB:
         return False
@@ -120,7 +119,7 @@ def fetch(name: str, folder: Path, progress: Progress = SILENT) -> bool:
     try:
         listed = huggingface_hub.HfApi().list_repo_files(described.repository, repo_type="dataset")
         for part, place in sorted(missing.items(), key=lambda item: item[0] == "train"):
-            # Training rows last: where they are, the set is taken as it is.
+            # Training rows last: a set with training rows counts as complete.
             shards = sorted(file for file in listed if fnmatch(file, f"{place}-*.parquet"))
             if not shards:
                 raise DataError(f"{described.repository} has no {place}-*.parquet", expected="its Parquet files")
@@ -132,7 +131,7 @@ def fetch(name: str, folder: Path, progress: Progress = SILENT) -> bool:
             _write(described, paths, folder / file_name(part))
     except HeadwaterError:
         raise
-    except Exception as error:  # which ones the client raises depends on its version and on its HTTP library
+    except Exception as error:  # the client's exceptions depend on its version and HTTP library
         raise ResourceError(
             f"{described.repository} could not be fetched: {error}",
             repair=f"Check the network, or put the set's own files into {folder}",
@@ -160,7 +159,7 @@ def _segments(described: HubSet, row: Mapping[str, Any]) -> list[str]:
 
 
 def _label(described: HubSet, row: Mapping[str, Any]) -> str | int | float | None:
-    """The label in the set's own words; None where it is hidden (-1) or was never agreed on."""
+    """Return the label in the set's own words; None if it is hidden (-1) or annotators did not agree."""
     label = row.get(described.label)
     if label is None or label == -1:
         return None

@@ -1,4 +1,4 @@
-"""Files of one JSON object a line: each taken apart by its task, a line that does not fit named."""
+"""Read a JSON Lines file with a function for each line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Taken = TypeVar("Taken")
 
 
 def json_lines(path: Path, take: Callable[[Any], Taken], expected: str) -> list[Taken]:
-    """What `take` makes of each line that is not empty; raises DataError naming the first that it cannot use."""
+    """Return `take(value)` of each line that is not empty; raise DataError for the first line that it rejects."""
     found = []
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():

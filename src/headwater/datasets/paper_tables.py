@@ -1,7 +1,7 @@
-"""The papers' numbers, all systems, in one place: GPT-1 (Radford et al. 2018) and GPT-2 (Radford et al. 2019).
+"""The papers' numbers for all systems: GPT-1 (Radford et al. 2018) and GPT-2 (Radford et al. 2019).
 
-Each table names where it is printed and how its numbers are known (`TAGS`). A number that was read off a figure,
-or that only others report, keeps that tag wherever it is shown. Scores are as printed: per cent, BLEU, perplexity.
+Each table has its source and a tag of how its numbers are known (`TAGS`), which is shown with them. Scores are as
+printed: per cent, BLEU, perplexity.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ Row = tuple[float | str | None, ...]
 
 @dataclass(frozen=True)
 class PaperTable:
-    """One table: what it shows, where it is printed, its columns, and a row a system; None where it has no
-    value."""
+    """One table: its title, source and columns, and a row a system with None for missing values."""
 
     title: str
     source: str
@@ -34,7 +33,7 @@ class PaperTable:
     note: str = ""
 
     def value(self, row: str, column: str) -> float:
-        """Return one number; raises KeyError where the paper gives none."""
+        """Return one number; raises KeyError if the paper has none."""
         found = self.rows[row][self.columns.index(column)]
         if not isinstance(found, int | float):
             raise KeyError(f"{self.title}: {row} has no {column}")

@@ -1,4 +1,4 @@
-"""Where a task's files are: official names below the folders given as `--data`, or Headwater's own folders."""
+"""Find a task's files below the `--data` folders, by their official names or as Headwater folders."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from headwater.errors import ResourceError
 from headwater.storage.provenance import MANIFEST, read_manifest
 
 Place = Path
-_DEEPEST = 6  # folders below `--data` that are searched
+_DEEPEST = 6  # levels of folders below `--data` that are searched
 
 
 @dataclass(frozen=True)
 class Source:
-    """One thing a task reads: its role, the names it may have, and where it is had.
+    """A file or folder that a task reads: its role, its possible names, and where to download it.
 
-    `names` are endings of paths, best first, as `lambada_test.jsonl` or `wikitext-2/wiki.test.tokens`, that of
-    a folder ending in "/"; where `kind` is given it is a Headwater folder of that kind whose configuration has
-    `settings`.
+    names: endings of paths, best first, such as `lambada_test.jsonl` or `wikitext-2/wiki.test.tokens`; the name of
+    a folder ends in "/". kind: a Headwater folder of this kind whose configuration has `settings`.
     """
 
     role: str
@@ -31,10 +30,7 @@ class Source:
 
 
 class DataFiles:
-    """The files and Headwater folders below some folders, listed once, in a stable order.
-
-    Raises ResourceError where one of the folders does not exist.
-    """
+    """The files below some folders, listed once in a stable order. Raises ResourceError for a missing folder."""
 
     def __init__(self, data: Sequence[Path]) -> None:
         for folder in data:
@@ -44,7 +40,7 @@ class DataFiles:
         self._paths = [path for folder in data for path in _below(folder, 0)]
 
     def locate(self, sources: Sequence[Source]) -> dict[str, Place]:
-        """The place of each source by role; raises ResourceError naming the first needed one that is missing."""
+        """Return the path of each source by role; raises ResourceError if a needed one is missing."""
         found: dict[str, Place] = {}
         for source in sources:
             place = self._find(source)
@@ -62,7 +58,7 @@ class DataFiles:
         for name in source.names:
             wanted = Path(name).parts
             for path in self._paths:
-                # A folder may hold its files in folders of its own.
+                # A folder may have its files in subfolders.
                 for found in path.parents if name.endswith("/") else [path]:
                     if found.parts[-len(wanted) :] == wanted:
                         return found

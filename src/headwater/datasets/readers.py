@@ -1,10 +1,10 @@
-"""Readers of the official distribution files, and of the forms in which the same sets are handed around.
+"""Read the official files of labelled sets, and common redistributions.
 
-Each gives `Raw` rows, texts and the label in the set's own words, and raises DataError or one of
-`storage.MALFORMED` where a file is not as its authors released it. Traps that are known: MRPC begins with a
-byte-order mark and its quotes are literal; STS-B's original rows may carry two more fields; a copy of QQP has
-bytes that are no UTF-8, and they become U+FFFD; SNLI marks pairs without a majority label with "-"; Story Cloze
-files may repeat their header line.
+Each reader yields `Raw` rows with the label in the set's own words, and raises DataError or one of
+`storage.files.MALFORMED` for a file that differs from the release. Known traps: MRPC begins with a byte-order mark
+and has literal quotes; rows of the original STS-B may have two more fields; a copy of QQP has bytes that are not
+UTF-8, which become U+FFFD; SNLI marks pairs without a majority label with "-"; Story Cloze files may repeat their
+header.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def tab_separated(
     quoted: bool = False,
     names: Mapping[str, str] | None = None,
 ) -> Reader:
-    """A reader of tab-separated files.
+    """Return a reader of tab-separated files.
 
-    texts, label: columns by name (label None: hidden). header: the columns of a file that has no header line.
-    quoted: whether quotes are CSV's, else literal. names: what the file's labels are called.
+    texts, label: names of columns (label None: hidden). header: the columns of a file without a header line.
+    quoted: quotes are CSV's, else literal. names: class names by the file's labels.
     """
 
     def read(path: Path) -> Iterator[Raw]:
@@ -61,7 +61,7 @@ def tab_separated(
 
 
 def json_lines(texts: Sequence[str], label: str) -> Reader:
-    """A reader of JSON lines with these keys."""
+    """Return a reader of JSON Lines with these keys."""
 
     def read(path: Path) -> Iterator[Raw]:
         for number, row in _objects(path):
@@ -75,9 +75,9 @@ def json_lines(texts: Sequence[str], label: str) -> Reader:
 
 
 def mrpc(path: Path) -> Iterator[Raw]:
-    """MSR paraphrases: label, two ids, two sentences, literal quotes; a header line may be there or not.
+    """Read MSR paraphrases: label, two ids, two sentences, literal quotes, with or without a header line.
 
-    GLUE's test file has an index in place of the label.
+    GLUE's test file has an index instead of the label.
     """
     hidden = False
     number = 0
@@ -92,7 +92,7 @@ def mrpc(path: Path) -> Iterator[Raw]:
 
 
 def stsb_original(path: Path) -> Iterator[Raw]:
-    """STSbenchmark: genre, file, year, number, score, two sentences, sometimes their sources."""
+    """Read STSbenchmark: genre, file, year, number, score, two sentences, sometimes their sources."""
     for number, record in enumerate(_records(path, quoted=False), 1):
         if len(record) < 7:
             raise DataError(f"{path} row {number:,} has {counted(len(record), 'field')}", expected="7 or 9")
@@ -100,7 +100,7 @@ def stsb_original(path: Path) -> Iterator[Raw]:
 
 
 def story_cloze(path: Path) -> Iterator[Raw]:
-    """Four sentences, two endings, the right one's number; the sentences become one context."""
+    """Read Story Cloze: four sentences, which become one context, two endings, the right one's number."""
     number = 0
     for record in csv.reader(_text_lines(path)):
         if not record or record[0] == "InputStoryid":
@@ -115,7 +115,7 @@ def story_cloze(path: Path) -> Iterator[Raw]:
 def race_folder(path: Path) -> Iterator[Raw]:
     """Read a folder of the official RACE, or of several parts: one JSON file an article."""
     number = 0
-    # By name, so that the first rows of a folder with both parts are of both.
+    # By name, so that the first rows of a folder with both levels are of both.
     for file in sorted(path.rglob("*.txt"), key=lambda file: (file.name, file)):
         article = parse_json(file.read_text(encoding="utf-8"))
         questions = zip(article["questions"], article["options"], article["answers"], strict=True)
@@ -125,7 +125,7 @@ def race_folder(path: Path) -> Iterator[Raw]:
 
 
 def race_lines(path: Path) -> Iterator[Raw]:
-    """One question a line; options as a list, or as a list written in Python."""
+    """Read RACE with one question a line; options are a list, or a list as Python source."""
     for number, row in _objects(path):
         options = row["options"]
         if isinstance(options, str):
@@ -140,7 +140,7 @@ _RACE_PROMPT = re.compile(
 
 
 def race_prompts(path: Path) -> Iterator[Raw]:
-    """Questions wrapped in a chat prompt with marked parts."""
+    """Read RACE questions in chat prompts with marked parts."""
     for number, row in _objects(path):
         turn = row["conversation"][0]
         found = _RACE_PROMPT.search(turn["human"])
@@ -149,17 +149,17 @@ def race_prompts(path: Path) -> Iterator[Raw]:
         options = re.split(r"\n(?=[B-H] )", found["options"])
         answers = [option[2:].strip() for option in options]
         if not all(answers):
-            answers = [answer or "-" for answer in answers]  # a few options are blank in RACE itself
+            answers = [answer or "-" for answer in answers]  # RACE has a few blank options
         yield _question(found["passage"], found["question"], answers, turn["assistant"].strip(), number)
 
 
 def _question(document: str, question: str, answers: Sequence[str], letter: str, number: int) -> Raw:
-    """A row of RACE, whose right answer is named by its letter."""
+    """Return a row of RACE, whose label is the letter of the right answer."""
     return row_of_json([document, question, *answers], _LETTERS[: len(answers)].index(letter), number)
 
 
 def row_of_json(segments: Sequence[Any], label: Any, number: int) -> Raw:
-    """A row out of JSON, where anything may stand for a text or a label."""
+    """Return a row from JSON values; raises TypeError unless they are texts and a label."""
     wrong = [value for value in segments if not isinstance(value, str)]
     if wrong or not isinstance(label, str | int | float | None):
         raise TypeError(f"{wrong[0] if wrong else label!r} in row {number:,} is neither a text nor a label")

@@ -1,4 +1,4 @@
-"""What a labelled set consists of: its task, what its labels are, its metric, and its rows."""
+"""Types of labelled sets: tasks, kinds of labels, metrics, rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Metric = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """One row before its label is understood; `columns` is the whole row of the table, where it is kept."""
+    """One row with its label as in the file; `columns` is the whole row of the table, if that is kept."""
 
     segments: tuple[str, ...]
     label: str | int | float | None = None

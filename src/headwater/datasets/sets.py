@@ -1,7 +1,7 @@
-"""Which of the twelve sets are there, and their rows.
+"""Find the files of GPT-1's twelve sets, and read their rows.
 
-A set without training rows at hand is trained on a part of what there is, and its table row says that it is not
-comparable with the paper's.
+If a set's training rows are not available, a part of the available rows serves as training data, with a remark
+that the result is not comparable with the paper's.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from headwater.datasets.rows import Raw
 from headwater.errors import DataError, UsageError, counted, nearest
 from headwater.storage.files import MALFORMED
 
-# A choice is a document, a question and two answers.
+# A choice has a document, a question and at least two answers.
 _FEWEST_TEXTS = {"classify": 1, "entail": 2, "similarity": 2, "choice": 4}
 BY_NAME = {benchmark.name: benchmark for benchmark in SETS}
 
 
 @dataclass(frozen=True)
 class Found:
-    """The parts of a set that are there: paths and rows; `remarks` say where they are not the official ones."""
+    """The available parts of a set, rows and paths; `remarks` say which parts are not the official ones."""
 
     benchmark: Benchmark
     train: list[Raw]
@@ -34,14 +34,14 @@ class Found:
 
 
 def choose(names: str) -> list[Benchmark]:
-    """The sets that `--task-set` names: gpt1 for all twelve, or some by name, separated by commas."""
+    """Return the sets that `--task-set` names: gpt1 for all twelve, or names separated by commas."""
     if names == "gpt1":
         return list(SETS)
     chosen = []
     for name in names.split(","):
         if name.strip() not in BY_NAME:
             raise UsageError(
-                f"--task-set {name.strip()!r} is no set",
+                f"--task-set {name.strip()!r} is not a set",
                 repair=nearest(name.strip(), ["gpt1", *BY_NAME]).capitalize(),
             )
         chosen.append(BY_NAME[name.strip()])
@@ -49,7 +49,7 @@ def choose(names: str) -> list[Benchmark]:
 
 
 def find(benchmark: Benchmark, data: Path) -> Found | None:
-    """The set below `data`, or None where no training rows are there; raises DataError for damaged files."""
+    """Read the set below `data`; None if it has no training rows. Raises DataError for damaged files."""
     folder = _folder(benchmark, data)
     if folder is None:
         return None
@@ -74,25 +74,25 @@ def find(benchmark: Benchmark, data: Path) -> Found | None:
 
 
 def is_there(benchmark: Benchmark, data: Path) -> bool:
-    """Whether `find` would find the set; no rows but the first are read."""
+    """Return whether `find` would find the set; read only the first row."""
     return _folder(benchmark, data) is not None
 
 
 def _folder(benchmark: Benchmark, data: Path) -> Path | None:
-    """The first of the set's folders below `data` that holds training rows."""
+    """Return the first of the set's folders below `data` that has training rows."""
     sources = _with_hub(benchmark.train, "train")
     return next((data / name for name in benchmark.folders if _first(sources, data / name) is not None), None)
 
 
 def _with_hub(sources: tuple[SetFiles, ...], part: str) -> tuple[SetFiles, ...]:
-    """What was fetched from the hub on purpose comes before a sample that lies there."""
+    """Insert the files fetched from the hub after the official files and before samples."""
     official = tuple(source for source in sources if not source.remark)
     samples = tuple(source for source in sources if source.remark)
     return (*official, SetFiles((hub.file_name(part),), hub.read), *samples)
 
 
 def _first(sources: tuple[SetFiles, ...], folder: Path) -> SetFiles | None:
-    """The first source whose files are there and begin as its reader expects."""
+    """Return the first source whose files exist and begin as its reader expects."""
     for source in sources:
         paths = [folder / name for name in source.files]
         if all(path.exists() for path in paths) and _readable(source, paths[0]):
@@ -124,7 +124,7 @@ def _rows(
                 yield Raw(row.segments, row.label, number)
         except (OSError, *MALFORMED) as error:
             raise DataError(
-                f"{folder / name} cannot be read behind row {number:,}: {type(error).__name__}: {error}",
+                f"{folder / name} cannot be read after row {number:,}: {type(error).__name__}: {error}",
                 repair="Get the set again",
             ) from None
 

@@ -1,4 +1,4 @@
-"""From runs and results to one page that needs nothing else: tables, plots, HTML."""
+"""Write runs and results to one self-contained HTML page with tables and plots."""
 
 from headwater.report.html import report
 

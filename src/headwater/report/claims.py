@@ -1,7 +1,6 @@
-"""The claims of the papers on a page: what was claimed, the paper's number, the number here, and the verdict.
+"""Read the claims of the papers for a report: the claim, the paper's number, the number here, and the verdict.
 
-Read from folders that `headwater reproduce` wrote: their `results.json`, and the figures, which go into the page
-whole so that it stays one file.
+They come from the `results.json` of folders that `headwater reproduce` wrote. Figures are embedded in the page.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ KIND = "reproduction"
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim and what became of it; `verdict` is "holds", "does not hold" or "not decided at this scale"."""
+    """One claim and its verdict: "holds", "does not hold" or "not decided at this scale"."""
 
     claim: str
     paper: str
@@ -37,7 +36,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """One experiment: claims, numbers, figures as (name, data URI), and which step of the chain it is."""
+    """One experiment: claims, numbers, figures as (name, data URI), and its step in the chain."""
 
     name: str
     title: str
@@ -86,12 +85,12 @@ def read_reproduction(path: Path, step: str) -> Reproduction:
 
 
 def anchor(name: str) -> str:
-    """A name as a place on the page that can be linked to."""
+    """Return the link target of a name on the page."""
     return re.sub(r"[^A-Za-z0-9]+", "-", name)
 
 
 def _embedded(path: Path) -> str:
-    """A drawing as a data URI: shown as an image, nothing in it runs."""
+    """Return an SVG file as a data URI; scripts in it do not run."""
     if not path.is_file():
         raise FolderError(f"{path} is missing", repair="Make the folder again")
     return "data:image/svg+xml;base64," + base64.b64encode(path.read_bytes()).decode("ascii")

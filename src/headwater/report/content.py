@@ -1,7 +1,6 @@
-"""What a page shows, read from the folders: runs, results, samples, fine-tuned models, and what they came from.
+"""Read the content of a report from folders: runs, results, samples, fine-tuned models, and their lineage.
 
-A folder is recognised by the kind in its `headwater.json`. Each reader here turns one kind into plain rows and
-numbers; how they look is left to the template.
+The kind in `headwater.json` selects the reader, which returns plain rows and numbers for the template.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from headwater.storage.files import parse_json, read_json
 from headwater.storage.lineage import lineage
 from headwater.storage.provenance import MANIFEST, Manifest, open_folder, read_manifest
 
-SHOWN = ("run", "results", "samples", "model", KIND)  # kinds that have something to show
-_NORMAL_95 = 1.96
+SHOWN = ("run", "results", "samples", "model", KIND)  # kinds that a report shows
+_Z95 = 1.96  # of the normal distribution
 _BREAKS_IN_A_ROW = 2
 _SCRATCH = "from scratch"
-_LINE = ("step", "tokens", "loss")  # what every line of a journal has
-_FOLLOWED = "zero-shot "  # how pre-training names such figures in its journal
+_LINE = ("step", "tokens", "loss")  # keys of every line of a journal
+_FOLLOWED = "zero-shot "  # prefix of zero-shot scores in the journal of pre-training
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """One pre-training run: its losses over tokens, and the sizes that describe it."""
+    """One pre-training run: its losses over tokens, and its sizes."""
 
     name: str
     training: Sequence[Point]
@@ -45,10 +44,7 @@ class RunSummary:
 
 @dataclass(frozen=True)
 class Bar:
-    """One held-out bits per byte beside others; `is_model` sets a model apart from its yardsticks.
-
-    ships: it is the model that ships with Headwater, which stands beside the reader's own for comparison.
-    """
+    """Held-out bits per byte of a model (`is_model`) or a yardstick; `ships` marks Headwater's own model."""
 
     name: str
     value: float
@@ -60,7 +56,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """One row of a table of scores: value with its 95 % interval, where there is one."""
+    """One row of a table of scores: the value and its 95 % interval, if it has one."""
 
     name: str
     metric: str
@@ -72,20 +68,19 @@ class ScoreRow:
     majority: float | None = None
     published: Mapping[str, float] = field(default_factory=dict)
     model: str = ""
-    better: bool = False  # the better one of a group
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Token:
-    """One token of a sample: its text and the probability that the model gave it."""
+    """One token of a sample: its text and its probability."""
 
     text: str
     probability: float
 
     @property
     def step(self) -> int:
-        """How rare it was, 0 to 4: at least 1/2, 1/5, 1/20, 1/100, less."""
+        """Rarity from 0 to 4: probability at least 1/2, 1/5, 1/20, 1/100, less."""
         return sum(self.probability < bound for bound in (0.5, 0.2, 0.05, 0.01))
 
 
@@ -100,7 +95,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class LineageStep:
-    """One folder or source in the chain, after everything that it was made from."""
+    """One folder or source in the lineage."""
 
     name: str
     kind: str
@@ -113,7 +108,7 @@ class LineageStep:
 
 @dataclass(frozen=True)
 class Content:
-    """Everything on one page."""
+    """The content of a report."""
 
     runs: Sequence[RunSummary]
     bars: Sequence[Bar]
@@ -127,7 +122,7 @@ class Content:
 
 
 def read_content(folders: Sequence[Path]) -> Content:
-    """Read every folder, or every Headwater folder inside one that is none; raises FolderError for the rest."""
+    """Read Headwater folders, or those inside other folders; raises FolderError for a folder without any."""
     found = _expand(folders)
     kinds: dict[str, list[tuple[Path, Manifest]]] = {kind: [] for kind in SHOWN}
     for path, manifest in found:
@@ -154,7 +149,7 @@ def read_content(folders: Sequence[Path]) -> Content:
 
 
 def _expand(folders: Sequence[Path]) -> list[tuple[Path, Manifest]]:
-    """The Headwater folders named, and those directly inside named folders that are not Headwater's."""
+    """Return the Headwater folders among `folders`, and those inside the others."""
     found: dict[Path, Manifest] = {}
     for folder in folders:
         if (folder / MANIFEST).exists():
@@ -168,7 +163,7 @@ def _expand(folders: Sequence[Path]) -> list[tuple[Path, Manifest]]:
         )
         inside = [path for path in inside if not path.name.startswith(".")]
         if not inside:
-            raise FolderError(f"{folder} holds no folder that a Headwater command wrote")
+            raise FolderError(f"{folder} contains no folder that a Headwater command wrote")
         found |= {path: read_manifest(path) for path in inside}
     for path, manifest in found.items():
         if manifest.complete:
@@ -180,7 +175,7 @@ def _common_parent(found: Sequence[tuple[Path, Manifest]]) -> Path:
     paths = [str(path.resolve().parent) for path, _ in found]
     try:
         return Path(os.path.commonpath(paths))
-    except ValueError:  # other drives
+    except ValueError:  # on different drives
         return Path.cwd()
 
 
@@ -256,25 +251,24 @@ def _read_results(path: Path, bars: list[Bar], scores: list[ScoreRow], skipped: 
 
 def wilson(right: int, count: int) -> tuple[float, float]:
     """Return the 95 % interval of a share (Wilson 1927)."""
-    z = 1.96
-    share, factor = right / count, 1 + z**2 / count
-    middle = (share + z**2 / (2 * count)) / factor
-    half = z / factor * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    share, factor = right / count, 1 + _Z95**2 / count
+    middle = (share + _Z95**2 / (2 * count)) / factor
+    half = _Z95 / factor * math.sqrt(share * (1 - share) / count + _Z95**2 / (4 * count**2))
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _interval(entry: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """The 95 % interval of a score; where all or none are right, which has no spread, Wilson's."""
+    """Return the 95 % interval of a score; Wilson's if all or none are right."""
     value, error = entry["value"], entry["stderr"]
     if error is None:
         return None, None
     if error == 0 and value in (0, 1):
         return wilson(round(value * entry["count"]), entry["count"])
-    return value - _NORMAL_95 * error, value + _NORMAL_95 * error
+    return value - _Z95 * error, value + _Z95 * error
 
 
 def _ordered(bars: Sequence[Bar]) -> list[Bar]:
-    """Best first, each yardstick once."""
+    """Sort the bars, best first, without repeated yardsticks."""
     unique = {(bar.name, round(bar.value, 6)): bar for bar in bars}
     return sorted(unique.values(), key=lambda bar: bar.value)
 
@@ -288,7 +282,7 @@ def _read_samples(path: Path) -> Iterator[Sample]:
 
 
 def _squeezed(before: str, tokens: Sequence[Token]) -> list[Token]:
-    """The tokens with line breaks past the second in a row shown by a sign, so that they fill no page."""
+    """Replace line breaks after the second consecutive one by a sign, to save space."""
     shown = []
     breaks = len(before) - len(before.rstrip("\n"))
     for token in tokens:
@@ -301,7 +295,7 @@ def _squeezed(before: str, tokens: Sequence[Token]) -> list[Token]:
 
 
 def _read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, Sequence[ScoreRow]]]:
-    """Tables of fine-tuned models, those trained on the same data together, the best marked."""
+    """Return one table of fine-tuned models for each training set."""
     groups: dict[str, list[tuple[str, ScoreRow]]] = {}
     for path, manifest in models:
         metrics = read_json(path / "metrics.json")
@@ -329,7 +323,7 @@ def _read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str,
 
 
 def _task_title(path: Path, train: str, task: str) -> str:
-    """`package: classification`: what the labels folder says of itself, else the file's name."""
+    """Return a title such as `package (classify)`: the task of the labels folder, or the file's name."""
     if not train:
         return task
     source = Path(os.path.normpath(path / train))
@@ -342,7 +336,7 @@ def _task_title(path: Path, train: str, task: str) -> str:
 
 
 class _Chain:
-    """The union of several lineages, each folder once, inputs before what was made from them."""
+    """The union of several lineages, each folder once, after its inputs."""
 
     def __init__(self, base: Path) -> None:
         self._base = base
@@ -353,7 +347,7 @@ class _Chain:
         return list(self._steps.values())
 
     def add(self, entry: Mapping[str, Any]) -> str:
-        """Add a lineage; returns the name under which its root stands."""
+        """Add a lineage; return the name of its root."""
         name = entry["path"] if "://" in entry["path"] else self._name(Path(entry["path"]))
         sources = [(str(inner["role"]), self.add(inner)) for inner in entry["inputs"]]
         if name not in self._steps:
@@ -376,7 +370,7 @@ class _Chain:
 
 
 def _json_lines(path: Path) -> Iterable[dict[str, Any]]:
-    """The lines of a journal; one that was cut short or altered is left out."""
+    """Yield the lines of a journal; skip one that was cut short or altered."""
     for raw in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             line = parse_json(raw)

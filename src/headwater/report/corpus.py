@@ -1,7 +1,7 @@
-"""What a page shows of a corpus: what came in, what each rule removed, what is left and how it is made up.
+"""Read a corpus for a report: what was read, what each rule removed, and what is left.
 
-The counts are those of the corpus's own `funnel.json` and of a function that measures a corpus, which is handed in
-by who calls: this room reads folders and knows nothing of how they are made.
+The counts come from the corpus's `funnel.json` and from a function that measures a corpus, which the caller
+passes: this layer cannot import the package `corpus`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Measure = Callable[[Path], dict[str, Any]]
 
 @dataclass(frozen=True)
 class CorpusBar:
-    """One bar: a stage of the funnel, a language, a length; `share` of the longest, in percent."""
+    """One bar, for a step of the funnel, a language or a length; `share` is in per cent of the longest."""
 
     name: str
     documents: int
@@ -36,12 +36,12 @@ class Rule:
     name: str
     documents: int
     megabytes: float | None
-    examples: Sequence[tuple[str, str]]  # (where from, beginning of the text)
+    examples: Sequence[tuple[str, str]]  # (source, beginning of the text)
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """One corpus on the page."""
+    """One corpus in the report."""
 
     name: str
     facts: Sequence[tuple[str, str]]
@@ -58,7 +58,7 @@ class Corpus:
 
 
 def read_corpora(folders: Sequence[Path], measure: Measure) -> list[Corpus]:
-    """The corpora among `folders` and directly inside those of them that are not Headwater's."""
+    """Read the corpora among `folders`, and directly inside those that are not Headwater's."""
     found: dict[Path, Corpus] = {}
     for folder in folders:
         inside = (
@@ -100,7 +100,7 @@ def _corpus(path: Path, measured: dict[str, Any]) -> Corpus:
 
 
 def _stages(funnel: dict[str, Any]) -> list[CorpusBar]:
-    """Documents and bytes that are left after each step."""
+    """Return documents and bytes after each step."""
     documents, size = funnel["read"]["documents"], funnel["read"]["bytes"]
     left = [("read", documents, size)]
     for step, rules in funnel["removed"].items():
@@ -134,7 +134,7 @@ def _clusters(funnel: dict[str, Any]) -> str:
     if not clusters or not clusters["near"]:
         return ""
     return (
-        f"{clusters['near']:,} documents stand for near copies of themselves; the largest such group has "
+        f"{clusters['near']:,} documents were kept for groups of near copies; the largest group has "
         f"{clusters['largest']:,} documents."
     )
 
@@ -143,7 +143,7 @@ def _comparison(webtext: dict[str, Any]) -> str:
     correlation = webtext["rank_correlation"]
     rank = f"Spearman's rank correlation over them is {correlation:.2f}" if correlation is not None else "too few"
     missing = f"; missing first: {', '.join(webtext['missing'])}" if webtext["missing"] else ""
-    return f"Of WebText's thousand commonest domains {webtext['shared']:,} are here ({rank}){missing}."
+    return f"Of WebText's thousand most common domains {webtext['shared']:,} are here ({rank}){missing}."
 
 
 def _sizes(counts: Sequence[Sequence[Any]]) -> list[CorpusBar]:

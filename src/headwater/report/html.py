@@ -1,7 +1,7 @@
-"""`report.html`: runs, results, samples and their provenance on one page that opens anywhere, without a network.
+"""Write `report.html`: runs, results, samples and their provenance on one page that needs no network.
 
-The page is one file: its style sheet and drawings are inside, nothing is fetched, nothing runs. Every text from a
-folder is escaped by the template.
+The file contains its style sheet and drawings, fetches nothing and runs no script. The template escapes every text
+from a folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headwater.storage.files import write_text
 from headwater.storage.progress import SILENT, Progress
 
 _TEMPLATE = "report.html.j2"
-_SHARES = ("accuracy", "f1")  # metrics that are said in per cent; a correlation is none
+_SHARES = ("accuracy", "f1")  # metrics shown in per cent
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,10 @@ def report(
     measure: Measure | None = None,
     progress: Progress = SILENT,
 ) -> Path:
-    """Write one HTML file about `folders`; a folder that is none of Headwater's stands for those inside it.
+    """Write one HTML file about `folders`, or about the Headwater folders inside them.
 
-    Corpora are shown where `measure`, a function from a corpus to its figures, is given.
-
-    Raises FolderError for a missing or damaged folder, ResourceError where Jinja2 is not installed.
+    Show corpora if `measure`, a function from a corpus to its figures, is given. Raises FolderError for a missing
+    or damaged folder, ResourceError if Jinja2 is not installed.
     """
     progress.start("report")
     content = read_content(folders)
@@ -55,7 +54,7 @@ def report(
 
 
 def render(content: Content, title: str, corpora: Sequence[Corpus] = ()) -> str:
-    """The page as text."""
+    """Return the page as text."""
     try:
         import jinja2
     except ImportError:
@@ -86,7 +85,7 @@ def render(content: Content, title: str, corpora: Sequence[Corpus] = ()) -> str:
 
 
 def headlines(content: Content) -> list[Headline]:
-    """The three or four numbers that a reader looks for first."""
+    """Return the three or four most important numbers."""
     found = []
     models = [bar for bar in content.bars if bar.is_model]
     for bar in sorted(models, key=lambda bar: bar.ships)[:1]:
@@ -109,7 +108,7 @@ def headlines(content: Content) -> list[Headline]:
 
 
 def loss_chart(runs: Sequence[RunSummary]) -> str:
-    """Training and held-out loss of every run over the tokens read."""
+    """Plot training and held-out loss of every run over the tokens read."""
     series = []
     for run in runs:
         name = f"{run.name}: " if len(runs) > 1 else ""
@@ -120,7 +119,7 @@ def loss_chart(runs: Sequence[RunSummary]) -> str:
 
 
 def followed_series(runs: Sequence[RunSummary]) -> list[Series]:
-    """Zero-shot scores over the tokens read, those between 0 and 1: accuracies and correlations."""
+    """Return the zero-shot scores over the tokens read that are accuracies or correlations."""
     series = []
     for run in runs:
         for name, points in run.followed.items():
@@ -130,12 +129,12 @@ def followed_series(runs: Sequence[RunSummary]) -> list[Series]:
 
 
 def published_sizes(scores: Sequence[ScoreRow]) -> list[str]:
-    """The papers' models that any of these scores has a published value for, in order of size."""
+    """Return the papers' models with a published value for any of these scores, in order of size."""
     return list(dict.fromkeys(name for score in scores for name in score.published))
 
 
 def number(value: float | None) -> str:
-    """Three digits after the point where that says something, fewer for large numbers."""
+    """Format a number with three decimals, fewer if it is large."""
     if value is None:
         return "–"
     return f"{value:.3f}" if abs(value) < 10 else f"{value:,.2f}" if abs(value) < 1000 else f"{value:,.0f}"
@@ -153,7 +152,7 @@ def _width(bars: Sequence[Bar]) -> Any:
 
 
 def _safe(drawing: str) -> Any:
-    """A drawing made here, with its texts escaped already."""
+    """Mark a drawing as escaped already."""
     from markupsafe import Markup
 
     return Markup(drawing)

@@ -1,7 +1,7 @@
-"""Plots as inline SVG, drawn here so that they follow the page's colours, light or dark, and its width.
+"""Draw plots as inline SVG, which follows the page's colours, light or dark, and its width.
 
-A plot comes in two widths, of which the style sheet shows one: scaling one drawing down to a phone would make its
-numbers too small to read. Colours are style-sheet classes, never values. Text goes in escaped.
+Each plot has two widths, of which the style sheet shows one: scaled down to a phone, the numbers of one drawing
+would be too small to read. Colours are style-sheet classes. Texts are escaped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Series:
 
 
 def line_chart(series: Sequence[Series], x_label: str, y_label: str) -> str:
-    """The lines over common axes, as two <svg> elements of class "wide" and "narrow"; "" without points."""
+    """Draw lines over common axes, as two <svg> elements of class "wide" and "narrow"; "" without points."""
     drawn = [Series(s.name, points, s.marked) for s in series if (points := thin(s.points))]
     if not drawn:
         return ""
@@ -39,7 +39,7 @@ def line_chart(series: Sequence[Series], x_label: str, y_label: str) -> str:
 def interval_mark(
     value: float, low: float, high: float, *, chance: float | None, span: tuple[float, float]
 ) -> str:
-    """A dot with its interval on a line from span[0] to span[1], and a tick at chance."""
+    """Draw a dot with its interval on a line from span[0] to span[1], and a tick at chance."""
     width, height = 150, 20
     x = _scale(span, (6, width - 6))
 
@@ -59,7 +59,7 @@ def interval_mark(
 
 
 def ticks(low: float, high: float, count: int) -> list[float]:
-    """Round numbers inside [low, high], about `count` of them."""
+    """Return about `count` round numbers in [low, high]."""
     if not high > low:
         return [low]
     raw = (high - low) / max(1, count)
@@ -71,7 +71,7 @@ def ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def short_number(value: float) -> str:
-    """`0.25`, `12`, `3.5k`, `20M`: as on an axis."""
+    """Format a number for an axis: `0.25`, `12`, `3.5k`, `20M`."""
     for size, suffix in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{suffix}"
@@ -79,7 +79,7 @@ def short_number(value: float) -> str:
 
 
 def thin(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
-    """At most `most` points, each the mean of neighbours; points that are not numbers are left out."""
+    """Average neighbouring points to at most `most`; skip points that are not finite."""
     finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     size = math.ceil(len(finite) / most) if finite else 1
     groups = [finite[start : start + size] for start in range(0, len(finite), size)]

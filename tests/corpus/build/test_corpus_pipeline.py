@@ -101,7 +101,7 @@ def test_installed_documentation_is_kept_when_packages_change(
     monkeypatch.setattr(pipeline.python_docs, "installed_packages", lambda roots: listing | {"new": "1"})
     notes = Notes()
     build(["python-docs"], tmp_path / "corpus", progress=notes)
-    assert any("packages installed have changed" in note for note in notes.notes)
+    assert any("installed packages have changed" in note for note in notes.notes)
 
 
 def test_the_command_line_builds_and_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,7 +91,7 @@ def test_bodies_are_unpacked_as_their_headers_say_and_left_where_an_archive_did_
     assert [found.data for found in read_pages(path, notes)] == [page] * 8
     assert len(notes) == 2
     assert "http://a.org/9 is larger" in notes[0]
-    assert notes[1].endswith("packed as br, which is not read: 1 page")
+    assert notes[1].endswith("1 page left out, as the encoding br is not supported")
 
 
 def test_the_end_of_a_name_says_what_a_file_holds(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def make_links(folder: Path, urls: list[str]) -> Path:
 def pages_of(folder: Path, *, cut: bool = False) -> dict[str, Page]:
     notes: list[str] = []
     pages = {p.url: p for path in sorted(folder.glob("*.warc.gz")) for p in read_pages(path, notes)}
-    assert [note for note in notes if not (cut and "1 pages came cut short" in note)] == [], "all files are whole"
+    assert [note for note in notes if not (cut and "1 pages were cut short" in note)] == [], "all files are whole"
     return pages
 
 
@@ -94,10 +94,10 @@ def fetch(links: Path, out: Path, **changes: Any) -> dict[str, Any]:
         ("a", "/slow", "too slow"),
         ("a", "/cut", "page, cut short"),
         ("a", "/cut-packed", "page, cut short"),
-        ("a", "/noise", "answer is no HTTP"),
+        ("a", "/noise", "answer is not HTTP"),
         ("fenced", "/private/x", "robots.txt forbids it"),
         ("fenced", "/ours/x", "robots.txt forbids it"),
-        ("broken", "/story/1", "robots.txt could not be had"),
+        ("broken", "/story/1", "robots.txt unreachable"),
         ("patient", "/story/1", "robots.txt asks for too long a delay"),
         ("missing", "/story/1", "no such host"),
     ],
@@ -220,7 +220,7 @@ def test_robots_are_asked_again_after_a_failure_and_after_a_day(
     paths = ["/story/1", "/private/page", "/story/2"]
     links = make_links(tmp_path, [web.url(host, path) for host in ("waking", "broken") for path in paths])
     found = fetch(links, tmp_path / "pages")
-    assert found["outcomes"] == {"page": 2, "robots.txt forbids it": 1, "robots.txt could not be had": 3}
+    assert found["outcomes"] == {"page": 2, "robots.txt forbids it": 1, "robots.txt unreachable": 3}
     asked = [host for host, path, *_ in web.visits if path == "/robots.txt"]
     assert sorted(asked) == ["broken", "broken", "waking", "waking"], "no more than the retries of one link"
     monkeypatch.setattr("headwater.corpus.web.visit._ROBOTS_SECONDS", 0.0)
@@ -306,9 +306,7 @@ def test_a_wrong_length_loses_no_page_in_silence(tmp_path: Path, web: Any) -> No
     assert cut == b"<p>only this"
     assert web.page("a", "/cut-packed").startswith(packed)
     assert len(packed) > 100
-    assert [note.partition(": ")[2] for note in notes] == [
-        "2 pages came cut short, and are used as far as they go"
-    ]
+    assert [note.partition(": ")[2] for note in notes] == ["2 pages were cut short; the rest of them is used"]
     asked = [path for _, path, *_ in web.visits]
     assert [asked.count(path) for path in paths] == [1, 2, 2], "one that was cut is asked for again"
 
@@ -510,7 +508,7 @@ def test_from_a_link_dump_to_packed_tokens(
     # /private is open to this agent by its own group; a moved page and a mislabelled one are pages as well.
     pages = stories * len(hosts) + len(BENT) + 1
     assert (outcomes["page"], outcomes["page, cut short"]) == (pages, 1)
-    assert outcomes["robots.txt could not be had"] == stories
+    assert outcomes["robots.txt unreachable"] == stories
     assert outcomes["robots.txt forbids it"] == 1
     assert outcomes["no such host"] + outcomes.get("host gave no answer", 0) == stories
     assert sum(outcomes[outcome] for outcome in set(AWKWARD.values())) == len(AWKWARD)
@@ -538,6 +536,6 @@ AWKWARD = {
     "/endless": "too large",
     "/slow": "too slow",
     "/cut": "page, cut short",
-    "/noise": "answer is no HTTP",
+    "/noise": "answer is not HTTP",
 }
 BENT = ("/moved", "/mislabelled/1", "/overlong/1")

@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Literal, get_args
 
-from headwater.corpus.build.workers import WorkerProcess, WorkerDied
+from headwater.corpus.build.workers import WorkerDied, WorkerProcess
 from headwater.corpus.sources.pages import CHAPTER, Page
 from headwater.errors import ResourceError, UsageError
 

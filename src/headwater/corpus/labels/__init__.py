@@ -1,1 +1,1 @@
-"""Labelled data made from a corpus."""
+"""Make labelled data from a corpus."""

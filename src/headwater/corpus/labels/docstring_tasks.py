@@ -1,18 +1,17 @@
-"""Labelled data from documents that have a package and a signature, as those of `python-docs` have.
+"""Make labelled data from documents that have a package and a signature, as those of `python-docs` have.
 
-`package`: the text below the signature, the label its package. Every word that holds the name of any of the
-classes, whatever its case ("numpy", "PyTorch"), and the customary short names (`np`, `nx`) read MASK, in the
-texts of all classes alike, so that neither a name nor its absence gives the answer. Up to CLASSES packages with
-the most documents; no class has more than twice the examples of the smallest.
+`package`: predict the package from the text below the signature. In the texts of all classes MASK replaces every
+word that contains the name of a class, in any case ("numpy", "PyTorch"), and the usual short names (`np`, `nx`),
+so that neither a name nor its absence reveals the label. The classes are up to CLASSES packages with the most
+documents; no class has more than twice the examples of the smallest.
 
-`signature`: choose, among the beginnings of four docstrings, the one that belongs to a signature. Documents
-whose beginning repeats the object's own name are left out rather than masked, so that the texts stay as a
-language model met them. Documents are put in groups of four, of one package where it has enough and of like
-length, since likelihood favours the short; each signature of a group is a question with the same four answers.
-So nothing in the answers alone, their length, style or commonness, tells which one is right.
-`context + answers[label]` is the beginning of the document as it stands in the corpus.
+`signature`: choose, among the beginnings of four docstrings, the one of a signature. Documents whose beginning
+contains the object's own name are left out, not masked, so that a language model has seen the texts unchanged.
+Documents form groups of four, from one package if it has enough, and of similar length, since likelihood favours
+short answers. Each signature of a group is a question with the same four answers, so that nothing in the answers
+alone reveals which one is right. `context + answers[label]` is the beginning of a document in the corpus.
 
-Each part's examples come from that part's documents alone, the wrong answers too, and a held-out example whose
+The examples of a part, with their wrong answers, come only from that part's documents. A held-out example whose
 text also occurs in training is dropped. Order and choices come from hashes of (seed, id).
 """
 
@@ -32,10 +31,10 @@ Rows = dict[Part, list[Row]]
 
 CLASSES = 8
 CHOICES = 4
-TEXT_CHARACTERS = 480  # of a text to classify, cut at the end of a line, a sentence or a word
+TEXT_CHARACTERS = 480  # maximum of a text to classify, cut at the end of a line, a sentence or a word
 ANSWER_CHARACTERS = 240
 MINIMUM_CHARACTERS = 48
-# As many examples as a fine-tuning of some minutes can use; a package below the smaller figure is no class.
+# (minimum, maximum) examples of a class; the maximum is enough for a fine-tuning of some minutes.
 CLASS_EXAMPLES: dict[Part, tuple[int, int]] = {"train": (60, 400), "validation": (8, 60)}
 CHOICE_EXAMPLES: dict[Part, int] = {"train": 4000, "validation": 500}
 MASK = "___"
@@ -46,11 +45,11 @@ _SHORT_NAMES = {
     "scipy": ("sp",),
     "sklearn": ("scikit-learn", "scikit", "skl"),
 }
-_LENGTH_STEP = 16  # characters within which two answers count as equally long
+_LENGTH_STEP = 16  # answers in the same bucket of this many characters count as equally long
 
 
 def package_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows:
-    """{"text", "label"} rows; empty where fewer than two packages have enough documents."""
+    """Return {"text", "label"} rows; none if fewer than two packages have enough documents."""
     found: dict[Part, dict[str, list[Document]]] = {"train": defaultdict(list), "validation": defaultdict(list)}
     for part, document in parts:
         package = document.labels.get("package", "")
@@ -81,7 +80,7 @@ def package_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows:
 
 
 def signature_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows:
-    """{"context", "question", "answers", "label"} rows, CHOICES answers each."""
+    """Return {"context", "question", "answers", "label"} rows, CHOICES answers each."""
     found: dict[Part, list[tuple[Document, str]]] = {"train": [], "validation": []}
     for part, document in parts:
         answer = _answer(document)
@@ -120,15 +119,15 @@ def _choices(pairs: list[tuple[Document, str]], seed: int, most: int) -> list[Ro
 
 
 def _groups_of_like_length(pairs: list[tuple[Document, str]], seed: int) -> list[list[tuple[Document, str]]]:
-    """Groups of CHOICES; up to CHOICES - 1 of the longest are left over."""
+    """Return groups of CHOICES; up to CHOICES - 1 of the longest are left over."""
     ordered = sorted(pairs, key=lambda pair: (len(pair[1]) // _LENGTH_STEP, rank(seed, pair[0].id)))
     return [ordered[i : i + CHOICES] for i in range(0, len(ordered) - CHOICES + 1, CHOICES)]
 
 
 def choice_rows(groups: list[list[tuple[str, str]]], seed: int) -> list[Row]:
-    """One question for each (context, answer) of each group, all answers of the group to choose from.
+    """Return a question for each (context, answer) of each group, with all answers of the group to choose from.
 
-    Within a group the right place is each place once; the order of questions is drawn from the seed.
+    Within a group the right answer has each place once; the order of questions depends on the seed.
     """
     rows: list[tuple[int, Row]] = []
     for group in groups:
@@ -136,7 +135,7 @@ def choice_rows(groups: list[list[tuple[str, str]]], seed: int) -> list[Row]:
         order = sorted(answer for _, answer in group)
         order = order[shift:] + order[:shift]
         for number, (context, answer) in enumerate(sorted(group, key=lambda pair: rank(seed, *pair))):
-            # The others keep their order and the right one goes to place `number`: each place once a group.
+            # The right answer moves to place `number`; the others keep their order.
             others = [other for other in order if other != answer]
             answers = [*others[:number], answer, *others[number:]]
             row = {"context": context, "question": "", "answers": answers, "label": number}
@@ -145,16 +144,13 @@ def choice_rows(groups: list[list[tuple[str, str]]], seed: int) -> list[Row]:
 
 
 def rank(seed: int, *parts: str) -> int:
-    """A number drawn from (seed, parts), evenly over 64 bits."""
+    """Return a uniform 64-bit hash of (seed, parts)."""
     text = "\x00".join((str(seed), *parts))
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big")
 
 
 def shorten(text: str, characters: int) -> str:
-    """The beginning of `text`, at most `characters` long, to the last end of a paragraph, line, sentence or word.
-
-    A border in the first half is not used: better a cut word than half a text.
-    """
+    """Cut `text` to `characters`, in its second half after a paragraph, line, sentence or word if possible."""
     if len(text) <= characters:
         return text.rstrip()
     beginning = text[: characters + 1]
@@ -184,7 +180,7 @@ def _mask(classes: list[str]) -> re.Pattern[str]:
 
 
 def _body(document: Document) -> str:
-    """The text below the signature, which stays the first line of every document that has one."""
+    """Return the text below the signature, which is the first line of a document that has one."""
     signature = document.labels.get("signature", "")
     if not signature:
         return document.text
@@ -193,7 +189,7 @@ def _body(document: Document) -> str:
 
 
 def _answer(document: Document) -> str:
-    """The beginning of the docstring, or nothing where it cannot be an answer."""
+    """Return the beginning of the docstring; empty if it cannot be an answer."""
     if not document.labels.get("signature"):
         return ""
     answer = shorten(_body(document), ANSWER_CHARACTERS)

@@ -1,14 +1,14 @@
-"""Labelled data made from a corpus and its split: `headwater corpus labels`.
+"""Make labelled data from a corpus and its split: `headwater corpus labels`.
 
-Four tasks: `package` and `signature` for documents that carry those labels (`docstring_tasks`), `source` and
-`continuation` for any text (`passage_tasks`). Examples for training come from the training part of the split
-and those for validation from the held-out part, so the fraction must be the one that the corpus was packed
-with: then a model pre-trained on the packed tokens has not seen the texts it is validated on.
+Four tasks: `package` and `signature` for documents with these labels (`docstring_tasks`), `source` and
+`continuation` for any text (`passage_tasks`). Training examples come from the training part of the split,
+validation examples from the held-out part. With the fraction that the corpus was packed with, a model pre-trained
+on the packed tokens has not seen the validation texts.
 
-The folder, kind "labels", holds `train.jsonl` and `validation.jsonl`. Classification: {"text", "label"};
-multiple choice: {"context", "question", "answers", "label"}, label a place in answers. Its configuration says
-which (`format`), how many examples there are (`counts`), the classes, and the accuracies that cost nothing:
-`chance` and, on the validation examples, `majority`.
+The folder, kind "labels", has `train.jsonl` and `validation.jsonl`. Classification: {"text", "label"}; multiple
+choice: {"context", "question", "answers", "label"}, where the label is an index of answers. Its configuration
+records the `format`, the `counts` of examples, the `classes`, and the accuracies of guessing: `chance` and, on the
+validation examples, `majority`.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ TASKS: dict[str, tuple[Format, Maker]] = {
     "source": ("classification", source_rows),
     "continuation": ("choice", continuation_rows),
 }
-# With fewer an accuracy says nothing.
+# With fewer examples an accuracy is meaningless.
 MINIMUM_EXAMPLES: dict[Part, int] = {"train": 32, "validation": 8}
 
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """Which two tasks a corpus supports."""
+    """The two tasks that a corpus supports."""
 
     classification: str
     choice: str
 
 
 def choose_tasks(corpus: Path) -> Tasks:
-    """package and signature where the documents carry these labels, else source and continuation."""
+    """Return package and signature if the documents have these labels, else source and continuation."""
     import pyarrow.parquet
 
     names = pyarrow.parquet.read_schema(shard_paths(corpus)[0]).names
@@ -68,15 +68,15 @@ def make_labels(
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
-    """Write the labels folder `out` for `task`, or find it there; returns what is known of it.
+    """Write the labels folder `out` for `task` unless it exists; return its configuration.
 
     Keys: task, format, counts {train, validation}, classes (empty for multiple choice), chance, majority.
-    Raises UsageError for an unknown task, DataError where the corpus gives too few examples.
+    Raises UsageError for an unknown task, DataError if the corpus gives too few examples.
     """
     check_fraction(validation)
     if task not in TASKS:
         hint = nearest(task, TASKS)
-        raise UsageError(f"{task!r} is no task", repair=hint[0].upper() + hint[1:])
+        raise UsageError(f"{task!r} is not a task", repair=hint[0].upper() + hint[1:])
     kind, make = TASKS[task]
     stage = Stage(
         out,

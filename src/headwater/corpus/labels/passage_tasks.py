@@ -1,17 +1,16 @@
-"""Labelled data from any text in any language.
+"""Make labelled data from any text in any language.
 
-`continuation`: choose, among four, the passage that follows. Passages are put in groups of four, of the same
-document where it has enough, and each is asked about with the continuations of all four to choose from, so that
-the answers alone tell nothing. `context + answers[label]` is a piece of the text as it stands.
+`continuation`: choose, among four, the passage that follows. Passages form groups of four, from one document if it
+has enough. Each is a question with the continuations of all four as answers, so that the answers alone reveal
+nothing. `context + answers[label]` is a piece of the text.
 
-`source`: which of several sources a passage comes from: the files (`source`), or where one file gave several
-long documents, these. Where a text has neither, the question is whether a passage stands as written or has
-had its words shuffled: half of the passages each, each used once, white space flattened in both, so that only
-the order of words tells them apart and a bag of words stays at chance.
+`source`: predict the source of a passage: its file, or its document if one file has several long ones. For a text
+with neither, predict whether the words of a passage are shuffled. Half of the passages are; each is used once, and
+white space is normalised in all, so that only the order of words tells them apart and a bag of words stays at
+chance.
 
-Passages do not overlap; those of the training part are examples for training, those of the held-out part for
-validation. Of a long text the passages with the lowest hash of (seed, id, place) are used, so that memory does
-not grow with it.
+Passages do not overlap. Those of the training part are examples for training, those of the held-out part for
+validation. Of a long text the passages with the lowest hash of (seed, id, place) are used, to bound memory.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ from headwater.corpus.split import Part
 CONTEXT_CHARACTERS = 240
 CONTINUATION_CHARACTERS = 120
 PASSAGE_CHARACTERS = 360
-# How far back from the exact place a cut looks for white space; scripts without spaces are cut where it falls.
+# How many characters before the exact place a cut may be at white space; scripts without spaces are cut anywhere.
 _REACH = 40
 AS_WRITTEN, SHUFFLED = "as written", "words shuffled"
 _TITLE_CHARACTERS = 40
-# Per class; more classes are looked at than kept, and a corpus of very many documents has no such classes.
+# Candidates for classes; a corpus with more sources or long documents uses the first of them.
 _CANDIDATES = 1000
 
 
@@ -55,7 +54,7 @@ class _Piece:
 
 
 def continuation_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows:
-    """{"context", "question", "answers", "label"} rows, CHOICES answers each."""
+    """Return {"context", "question", "answers", "label"} rows, CHOICES answers each."""
     kept: dict[Part, list[_Piece]] = {"train": [], "validation": []}
     for part, document in parts:
         for place, (start, middle, end) in enumerate(_pieces(document.text)):
@@ -77,7 +76,7 @@ def continuation_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows
 
 
 def source_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows:
-    """{"text", "label"} rows: by source, by document, or as written against shuffled."""
+    """Return {"text", "label"} rows: by source, by document, or as written against shuffled."""
     by_source: dict[Part, dict[str, list[_Piece]]] = {"train": {}, "validation": {}}
     by_document: dict[Part, dict[str, list[_Piece]]] = {"train": {}, "validation": {}}
     everything: dict[Part, list[_Piece]] = {"train": [], "validation": []}
@@ -104,7 +103,7 @@ def source_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int, int]]:
-    """(start, middle, end) of the passages of a text, one after the other."""
+    """Yield (start, middle, end) of the consecutive passages of a text."""
     start = 0
     while start + PASSAGE_CHARACTERS <= len(text):
         middle = _cut_before(text, start + CONTEXT_CHARACTERS)
@@ -114,7 +113,7 @@ def _pieces(text: str) -> Iterator[tuple[int, int, int]]:
 
 
 def _cut_before(text: str, exact: int) -> int:
-    """The last white space at most _REACH characters before `exact`, else `exact`."""
+    """Return the last white space at most _REACH characters before `exact`, else `exact`."""
     for place in range(exact, exact - _REACH, -1):
         if text[place : place + 1].isspace():
             return place
@@ -137,7 +136,7 @@ def _continuations(pieces: list[_Piece], seed: int) -> list[Row]:
 
 
 def _grouped(grouped: dict[Part, dict[str, list[_Piece]]], seed: int) -> Rows:
-    """Rows with the group's name as label; empty where fewer than two groups have enough passages."""
+    """Return rows with the group's name as label; none if fewer than two groups have enough passages."""
     rows: Rows = {"train": [], "validation": []}
     names = [
         name
@@ -172,7 +171,7 @@ def _shuffled(everything: dict[Part, list[_Piece]], seed: int) -> Rows:
 
 
 def _shuffle(text: str, generator: random.Random) -> str:
-    """The words of `text` in another order; the characters where the script sets no spaces."""
+    """Shuffle the words of `text`, or its characters in a script without spaces."""
     words = text.split(" ")
     joint = " "
     if len(words) < len(text) / 25:
@@ -182,7 +181,7 @@ def _shuffle(text: str, generator: random.Random) -> str:
 
 
 def _rows_in_order(chosen: list[tuple[_Piece, str]], seed: int, seen: set[str]) -> list[Row]:
-    """Rows in an order drawn from the seed, without texts in `seen`, to which they are added."""
+    """Return rows in an order that depends on the seed, without texts in `seen`; add their texts to it."""
     rows: list[Row] = []
     for piece, label in sorted(chosen, key=lambda pair: rank(seed, "order", str(pair[0].rank))):
         text = piece.context.strip()
@@ -193,13 +192,13 @@ def _rows_in_order(chosen: list[tuple[_Piece, str]], seed: int, seen: set[str]) 
 
 
 def _title(text: str, number: int) -> str:
-    """A name for a document that has none: its number and its first words."""
+    """Return a name for a document: its number and its first words."""
     first = " ".join(text[: 4 * _TITLE_CHARACTERS].split())
     return f"{number}: {first[:_TITLE_CHARACTERS]}".rstrip()
 
 
 def _keep(heap: list[_Piece], piece: _Piece, most: int) -> None:
-    """Keep the `most` pieces of lowest rank; inside the heap, ranks are negative."""
+    """Keep the `most` pieces of lowest rank; in the heap, ranks are negative."""
     entry = _Piece(-piece.rank, piece.document, piece.context, piece.answer)
     if len(heap) < most:
         heapq.heappush(heap, entry)

@@ -1,8 +1,7 @@
-"""Raw pages out of the files that hold them: WARC, WET, HTML, EPUB, Wikipedia dumps.
+"""Read raw pages from WARC, WET, HTML and EPUB files and Wikipedia dumps.
 
-A page is bytes and what is known of them; making text of it is left to `extract`. A file cut short is used up to
-the cut, which is named in `notes`; a record or member that cannot be read is left out and named; more than
-PAGE_BYTES are never read of one page.
+A page is bytes with metadata; `extract` makes text of it. A file that was cut short is used up to the cut, which
+`notes` reports, as it does records and members that cannot be read. At most PAGE_BYTES of a page are read.
 """
 
 from __future__ import annotations
@@ -23,21 +22,12 @@ from headwater.corpus.sources.xml_reader import Element, XmlError, read_elements
 from headwater.errors import DataError, ResourceError, counted
 from headwater.storage.compressed import CompressedFile
 
-PAGE_BYTES = 8 * 1024**2  # of a web page
-WIKI_BYTES = 64 * 1024**2  # of one article with its history, as XML
-BOOK_BYTES = 256 * 1024**2  # of all chapters of a book, unpacked
+PAGE_BYTES = 8 * 1024**2  # limit for a web page
+WIKI_BYTES = 64 * 1024**2  # for one article with its history, as XML
+BOOK_BYTES = 256 * 1024**2  # for all chapters of a book, unpacked
 SUFFIXES = (
-    ".warc",
-    ".warc.gz",
-    ".wet",
-    ".wet.gz",
-    ".html",
-    ".htm",
-    ".xhtml",
-    ".epub",
-    ".xml",
-    ".xml.bz2",
-    ".xml.gz",
+    *(".warc", ".warc.gz", ".wet", ".wet.gz", ".html", ".htm", ".xhtml", ".epub"),
+    *(".xml", ".xml.bz2", ".xml.gz"),
 )
 
 Kind = Literal["html", "text", "book", "wikitext"]
@@ -45,10 +35,10 @@ Kind = Literal["html", "text", "book", "wikitext"]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page as it was found; `charset` is what the server or file said, or empty.
+    """One raw page; `charset` is the declared one, or empty.
 
-    Kind "html": `data` is a page whose main text is wanted. "text": plain text. "book": chapters, HTML each,
-    joined by CHAPTER. "wikitext": UTF-8 wiki markup.
+    Kind of `data`: "html", a web page; "text", plain text; "book", chapters in HTML, joined by CHAPTER;
+    "wikitext", UTF-8 wiki markup.
     """
 
     name: str
@@ -65,14 +55,14 @@ CHAPTER = b"\x00\x00chapter\x00\x00"
 
 
 def holds_pages(path: Path) -> bool:
-    """Whether the name of a file says that it holds pages to be extracted."""
+    """Return whether a file, by its name, contains pages from which text is extracted."""
     return path.name.lower().endswith(SUFFIXES)
 
 
 def read_pages(path: Path, notes: list[str]) -> Iterator[Page]:
-    """Stream the pages of a file; what was cut or left out is added to `notes`, a sentence each.
+    """Stream the pages of a file; add a sentence to `notes` for what was cut or left out.
 
-    Raises DataError when nothing of the file can be read.
+    Raises DataError if nothing in the file can be read.
     """
     name = path.name.lower()
     if name.removesuffix(".gz").endswith((".warc", ".wet")):
@@ -115,19 +105,19 @@ def _warc_pages(path: Path, notes: list[str]) -> Iterator[Page]:
         except (OSError, ValueError, EOFError) as error:
             notes.append(f"{path} is damaged after {count:,} records: {error}")
     if not count:
-        raise DataError(f"{path} is no WARC file, or an empty one", repair="Check the file, or fetch it again")
+        raise DataError(f"{path} is not a WARC file, or empty", repair="Check the file, or fetch it again")
     if cut:
-        notes.append(f"{path}: {cut:,} pages came cut short, and are used as far as they go")
+        notes.append(f"{path}: {cut:,} pages were cut short; the rest of them is used")
     for coding, pages in sorted(packed.items()):
-        notes.append(f"{path}: left out, since packed as {coding}, which is not read: {counted(pages, 'page')}")
+        notes.append(f"{path}: {counted(pages, 'page')} left out, as the encoding {coding} is not supported")
     if not _ends_whole(path, position):
         notes.append(f"{path} is cut short after {count:,} records")
 
 
 def _page_of(record: Any, converted: bool, packed: Counter[str]) -> Page | None:
-    """A page of a WARC record, at most a byte more than allowed, or None where it is no whole, successful one.
+    """Return the page of a WARC record, at most a byte longer than allowed; None if it is not complete or not OK.
 
-    In `packed` those are counted, by their coding, that cannot be unpacked.
+    Counts in `packed`, by encoding, the pages that cannot be unpacked.
     """
     http = record.http_headers
     if not converted:
@@ -138,7 +128,7 @@ def _page_of(record: Any, converted: bool, packed: Counter[str]) -> Page | None:
             return None
     data = record.reader.read(PAGE_BYTES + 1)
     if len(data) < min(record.content_length, PAGE_BYTES):
-        return None  # the file ends inside it
+        return None  # the file ends inside the record
     if not converted and len(data) <= PAGE_BYTES:
         data = _joined(data) if "chunked" in http.get("Transfer-Encoding", "").lower() else data
         coding = http.get("Content-Encoding", "").strip().lower()
@@ -160,7 +150,7 @@ def _page_of(record: Any, converted: bool, packed: Counter[str]) -> Page | None:
 
 
 def _joined(data: bytes) -> bytes:
-    """The chunks of a body put together (RFC 9112, section 7.1); a body that an archive joined, as it is."""
+    """Join the chunks of a body (RFC 9112, section 7.1); return one that the archive joined unchanged."""
     pieces: list[bytes] = []
     place = 0
     while (found := _CHUNK_SIZE.match(data, place)) and (size := int(found[1], 16)):
@@ -170,7 +160,7 @@ def _joined(data: bytes) -> bytes:
 
 
 def _unpacked(data: bytes) -> bytes:
-    """A body unpacked, at most a byte more than allowed; one that an archive unpacked, as it is."""
+    """Unpack a body to at most a byte more than allowed; return one that the archive unpacked unchanged."""
     for window in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):  # gzip or zlib; deflate without a frame
         with suppress(zlib.error):
             return zlib.decompressobj(window).decompress(data, PAGE_BYTES + 1)
@@ -178,7 +168,7 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def _ends_whole(path: Path, position: int) -> bool:
-    """Whether the compressed member that begins at `position`, and any after it, are whole."""
+    """Return whether the compressed members from `position` on are complete."""
     with path.open("rb") as handle:
         if not path.name.lower().endswith(".gz"):
             handle.seek(max(0, path.stat().st_size - len(_RECORD_END)))
@@ -188,7 +178,7 @@ def _ends_whole(path: Path, position: int) -> bool:
         while block := handle.read(1 << 20):
             while block:
                 try:
-                    decoder.decompress(block, PAGE_BYTES)  # a megabyte may stand for a gigabyte
+                    decoder.decompress(block, PAGE_BYTES)  # a megabyte may unpack to a gigabyte
                 except zlib.error:
                     return False
                 block = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
@@ -198,7 +188,7 @@ def _ends_whole(path: Path, position: int) -> bool:
 
 
 def _book(path: Path) -> Page:
-    """The chapters of an EPUB in reading order."""
+    """Return the chapters of an EPUB in reading order."""
     try:
         with zipfile.ZipFile(path) as archive:
             container = _xml(archive, "META-INF/container.xml")
@@ -211,7 +201,7 @@ def _book(path: Path) -> Page:
             order = [e.attributes["idref"] for e in package if e.name == "itemref"]
             chapters, size = [], 0
             for identity in order:
-                link = items[identity].partition("#")[0]  # of a URL: a blank in a name stands there as %20
+                link = items[identity].partition("#")[0]  # a URL, with spaces as %20
                 member = os.path.normpath(folder / unquote(link)).replace(os.sep, "/")
                 with archive.open(member) as handle:
                     chapters.append(handle.read(BOOK_BYTES - size + 1))
@@ -220,15 +210,17 @@ def _book(path: Path) -> Page:
                     raise DataError(f"{path} unpacks to more than {BOOK_BYTES:,} bytes")
     except DataError:
         raise
-    except Exception as error:  # an archive can be wrong in more ways than `zipfile` has exceptions for
-        raise DataError(f"{path} is no readable EPUB: {error or 'no contents'}", repair="Check the file") from None
+    except Exception as error:  # `zipfile` raises many kinds for a damaged archive
+        raise DataError(
+            f"{path} is not a readable EPUB: {error or 'no contents'}", repair="Check the file"
+        ) from None
     return Page(name=path.name, data=CHAPTER.join(chapters), kind="book", charset="utf-8")
 
 
 def _wiki_pages(path: Path, notes: list[str]) -> Iterator[Page]:
-    """Articles (namespace 0, no redirects) of a MediaWiki XML export."""
+    """Stream the articles (namespace 0, no redirects) of a MediaWiki XML export."""
     file = CompressedFile(path)
-    fields: dict[str, str] = {}  # of the page that is being read; of several revisions the last one counts
+    fields: dict[str, str] = {}  # of the current page, in its last revision
     count, ends = 0, False
     try:
         for element in read_elements(file.blocks(), WIKI_BYTES, whole=False):
@@ -257,7 +249,7 @@ def _wiki_pages(path: Path, notes: list[str]) -> Iterator[Page]:
 
 
 def _xml(archive: zipfile.ZipFile, member: str) -> list[Element]:
-    """Return the elements of a small XML file of a book."""
+    """Return the elements of a small XML file in a book."""
     with archive.open(member) as handle:
         data = handle.read(PAGE_BYTES + 1)
     if len(data) > PAGE_BYTES:

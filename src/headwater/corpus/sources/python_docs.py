@@ -1,23 +1,20 @@
-"""The source `python-docs`: the documentation inside the Python packages installed on this machine.
+"""The source `python-docs`: the documentation in the Python packages installed on this machine.
 
-Every machine that runs Headwater carries several megabytes of real, labelled prose: the docstrings of the
-standard library and of every distribution in the interpreter's own site-packages, Headwater itself left
-out, and the language reference that CPython keeps for `help()`. All of it is read from source with `ast`;
-nothing is imported or executed. Another machine with other packages gives another corpus; `packages.json`
-in the corpus folder says which packages and versions it came from.
+Every machine that runs Headwater has several megabytes of real, labelled prose: the docstrings of the standard
+library and of every distribution in site-packages, except Headwater, and the language reference that CPython has
+for `help()`. The source files are parsed with `ast`; nothing is imported or executed. The corpus depends on the
+installed packages: `packages.json` in the corpus folder lists them with their versions.
 
-Decided here: public modules, classes and functions (no part of the qualified name below the module begins
-with an underscore) whose docstring has MINIMUM_CHARACTERS or more; no tests, no vendored copies; where the
-same docstring stands under several signatures (inherited methods, copied files), only the first. A file
-that cannot be read or parsed is skipped and counted. No package is capped: with the packages that Headwater
-itself needs, the largest (torch, sympy) give about a quarter of the text each, and cutting them would cost
-text without making the rest better known.
+Included are public modules, classes and functions whose docstring has at least MINIMUM_CHARACTERS, without tests
+and vendored copies. Of equal docstrings (inherited methods, copied files) only the first is included. A file that
+cannot be read or parsed is skipped and counted. The size of a package is not limited: with the packages that
+Headwater needs, the largest (torch, sympy) have about a quarter of the text each.
 
-Order: the language reference, then packages by name, "python" (the standard library) among them, modules by
-name, objects as they stand in the file.
+Order: the language reference, then packages by name, including "python" (the standard library), then modules by
+name, then objects as in the file.
 
-A limit in bytes takes a sample of the modules: they are read in the order of a hash of their names until the
-limit is reached, and the documents found are put into the usual order. What is left is neither read nor parsed.
+A limit in bytes takes a sample of the modules: they are read in the order of a hash of their names until the limit
+is reached, and yielded in the usual order.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ SOURCE = "python-docs"
 STANDARD_LIBRARY = "python"
 TOPICS_MODULE = "pydoc_data.topics"
 MINIMUM_CHARACTERS = 64
-# The longest signature kept whole; a longer one loses annotations, then defaults, then its last parameters.
+# A longer signature loses its annotations, then its defaults, then its last parameters.
 SIGNATURE_CHARACTERS = 160
 _SKIPPED_FOLDERS = {"__pycache__", "test", "tests", "testing", "idle_test", "site-packages", "dist-packages"}
 _OWN_PACKAGE = "headwater"
@@ -50,10 +47,10 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass
 class GatheringReport:
-    """What was met while gathering: for the corpus folder's account of itself."""
+    """What was found while reading, for `funnel.json`."""
 
     files: int = 0
-    files_left: int = 0  # not read, since the limit was reached before them
+    files_left: int = 0  # not read because of the limit
     unreadable: list[str] = field(default_factory=list)
     too_short: int = 0
     repeated: int = 0
@@ -61,21 +58,21 @@ class GatheringReport:
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """Where source files lie: the standard library, and site-packages (one folder or two)."""
+    """The folders of source files: the standard library, and site-packages (one folder or two)."""
 
     standard_library: Path
     site_packages: tuple[Path, ...]
 
     @classmethod
     def of_interpreter(cls) -> Roots:
-        """The folders of the running interpreter."""
+        """Return the folders of the running interpreter."""
         paths = sysconfig.get_paths()
         site = dict.fromkeys((Path(paths["purelib"]), Path(paths["platlib"])))
         return cls(Path(paths["stdlib"]), tuple(site))
 
 
 def installed_packages(roots: Roots) -> dict[str, str]:
-    """Versions of the distributions in site-packages by name, and of Python."""
+    """Return the versions of the distributions in site-packages by name, and of Python."""
     import platform
 
     found = {STANDARD_LIBRARY: platform.python_version()}
@@ -89,14 +86,13 @@ def installed_packages(roots: Roots) -> dict[str, str]:
 def read_python_docs(
     roots: Roots | None = None, findings: GatheringReport | None = None, limit: int | None = None
 ) -> Iterator[Document]:
-    """Stream the documents of this source; `findings` is filled on the way.
+    """Stream the documents of this source; count in `findings`.
 
-    With `limit`, yield a sample of the modules whose text has about that many UTF-8 bytes, and always the
-    language reference.
+    With `limit`, yield the language reference and a sample of modules, about that many UTF-8 bytes in all.
 
-    A document is a docstring below the signature of its object (a module has none), or one topic of the
-    language reference. Labels: package, module, object (qualified name in the module, empty for the module
-    itself) and signature.
+    A document is the signature of an object (a module has none) and its docstring, or a topic of the language
+    reference. Labels: package, module, object (qualified name in the module, empty for the module itself) and
+    signature.
     """
     roots = roots or Roots.of_interpreter()
     findings = findings if findings is not None else GatheringReport()
@@ -145,9 +141,9 @@ def _file_documents(
 
 
 def documented_objects(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
-    """(qualified name, signature, cleaned docstring) of the public objects of a module, in their order.
+    """Yield (qualified name, signature, cleaned docstring) of the module and of its public objects, in order.
 
-    The module itself comes first, with an empty name and signature.
+    The module has an empty name and signature.
     """
     docstring = _docstring(tree)
     if docstring:
@@ -156,7 +152,7 @@ def documented_objects(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
 
 
 def signature_of(function: Function, qualified_name: str, *, bound: bool = False) -> str:
-    """`name(x, ord=None)`, at most about SIGNATURE_CHARACTERS long; `bound` drops the first parameter."""
+    """Return `name(x, ord=None)`, at most about SIGNATURE_CHARACTERS long; `bound` drops the first parameter."""
     arguments = function.args
     if bound:
         arguments = _without_first(arguments)
@@ -187,8 +183,7 @@ def _source_files(roots: Roots) -> list[tuple[str, str, Path]]:
         for path in _python_files(root):
             module = _module_name(path, root)
             package = module.partition(".")[0]
-            # A top level such as `_virtualenv` or `__editable___x` is an installer's device; `_pytest` is too
-            # private to be anybody's documentation.
+            # Private packages: `_virtualenv` and `__editable___x` are an installer's, `_pytest` is internal.
             if package != _OWN_PACKAGE and not package.startswith("_") and module:
                 found.append((package, module, path))
     return sorted(found, key=lambda entry: (entry[0].lower(), *entry[:2], str(entry[2])))
@@ -217,7 +212,7 @@ def _module_name(path: Path, root: Path) -> str:
 
 
 def _parse(path: Path) -> ast.Module | None:
-    """The syntax tree of a file, or None where it holds nothing that could be a long docstring."""
+    """Return the syntax tree of a file; None if it has no triple-quoted text."""
     source = path.read_bytes()
     if b'"""' not in source and b"'''" not in source:
         return None
@@ -247,7 +242,7 @@ def _members(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, str, str]
 def _docstring(node: ast.Module | ast.ClassDef | Function) -> str:
     docstring = ast.get_docstring(node, clean=False)
     if not docstring or not docstring.isascii():
-        # A lone surrogate can stand in a literal, never in a file.
+        # A literal can contain a lone surrogate, which UTF-8 cannot encode.
         docstring = (docstring or "").encode("utf-8", "replace").decode("utf-8")
     return inspect.cleandoc(docstring).rstrip()
 
@@ -266,7 +261,7 @@ def _signature(node: ast.ClassDef | Function, name: str, *, in_class: bool) -> s
 
 
 def _without_first(arguments: ast.arguments) -> ast.arguments:
-    """The parameters without `self` or `cls`."""
+    """Return the parameters without `self` or `cls`."""
     positional, plain = list(arguments.posonlyargs), list(arguments.args)
     defaults = list(arguments.defaults)
     if len(defaults) == len(positional) + len(plain) > 0:
@@ -287,7 +282,7 @@ def _without_first(arguments: ast.arguments) -> ast.arguments:
 
 
 def _parameters(arguments: ast.arguments, *, defaults: bool) -> list[str]:
-    """The parameters one by one, without annotations, with their defaults or without."""
+    """Return the parameters without annotations, with or without their defaults."""
     positional = [*arguments.posonlyargs, *arguments.args]
     values: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
     values += arguments.defaults
@@ -327,11 +322,7 @@ def _document(package: str, module: str, name: str, signature: str, docstring: s
 
 
 def _topics(path: Path, findings: GatheringReport) -> Iterator[Document]:
-    """The language reference: a module whose one statement assigns a dictionary of name to text.
-
-    Python 3.11 writes the texts as one parenthesised literal each, later versions as one triple-quoted one:
-    both are constants to `ast`.
-    """
+    """Stream the language reference, a module that assigns a dictionary of names to texts."""
     if not path.is_file():
         return
     findings.files += 1

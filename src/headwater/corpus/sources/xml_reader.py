@@ -1,7 +1,7 @@
-"""XML from strangers, read as a stream: entity declarations are refused, and memory is bounded.
+"""Read untrusted XML as a stream, with bounded memory and without entity declarations.
 
 Entities expand: a file of a hundred bytes can define a text of gigabytes. expat reports a declaration before it
-expands anything, in whatever encoding the file is.
+expands anything, in any encoding.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ _DEPTH = 1000  # elements inside each other
 
 
 class Element(NamedTuple):
-    """An element that ended: its name without namespace, its attributes, its depth, and its text.
-
-    The text is what comes after its last child, so all of it where it has none.
-    """
+    """A complete element: its name without namespace, attributes, the text after its last child, and its depth."""
 
     name: str
     attributes: dict[str, str]
@@ -26,14 +23,14 @@ class Element(NamedTuple):
 
 
 class XmlError(ValueError):
-    """A file that is not XML, or that is refused."""
+    """A file that is not XML, or not accepted."""
 
 
 def read_elements(blocks: Iterable[bytes], limit: int, *, whole: bool = True) -> Iterator[Element]:
     """Stream the elements of a document in the order of their ends.
 
-    Raises XmlError for XML that is malformed, declares entities, or has an element whose own text, or a tag, is
-    longer than `limit`; with `whole` also for a document that ends too early.
+    Raises XmlError for XML that is malformed, declares entities, or has a tag or text longer than `limit`; with
+    `whole` also for a document that ends too early.
     """
     reader = _Reader(limit)
     for block in blocks:
@@ -49,7 +46,7 @@ class _Reader:
         self._texts: list[str] = []  # of the innermost open element
         self._size = 0  # of these texts
         self._ended: list[Element] = []
-        self._silent = 0  # bytes fed since the parser last reported anything
+        self._silent = 0  # bytes since the parser last reported anything
         self._reported = False
         self._parser = expat.ParserCreate(namespace_separator="}")
         self._parser.buffer_text = True
@@ -59,7 +56,7 @@ class _Reader:
         self._parser.EntityDeclHandler = self._entity
 
     def feed(self, block: bytes, *, final: bool) -> Iterator[Element]:
-        """Parse a block and yield the elements that ended in it, those before an error too."""
+        """Parse a block and yield the elements that end in it, also those before an error."""
         self._reported = False
         failure: XmlError | None = None
         try:

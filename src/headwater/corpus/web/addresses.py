@@ -1,4 +1,4 @@
-"""Which addresses may be visited: those of the open internet, checked when a name is resolved."""
+"""Allow only addresses of the public internet, checked when a name is resolved."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import OrderedDict
 from typing import Any
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
-# Written out, since `is_global` changed with IANA's registries from one version of Python to the next.
+# Listed here, since `is_global` follows IANA's registries and differs between versions of Python.
 _SPECIAL4 = [
     ipaddress.IPv4Network(block)
     for block in (
@@ -18,7 +18,7 @@ _SPECIAL4 = [
         *("198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3"),
     )
 ]
-_UNICAST6 = ipaddress.IPv6Network("2000::/3")  # all that is assigned as global unicast
+_UNICAST6 = ipaddress.IPv6Network("2000::/3")  # global unicast
 _SPECIAL6 = [ipaddress.IPv6Network(block) for block in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
 _NAMES_KEPT = 100_000
 _NAME_SECONDS = 300.0
@@ -29,9 +29,9 @@ class PrivateAddress(OSError):
 
 
 def is_public(text: str) -> bool:
-    """Return whether an address is one of the open internet; raise ValueError for text that is not an address.
+    """Return whether an address is public; raise ValueError for text that is not an address.
 
-    An IPv6 address that embeds an IPv4 one (mapped, 6to4, NAT64) is as public as that.
+    An IPv6 address that embeds an IPv4 address (mapped, 6to4, NAT64) is public if that is.
     """
     address = ipaddress.ip_address(text)
     if isinstance(address, ipaddress.IPv6Address):
@@ -44,7 +44,7 @@ def is_public(text: str) -> bool:
 
 
 def make_resolver(aiohttp: Any, allow_private: bool) -> Any:
-    """Return aiohttp's resolver, which remembers answers, and gives only public ones unless allowed others."""
+    """Return a caching resolver for aiohttp that accepts only public addresses, unless `allow_private`."""
     base: Any = aiohttp.ThreadedResolver
 
     class Public(base):  # type: ignore[misc]

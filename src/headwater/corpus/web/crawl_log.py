@@ -1,8 +1,8 @@
-"""What a fetch has so far: pages in WARC files, and a journal of the links that are done.
+"""The state of a fetch: pages in WARC files, and a journal of the links that are done.
 
-A WARC file has one gzip member a page, with its body unpacked. The journal has one line for each link, with the
-length of the WARC file after it. Both are flushed to the disk every SYNC_LINKS links, the WARC first. A power cut
-may take the end of either: the fetch resumes after the last line whose page can be read.
+A WARC file has one gzip member a page, with the body unpacked. The journal has one line a link, with the length of
+the WARC file after it. Both are flushed to the disk every SYNC_LINKS links, the WARC first. A power cut may lose
+the end of either: the fetch resumes after the last line whose page can be read.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from headwater.storage.files import flush_folder, parse_json
 
 JOURNAL = ".journal.jsonl"
 EXAMPLES = 10
-CUT_PAGE = "page, cut short"  # the outcome of a link to an answer that never came whole; its record says so
+CUT_PAGE = "page, cut short"  # outcome of a link whose answer never arrived completely; its record says so
 WARC_BYTES = 1024**3  # of one WARC file, compressed
 SYNC_LINKS = 100
 
 
 class CrawlLog:
-    """The WARC files and the journal of a fetch; opening them recovers what an earlier run left."""
+    """The WARC files and the journal of a fetch; recovers those of an earlier run."""
 
     def __init__(self, out: Path) -> None:
         self._out = out
         self.links = self.pages = self.bytes = 0
         self._outcomes: Counter[str] = Counter()
         self._examples: dict[str, list[str]] = {}
-        self._done = array("Q")  # the links of earlier runs, as numbers in order: 8 bytes a link
+        self._done = array("Q")  # sorted hashes of the links of earlier runs: 8 bytes a link
         self._warc: IO[bytes] | None = None
         self._number = self._end = 0  # of the WARC file being written, and its length
         self._unflushed = 0  # links
@@ -50,17 +50,17 @@ class CrawlLog:
         self._journal = (out / JOURNAL).open("ab")
 
     def has(self, url: str) -> bool:
-        """Whether a link was done by an earlier run; those of this run are not met twice."""
+        """Return whether an earlier run did a link; this run sees each link once."""
         number = _short(url)
         place = bisect_left(self._done, number)
         return place < len(self._done) and self._done[place] == number
 
     def refuse(self, url: str, outcome: str) -> None:
-        """Write down a link of which no page came."""
+        """Record a link without a page."""
         self._note({"url": url, "outcome": outcome})
 
     def add(self, link: str, page: Fetched, *, cut: bool = False) -> None:
-        """Write a page, or as much of it as came, and its line in the journal."""
+        """Write a page, or the part of it that arrived, and its line in the journal."""
         if self._warc is None or self._end >= WARC_BYTES:
             self._next_file()
         assert self._warc is not None
@@ -71,7 +71,7 @@ class CrawlLog:
         self._note({"url": link, "outcome": outcome, "bytes": size, "file": self._number, "end": self._end})
 
     def result(self) -> dict[str, Any]:
-        """What was counted."""
+        """Return the counts."""
         return {
             "links": self.links,
             "pages": self.pages,
@@ -98,7 +98,7 @@ class CrawlLog:
             self._flush()
 
     def _flush(self) -> None:
-        """Make both files survive a power cut: the WARC first, so that the journal vouches for what is there."""
+        """Make both files survive a power cut: the WARC first, so that the journal names only written pages."""
         for handle in (self._warc, self._journal):
             if handle is not None:
                 handle.flush()
@@ -116,7 +116,7 @@ class CrawlLog:
             self.bytes += entry["bytes"]
 
     def _recover(self) -> None:
-        """Count what journal and WARC agree on, and cut off what comes after it."""
+        """Restore the state on which journal and WARC agree, and truncate both after it."""
         journal = self._out / JOURNAL
         if journal.exists():
             whole = self._read_journal(journal)
@@ -139,10 +139,10 @@ class CrawlLog:
             self._warc.seek(self._end)
 
     def _read_journal(self, journal: Path) -> int:
-        """Count the lines of a journal; return how many of its bytes are to be kept.
+        """Restore the lines of a journal; return how many of its bytes to keep.
 
-        The last lines may not have been flushed before a power cut: they are counted as far as they and their
-        pages can be read. Raises FolderError where an earlier line cannot be read.
+        The last lines may not have been flushed before a power cut: restore them up to the first one that cannot
+        be read, or whose page cannot. Raises FolderError if an earlier line cannot be read.
         """
         recent: deque[tuple[int, dict[str, Any]]] = deque()  # (place, entry) of the last lines
         most, place, unread = 2 * SYNC_LINKS, 0, 0
@@ -171,7 +171,7 @@ class CrawlLog:
             self._number, self._end = entry["file"], entry["end"]
 
     def _is_readable(self, entry: dict[str, Any]) -> bool:
-        """Return whether the page of a line is whole in its WARC file: it begins where the page before it ends."""
+        """Return whether the page of a line, which begins at the end of the previous one, can be read."""
         begin = self._end if entry["file"] == self._number else 0
         try:
             with (self._out / _warc_name(entry["file"])).open("rb") as handle:
@@ -200,7 +200,7 @@ class CrawlLog:
 
 
 def _parse_line(line: bytes) -> dict[str, Any] | None:
-    """Return the entry of a journal's line, None where the line was cut short or altered."""
+    """Return the entry of a journal's line; None if the line was cut short or altered."""
     try:
         entry = parse_json(line)
         whole = line.endswith(b"\n") and isinstance(entry["url"], str) and isinstance(entry["outcome"], str)
@@ -212,7 +212,7 @@ def _parse_line(line: bytes) -> dict[str, Any] | None:
 
 
 def _short(url: str) -> int:
-    """A number for a URL: among 45 million links two have the same one with a probability of 1 in 20,000."""
+    """Return a 64-bit hash of a URL: among 45 million links, a collision has a probability of 1 in 20,000."""
     return int.from_bytes(hashlib.blake2b(url.encode(), digest_size=8).digest(), "little")
 
 
@@ -221,7 +221,7 @@ def _warc_name(number: int) -> str:
 
 
 def _record(link: str, page: Fetched, cut: bool) -> bytes:
-    """A response record; headers that speak of the packed form go, the length is that of the body here."""
+    """Return a response record, with headers that describe the unpacked body."""
     body = page.body
     dropped = {"content-encoding", "transfer-encoding", "content-length", "connection"}
     kept = [f"{name}: {value}\r\n" for name, value in page.headers if name.lower() not in dropped]

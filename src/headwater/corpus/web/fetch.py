@@ -1,13 +1,11 @@
-"""From links to pages: `headwater corpus fetch`, polite, and robust against whatever answers.
+"""Fetch the pages of links, politely and robustly: `headwater corpus fetch`.
 
-Polite: robots.txt is asked first and kept to (RFC 9309: unreachable means no, missing means yes), one visit at a
-time to a host and a delay between two, Retry-After heeded, a name in every request and the contact that was given.
-Robust: every page has a limit in seconds and in bytes, unpacked; redirects are followed by hand, each hop checked
-like a link; addresses that are not public are refused, in the URL, in a redirect and in what DNS answers, at the
-moment of connecting.
+Polite: it obeys robots.txt (RFC 9309: unreachable means no, missing means yes) and Retry-After, visits a host once
+at a time with a delay in between, and sends its name and a contact. Robust: every page has a timeout and a maximum
+unpacked size; each redirect is checked like a link; addresses that are not public are refused in URLs, in
+redirects and in DNS answers at the time of connecting.
 
-What comes back is written by `crawl_log`: killed at any moment, the same command resumes at the next link. Pages
-are in the order of their arrival.
+`crawl_log` writes the pages in the order of arrival. The same command resumes a killed fetch at the next link.
 """
 
 from __future__ import annotations
@@ -34,33 +32,32 @@ from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import check_files, record_files
 
 FUNNEL = "funnel.json"
-_AHEAD = 20_000  # links held in memory, waiting for their hosts
+_AHEAD = 20_000  # links in memory that wait for their hosts
 
 
 @resumable()
 def fetch_links(
     links: str | Path, out: str | Path, config: FetchConfig | None = None, *, progress: Progress = SILENT
 ) -> dict[str, Any]:
-    """Visit the links of a links folder and write the pages folder `out`, go on with one, or find it there.
+    """Visit the links of a links folder and write the pages folder `out`; resume it, or keep it if complete.
 
-    Both may be URLs; pages for a URL are gathered on this machine and uploaded at the end.
-    Returns what was counted: links, pages (those cut short too), bytes, outcomes {outcome: links}, examples
-    {outcome: [url, …]}.
+    Both may be URLs; pages for a URL are uploaded at the end. Returns counts: links, pages (also those cut short),
+    bytes, outcomes {outcome: links}, examples {outcome: [url, …]}.
     """
     config = config or FetchConfig()
     require_packages()
-    # What only says how fast or on whose behalf may change between two runs of one fetch.
+    # Settings of speed and contact may change between two runs of one fetch.
     free = {"hosts", "delay", "contact", "back_off", "longest_wait", "retries", "failures"}
     decisive = {key: value for key, value in config.to_dict().items() if key not in free}
     place = Destination(out)
     stage = place.stage(kind="pages", config=decisive, inputs={"links": links}, grows=True)
-    if stage.inputs[0].kind != "links":  # said before anything is begun
+    if stage.inputs[0].kind != "links":
         raise FolderError(
-            f"{links} is no links folder ({stage.inputs[0].kind})",
+            f"{links} is not a links folder but {stage.inputs[0].kind}",
             repair="Make one with: headwater corpus links DUMP… --out links",
         )
     if place.is_complete(stage, progress):
-        (place.folder / JOURNAL).unlink(missing_ok=True)  # of a fetch killed after its last word
+        (place.folder / JOURNAL).unlink(missing_ok=True)  # of a fetch killed after its last step
         found: dict[str, Any] = place.read_json(FUNNEL)
         return found
     out = place.folder
@@ -74,10 +71,10 @@ def fetch_links(
         finally:
             log.close()
         if not log.links:
-            raise DataError(f"{links} holds no links", repair="Gather more with: headwater corpus links")
+            raise DataError(f"{links} contains no links", repair="Gather more with: headwater corpus links")
         result = log.result()
         write_json(out / FUNNEL, result)
-        files = record_files(out)  # for hours, where the pages are many: killed here, the journal still knows them
+        files = record_files(out)  # may take hours; killed here, the fetch still has its journal
         stage.finish(files)
         check_files(out, stage.manifest(files, complete=True), hashes=False)
         (out / JOURNAL).unlink()
@@ -87,20 +84,20 @@ def fetch_links(
 
 
 class _Host:
-    """A host while links to it are waiting."""
+    """A host with waiting links."""
 
     def __init__(self) -> None:
-        self.waiting: deque[tuple[str, int]] = deque()  # (link, attempts made)
+        self.waiting: deque[tuple[str, int]] = deque()  # (link, previous attempts)
         self.scheduled = False
 
 
 class _Fetch:
-    """One loop that sends a visit to each host when its time has come."""
+    """One loop that starts a visit to each host at its time."""
 
     def __init__(self, config: FetchConfig, log: CrawlLog, progress: Progress) -> None:
         self._config, self._log, self._progress = config, log, progress
         self._hosts: dict[str, _Host] = {}
-        self._failures: Counter[str] = Counter()  # links in a row without any answer, by host
+        self._failures: Counter[str] = Counter()  # consecutive links without an answer, by host
         self._ready: list[tuple[float, int, str]] = []  # (time, order, host)
         self._order = self._waiting = 0
         self._visits: set[asyncio.Task[None]] = set()
@@ -108,7 +105,7 @@ class _Fetch:
         self._failure: BaseException | None = None
 
     async def run(self, urls: Iterator[str]) -> None:
-        """Visit all of `urls` that the journal does not have."""
+        """Visit all `urls` that are not in the journal."""
         self._changed = asyncio.Event()
         async with Visitor(self._config) as visitor:
             try:
@@ -144,7 +141,7 @@ class _Fetch:
         self._changed.set()
 
     async def _visit(self, visitor: Visitor, name: str) -> None:
-        """Visit the next link of a host, write down what came of it, and put the host back in line."""
+        """Visit the next link of a host, record the outcome, and schedule the host again."""
         host = self._hosts[name]
         url, attempts = host.waiting.popleft()
         self._waiting -= 1
@@ -156,9 +153,8 @@ class _Fetch:
                 self._failures.pop(name, None)
                 self._log.add(url, page)
             except Refused as refusal:
-                if refusal.passing and attempts < self._config.retries:
-                    # Back in line, so that nobody stands idle meanwhile: behind the other links of a host that led
-                    # to another, for these need not wait for that one.
+                if refusal.temporary and attempts < self._config.retries:
+                    # Retry later. If a redirect led to another host, this host's other links need not wait.
                     if refusal.host == name or not host.waiting:
                         visitor.hold(name, self._config.back_off * 4**attempts)
                         host.waiting.appendleft((url, attempts + 1))

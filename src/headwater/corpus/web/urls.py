@@ -1,8 +1,8 @@
-"""The canonical form of a URL, and what counts as the same page.
+"""The canonical form of URLs, and which URLs are the same page.
 
-Canonical: an absolute http(s) URL with its host in lower case and ASCII, without default port, user, fragment,
-dot segments and tracking parameters, HTML's `&amp;` undone, escapes in upper case. Two URLs are the same page when
-their canonical forms agree but for the scheme, a leading `www.` and a final slash.
+Canonical: an absolute http(s) URL with the host in lower case and ASCII, without default port, user, fragment, dot
+segments and tracking parameters, with `&` for HTML's `&amp;` and escapes in upper case. URLs are the same page if
+their canonical forms differ at most in the scheme, a leading `www.` and a final slash.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ipaddress
 import re
 from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
 
-# Parameters that say where a visitor came from, not what the page is.
+# Parameters that identify where a visitor came from, not the page.
 TRACKING = re.compile(
     r"^(utm_\w+|fbclid|gclid|dclid|msclkid|mc_[ce]id|igshid|yclid|_ga|ref_src|spm|cmpid|ocid|smid|CMP)$", re.I
 )
@@ -21,11 +21,11 @@ _HOST = re.compile(
     r"^(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)+$"
 )
 _NUMBER = re.compile(r"(^|\.)(\d+|0x[0-9a-f]*)$")
-_MAXIMUM_CHARACTERS = 2048  # what servers and browsers agree to read
+_MAXIMUM_CHARACTERS = 2048  # accepted by all common servers and browsers
 
 
 def canonical_url(url: str) -> str:
-    """The canonical form of `url`, or an empty text where it is no http(s) URL with a dotted host."""
+    """Return the canonical form of `url`; empty if it is not an http(s) URL with a dotted host."""
     url = url.strip().replace("&amp;", "&")
     if not url or len(url) > _MAXIMUM_CHARACTERS or re.search(r"[\x00-\x20\x7f<>\"]", url):
         return ""
@@ -33,7 +33,7 @@ def canonical_url(url: str) -> str:
         parts = urlsplit(url)
         port = parts.port
         host = (parts.hostname or "").rstrip(".").encode("idna").decode("ascii").lower()
-        if _NUMBER.search(host):  # an address; other spellings of it (127.1, 0177.0.0.1) are nobody's name
+        if _NUMBER.search(host):  # an address, in its usual spelling only (not 127.1, 0177.0.0.1)
             ipaddress.IPv4Address(host)
         path, query = _escaped(_without_dots(parts.path)), _query(parts.query)
     except ValueError:
@@ -46,20 +46,19 @@ def canonical_url(url: str) -> str:
 
 
 def page_key(url: str) -> str:
-    """What is equal for two canonical URLs of the same page."""
+    """Return a key that is equal for canonical URLs of the same page."""
     return re.sub(r"^https?://(www\.)?", "", url).removesuffix("/")
 
 
 def host_of(url: str) -> str:
-    """The host of a canonical URL, its port with it."""
+    """Return the host of a canonical URL, with its port."""
     return url.split("/", 3)[2] if url.count("/") >= 2 else ""
 
 
 def domain_name(url: str) -> str:
-    """The name under which OpenAI's list counts a host: `nytimes` for www.nytimes.com, `bbc` for news.bbc.co.uk.
+    """Return the name of a host in OpenAI's list: `nytimes` for www.nytimes.com, `bbc` for news.bbc.co.uk.
 
-    The last label that is no public suffix, after the common second-level ones (co, com, org, net, ac, gov, edu
-    before a country).
+    It is the last label before the top-level domain, or before a common second-level one (`co.uk`).
     """
     labels = host_of(url).partition(":")[0].split(".")
     if len(labels) > 2 and len(labels[-1]) == 2 and labels[-2] in _SECOND_LEVEL:
@@ -71,7 +70,7 @@ _SECOND_LEVEL = {"co", "com", "org", "net", "ac", "gov", "edu", "or", "go", "ne"
 
 
 def _without_dots(path: str) -> str:
-    """The path as it is asked for: `.` and `..` resolved (RFC 3986, section 5.2.4), their escaped forms too."""
+    """Resolve `.` and `..` in a path (RFC 3986, section 5.2.4), also in their escaped forms."""
     kept: list[str] = []
     plain = ""
     for segment in path.split("/")[1:]:
@@ -89,9 +88,9 @@ def _query(query: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Non-ASCII as UTF-8 escapes, escapes in upper case, everything else as it is.
+    """Escape non-ASCII characters as UTF-8, with all escapes in upper case.
 
-    Raises UnicodeEncodeError for a surrogate, but for one that stands for a byte that was no UTF-8.
+    Raises UnicodeEncodeError for a surrogate that does not stand for an undecodable byte.
     """
     text = quote(text, safe="!#$%&'()*+,/:;=?@[]~|{}^`\\", errors="surrogateescape")
     return _ESCAPE.sub(lambda found: found.group().upper(), text)

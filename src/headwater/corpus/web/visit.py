@@ -1,8 +1,8 @@
-"""One visit to one page: what may be visited, over which redirects, how much of it is read.
+"""Visit one page: check that it may be visited, follow redirects, read a bounded part of it.
 
-Of an answer that is longer than its Content-Length the body is as long as that says; what follows is thrown away
-and the connection closed (RFC 9112, sections 6.3 and 9.2). One that ends before its length, its last chunk or the
-end of its packing is incomplete (section 8): it is asked for again, and kept with a mark if it never comes whole.
+The body of an answer longer than its Content-Length ends there; the rest is dropped and the connection closed (RFC
+9112, sections 6.3 and 9.2). An answer that ends before its length, its last chunk or the end of its compressed
+stream is incomplete (section 8): it is requested again, and kept with a mark if it never arrives completely.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ if TYPE_CHECKING:
     from headwater.corpus.web.fetch_config import FetchConfig
 
 _TEXT_TYPES = ("text/html", "application/xhtml+xml", "text/plain")
-_HEADER_BYTES = 64 * 1024  # of one header: policies of a site run to more than aiohttp's own 8 KiB
-_ROBOTS_BYTES = 512 * 1024  # of robots.txt: RFC 9309 asks for 500 KiB at least
+_HEADER_BYTES = 64 * 1024  # of one header: security policies exceed aiohttp's default of 8 KiB
+_ROBOTS_BYTES = 512 * 1024  # of robots.txt: RFC 9309 requires at least 500 KiB
 _ROBOTS_KEPT = 20_000  # hosts
-_ROBOTS_SECONDS = 24 * 3600.0  # for which one is kept to (RFC 9309, section 2.4)
+_ROBOTS_SECONDS = 24 * 3600.0  # how long one is cached (RFC 9309, section 2.4)
 _GATES_KEPT = 100_000  # hosts
-_DNS_SECONDS = 120.0  # for one name: resolvers give up sooner by their own settings
-# Other failures of DNS may pass. Not every platform has EAI_NODATA.
+_DNS_SECONDS = 120.0  # for one name; resolvers usually give up sooner
+# Other failures of DNS may be temporary. Not every platform has EAI_NODATA.
 _NO_SUCH_HOST = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
 _PORTS = {"http": 80, "https": 443}
-_PASSING = {429, 500, 502, 503, 504}
+_TEMPORARY = {429, 500, 502, 503, 504}
 _REDIRECTS = {301, 302, 303, 307, 308}
 
 
 class Refused(Exception):
-    """No page came; `outcome` says why. `no_answer`: nobody was there. `passing`: it may do later.
+    """A visit without a complete page; `outcome` says why.
 
-    `page` is the beginning of one, where no more than that came; `host` the one that it came from, or did not.
+    no_answer: the host did not respond; temporary: a later visit may succeed; page: the beginning of the page, if
+    that arrived; host: the host that failed.
     """
 
     def __init__(
@@ -53,18 +54,18 @@ class Refused(Exception):
         outcome: str,
         *,
         no_answer: bool = False,
-        passing: bool = False,
+        temporary: bool = False,
         page: Fetched | None = None,
         host: str = "",
     ) -> None:
         super().__init__(outcome)
-        self.outcome, self.no_answer, self.passing = outcome, no_answer, passing
+        self.outcome, self.no_answer, self.temporary = outcome, no_answer, temporary
         self.page, self.host = page, host
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A page: the URL that answered, its status line and headers, the body unpacked."""
+    """A page: its URL after redirects, status line, headers, and unpacked body."""
 
     url: str
     status_line: str
@@ -74,14 +75,14 @@ class Fetched:
 
 @dataclass
 class _Robots:
-    rules: Any  # protego's, or None where everything is allowed
+    rules: Any  # protego's, or None if everything is allowed
     delay: float
-    until: float  # when, by the monotonic clock, robots.txt is asked for again
-    failed: int = 0  # times in a row that it could not be had
+    until: float  # when, by the monotonic clock, robots.txt is requested again
+    failed: int = 0  # consecutive failed requests
 
 
 def require_packages() -> None:
-    """Raises ResourceError where the packages that visit pages are not installed."""
+    """Raise ResourceError if the packages that visit pages are not installed."""
     try:
         import aiohttp  # noqa: F401
         import protego  # noqa: F401
@@ -92,7 +93,7 @@ def require_packages() -> None:
 
 
 class _Gate:
-    """One visit at a time to a host, and none before `free_at`."""
+    """Allows one visit at a time to a host, and none before `free_at`."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -100,7 +101,7 @@ class _Gate:
 
 
 class Visitor:
-    """Visits pages for a fetch; an asynchronous context manager."""
+    """Visits pages for a fetch. Use as an asynchronous context manager."""
 
     def __init__(self, config: FetchConfig) -> None:
         require_packages()
@@ -117,7 +118,7 @@ class Visitor:
         self._gates: dict[str, _Gate] = {}
 
     async def __aenter__(self) -> Visitor:
-        # Every visit may wait for a name server at once, on a thread of its own.
+        # All visits may wait for a name server at the same time, each in its own thread.
         threads = ThreadPoolExecutor(self._config.hosts, thread_name_prefix="resolve")
         asyncio.get_running_loop().set_default_executor(threads)
         self._resolver = make_resolver(self._aiohttp, self._config.allow_private)
@@ -132,7 +133,7 @@ class Visitor:
             headers={
                 "User-Agent": self._agent,
                 "Accept": "text/html,*/*;q=0.1",
-                "Accept-Encoding": "gzip",  # what servers send as deflate comes in two forms
+                "Accept-Encoding": "gzip",  # servers send deflate in two forms
             },
         )
         return self
@@ -141,17 +142,17 @@ class Visitor:
         await self._session.close()
 
     def free_at(self, host: str) -> float:
-        """When, by the monotonic clock, the host may be asked again."""
+        """Return when, by the monotonic clock, the host may be visited again."""
         gate = self._gates.get(host)
         return gate.free_at if gate else 0.0
 
     def hold(self, host: str, seconds: float) -> None:
-        """Leave a host alone for some seconds from now on, or longer where it is left alone already."""
+        """Do not visit a host for at least some seconds from now."""
         gate = self._gates.setdefault(host, _Gate())
         gate.free_at = max(gate.free_at, time.monotonic() + seconds)
 
     async def visit(self, url: str) -> Fetched:
-        """The page behind a link; raises Refused with the outcome when there is none to be had."""
+        """Return the page of a link; raises Refused with the outcome if there is none."""
         seen = set()
         for _ in range(self._config.redirects + 1):
             if url in seen:
@@ -162,13 +163,13 @@ class Visitor:
                 answer = await self._get(url, self._config.page_bytes, pages_only=True)
             except Refused as refusal:
                 refusal.host = host_of(url)
-                refusal.no_answer = refusal.no_answer and len(seen) == 1  # else the link's own host did answer
+                refusal.no_answer = refusal.no_answer and len(seen) == 1  # else the link's own host answered
                 raise
             if answer.status not in _REDIRECTS:
                 if answer.status != 200:
                     patient = answer.wait <= self._config.longest_wait
-                    passing = patient and answer.status in _PASSING
-                    raise Refused(f"status {answer.status}", passing=passing, host=host_of(url))
+                    temporary = patient and answer.status in _TEMPORARY
+                    raise Refused(f"status {answer.status}", temporary=temporary, host=host_of(url))
                 return Fetched(url, answer.status_line, answer.headers, answer.body)
             url = _target(url, answer.location)
             if not url:
@@ -176,10 +177,10 @@ class Visitor:
         raise Refused("too many redirects")
 
     async def _check(self, url: str) -> None:
-        """Raises Refused unless the URL may be visited."""
+        """Raise Refused unless robots.txt allows the URL."""
         robots = await self._robots_of(url)
         if robots.failed:
-            raise Refused("robots.txt could not be had", passing=robots.failed <= self._config.retries)
+            raise Refused("robots.txt unreachable", temporary=robots.failed <= self._config.retries)
         if robots.delay > self._config.longest_delay:
             raise Refused("robots.txt asks for too long a delay")
         if robots.rules is not None and not robots.rules.can_fetch(url, "Headwater"):
@@ -202,7 +203,7 @@ class Visitor:
                 self._asking.pop(origin, None)
 
     async def _ask_robots(self, origin: str, failed: int) -> _Robots:
-        """What robots.txt says now; `failed`: how often in a row it could not be had before."""
+        """Request robots.txt; `failed`: the number of consecutive failures before."""
         url = f"{origin}/robots.txt"
         for _ in range(self._config.redirects + 1):
             answer = await self._get(url, _ROBOTS_BYTES, pages_only=False)
@@ -213,16 +214,16 @@ class Visitor:
                 break
         until = time.monotonic() + _ROBOTS_SECONDS
         if answer.status >= 500 or answer.status == 429:
-            # Asked again with each retry of the first link, and then not for a day.
+            # Requested again with each retry of the first link, then not for a day.
             return _Robots(None, 0.0, until if failed >= self._config.retries else 0.0, failed + 1)
         if answer.status != 200:
             return _Robots(None, 0.0, until)
-        rules = self._protego.parse(answer.body.decode("utf-8-sig", "replace"))  # a mark at the start is no rule
+        rules = self._protego.parse(answer.body.decode("utf-8-sig", "replace"))  # without a byte-order mark
         delay = rules.crawl_delay("Headwater")
         return _Robots(rules, float(delay) if delay else 0.0, until)
 
     async def _get(self, url: str, limit: int, *, pages_only: bool) -> _Answer:
-        """Ask for a URL when the turn of its host has come; nobody else asks that host meanwhile."""
+        """Request a URL when its host may be visited; other requests to that host wait."""
         _refuse_private(url, self._config.allow_private)
         host = host_of(url)
         if len(self._gates) > _GATES_KEPT:
@@ -233,7 +234,7 @@ class Visitor:
             await asyncio.sleep(max(0.0, gate.free_at - time.monotonic()))
             wait = 0.0
             try:
-                await self._resolve(url)  # how long a name server takes is not the host's doing
+                await self._resolve(url)  # the host is not charged for a slow name server
                 async with asyncio.timeout(self._config.seconds):
                     answer = await self._ask(url, limit, pages_only=pages_only)
                 wait = min(answer.wait, self._config.longest_wait)
@@ -246,7 +247,7 @@ class Visitor:
                 gate.free_at = time.monotonic() + delay
 
     async def _resolve(self, url: str) -> None:
-        """Look up the host of a URL; raise Refused where it has no address, or none that may be visited."""
+        """Resolve the host of a URL; raise Refused if it has no address, or none that may be visited."""
         parts = urlsplit(url)
         try:
             async with asyncio.timeout(_DNS_SECONDS):
@@ -254,11 +255,11 @@ class Visitor:
         except PrivateAddress:
             raise Refused("address is not public") from None
         except TimeoutError:
-            raise Refused("no answer from DNS", no_answer=True, passing=True) from None
+            raise Refused("no answer from DNS", no_answer=True, temporary=True) from None
         except OSError as error:
             if isinstance(error, socket.gaierror) and error.errno in _NO_SUCH_HOST:
                 raise Refused("no such host", no_answer=True) from None
-            raise Refused("no answer from DNS", no_answer=True, passing=True) from None
+            raise Refused("no answer from DNS", no_answer=True, temporary=True) from None
 
     async def _ask(self, url: str, limit: int, *, pages_only: bool) -> _Answer:
         errors = self._aiohttp
@@ -268,8 +269,8 @@ class Visitor:
                 location = response.headers.get("Location", "")
                 line = f"HTTP/1.1 {response.status} {response.reason or ''}".rstrip()
                 if response.status != 200:
-                    response.close()  # its body is of no use
-                    asked = response.headers.get("Retry-After", "") if response.status in _PASSING else ""
+                    response.close()  # without its body
+                    asked = response.headers.get("Retry-After", "") if response.status in _TEMPORARY else ""
                     return _Answer(response.status, line, headers, b"", location, retry_after(asked))
                 kind = response.headers.get("Content-Type", "text/html").partition(";")[0].strip().lower()
                 if pages_only and kind not in _TEXT_TYPES:
@@ -278,17 +279,17 @@ class Visitor:
                 body, whole = await self._read(response, limit, cut=not pages_only)
                 if not whole:
                     page = Fetched(url, line, headers, body) if pages_only and body else None
-                    raise Refused("answer cut short", passing=True, page=page)
+                    raise Refused("answer cut short", temporary=True, page=page)
                 return _Answer(200, line, headers, body, location)
         except (errors.ClientPayloadError, errors.ServerDisconnectedError, ConnectionResetError):
-            raise Refused("answer cut short", passing=True) from None
+            raise Refused("answer cut short", temporary=True) from None
         except (errors.ClientConnectionError, OSError):
-            raise Refused("no connection", no_answer=True, passing=True) from None
+            raise Refused("no connection", no_answer=True, temporary=True) from None
         except (errors.ClientError, ValueError):
-            raise Refused("answer is no HTTP") from None
+            raise Refused("answer is not HTTP") from None
 
     async def _read(self, response: Any, limit: int, *, cut: bool) -> tuple[bytes, bool]:
-        """The body, unpacked, at most `limit` bytes (more is cut off, or refused), and whether it came whole."""
+        """Return the unpacked body and whether it is complete; more than `limit` bytes are cut or refused."""
         encoding = response.headers.get("Content-Encoding", "").strip().lower()
         decoder = zlib.decompressobj(47) if encoding in {"gzip", "x-gzip", "deflate"} else None
         if encoding not in {"", "identity", "gzip", "x-gzip", "deflate"}:
@@ -321,11 +322,11 @@ class _Answer:
     headers: list[tuple[str, str]]
     body: bytes
     location: str
-    wait: float = 0.0  # seconds that the host asks for before the next visit
+    wait: float = 0.0  # seconds before the next visit, requested by the host
 
 
 def retry_after(value: str) -> float:
-    """Seconds from now that a Retry-After header asks for (RFC 9110, 10.2.3: a number or a date); 0 for others."""
+    """Return the seconds of a Retry-After header (RFC 9110, 10.2.3: a number or a date); 0 for other values."""
     value = value.strip()
     if value.isascii() and value.isdigit():
         return float(value)
@@ -338,9 +339,9 @@ def retry_after(value: str) -> float:
 
 @functools.cache
 def _protocol() -> Any:
-    """aiohttp's protocol, given the head of an answer before what follows.
+    """Return aiohttp's protocol, changed to parse the head of an answer before the rest.
 
-    Both at once, what follows the body would undo an answer that was whole.
+    Parsed together, excess bytes after a complete body would make aiohttp reject the answer.
     """
     from aiohttp.client_proto import ResponseHandler
 
@@ -356,7 +357,7 @@ def _protocol() -> Any:
 
 
 def _refuse_private(url: str, allowed: bool) -> None:
-    """An address written in the URL itself is never resolved, so it is looked at here."""
+    """Raise Refused if the host of a URL is an address, which is never resolved, and not public."""
     try:
         public = is_public(urlsplit(url).hostname or "")
     except ValueError:
@@ -366,7 +367,7 @@ def _refuse_private(url: str, allowed: bool) -> None:
 
 
 def _target(url: str, location: str) -> str:
-    """Where a redirect leads, canonical; an empty text where to no http(s) URL."""
+    """Return the canonical target of a redirect; empty if it is not an http(s) URL."""
     try:
         return canonical_url(urljoin(url, location))
     except ValueError:
