@@ -6,6 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy
+
 from headwater.corpus.folder import COLUMNS, shard_paths
 from headwater.corpus.web.urls import domain_name
 from headwater.errors import ResourceError
@@ -30,7 +32,6 @@ def statistics(corpus: str | Path, top: int = TOP) -> dict[str, Any]:
     and, for documents with addresses, webtext: how the domains compare with the list that OpenAI published
     (`compare_domains`).
     """
-    import numpy
     import pyarrow.compute
     import pyarrow.parquet
 
@@ -136,8 +137,6 @@ def _count(counters: dict[str, Counter[str] | None], name: str, column: Any) -> 
 
 
 def _distribution(lengths: Any) -> dict[str, float]:
-    import numpy
-
     if not len(lengths):
         return {}
     values = numpy.percentile(lengths, PERCENTILES, method="nearest")
@@ -151,8 +150,6 @@ def _distribution(lengths: Any) -> dict[str, float]:
 
 def _histogram(lengths: Any) -> list[list[int]]:
     """Return [[minimum, documents], …] for lengths between powers of two; 0 counts as 1."""
-    import numpy
-
     if not len(lengths):
         return []
     powers = numpy.log2(numpy.maximum(lengths, 1)).astype(int)

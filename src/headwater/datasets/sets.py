@@ -127,6 +127,3 @@ def _rows(
                 f"{folder / name} cannot be read after row {number:,}: {type(error).__name__}: {error}",
                 repair="Get the set again",
             ) from None
-
-
-__all__ = ["BY_NAME", "SETS", "Found", "choose", "find", "is_there"]

@@ -7,7 +7,7 @@ would be too small to read. Colours are style-sheet classes. Texts are escaped.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -120,13 +120,11 @@ def _chart(series: Sequence[Series], x_label: str, y_label: str, name: str, widt
     )
 
 
-class _scale:
-    """A linear map from one interval to another."""
+def _scale(source: Point, target: Point) -> Callable[[float], float]:
+    """Return the linear map from one interval to another."""
 
-    def __init__(self, source: tuple[float, float], target: tuple[float, float]) -> None:
-        self._source, self._target = source, target
+    def scaled(value: float) -> float:
+        share = (value - source[0]) / (source[1] - source[0]) if source[1] > source[0] else 0.5
+        return target[0] + share * (target[1] - target[0])
 
-    def __call__(self, value: float) -> float:
-        low, high = self._source
-        share = (value - low) / (high - low) if high > low else 0.5
-        return self._target[0] + share * (self._target[1] - self._target[0])
+    return scaled

@@ -15,10 +15,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headwater.corpus.build.recipes import BuildConfig, make_steps
 from headwater.corpus.build.tasks import Account, BuildTask, read_task
 from headwater.corpus.build.workers import ATTEMPTS, WorkerDied, WorkerPool
 from headwater.corpus.dedup.exact import FINGERPRINT_BYTES, text_fingerprint
+from headwater.corpus.dedup.near import MinHash, write_shingles
 from headwater.corpus.filters.steps import Funnel, run_steps
 from headwater.corpus.folder import Document, read_shard, write_documents
 from headwater.errors import HeadwaterError, StorageError
@@ -157,10 +160,6 @@ def run_task(plan: BuildPlan, number: int, seen: Seen = lambda funnel: None) -> 
 
 def write_part_wanted(part: Path) -> None:
     """Write the shingles of the documents that WANTED in this part names."""
-    import numpy as np
-
-    from headwater.corpus.dedup.near import write_shingles
-
     wanted = np.load(part / WANTED, allow_pickle=False).tolist()
     rows = read_part(part)
     read = 0
@@ -183,11 +182,7 @@ def read_part(part: Path) -> Iterator[Document]:
 
 def _fill_part(work: Path, config: BuildConfig, task: BuildTask, seen: Seen) -> None:
     account, funnel = Account(), Funnel()
-    hasher = None
-    if config.near_duplicates:
-        from headwater.corpus.dedup.near import MinHash
-
-        hasher = MinHash()
+    hasher = MinHash() if config.near_duplicates else None
 
     def kept(fingerprints: ArrayFile, keys: ArrayFile | None) -> Iterator[Document]:
         for document in run_steps(read_task(task, config, account), make_steps(config), funnel):

@@ -18,7 +18,10 @@ import shutil
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
 
 from headwater.corpus.build.parts import (
     ACCOUNT,
@@ -36,6 +39,7 @@ from headwater.corpus.build.recipes import BuildConfig, make_steps
 from headwater.corpus.build.tasks import BUILT_IN, BuildTask, list_remote, other_files, plan_tasks
 from headwater.corpus.build.workers import WorkerPool
 from headwater.corpus.dedup.exact import find_copies
+from headwater.corpus.dedup.near import ShingleFiles, find_duplicates
 from headwater.corpus.filters.steps import Funnel
 from headwater.corpus.folder import Document, write_documents
 from headwater.corpus.sources import python_docs
@@ -49,6 +53,7 @@ from headwater.errors import (
     counted,
     resumable,
 )
+from headwater.storage.arrays import row_counts, save_array
 from headwater.storage.destination import Destination
 from headwater.storage.files import (
     new_parents,
@@ -63,12 +68,6 @@ from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import Input
 from headwater.storage.remote import is_remote, place
 from headwater.storage.stage import Stage
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from headwater.corpus.dedup.near import ShingleFiles
 
 Engine = Literal["local", "ray"]
 
@@ -287,14 +286,13 @@ class _Duplicates:
     """Finds the documents of all parts that equal, or nearly equal, an earlier one."""
 
     def __init__(self, plan: BuildPlan, workers: WorkerPool) -> None:
-        import numpy as np
-
         self._exact = find_copies([part / FINGERPRINTS for part in plan.parts])
         self._near = np.zeros(len(self._exact), bool)
-        stays = np.empty(0, np.int64)
+        self.kept = {"documents": 0, "bytes": 0}
+        self.counts = {"exact": int(self._exact.sum())}
+        self.clusters: dict[str, int] = {}
+        self.examples: dict[str, list[dict[str, str]]] = {"exact": []}
         if plan.config.near_duplicates:
-            from headwater.corpus.dedup.near import find_duplicates
-
             goes, stays = find_duplicates(
                 [part / KEYS for part in plan.parts],
                 lambda wanted: _shingles(plan, wanted, workers),
@@ -302,11 +300,6 @@ class _Duplicates:
                 self._exact,
             )
             self._near[goes] = True
-        self.kept = {"documents": 0, "bytes": 0}
-        self.counts = {"exact": int(self._exact.sum())}
-        self.clusters: dict[str, int] = {}
-        self.examples: dict[str, list[dict[str, str]]] = {"exact": []}
-        if plan.config.near_duplicates:
             self.counts["near"] = len(stays)
             self.examples["near"] = []
             sizes = np.unique(stays, return_counts=True)[1]
@@ -327,11 +320,6 @@ class _Duplicates:
 
 def _shingles(plan: BuildPlan, wanted: npt.NDArray[np.int64], workers: WorkerPool) -> ShingleFiles:
     """Return the shingles of these documents, computed in the folders of their parts."""
-    import numpy as np
-
-    from headwater.corpus.dedup.near import ShingleFiles
-    from headwater.storage.arrays import row_counts, save_array
-
     parts = plan.parts
     starts = np.cumsum([0, *row_counts([part / KEYS for part in parts])])
     places = np.searchsorted(wanted, starts)

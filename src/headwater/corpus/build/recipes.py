@@ -21,7 +21,11 @@ from pydantic import Field
 
 from headwater.config import Config, Layer, read_toml
 from headwater.corpus.extract.page_text import ExtractorName
+from headwater.corpus.filters.clean import Clean
+from headwater.corpus.filters.decontaminate import Decontaminate
+from headwater.corpus.filters.language import Language
 from headwater.corpus.filters.steps import Step
+from headwater.corpus.filters.wikipedia import Wikipedia
 from headwater.corpus.folder import Document
 from headwater.errors import UsageError, nearest
 
@@ -106,20 +110,12 @@ def make_steps(config: BuildConfig) -> list[Step]:
     if config.minimum_characters:
         steps.append(Long(config.minimum_characters))
     if config.wikipedia:
-        from headwater.corpus.filters.wikipedia import Wikipedia
-
         steps.append(Wikipedia())
     if config.language:
-        from headwater.corpus.filters.language import Language
-
         steps.append(Language(config.languages, config.minimum_score))
     if config.clean:
-        from headwater.corpus.filters.clean import Clean
-
         steps.append(Clean(config.clean_without))
     if config.evaluation_sets:
-        from headwater.corpus.filters.decontaminate import Decontaminate
-
         steps.append(Decontaminate(config.evaluation_sets, config.evaluation_words))
     return steps
 

@@ -12,11 +12,11 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+import numpy as np
+import numpy.typing as npt
+
+from headwater.storage.arrays import in_range, ranges, row_counts
 
 # All white space except single spaces; splitting into words would need ten times the text's memory.
 _SPACES = re.compile(r"\s{2,}|[^\S ]")
@@ -35,10 +35,6 @@ def text_fingerprint(text: str) -> bytes:
 
 def find_copies(fingerprints: Sequence[Path]) -> npt.NDArray[np.bool_]:
     """Return which documents equal an earlier one: (documents,) bool, numbered through all files."""
-    import numpy as np
-
-    from headwater.storage.arrays import in_range, ranges, row_counts
-
     lengths = row_counts(list(fingerprints))
     starts = np.cumsum([0, *lengths]).tolist()
     copies = np.zeros(starts[-1], bool)

@@ -27,6 +27,7 @@ import os
 import sysconfig
 import warnings
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -262,23 +263,14 @@ def _signature(node: ast.ClassDef | Function, name: str, *, in_class: bool) -> s
 
 def _without_first(arguments: ast.arguments) -> ast.arguments:
     """Return the parameters without `self` or `cls`."""
-    positional, plain = list(arguments.posonlyargs), list(arguments.args)
-    defaults = list(arguments.defaults)
-    if len(defaults) == len(positional) + len(plain) > 0:
-        defaults = defaults[1:]
-    if positional:
-        positional = positional[1:]
+    rest = copy(arguments)
+    if len(arguments.defaults) == len(arguments.posonlyargs) + len(arguments.args):
+        rest.defaults = arguments.defaults[1:]
+    if arguments.posonlyargs:
+        rest.posonlyargs = arguments.posonlyargs[1:]
     else:
-        plain = plain[1:]
-    return ast.arguments(
-        posonlyargs=positional,
-        args=plain,
-        vararg=arguments.vararg,
-        kwonlyargs=arguments.kwonlyargs,
-        kw_defaults=arguments.kw_defaults,
-        kwarg=arguments.kwarg,
-        defaults=defaults,
-    )
+        rest.args = arguments.args[1:]
+    return rest
 
 
 def _parameters(arguments: ast.arguments, *, defaults: bool) -> list[str]:
@@ -288,7 +280,7 @@ def _parameters(arguments: ast.arguments, *, defaults: bool) -> list[str]:
     values += arguments.defaults
     listed = []
     for index, (argument, value) in enumerate(zip(positional, values, strict=True)):
-        listed.append(_parameter(argument.arg, value if defaults else None))
+        listed.append(argument.arg + (f"={_unparse(value)}" if defaults and value else ""))
         if index + 1 == len(arguments.posonlyargs):
             listed.append("/")
     if arguments.vararg:
@@ -296,14 +288,10 @@ def _parameters(arguments: ast.arguments, *, defaults: bool) -> list[str]:
     elif arguments.kwonlyargs:
         listed.append("*")
     for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        listed.append(_parameter(argument.arg, value if defaults else None))
+        listed.append(argument.arg + (f"={_unparse(value)}" if defaults and value else ""))
     if arguments.kwarg:
         listed.append(f"**{arguments.kwarg.arg}")
     return listed
-
-
-def _parameter(name: str, default: ast.expr | None) -> str:
-    return name if default is None else f"{name}={_unparse(default)}"
 
 
 def _unparse(node: ast.AST | None) -> str:
