@@ -168,7 +168,7 @@ TABLES: Mapping[str, PaperTable] = {
             "Natural Questions, the most confident 1 %": (None, 63.1),
             "Natural Questions, most common answer of each question type": (None, 1.0),
         },
-        "The last row is a baseline that asks no model.",
+        "The last row is a baseline without a model.",
     ),
     "gpt2-table-4": PaperTable(
         "summarisation, ROUGE F1",
@@ -208,7 +208,7 @@ TABLES: Mapping[str, PaperTable] = {
         "The last column is printed. The lines of the other systems are in the tables that follow.",
     ),
     "gpt2-references": PaperTable(
-        "other systems named beside GPT-2",
+        "other systems that GPT-2 is compared with",
         "GPT-2, sections 3.2, 3.4, 3.5, 3.7 and 3.8, and table 4",
         "printed",
         ("value",),

@@ -139,7 +139,7 @@ def remove_abandoned(path: Path) -> None:
 def _lock(part: Path) -> int | None:
     """Lock a part and return the locked descriptor; None if the file system has no locks.
 
-    Raises BlockingIOError when another writer holds it, FileNotFoundError when it is gone.
+    Raises BlockingIOError when another writer holds it, FileNotFoundError if it was removed.
     """
     if sys.platform == "win32":
         return None  # an open file cannot be renamed on Windows

@@ -35,31 +35,31 @@ def lineage_at(url: str, resolve_url: Resolve) -> dict[str, Any]:
 
 def _lineage(entry: Input, path: Path | None, resolve_url: Resolve | None, above: set[str]) -> dict[str, Any]:
     """Return the chain of one input, which is at `path`, or at the URL in the entry if that is None."""
-    told: dict[str, Any] = {**entry.to_dict(), "path": entry.path if path is None else str(path), "inputs": []}
+    node: dict[str, Any] = {**entry.to_dict(), "path": entry.path if path is None else str(path), "inputs": []}
     place = entry.path if path is None else str(path.resolve())
     if place in above:
-        return told | {"state": "gone"}
+        return node | {"state": "gone"}
     manifest: Manifest | None
     if path is None:
         if resolve_url is None:
-            return told | {"state": "remote"}
+            return node | {"state": "remote"}
         seen = resolve_url(entry.path)
         if seen is None:
-            return told | {"state": "gone"}
+            return node | {"state": "gone"}
         found, manifest = seen
         identity = found.identity
     elif not path.exists():
-        return told | {"state": "gone"}
+        return node | {"state": "gone"}
     else:
         try:
             manifest = read_manifest(path) if (path / MANIFEST).exists() else None
             identity = manifest.identity if manifest else identity_of(path)[1]
         except HeadwaterError:  # damaged, or altered against its own folder's manifest
-            return told | {"state": "changed"}
+            return node | {"state": "changed"}
     if manifest is None:
-        return told | {"state": "source" if identity == entry.identity else "changed"}
+        return node | {"state": "source" if identity == entry.identity else "changed"}
     state = "complete" if manifest.complete else "incomplete"
-    return told | {
+    return node | {
         "state": state if identity == entry.identity else "changed",
         "command": manifest.command,
         "seed": manifest.seed,

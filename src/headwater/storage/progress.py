@@ -1,4 +1,4 @@
-"""Report the progress of a stage to a terminal, or to nobody."""
+"""Report the progress of a stage, to a terminal or not at all."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Manifest(Record):
 
     @property
     def repeat(self) -> str:
-        """The command that made the folder, quoted again, since the manifest may come from a stranger."""
+        """The command that made the folder, quoted again, since the manifest may be untrusted."""
         if self.command == FROM_PYTHON:
             return self.command
         try:

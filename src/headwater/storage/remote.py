@@ -134,8 +134,8 @@ def list_source(url: str) -> RemoteListing:
     wanted = {posixpath.join(folder, name): record.bytes for name, record in manifest.files.items()}
     if not manifest.complete or any(sizes.get(name) != size for name, size in wanted.items()):
         raise FolderError(f"{url} is not complete", repair="Upload it again with the command that made it")
-    told = Input(role="", path=url, kind=manifest.kind, identity=manifest.identity)
-    return RemoteListing(root, tuple(sorted(wanted.items())), told, manifest)
+    described = Input(role="", path=url, kind=manifest.kind, identity=manifest.identity)
+    return RemoteListing(root, tuple(sorted(wanted.items())), described, manifest)
 
 
 def open_listing(url: str, kind: str) -> RemoteListing:

@@ -443,7 +443,7 @@ def test_a_fetch_killed_while_its_files_are_hashed_loses_no_page(
 
 def test_what_is_no_links_folder_is_named_and_nothing_begun(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("http://example.com/")
-    with pytest.raises(FolderError, match="no links folder"):
+    with pytest.raises(FolderError, match="not a links folder"):
         fetch(tmp_path / "list.txt", tmp_path / "pages")
     assert not (tmp_path / "pages").exists()
 

@@ -293,16 +293,16 @@ class _Duplicates:
         self.clusters: dict[str, int] = {}
         self.examples: dict[str, list[dict[str, str]]] = {"exact": []}
         if plan.config.near_duplicates:
-            goes, stays = find_duplicates(
+            near, originals = find_duplicates(
                 [part / KEYS for part in plan.parts],
                 lambda wanted: _shingles(plan, wanted, workers),
                 plan.config.similarity,
                 self._exact,
             )
-            self._near[goes] = True
-            self.counts["near"] = len(stays)
+            self._near[near] = True
+            self.counts["near"] = len(near)
             self.examples["near"] = []
-            sizes = np.unique(stays, return_counts=True)[1]
+            sizes = np.unique(originals, return_counts=True)[1]
             self.clusters = {"near": len(sizes), "largest": int(sizes.max()) + 1 if len(sizes) else 0}
 
     def remove(self, documents: Iterator[Document]) -> Iterator[Document]:

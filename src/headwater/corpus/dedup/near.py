@@ -154,25 +154,25 @@ def find_duplicates(
         similar[pair] = jaccard(sets[int(firsts[pair])], sets[int(seconds[pair])]) >= similarity
     roots = clusters(len(wanted), firsts[similar], seconds[similar])
     del firsts, seconds, similar
-    goes, likes = array("q"), array("q")
+    removed, originals = array("q"), array("q")
     for group in _groups(roots):
         if len(group) == 2:  # a pair, compared above
-            goes.append(int(wanted[group[1]]))
-            likes.append(int(wanted[group[0]]))
+            removed.append(int(wanted[group[1]]))
+            originals.append(int(wanted[group[0]]))
             continue
-        stays: list[int] = []
+        kept: list[int] = []
         for place in group:
-            like = next((s for s in stays[:_COMPARED] if jaccard(sets[s], sets[place]) >= similarity), None)
-            if like is None:
-                stays.append(place)
+            original = next((s for s in kept[:_COMPARED] if jaccard(sets[s], sets[place]) >= similarity), None)
+            if original is None:
+                kept.append(place)
             else:
-                goes.append(int(wanted[place]))
-                likes.append(int(wanted[like]))
+                removed.append(int(wanted[place]))
+                originals.append(int(wanted[original]))
     sets.remove()
-    if not goes:
+    if not removed:
         return none, none
-    order = np.argsort(np.frombuffer(goes, np.int64))
-    return np.frombuffer(goes, np.int64)[order], np.frombuffer(likes, np.int64)[order]
+    order = np.argsort(np.frombuffer(removed, np.int64))
+    return np.frombuffer(removed, np.int64)[order], np.frombuffer(originals, np.int64)[order]
 
 
 def jaccard(one: Keys, other: Keys) -> float:

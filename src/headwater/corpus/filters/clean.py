@@ -13,7 +13,7 @@ for English words apply only to English texts.
 | bullets | a larger share of lines that begin with a bullet | 0.9 | Gopher: 0.9 |
 | ellipses | a larger share of lines that end in an ellipsis | 0.3 | Gopher: 0.3 |
 | placeholder | texts with "lorem ipsum" | once | C4 |
-| script notice | short texts that ask for JavaScript or cookies | 1,000 characters | C4, there by line |
+| script notice | short texts that request JavaScript or cookies | 1,000 characters | C4, there by line |
 | few words (en) | texts with fewer words | 50 | Gopher: 50 |
 | word length (en) | a mean word length outside | 3 to 10 | Gopher: 3 to 10 |
 | symbols (en) | more `#` and `…` a word | 0.1 | Gopher: 0.1 |

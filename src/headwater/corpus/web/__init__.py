@@ -1,1 +1,1 @@
-"""WebText: links from dumps, and the pages behind them, fetched politely into WARC files."""
+"""WebText: select links from dumps, and fetch their pages politely into WARC files."""

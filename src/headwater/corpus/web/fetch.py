@@ -53,7 +53,7 @@ def fetch_links(
     stage = place.stage(kind="pages", config=decisive, inputs={"links": links}, grows=True)
     if stage.inputs[0].kind != "links":
         raise FolderError(
-            f"{links} is not a links folder but {stage.inputs[0].kind}",
+            f"{links} is not a links folder ({stage.inputs[0].kind})",
             repair="Make one with: headwater corpus links DUMP… --out links",
         )
     if place.is_complete(stage, progress):
@@ -156,7 +156,7 @@ class _Fetch:
                 if refusal.temporary and attempts < self._config.retries:
                     # Retry later. If a redirect led to another host, this host's other links need not wait.
                     if refusal.host == name or not host.waiting:
-                        visitor.hold(name, self._config.back_off * 4**attempts)
+                        visitor.postpone(name, self._config.back_off * 4**attempts)
                         host.waiting.appendleft((url, attempts + 1))
                     else:
                         host.waiting.append((url, attempts + 1))

@@ -90,7 +90,7 @@ def _query(query: str) -> str:
 def _escaped(text: str) -> str:
     """Escape non-ASCII characters as UTF-8, with all escapes in upper case.
 
-    Raises UnicodeEncodeError for a surrogate that does not stand for an undecodable byte.
+    Raises UnicodeEncodeError for a surrogate, unless it encodes an undecodable byte.
     """
     text = quote(text, safe="!#$%&'()*+,/:;=?@[]~|{}^`\\", errors="surrogateescape")
     return _ESCAPE.sub(lambda found: found.group().upper(), text)

@@ -146,7 +146,7 @@ class Visitor:
         gate = self._gates.get(host)
         return gate.free_at if gate else 0.0
 
-    def hold(self, host: str, seconds: float) -> None:
+    def postpone(self, host: str, seconds: float) -> None:
         """Do not visit a host for at least some seconds from now."""
         gate = self._gates.setdefault(host, _Gate())
         gate.free_at = max(gate.free_at, time.monotonic() + seconds)
@@ -270,8 +270,8 @@ class Visitor:
                 line = f"HTTP/1.1 {response.status} {response.reason or ''}".rstrip()
                 if response.status != 200:
                     response.close()  # without its body
-                    asked = response.headers.get("Retry-After", "") if response.status in _TEMPORARY else ""
-                    return _Answer(response.status, line, headers, b"", location, retry_after(asked))
+                    requested = response.headers.get("Retry-After", "") if response.status in _TEMPORARY else ""
+                    return _Answer(response.status, line, headers, b"", location, retry_after(requested))
                 kind = response.headers.get("Content-Type", "text/html").partition(";")[0].strip().lower()
                 if pages_only and kind not in _TEXT_TYPES:
                     response.close()
@@ -331,10 +331,10 @@ def retry_after(value: str) -> float:
     if value.isascii() and value.isdigit():
         return float(value)
     try:
-        asked = parsedate_to_datetime(value)
+        requested = parsedate_to_datetime(value)
     except (ValueError, TypeError, OverflowError):
         return 0.0
-    return max(0.0, (asked - datetime.now(asked.tzinfo)).total_seconds())
+    return max(0.0, (requested - datetime.now(requested.tzinfo)).total_seconds())
 
 
 @functools.cache
