@@ -5,10 +5,9 @@ The kind in `headwater.json` selects the reader, which returns plain rows and nu
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from headwater.config import read_toml
 from headwater.errors import FolderError, duration
 from headwater.report.claims import KIND, Reproduction, read_reproduction
 from headwater.report.plots import Point
-from headwater.storage.files import parse_json, read_json
+from headwater.storage.files import intact_json_lines, read_json
 from headwater.storage.lineage import lineage
 from headwater.storage.provenance import MANIFEST, Manifest, open_folder, read_manifest
 
@@ -185,7 +184,9 @@ def _read_run(path: Path, manifest: Manifest) -> RunSummary:
     followed: dict[str, list[Point]] = {}
     last: dict[str, Any] = {}
     journal = path / "metrics.jsonl"
-    for line in _json_lines(journal) if journal.exists() else ():
+    for line in intact_json_lines(journal) if journal.exists() else ():
+        if not all(isinstance(line.get(key), int | float) for key in _LINE):
+            continue
         training.append((line["tokens"], line["loss"]))
         if "validation_loss" in line:
             held_out.append((line["tokens"], line["validation_loss"]))
@@ -367,14 +368,3 @@ class _Chain:
             return path.resolve().relative_to(self._base).as_posix()
         except ValueError:
             return path.name
-
-
-def _json_lines(path: Path) -> Iterable[dict[str, Any]]:
-    """Yield the lines of a journal; skip one that was cut short or altered."""
-    for raw in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            line = parse_json(raw)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(line, dict) and all(isinstance(line.get(key), int | float) for key in _LINE):
-            yield line

@@ -291,6 +291,15 @@ def parse_json(text: str | bytes) -> Any:
         raise json.JSONDecodeError(str(error).partition(";")[0], "", 0) from None
 
 
+def intact_json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a JSON Lines file; skip lines that were cut short or altered."""
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(json.JSONDecodeError):
+            value = parse_json(line)
+            if isinstance(value, dict):
+                yield value
+
+
 def sha256_of(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a file."""
     with path.open("rb") as handle:

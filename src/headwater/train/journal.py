@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
 from headwater.errors import ResourceError
-from headwater.storage.files import parse_json, storage_error, write_text
+from headwater.storage.files import intact_json_lines, storage_error, write_text
 
 Tracker = Literal["tensorboard", "trackio", "wandb"]
 
@@ -72,15 +72,7 @@ class Journal:
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a metrics file, without truncated or altered ones."""
-    lines = []
-    for raw in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            line = parse_json(raw)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(line, dict) and isinstance(line.get("step"), int):
-            lines.append(line)
-    return lines
+    return [line for line in intact_json_lines(path) if isinstance(line.get("step"), int)]
 
 
 class Tracking(NamedTuple):
