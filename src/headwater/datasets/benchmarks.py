@@ -81,6 +81,10 @@ def _of(read: Reader, *files: str, remark: str = "") -> SetFiles:
     return SetFiles(files, read, remark)
 
 
+def _test(name: str, *sources: SetFiles, glue: str = "") -> dict[str, Test]:
+    return {name: Test(gpt1(name), sources, glue)}
+
+
 SETS: tuple[Benchmark, ...] = (
     Benchmark(
         "snli",
@@ -91,7 +95,7 @@ SETS: tuple[Benchmark, ...] = (
             _of(_SNLI_SUBSET, "train_subset.csv", remark="18,000 training pairs of 549,367"),
         ),
         validation=(_of(_SNLI, "snli_1.0_dev.jsonl"), _of(_SNLI_HANDED, "dev.tsv")),
-        tests={"snli": Test(gpt1("snli"), (_of(_SNLI, "snli_1.0_test.jsonl"), _of(_SNLI_HANDED, "test.tsv")))},
+        tests=_test("snli", _of(_SNLI, "snli_1.0_test.jsonl"), _of(_SNLI_HANDED, "test.tsv")),
     ),
     Benchmark(
         "mnli",
@@ -103,18 +107,14 @@ SETS: tuple[Benchmark, ...] = (
             _of(_PAIR_LINES, "dev_matched.jsonl", remark=_NINE_TENTHS.format("matched development")),
         ),
         validation=(_of(_MNLI, "dev_matched.tsv"), _of(_SNLI, "multinli_1.0_dev_matched.jsonl")),
-        tests={
-            "mnli-m": Test(gpt1("mnli-m"), (_of(_HIDDEN[_NUMBERED], "test_matched.tsv"),), "MNLI-m.tsv"),
-            "mnli-mm": Test(
-                gpt1("mnli-mm"),
-                (
-                    _of(_HIDDEN[_NUMBERED], "test_mismatched.tsv"),
-                    _of(_SNLI, "multinli_1.0_dev_mismatched.jsonl", remark="development part"),
-                    _of(_MNLI_SAMPLE, "dev_mismatched_1000.txt", remark="1,000 tokenised development pairs"),
-                ),
-                "MNLI-mm.tsv",
-            ),
-        },
+        tests=_test("mnli-m", _of(_HIDDEN[_NUMBERED], "test_matched.tsv"), glue="MNLI-m.tsv")
+        | _test(
+            "mnli-mm",
+            _of(_HIDDEN[_NUMBERED], "test_mismatched.tsv"),
+            _of(_SNLI, "multinli_1.0_dev_mismatched.jsonl", remark="development part"),
+            _of(_MNLI_SAMPLE, "dev_mismatched_1000.txt", remark="1,000 tokenised development pairs"),
+            glue="MNLI-mm.tsv",
+        ),
     ),
     Benchmark(
         "qnli",
@@ -125,7 +125,7 @@ SETS: tuple[Benchmark, ...] = (
             _of(_QNLI, "dev.tsv", remark=_NINE_TENTHS.format("development") + ", second release"),
         ),
         validation=(_of(_QNLI, "dev.tsv"),),
-        tests={"qnli": Test(gpt1("qnli"), (_of(_HIDDEN[_ANSWERED], "test.tsv"),), "QNLI.tsv")},
+        tests=_test("qnli", _of(_HIDDEN[_ANSWERED], "test.tsv"), glue="QNLI.tsv"),
     ),
     Benchmark(
         "rte",
@@ -133,7 +133,7 @@ SETS: tuple[Benchmark, ...] = (
         "entail",
         train=(_of(_RTE_HANDED, "train.tsv"), _of(_RTE, "train.tsv")),
         validation=(_of(_RTE_HANDED, "dev.tsv"), _of(_RTE, "dev.tsv")),
-        tests={"rte": Test(gpt1("rte"), (_of(_HIDDEN[_NUMBERED], "test.tsv"),), "RTE.tsv")},
+        tests=_test("rte", _of(_HIDDEN[_NUMBERED], "test.tsv"), glue="RTE.tsv"),
     ),
     Benchmark(
         "scitail",
@@ -148,15 +148,11 @@ SETS: tuple[Benchmark, ...] = (
             _of(_SCITAIL, "tsv_format/scitail_1.0_dev.tsv"),
             _of(_SNLI, "snli_format/scitail_1.0_dev.txt"),
         ),
-        tests={
-            "scitail": Test(
-                gpt1("scitail"),
-                (
-                    _of(_SCITAIL, "tsv_format/scitail_1.0_test.tsv"),
-                    _of(_SNLI, "snli_format/scitail_1.0_test.txt"),
-                ),
-            )
-        },
+        tests=_test(
+            "scitail",
+            _of(_SCITAIL, "tsv_format/scitail_1.0_test.tsv"),
+            _of(_SNLI, "snli_format/scitail_1.0_test.txt"),
+        ),
     ),
     Benchmark(
         "race",
@@ -172,16 +168,10 @@ SETS: tuple[Benchmark, ...] = (
             ),
         ),
         validation=(_of(readers.race_folder, "dev/middle", "dev/high"),),
-        tests={
-            "race-m": Test(
-                gpt1("race-m"),
-                (
-                    _of(readers.race_folder, "test/middle"),
-                    _of(readers.race_prompts, "race_middle_test.jsonl"),
-                ),
-            ),
-            "race-h": Test(gpt1("race-h"), (_of(readers.race_folder, "test/high"),)),
-        },
+        tests=_test(
+            "race-m", _of(readers.race_folder, "test/middle"), _of(readers.race_prompts, "race_middle_test.jsonl")
+        )
+        | _test("race-h", _of(readers.race_folder, "test/high")),
     ),
     Benchmark(
         "storycloze",
@@ -194,15 +184,11 @@ SETS: tuple[Benchmark, ...] = (
             _of(readers.story_cloze, "cloze_test_val__spring2016 - cloze_test_ALL_val.csv"),
         ),
         validation=(),
-        tests={
-            "storycloze": Test(
-                gpt1("storycloze"),
-                (
-                    _of(readers.story_cloze, "cloze_test_test__spring2016.csv"),
-                    _of(readers.story_cloze, "cloze_test_test__spring2016 - cloze_test_ALL_test.csv"),
-                ),
-            )
-        },
+        tests=_test(
+            "storycloze",
+            _of(readers.story_cloze, "cloze_test_test__spring2016.csv"),
+            _of(readers.story_cloze, "cloze_test_test__spring2016 - cloze_test_ALL_test.csv"),
+        ),
         validation_share=0.2,
     ),
     Benchmark(
@@ -211,7 +197,7 @@ SETS: tuple[Benchmark, ...] = (
         "classify",
         train=(_of(_COLA, "train.tsv"), _of(_COLA, "in_domain_train.tsv")),
         validation=(_of(_COLA, "dev.tsv"), _of(_COLA, "in_domain_dev.tsv", "out_of_domain_dev.tsv")),
-        tests={"cola": Test(gpt1("cola"), (_of(_HIDDEN["sentence",], "test.tsv"),), "CoLA.tsv")},
+        tests=_test("cola", _of(_HIDDEN["sentence",], "test.tsv"), glue="CoLA.tsv"),
         metric="matthews",
         also=("accuracy",),
     ),
@@ -229,13 +215,12 @@ SETS: tuple[Benchmark, ...] = (
             _of(_SST_HANDED, "glue/dev.tsv"),
             _of(_SST_SENTENCES, "sentences/dev.tsv"),
         ),
-        tests={
-            "sst2": Test(
-                gpt1("sst2"),
-                (_of(_HIDDEN["sentence",], "test.tsv"), _of(_SST_SENTENCES, "sentences/test.tsv")),
-                "SST-2.tsv",
-            )
-        },
+        tests=_test(
+            "sst2",
+            _of(_HIDDEN["sentence",], "test.tsv"),
+            _of(_SST_SENTENCES, "sentences/test.tsv"),
+            glue="SST-2.tsv",
+        ),
     ),
     Benchmark(
         "mrpc",
@@ -243,13 +228,12 @@ SETS: tuple[Benchmark, ...] = (
         "similarity",
         train=(_of(readers.mrpc, "train.tsv"), _of(readers.mrpc, "msr_paraphrase_train.txt")),
         validation=(_of(readers.mrpc, "dev.tsv"),),
-        tests={
-            "mrpc": Test(
-                gpt1("mrpc"),
-                (_of(readers.mrpc, "msr_paraphrase_test.txt"), _of(readers.mrpc, "test.tsv")),
-                "MRPC.tsv",
-            )
-        },
+        tests=_test(
+            "mrpc",
+            _of(readers.mrpc, "msr_paraphrase_test.txt"),
+            _of(readers.mrpc, "test.tsv"),
+            glue="MRPC.tsv",
+        ),
         metric="f1",
         also=("accuracy",),
     ),
@@ -268,13 +252,12 @@ SETS: tuple[Benchmark, ...] = (
             _of(readers.stsb_original, "original/sts-dev.tsv"),
             _of(_STSB, "glue/dev.tsv"),
         ),
-        tests={
-            "stsb": Test(
-                gpt1("stsb"),
-                (_of(readers.stsb_original, "original/sts-test.tsv"), _of(_HIDDEN[_NUMBERED], "test.tsv")),
-                "STS-B.tsv",
-            )
-        },
+        tests=_test(
+            "stsb",
+            _of(readers.stsb_original, "original/sts-test.tsv"),
+            _of(_HIDDEN[_NUMBERED], "test.tsv"),
+            glue="STS-B.tsv",
+        ),
         metric="pearson",
         also=("spearman",),
     ),
@@ -287,16 +270,12 @@ SETS: tuple[Benchmark, ...] = (
             _of(_QQP_HANDED, "dev_10k.tsv", remark="trained on a balanced development part of 10,000"),
         ),
         validation=(_of(_QQP, "dev.tsv"),),
-        tests={
-            "qqp": Test(
-                gpt1("qqp"),
-                (
-                    _of(_HIDDEN[_QUESTIONS], "test.tsv"),
-                    _of(_QQP_HANDED, "test_10k.tsv", remark="a balanced test part, unlike GLUE's"),
-                ),
-                "QQP.tsv",
-            )
-        },
+        tests=_test(
+            "qqp",
+            _of(_HIDDEN[_QUESTIONS], "test.tsv"),
+            _of(_QQP_HANDED, "test_10k.tsv", remark="a balanced test part, unlike GLUE's"),
+            glue="QQP.tsv",
+        ),
         metric="f1",
         also=("accuracy",),
     ),

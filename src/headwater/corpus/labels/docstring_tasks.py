@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headwater.corpus.folder import Document
@@ -55,7 +55,7 @@ def package_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows:
         package = document.labels.get("package", "")
         if package and len(_body(document)) >= MINIMUM_CHARACTERS:
             found[part][package].append(document)
-    classes = _classes(found)
+    classes = sorted(choose_classes(found))
     if len(classes) < 2:
         return {"train": [], "validation": []}
     mask = _mask(classes)
@@ -161,15 +161,14 @@ def shorten(text: str, characters: int) -> str:
     return text[:characters]
 
 
-def _classes(found: dict[Part, dict[str, list[Document]]]) -> list[str]:
-    sizes = Counter(
-        {
-            package: len(documents)
-            for package, documents in found["train"].items()
-            if all(len(found[part].get(package, ())) >= least for part, (least, _) in CLASS_EXAMPLES.items())
-        }
-    )
-    return sorted(package for package, _ in sorted(sizes.items(), key=lambda i: (-i[1], i[0]))[:CLASSES])
+def choose_classes(found: Mapping[Part, Mapping[str, Sequence[Any]]]) -> list[str]:
+    """Return up to CLASSES names with the most examples, largest first, that have enough in both parts."""
+    names = [
+        name
+        for name in found["train"]
+        if all(len(found[part].get(name, ())) >= least for part, (least, _) in CLASS_EXAMPLES.items())
+    ]
+    return sorted(names, key=lambda name: (-len(found["train"][name]), name))[:CLASSES]
 
 
 def _mask(classes: list[str]) -> re.Pattern[str]:

@@ -30,6 +30,7 @@ from headwater.corpus.labels.docstring_tasks import (
     Row,
     Rows,
     choice_rows,
+    choose_classes,
     rank,
 )
 from headwater.corpus.split import Part
@@ -138,12 +139,7 @@ def _continuations(pieces: list[_Piece], seed: int) -> list[Row]:
 def _grouped(grouped: dict[Part, dict[str, list[_Piece]]], seed: int) -> Rows:
     """Return rows with the group's name as label; none if fewer than two groups have enough passages."""
     rows: Rows = {"train": [], "validation": []}
-    names = [
-        name
-        for name in grouped["train"]
-        if all(len(grouped[part].get(name, ())) >= least for part, (least, _) in CLASS_EXAMPLES.items())
-    ]
-    names = sorted(names, key=lambda name: (-len(grouped["train"][name]), name))[:CLASSES]
+    names = choose_classes(grouped)
     if len(names) < 2:
         return rows
     seen: set[str] = set()
