@@ -20,10 +20,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from headwater.config import Config, Layer, read_toml
+from headwater.corpus.dedup.near import SIMILARITY
 from headwater.corpus.extract.page_text import ExtractorName
 from headwater.corpus.filters.clean import Clean
 from headwater.corpus.filters.decontaminate import Decontaminate
-from headwater.corpus.filters.language import Language
+from headwater.corpus.filters.language import LANGUAGES, MINIMUM_SCORE, Language
 from headwater.corpus.filters.steps import Step
 from headwater.corpus.filters.wikipedia import Wikipedia
 from headwater.corpus.folder import Document
@@ -51,9 +52,9 @@ class BuildConfig(Config):
     """Remove pages of Wikipedia and copies of them."""
     language: bool = False
     """Remove documents of other languages."""
-    languages: tuple[str, ...] = ("en",)
+    languages: tuple[str, ...] = LANGUAGES
     """The languages to keep."""
-    minimum_score: float = Field(default=0.65, ge=0, le=1)
+    minimum_score: float = Field(default=MINIMUM_SCORE, ge=0, le=1)
     """Minimum score of a language, from 0 to 1."""
     clean: bool = False
     """Remove what is not prose: lists, menus, repeated lines."""
@@ -65,7 +66,7 @@ class BuildConfig(Config):
     """Length in words of such a run."""
     near_duplicates: bool = False
     """Remove near duplicates (MinHash)."""
-    similarity: float = Field(default=0.8, gt=0, le=1)
+    similarity: float = Field(default=SIMILARITY, gt=0, le=1)
     """Minimum Jaccard similarity of near duplicates."""
     python_docs_bytes: int | None = Field(default=None, ge=1)
     """Limit the source python-docs to a sample of about this many bytes."""

@@ -14,7 +14,6 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -157,20 +156,6 @@ class TrainingGrams:
         return found
 
 
-@dataclass(frozen=True)
-class Overlap:
-    """One row of the table: percentages of a test text's n-grams that are also in other texts.
-
-    train: in the training corpus; own: in the set's own training part, None if that was not given.
-    """
-
-    name: str
-    documents: int
-    grams: int
-    train: float
-    own: float | None
-
-
 def measure_overlap(
     train: Path,
     tests: Sequence[Path],
@@ -181,8 +166,10 @@ def measure_overlap(
 ) -> dict[str, Any]:
     """Compute GPT-2's table 6: the overlap of `tests` with `train` and with their own training parts.
 
-    Returns rows, the number of training n-grams, and the filter's bound, rate and memory in bytes. Raises
-    UsageError if `own` is given for only some tests, DataError for a test text without n-grams.
+    Returns the number of training n-grams, the filter's bound, rate and memory in bytes, and rows {name,
+    documents, grams, train, own}: percentages of a test's n-grams that are in the training corpus and in the set's
+    own training part (None without one). Raises UsageError if `own` is given for only some tests, DataError for a
+    test text without n-grams.
     """
     if own and len(own) != len(tests):
         raise UsageError(
@@ -197,15 +184,10 @@ def measure_overlap(
         if not total:
             raise DataError(f"{test} has fewer than {words} words in a document", expected="a text to compare")
         part = training_grams(own[number], words).shares(texts_of(test)) if own else None
-        rows.append(
-            Overlap(
-                name=test.name,
-                documents=len(shares),
-                grams=total,
-                train=100 * sum(there for there, _ in shares) / total,
-                own=None if part is None else 100 * sum(there for there, _ in part) / total,
-            )
-        )
+        train_share = 100 * sum(there for there, _ in shares) / total
+        own_share = None if part is None else 100 * sum(there for there, _ in part) / total
+        row = {"name": test.name, "documents": len(shares), "grams": total, "train": train_share, "own": own_share}
+        rows.append(row)
         progress.advance(number + 2)
     progress.finish(f"{training.count:,} training n-grams")
     return {
@@ -215,7 +197,7 @@ def measure_overlap(
         "bound": training.filter.bound,
         "false_positive_rate": training.filter.false_positive_rate(),
         "filter_bytes": training.filter.memory,
-        "rows": [asdict(row) for row in rows],
+        "rows": rows,
     }
 
 
