@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,19 @@ def test_a_task_that_kills_every_worker_ends_the_build_with_its_name(
     with pytest.raises(StorageError, match=r"files/0\d\.jsonl.* died 3 times"):
         run_tasks(plan, start_workers(plan, 2), lambda count: None)
     assert time.monotonic() - begun < 60
+
+
+def test_a_worker_answers_raises_and_is_ended_when_it_takes_too_long() -> None:
+    worker = engine.WorkerProcess("operator:methodcaller", "__call__")
+    assert worker.ask(partial(pow, 2, 5)) == 32
+    error = UsageError("a value", expected="another", repair="Did you mean 'a'?")
+    with pytest.raises(UsageError) as raised:
+        worker.ask(partial(UsageError, error.seen, expected=error.expected, repair=error.repair))
+    assert (str(raised.value), vars(raised.value)) == (str(error), vars(error))
+    with pytest.raises(engine.WorkerDied) as died:
+        worker.ask(partial(time.sleep, 600), seconds=0.1)
+    assert died.value.timed_out
+    worker.stop()
 
 
 def test_a_worker_that_cannot_be_started_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,8 @@ class WorkerPool:
             except IndexError:
                 worker = self._start()
             self._busy.add(worker)
+            if self._interrupted:  # while this worker started
+                worker.kill()
             try:
                 return worker.ask(request)
             except WorkerDied:

@@ -53,11 +53,11 @@ class Extractor:
 
     def __exit__(self, *unused: object) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
-        if (worker := self._worker) is not None:
-            worker.kill()
+        if self._worker is not None:
+            self._worker.kill()
         self._thread.shutdown()
-        if worker is not None:
-            worker.stop()
+        if self._worker is not None:
+            self._worker.stop()
 
     def texts(self, pages: Iterable[Page]) -> Iterator[tuple[Page, str, str]]:
         """Yield (page, text, reason) in the order of the pages; `reason` says why a page has no text."""
