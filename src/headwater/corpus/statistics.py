@@ -21,7 +21,7 @@ _DISTINCT = 100_000
 _DISTINCT_WORDS = 5_000_000  # where the growth curve ends
 
 
-def statistics(corpus: str | Path, top: int = TOP) -> dict[str, Any]:
+def statistics(corpus: str | Path) -> dict[str, Any]:
     """Return sizes, lengths, vocabulary growth, and the most common languages, sources and labels.
 
     `corpus` is a folder or a URL. Keys: documents, bytes (UTF-8, of text), characters, characters_per_document
@@ -64,13 +64,13 @@ def statistics(corpus: str | Path, top: int = TOP) -> dict[str, Any]:
         "lengths": _histogram(every),
         "vocabulary": vocabulary.growth(),
         "unknown": unknown,
-        "counts": {name: _summary(counter, top) for name, counter in counters.items() if counter != {}},
+        "counts": {name: _summary(counter) for name, counter in counters.items() if counter != {}},
     }
-    comparison = compare_domains(domains, top) if domains else None
+    comparison = compare_domains(domains) if domains else None
     return {**found, "webtext": comparison} if comparison else found
 
 
-def compare_domains(domains: Counter[str], top: int = TOP) -> dict[str, Any] | None:
+def compare_domains(domains: Counter[str]) -> dict[str, Any] | None:
     """Compare the domains of a corpus with WebText's thousand most common (OpenAI's domains.txt); None without it.
 
     Keys: shared (domains of the list that the corpus has), rank_correlation (Spearman's, over these; None for
@@ -87,8 +87,8 @@ def compare_domains(domains: Counter[str], top: int = TOP) -> dict[str, Any] | N
     correlation = None
     if len(shared) > 2:
         correlation = _spearman([published[name] for name in shared], [domains[name] for name in shared])
-    missing = [name for name in published if name not in domains][:top]
-    first = [[name, count, domains[name]] for name, count in list(published.items())[:top]]
+    missing = [name for name in published if name not in domains][:TOP]
+    first = [[name, count, domains[name]] for name, count in list(published.items())[:TOP]]
     return {"shared": len(shared), "rank_correlation": correlation, "missing": missing, "published": first}
 
 
@@ -158,8 +158,8 @@ def _histogram(lengths: Any) -> list[list[int]]:
     return [[2**power, int(counts[power])] for power in range(first, len(counts))]
 
 
-def _summary(counter: Counter[str] | None, top: int) -> dict[str, Any]:
+def _summary(counter: Counter[str] | None) -> dict[str, Any]:
     if counter is None:
         return {"distinct": None, "top": []}
     ordered = sorted(counter.items(), key=lambda item: (-item[1], item[0]))
-    return {"distinct": len(ordered), "top": [[value, count] for value, count in ordered[:top]]}
+    return {"distinct": len(ordered), "top": [[value, count] for value, count in ordered[:TOP]]}

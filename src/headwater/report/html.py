@@ -143,7 +143,7 @@ def number(value: float | None) -> str:
 def _mark(score: ScoreRow) -> Any:
     if score.low is None or score.high is None or score.chance is None:
         return ""
-    return _safe(interval_mark(score.value, score.low, score.high, chance=score.chance, span=(0.0, 1.0)))
+    return _safe(interval_mark(score.value, score.low, score.high, score.chance))
 
 
 def _width(bars: Sequence[Bar]) -> Any:

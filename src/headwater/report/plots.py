@@ -36,25 +36,21 @@ def line_chart(series: Sequence[Series], x_label: str, y_label: str) -> str:
     return "".join(_chart(drawn, x_label, y_label, name, *size) for name, size in _SIZES.items())
 
 
-def interval_mark(
-    value: float, low: float, high: float, *, chance: float | None, span: tuple[float, float]
-) -> str:
-    """Draw a dot with its interval on a line from span[0] to span[1], and a tick at chance."""
+def interval_mark(value: float, low: float, high: float, chance: float) -> str:
+    """Draw a dot with its interval on a line from 0 to 1, and a tick at chance."""
     width, height = 150, 20
-    x = _scale(span, (6, width - 6))
+    x = _scale((0, 1), (6, width - 6))
 
     def place(v: float) -> float:
-        return round(x(min(max(v, span[0]), span[1])), 1)
+        return round(x(min(max(v, 0.0), 1.0)), 1)
 
-    marks = [f'<line class="track" x1="6" x2="{width - 6}" y1="10" y2="10"/>']
-    if chance is not None:
-        marks.append(f'<line class="chance" x1="{place(chance)}" x2="{place(chance)}" y1="3" y2="17"/>')
-    marks.append(f'<line class="whisker" x1="{place(low)}" x2="{place(high)}" y1="10" y2="10"/>')
-    marks.append(f'<circle class="dot" cx="{place(value)}" cy="10" r="4"/>')
-    label = f"{value:.3f}, from {low:.3f} to {high:.3f}" + (f", chance {chance:.3f}" if chance is not None else "")
     return (
-        f'<svg class="mark" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        f'role="img" aria-label="{escape(label)}">{"".join(marks)}</svg>'
+        f'<svg class="mark" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{value:.3f}, from {low:.3f} to {high:.3f}, chance {chance:.3f}">'
+        f'<line class="track" x1="6" x2="{width - 6}" y1="10" y2="10"/>'
+        f'<line class="chance" x1="{place(chance)}" x2="{place(chance)}" y1="3" y2="17"/>'
+        f'<line class="whisker" x1="{place(low)}" x2="{place(high)}" y1="10" y2="10"/>'
+        f'<circle class="dot" cx="{place(value)}" cy="10" r="4"/></svg>'
     )
 
 
@@ -81,7 +77,7 @@ def short_number(value: float) -> str:
 def thin(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
     """Average neighbouring points to at most `most`; skip points that are not finite."""
     finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
-    size = math.ceil(len(finite) / most) if finite else 1
+    size = math.ceil(len(finite) / most) or 1
     groups = [finite[start : start + size] for start in range(0, len(finite), size)]
     return [(sum(x for x, _ in g) / len(g), sum(y for _, y in g) / len(g)) for g in groups]
 

@@ -21,7 +21,7 @@ from headwater.corpus.build.recipes import BuildConfig, make_steps
 from headwater.corpus.build.tasks import Account, BuildTask, read_task
 from headwater.corpus.build.workers import ATTEMPTS, WorkerDied, WorkerPool
 from headwater.corpus.dedup.exact import FINGERPRINT_BYTES, text_fingerprint
-from headwater.corpus.dedup.near import MinHash, write_shingles
+from headwater.corpus.dedup.near import BANDS, MinHash, write_shingles
 from headwater.corpus.filters.steps import Funnel, run_steps
 from headwater.corpus.folder import Document, read_shard, write_documents
 from headwater.errors import HeadwaterError, StorageError
@@ -195,7 +195,7 @@ def _fill_part(work: Path, config: BuildConfig, task: BuildTask, seen: Seen) -> 
 
     with (
         ArrayFile(work / FINGERPRINTS, FINGERPRINT_BYTES // 8, ">u8") as fingerprints,
-        ArrayFile(work / KEYS, hasher.bands, "<u8") if hasher else nullcontext() as keys,
+        ArrayFile(work / KEYS, BANDS, "<u8") if hasher else nullcontext() as keys,
     ):
         write_documents(kept(fingerprints, keys), work)
     funnel.notes += account.notes

@@ -49,26 +49,25 @@ _POWERS = np.array([pow(0x9E3779B97F4A7C15, k, 1 << 64) for k in range(WORDS)], 
 class MinHash:
     """Computes the band keys of texts; caches the hashes of words, so use one object for many texts."""
 
-    def __init__(self, bands: int = BANDS, rows: int = ROWS) -> None:
-        self.bands, self.rows = bands, rows
+    def __init__(self) -> None:
         generator = np.random.default_rng(_SEED)
-        count = bands * rows
+        count = BANDS * ROWS
         # Multiply-add-shift (Dietzfelbinger et al. 1997): the upper half of a*x + b with a odd.
         self._factors = generator.integers(0, 2**63, (count, 1), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         self._offsets = generator.integers(0, 2**63, (count, 1), dtype=np.uint64)
-        self._mixers = generator.integers(0, 2**63, (1, rows), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+        self._mixers = generator.integers(0, 2**63, (1, ROWS), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         self._words: dict[str, int] = {}
 
     def keys(self, text: str) -> Keys:
-        """Return the band keys, (bands,); all 0 for a text without words, which has no duplicates."""
+        """Return the band keys, (BANDS,); all 0 for a text without words, which has no duplicates."""
         shingles = self.shingles(text)
         if not len(shingles):
-            return np.zeros(self.bands, np.uint64)
-        lowest = np.full(self.bands * self.rows, np.iinfo(np.uint64).max, np.uint64)
+            return np.zeros(BANDS, np.uint64)
+        lowest = np.full(BANDS * ROWS, np.iinfo(np.uint64).max, np.uint64)
         for start in range(0, len(shingles), _CHUNK):
             hashes = shingles[start : start + _CHUNK] * self._factors + self._offsets
             np.minimum(lowest, hashes.min(axis=1), out=lowest)
-        rows = (lowest >> np.uint64(32)).reshape(self.bands, self.rows)
+        rows = (lowest >> np.uint64(32)).reshape(BANDS, ROWS)
         keys: Keys = scramble((rows * self._mixers).sum(axis=1, dtype=np.uint64))
         keys[keys == 0] = 1
         return keys

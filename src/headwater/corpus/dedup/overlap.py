@@ -137,11 +137,11 @@ def split_words(text: str) -> list[Any]:
 class TrainingGrams:
     """The n-grams of a training text in a Bloom filter of the size that they need."""
 
-    def __init__(self, read: Callable[[], Iterable[str]], words: int = WORDS, bound: float = BOUND) -> None:
+    def __init__(self, read: Callable[[], Iterable[str]], words: int = WORDS) -> None:
         """`read` returns all documents; it is called twice, to count and to add."""
         self.grams = Grams(words)
         self.count = self.grams.count(read())
-        self.filter = BloomFilter(self.count, bound)
+        self.filter = BloomFilter(self.count, BOUND)
         for _, hashes in self.grams.of_many(read()):
             self.filter.add(hashes)
 

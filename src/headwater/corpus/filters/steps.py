@@ -81,15 +81,15 @@ class Funnel:
         both.add(other)
         return both
 
-    def figures(self, rules: int = 3) -> dict[str, int]:
-        """Return figures for a display: documents and bytes read and kept, and the rules that removed most."""
+    def figures(self) -> dict[str, int]:
+        """Return figures for a display: documents and bytes read and kept, and the three strictest rules."""
         counts = [(r.documents, step, name) for step, found in self.removed.items() for name, r in found.items()]
         most = [(f"− {step}: {name}", count) for count, step, name in sorted(counts, reverse=True)]
         return {
             "of": self.read.documents,
             "MB read": self.read.bytes // 10**6,
             "MB kept": self.kept.bytes // 10**6,
-            **dict(most[:rules]),
+            **dict(most[:3]),
         }
 
     def to_dict(self) -> dict[str, Any]:

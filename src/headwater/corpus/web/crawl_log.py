@@ -16,19 +16,19 @@ import uuid
 import zlib
 from array import array
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from headwater.corpus.web.links import Tally
 from headwater.corpus.web.visit import Fetched
 from headwater.errors import FolderError
 from headwater.storage.files import flush_folder, parse_json
 
 JOURNAL = ".journal.jsonl"
-EXAMPLES = 10
 CUT_PAGE = "page, cut short"  # outcome of a link whose answer never arrived completely; its record says so
 WARC_BYTES = 1024**3  # of one WARC file, compressed
 SYNC_LINKS = 100
@@ -40,8 +40,7 @@ class CrawlLog:
     def __init__(self, out: Path) -> None:
         self._out = out
         self.links = self.pages = self.bytes = 0
-        self._outcomes: Counter[str] = Counter()
-        self._examples: dict[str, list[str]] = {}
+        self._outcomes = Tally()
         self._done = array("Q")  # sorted hashes of the links of earlier runs: 8 bytes a link
         self._warc: IO[bytes] | None = None
         self._number = self._end = 0  # of the WARC file being written, and its length
@@ -76,8 +75,8 @@ class CrawlLog:
             "links": self.links,
             "pages": self.pages,
             "bytes": self.bytes,
-            "outcomes": dict(self._outcomes.most_common()),
-            "examples": self._examples,
+            "outcomes": dict(self._outcomes.counts.most_common()),
+            "examples": self._outcomes.examples,
         }
 
     def close(self) -> None:
@@ -107,10 +106,7 @@ class CrawlLog:
 
     def _count(self, entry: dict[str, Any]) -> None:
         self.links += 1
-        self._outcomes[entry["outcome"]] += 1
-        shown = self._examples.setdefault(entry["outcome"], [])
-        if len(shown) < EXAMPLES:
-            shown.append(entry["url"])
+        self._outcomes.add(entry["outcome"], entry["url"])
         if "file" in entry:
             self.pages += 1
             self.bytes += entry["bytes"]

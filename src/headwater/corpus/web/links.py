@@ -141,25 +141,33 @@ def apply_rules(submission: dict[str, Any], config: LinksConfig) -> tuple[str, d
     return "", link
 
 
+class Tally:
+    """Counts by name, with the first EXAMPLES of each."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.examples: dict[str, list[str]] = {}
+
+    def add(self, name: str, example: str) -> None:
+        """Count one."""
+        self.counts[name] += 1
+        examples = self.examples.setdefault(name, [])
+        if len(examples) < EXAMPLES:
+            examples.append(example)
+
+
 class _Funnel:
     def __init__(self) -> None:
         self.submissions = self.broken = 0
-        self.removed: Counter[str] = Counter()
-        self.examples: dict[str, list[str]] = {}
+        self.removed = Tally()
         self.cut: list[str] = []
-
-    def remove(self, rule: str, example: str) -> None:
-        self.removed[rule] += 1
-        shown = self.examples.setdefault(rule, [])
-        if len(shown) < EXAMPLES:
-            shown.append(without_surrogates(example[:200]))
 
     def result(self, links: int) -> dict[str, Any]:
         return {
             "submissions": self.submissions,
             "links": links,
-            "removed": dict(sorted(self.removed.items())),
-            "examples": self.examples,
+            "removed": dict(sorted(self.removed.counts.items())),
+            "examples": self.removed.examples,
             "broken_lines": self.broken,
             "cut": self.cut,
         }
@@ -195,7 +203,8 @@ def _distribute(
                     progress.advance(funnel.submissions)
                 rule, link = apply_rules(submission, config)
                 if rule:
-                    funnel.remove(rule, str(submission.get("url") or submission.get("title") or ""))
+                    shown = str(submission.get("url") or submission.get("title") or "")[:200]
+                    funnel.removed.add(rule, without_surrogates(shown))
                     continue
                 handle = handles[rank(0, page_key(link["url"])) % config.partitions]
                 handle.write(json.dumps(link) + "\n")
