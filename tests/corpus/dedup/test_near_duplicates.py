@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headwater.corpus.dedup import near as near_duplicates
 from headwater.corpus.dedup.exact import find_copies
 from headwater.corpus.dedup.near import (
+    BANDS,
     MinHash,
     ShingleFiles,
     candidate_pairs,
@@ -45,7 +46,7 @@ def save_keys(folder: Path, texts: list[str], parts: int) -> list[Path]:
     paths = []
     for number, chunk in enumerate(np.array_split(np.arange(len(texts)), parts)):
         paths.append(folder / f"{number}.npy")
-        with ArrayFile(paths[-1], maker.bands, "<u8") as file:
+        with ArrayFile(paths[-1], BANDS, "<u8") as file:
             for i in chunk:
                 file.append(maker.keys(texts[i]).tobytes())
     return paths
