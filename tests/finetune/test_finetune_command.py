@@ -241,7 +241,7 @@ def test_show_prints_examples_as_the_model_sees_them(
             2,
             "accuracy or f1 or macro_f1 or matthews",
         ),
-        (["--task-set", "cola", "--train", "TABLE"], 2, "brings its own"),
+        (["--task-set", "cola", "--train", "TABLE"], 2, "has its own tasks"),
         (["--task-set", "cola", "--label", "sentiment"], 2, "Leave --label out"),
         (["--task", "classify", "--train", "TABLE", "--data", "sets"], 2, "--data belongs to --task-set"),
     ],

@@ -127,9 +127,9 @@ def test_padding_changes_nothing(task: Task, name: str, task_model: TaskModelNam
     model = FrozenTaskModel(base, task, labels.outputs, delimiter=7, reader=task_model, dropout=0.0, seed=4).eval()
     encoded = random_examples(counts, 5, 2)
     with torch.no_grad():
-        together = model.predict(whole_batch(encoded, labels))
+        together = model(whole_batch(encoded, labels)).logits
         for example in range(len(counts)):
-            alone = model.predict(whole_batch(one_of(encoded, example), labels))
+            alone = model(whole_batch(one_of(encoded, example), labels)).logits
             assert torch.allclose(alone[0], together[example], atol=1e-3)
 
 

@@ -40,11 +40,11 @@ def test_a_batch_predicts_what_single_sequences_do(task: Task) -> None:
     task_model = TaskModel(model, task, labels.outputs, dropout=0.0, seed=4).eval()
     encoded = random_examples(counts, 5, 2)
     with torch.no_grad():
-        together = task_model.predict(whole_batch(encoded, labels))
+        together = task_model(whole_batch(encoded, labels)).logits
         assert torch.allclose(task_model(whole_batch(encoded, labels)).logits, together)
         for example in range(len(counts)):
             single = whole_batch(one_of(encoded, example), labels)
-            assert torch.allclose(task_model.predict(single)[0], together[example], atol=1e-5)
+            assert torch.allclose(task_model(single).logits[0], together[example], atol=1e-5)
 
 
 def test_a_bert_folder_becomes_a_classifier(

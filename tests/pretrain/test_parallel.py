@@ -22,7 +22,7 @@ import torch.distributed as dist
 from headwater.errors import TrainingError, UsageError
 from headwater.model.io.folder import load_model
 from headwater.train.journal import read_journal
-from headwater.train.parallel import choose_device, joined, meet, require_one_kind
+from headwater.train.parallel import agreed_name, choose_device, process_group, require_one_kind
 
 Launched = Callable[[list[str], Path], AbstractContextManager[subprocess.Popen[bytes]]]
 
@@ -83,7 +83,7 @@ def test_ranks_agree_on_a_name_that_no_earlier_start_had(late: int) -> None:
 
     def start(rank: int) -> str:
         time.sleep(0.05 * (rank == late))  # the others find in the store only what dead ranks said
-        return meet(store, rank, 3, timedelta(minutes=1))
+        return agreed_name(store, rank, 3, timedelta(minutes=1))
 
     with ThreadPoolExecutor(3) as ranks:
         starts = [set(ranks.map(start, range(3))) for _ in range(3)]
@@ -93,7 +93,7 @@ def test_ranks_agree_on_a_name_that_no_earlier_start_had(late: int) -> None:
 
 def test_a_rank_that_does_not_come_is_named() -> None:
     with pytest.raises(dist.DistStoreError, match="rank 1 did not come"):
-        meet(dist.HashStore(), 0, 2, timedelta(milliseconds=20))
+        agreed_name(dist.HashStore(), 0, 2, timedelta(milliseconds=20))
 
 
 def test_a_gpu_for_each_rank_whatever_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,10 @@ def test_ranks_with_devices_of_two_kinds_are_refused_on_all_of_them() -> None:
 
 
 def test_too_little_memory_is_one_clear_error() -> None:
-    with pytest.raises(TrainingError, match=r"too small: .*allocate.*smaller --set micro_batch"), joined("cpu"):
+    with (
+        pytest.raises(TrainingError, match=r"too small: .*allocate.*smaller --set micro_batch"),
+        process_group("cpu"),
+    ):
         torch.empty(1 << 60)
 
 

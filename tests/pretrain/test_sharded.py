@@ -18,12 +18,12 @@ from headwater.pretrain.objectives import l1
 from headwater.pretrain.tokens.sampler import TokenBatch
 from headwater.train import compile
 from headwater.train.loop import TrainConfig, Trainer
-from headwater.train.parallel import joined
+from headwater.train.parallel import process_group
 
 compile._COMPILER = "aot_eager"
 tokens = torch.randint(0, 61, (4, 13), generator=torch.Generator().manual_seed(0))
 result = {}
-with joined("cpu") as ranks:
+with process_group("cpu") as ranks:
     mine = tokens[ranks.rank :: ranks.count]
     batch = TokenBatch(mine[:, :-1], mine[:, 1:], torch.full((2, 12), 1 / 48))
     for recompute in ("none", "selective", "full"):

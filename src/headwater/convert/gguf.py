@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
+from headwater.model.io.folder import require_rows
 from headwater.model.io.huggingface import model_type
 from headwater.storage.files import flush_file, flush_folder, new_part, storage_errors
 from headwater.tokenizer import Tokenizer
@@ -59,11 +60,7 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
         )
     if tokenizer.kind != "gpt2":
         raise MismatchError(f"the tokenizer is of kind {tokenizer.kind}", expected="kind gpt2")
-    if tokenizer.vocabulary_size > config.vocabulary:
-        raise MismatchError(
-            f"the tokenizer has {tokenizer.vocabulary_size:,} ids and the model {config.vocabulary:,} rows",
-            expected="a row for every id",
-        )
+    require_rows(tokenizer, config)
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_part(path) as part:

@@ -92,10 +92,6 @@ class FrozenTaskModel(TaskModel):
         logits = self.classify(self._pooled(mixed, batch), batch)
         return TaskOutput(logits, mixed, self.model.output_matrix())
 
-    def predict(self, batch: Batch) -> Tensor:
-        """Return the logits."""
-        return self(batch).logits
-
     @torch.no_grad()
     def base_outputs(self, batch: Batch) -> Tensor:
         """Return every layer's normalised output: (sequences, time, layers + 1, width) float16."""

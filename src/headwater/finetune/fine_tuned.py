@@ -209,7 +209,7 @@ def predict_and_measure(
     training = model.training
     model.eval()
     for chosen, batch in inference_batches(encoded, targets):
-        logits = model.predict(batch.to(device)).cpu()
+        logits = model(batch.to(device)).logits.cpu()
         log_probabilities = logits.log_softmax(dim=1)
         probabilities[chosen] = log_probabilities.exp().numpy()
         loss -= float((log_probabilities * batch.targets).sum())

@@ -48,7 +48,7 @@ from headwater.storage.provenance import record_files
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.files import missing_tokenizer
-from headwater.train.loop import RETIRED, as_begun, choose_arithmetic
+from headwater.train.loop import RETIRED, resolve_precision
 from headwater.train.parallel import choose_device
 from headwater.train.run import CHECKPOINTS
 
@@ -65,6 +65,11 @@ class Parts:
     labels: Labels
     split_off: bool
     names: dict[str, str]
+
+    @property
+    def rows(self) -> dict[str, list[Raw]]:
+        """The rows of all parts, by name."""
+        return {"train": self.train.rows, "validation": self.validation.rows, **self.tests}
 
 
 def finetune(
@@ -136,17 +141,16 @@ def run_stage(
         progress.note(f"{out} is complete already")
         return dict(read_json(out / METRICS_FILE))
     device = choose_device(config.device)
-    config = choose_arithmetic(as_begun(config, _begun(stage)), device)
+    config = resolve_precision(config, _begun(stage), device)
     parts = read()
     base, extended = prepare_base(config, load_model(model, device=device), load_tokenizer(model, tokenizer))
 
-    def encoded(part: str, rows: Sequence[Raw]) -> Encoded:
-        context, name = base.config.context, parts.names[part]
-        return encode(rows, config.task, extended, context, labels=parts.labels, name=name)
-
-    train, validation = encoded("train", parts.train.rows), encoded("validation", parts.validation.rows)
-    # Before the training, so that an error in them comes first.
-    tests = {name: encoded(name, rows) for name, rows in parts.tests.items()}
+    context = base.config.context
+    encoded = {  # the tests too: an error in them comes before the training
+        part: encode(rows, config.task, extended, context, labels=parts.labels, name=parts.names[part])
+        for part, rows in parts.rows.items()
+    }
+    train, validation = encoded["train"], encoded["validation"]
     choose_metric(config, parts.labels)
     config = resolve(config, width=base.config.width, examples=len(train))
     figures, notes = check.report(parts.train, parts.validation, parts.labels)
@@ -159,15 +163,14 @@ def run_stage(
         config.save(out / CONFIG_FILE)
         outcome = train_task(config, base, extended, train, validation, parts.labels, progress, out=out)
         metrics = summarise(outcome, train, validation, parts, figures)
-        encoded_parts = {"train": train, "validation": validation, **tests}
-        metrics |= _compared(config, outcome, parts, encoded_parts, baselines)
+        metrics |= _compared(config, outcome, parts, encoded, baselines)
         for warning in metrics["warnings"]:
             progress.note(f"Warning: {warning}")
-        with _filled(out) as work:
-            for name, test in tests.items():
-                shares = outcome.fine_tuned.probabilities(test)
-                write_predictions(outcome.fine_tuned, name, parts.tests[name], shares, work)
-                metrics["tests"][name] |= _measured(outcome.fine_tuned, test, shares)
+        with _moved_into(out) as work:
+            for name, rows in parts.tests.items():
+                shares = outcome.fine_tuned.probabilities(encoded[name])
+                write_predictions(outcome.fine_tuned, name, rows, shares, work)
+                metrics["tests"][name] |= _measured(outcome.fine_tuned, encoded[name], shares)
             shares = outcome.probabilities
             write_predictions(outcome.fine_tuned, "validation", parts.validation.rows, shares, work)
             outcome.trainer.optimizer.end_training()
@@ -192,7 +195,7 @@ def _begun(stage: Stage) -> FinetuneConfig | None:
 
 
 @contextmanager
-def _filled(out: Path) -> Iterator[Path]:
+def _moved_into(out: Path) -> Iterator[Path]:
     """Yield a folder inside `out`; its files are moved into `out` if the block raises nothing."""
     work = out / ".export"
     shutil.rmtree(work, ignore_errors=True)
@@ -241,8 +244,7 @@ def _compared(
     baselines: dict[str, dict[str, Any]] | None,
 ) -> dict[str, Any]:
     """Return the baseline of each part, the metrics of each class, and warnings for the user."""
-    rows = {"train": parts.train.rows, "validation": parts.validation.rows, **parts.tests}
-    taken = {name: ([row.segments for row in rows[name]], encoded[name].targets) for name in encoded}
+    taken = {part: ([row.segments for row in rows], encoded[part].targets) for part, rows in parts.rows.items()}
     labels = outcome.fine_tuned.labels
     baselines = baselines or compare(
         config.task,

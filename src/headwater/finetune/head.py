@@ -68,10 +68,6 @@ class TaskModel(nn.Module):
         logits = self.classify(self.summary(hidden, batch), batch)
         return TaskOutput(logits, hidden, self.model.output_matrix(embeddings))
 
-    def predict(self, batch: Batch) -> Tensor:
-        """Return the logits."""
-        return self.classify(self.summary(self.read(batch), batch), batch)
-
     def read(self, batch: Batch, **options: Any) -> Tensor:
         """Return the model's hidden states, (sequences, time, width); with padding and segments as needed."""
         config = self.model.config

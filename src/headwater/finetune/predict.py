@@ -5,9 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections import deque
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Mapping
+from itertools import islice, tee
 from pathlib import Path
 from typing import Any
 
@@ -54,21 +53,13 @@ def predict_file(
     place = choose_device(device, training=False)
     fine_tuned = FineTuned.load(model, dtype=choose_precision(precision, place), device=place)
     named = Columns.build(fine_tuned.columns.to_dict(), columns or {}, source="--column")
-    pending: deque[Raw] = deque()
-
-    def remembered(rows: Iterator[Raw]) -> Iterator[Raw]:
-        for row in rows:
-            pending.append(row)
-            yield row
-
-    rows = islice(read_rows(file, fine_tuned.task, named, need_label=False, keep=True), limit)
+    rows, again = tee(islice(read_rows(file, fine_tuned.task, named, need_label=False, keep=True), limit))
     empty: list[int] = []
     done = labelled = right = 0
     table: _Table | None = None
     progress.start("Predicting", unit="rows")
     with atomic_write(out) as handle:
-        for prediction in fine_tuned.predict(remembered(rows)):
-            row = pending.popleft()
+        for prediction, row in zip(fine_tuned.predict(rows), again, strict=True):
             if table is None:
                 table = _Table(out, fine_tuned.task, list(row.columns or ()), list(prediction.probabilities))
                 handle.write(table.header())

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from headwater.datasets.rows import Metric, Target, Task
-from headwater.errors import MismatchError, UsageError
+from headwater.errors import UsageError
 from headwater.finetune.batches import ExampleSampler
 from headwater.finetune.examples import Columns, Labels
 from headwater.finetune.features import FrozenTaskModel, with_outputs
@@ -30,6 +30,7 @@ from headwater.finetune.objective import l3
 from headwater.finetune.task_models import TaskModelName
 from headwater.model import build_model
 from headwater.model.config import Faithful
+from headwater.model.io.folder import require_rows
 from headwater.model.rows import add_rows
 from headwater.storage.progress import SILENT, Progress
 from headwater.tokenizer import Tokenizer
@@ -294,11 +295,7 @@ def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> t
     `from_scratch` and `transfer_layers` draw new weights for the rest. Raises MismatchError if the tokenizer has
     more ids than the model has rows, UsageError for more layers than the base has, or layers of an LSTM.
     """
-    if tokenizer.vocabulary_size > base.config.vocabulary:
-        raise MismatchError(
-            f"the tokenizer has {tokenizer.vocabulary_size:,} ids and the model {base.config.vocabulary:,} rows",
-            expected="the tokenizer that the model was trained with",
-        )
+    require_rows(tokenizer, base.config)
     extended = tokenizer.with_task_tokens()
     device = base.tokens.weight.device
     shape = base.config.faithful_to(config.faithful)

@@ -89,7 +89,7 @@ class RecurrentRunner:
         """Advance a slot's state by one token. Returns the output's input, (1, width)."""
         hidden, cell = self.states[slot, position]
         cache = RecurrentState()
-        cache.store((hidden, cell), position)
+        cache.state = (hidden, cell)
         ids = torch.tensor([[token]], device=self.states.device)
         read = self.model.hidden(ids, cache=cache)[0]
         assert cache.state is not None

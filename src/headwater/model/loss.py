@@ -118,7 +118,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         one_pass = backend.computes(matrix)
         softmax_gradient_ = kernels().loss_gradient_ if one_pass else _gradient_by(backend.compiler)
         grad_hidden = torch.empty_like(hidden) if needs_hidden else None
-        grad_matrix = _Sum(matrix, one_pass) if needs_matrix else None
+        grad_matrix = None
         needs_bias = bias is not None and ctx.needs_input_grad[5]
         grad_bias = torch.zeros(matrix.shape[0], device=matrix.device) if needs_bias else None
         loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
@@ -138,14 +138,15 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             loss += softmax_gradient_(logits, targets[part], weights[part])
             if grad_hidden is not None:
                 backend.matmul_out(logits, matrix.t(), out=grad_hidden[part])
-            if grad_matrix is not None:
-                grad_matrix.add(_row_gradient(logits, hidden[part], backend))
+            if needs_matrix:
+                grad_part = _row_gradient(logits, hidden[part], backend)
+                grad_matrix = grad_part if grad_matrix is None else _sum(grad_matrix, grad_part, one_pass)
             if grad_bias is not None:
                 grad_bias += logits.sum(dim=0, dtype=torch.float32)
-        total = None if grad_matrix is None else grad_matrix.total()
-        ctx.save_for_backward(
-            grad_hidden, total, None if bias is None or grad_bias is None else grad_bias.to(bias)
-        )
+        if needs_matrix:
+            grad_matrix = torch.zeros_like(matrix) if grad_matrix is None else grad_matrix.to(matrix.dtype)
+        grad_bias = None if bias is None or grad_bias is None else grad_bias.to(bias)
+        ctx.save_for_backward(grad_hidden, grad_matrix, grad_bias)
         return loss
 
     @staticmethod
@@ -177,24 +178,12 @@ def _row_gradient(gradient: Tensor, hidden: Tensor, backend: Backend) -> Tensor:
     return result
 
 
-class _Sum:
-    """The sum of a matrix's gradient over chunks, in float32 for any dtype."""
-
-    def __init__(self, matrix: Tensor, one_pass: bool) -> None:
-        self._matrix, self._one_pass = matrix, one_pass
-        self._sum: Tensor | None = None
-
-    def add(self, part: Tensor) -> None:
-        if self._sum is None:
-            self._sum = part
-        elif self._one_pass and part.dtype == torch.bfloat16:
-            self._sum = self._sum.float()
-            kernels().sum_to(self._sum, part, self._sum)
-        else:
-            self._sum = self._sum.float().add_(part)
-
-    def total(self) -> Tensor:
-        return torch.zeros_like(self._matrix) if self._sum is None else self._sum.to(self._matrix.dtype)
+def _sum(total: Tensor, part: Tensor, one_pass: bool) -> Tensor:
+    """Return the sum of a matrix's gradient over chunks, in float32 for any dtype; it may overwrite `total`."""
+    total = total.float()
+    if one_pass and part.dtype == torch.bfloat16:
+        return kernels().sum_to(total, part, total)
+    return total.add_(part)
 
 
 def _softmax_gradient_(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:

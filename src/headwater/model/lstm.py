@@ -21,16 +21,9 @@ from headwater.model.transformer import Embedding, Embeddings, Linear
 
 
 class RecurrentState:
-    """The hidden and the cell state, each (layers, batch, units), after `length` positions."""
+    """The hidden and the cell state, each (layers, batch, units); None before the first position."""
 
-    def __init__(self) -> None:
-        self.length = 0
-        self.state: tuple[Tensor, Tensor] | None = None
-
-    def store(self, state: tuple[Tensor, Tensor], time: int) -> None:
-        """Keep the state `time` positions later."""
-        self.state = state
-        self.length += time
+    state: tuple[Tensor, Tensor] | None = None
 
 
 class Recurrent(nn.Module):
@@ -117,7 +110,7 @@ class LSTM(Recurrent):
         state = cache.state if cache is not None else None
         x, state = recur(self.recurrence, x.to(self.projection.weight.dtype), state)  # (batch, time, units)
         if cache is not None:
-            cache.store(state, ids.shape[1])
+            cache.state = state
         projected: Tensor = self.projection(self.hidden_dropout(x)).float()
         if layers is not None:
             layers += [rows.float(), projected]

@@ -64,7 +64,7 @@ def fitting_tokens(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> int:
     free = _SHARE * max(0, available_memory(ranks.device) - _state_bytes(config, ranks, sharded))
     tokens = int(free / (_KEPT_A_WIDTH * config.width * config.layers))
     fits = min(_MOST_TOKENS, 1 << max(0, tokens.bit_length() - 1))
-    return int(ranks.smallest(fits))
+    return int(ranks.minimum(fits))
 
 
 def require_memory(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> None:

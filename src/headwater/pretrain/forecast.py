@@ -29,7 +29,7 @@ from headwater.storage.stage import Stage
 from headwater.train.compile import compile_checked
 from headwater.train.machine import arithmetic, available_cores, available_memory, cores_in_use
 from headwater.train.optimizer import bytes_a_parameter
-from headwater.train.parallel import Ranks, joined
+from headwater.train.parallel import Ranks, process_group
 
 _BUSY = 0.3  # cores used by other programs above which a measured speed is misleading
 _POINTS = "points.jsonl"  # of a range test
@@ -97,14 +97,14 @@ class Forecast:
 
 def forecast(config: PretrainConfig, tokens: Path, out: Path) -> Forecast:
     """Return the cost of the run `pretrain(config, tokens, out)`."""
-    with joined(config.device) as ranks:
+    with process_group(config.device) as ranks:
         return _forecast(resolve(config, tokens, ranks), tokens, out, ranks)
 
 
 def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> Forecast:
     assert config.micro_batch is not None
     # The first rank's: all ranks must decide the same, or some would wait for others.
-    available = int(ranks.share(available_memory(ranks.device)))
+    available = int(ranks.broadcast(available_memory(ranks.device)))
     busy = cores_in_use() if ranks.device.type == "cpu" else 0.0
     parameters = count_parameters(config.architecture)
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
@@ -154,13 +154,13 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
     The folder has `points.jsonl` and `curve.svg`. Under torchrun every rank calls this; the first one writes.
     """
     _matplotlib()  # raises before the test
-    with joined(config.device) as ranks:
+    with process_group(config.device) as ranks:
         config = resolve(config, tokens, ranks)
         progress = progress if ranks.is_first else SILENT
         stage = Stage(
             out, kind="rate-search", config=config.to_dict(), inputs={"tokens": tokens}, seed=config.seed
         )
-        if ranks.share(stage.is_complete() if ranks.is_first else None):
+        if ranks.broadcast(stage.is_complete() if ranks.is_first else None):
             progress.note(f"{out} is complete already")
             return read_off([Point(**json.loads(line)) for line in read_text(out / _POINTS).splitlines()])
         run = build_run(config, tokens, out, ranks, SILENT)
@@ -175,7 +175,7 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
 
 def profile(config: PretrainConfig, tokens: Path, out: Path) -> list[TimeShare]:
     """Return the time of each part of this recipe's updates on this machine; nothing is written."""
-    with joined(config.device) as ranks:
+    with process_group(config.device) as ranks:
         config = resolve(config, tokens, ranks)
         run = build_run(config, tokens, out, ranks, SILENT)
         return profile_updates(run.trainer, run.read, config.architecture, config.window)

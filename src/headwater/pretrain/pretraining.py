@@ -30,7 +30,7 @@ from headwater.storage.provenance import MANIFEST, check_files, read_manifest, r
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 from headwater.train.loop import RETIRED, Objective, Trainer
-from headwater.train.parallel import Ranks, joined
+from headwater.train.parallel import Ranks, process_group
 from headwater.train.run import BatchSource, Measurement, OnUpdate, Run
 from headwater.train.watch import Watch
 
@@ -57,10 +57,10 @@ def pretrain(
     state before it is kept) or another rank is gone, KeyboardInterrupt after Ctrl-C or SIGTERM (a checkpoint is
     written first).
     """
-    with joined(config.device) as ranks:
+    with process_group(config.device) as ranks:
         config = resolve(config, tokens, ranks, _begun(out))
         # Ranks on different machines use the first one's precision.
-        config = config.model_copy(update={"precision": ranks.share(config.precision)})
+        config = config.model_copy(update={"precision": ranks.broadcast(config.precision)})
         return _pretrain(config, tokens, out, ranks, progress, follow, on_update)
 
 
@@ -92,21 +92,20 @@ def _pretrain(
     )
     model_folder = out / "model"
     if not ranks.is_first:
-        if not ranks.share(None):
-            _export(_train(config, tokens, out, ranks, SILENT), config, tokens, model_folder)
+        if not ranks.broadcast(None):
+            _train(config, tokens, out, ranks, SILENT)
         return model_folder
     found = stage.begin()
     if found.complete:
         check_files(out, found)
         progress.note(f"{out} is complete already")
-    ranks.share(found.complete)
+    ranks.broadcast(found.complete)
     if found.complete:
         return model_folder
     with resumable(), folder_lock(out):
         config.save(out / "config.toml")
         progress.note(f"computes in {config.precision}")
-        run = _train(config, tokens, out, ranks, progress, follow, on_update)
-        _export(run, config, tokens, model_folder)
+        _train(config, tokens, out, ranks, progress, follow, on_update)
         # Only these: users and trackers may write other files there, such as a log of this process.
         stage.finish(record_files(out, only=("config.toml", "metrics.jsonl", "model")))
     return model_folder
@@ -200,25 +199,21 @@ def _train(
     progress: Progress,
     follow: Follow | None = None,
     on_update: OnUpdate | None = None,
-) -> Run:
+) -> None:
+    """Train, and write the weights with the lowest held-out loss as a model folder; every rank calls this."""
     run = build_run(config, tokens, out, ranks, progress)
     run.on_update = on_update
     if follow is not None:
         run.follow = lambda: follow(run.trainer.model, run.trainer.step)
     run.train()
-    return run
-
-
-def _export(run: Run, config: PretrainConfig, tokens: Path, folder: Path) -> None:
-    """Write the weights with the lowest held-out loss as a model folder; every rank calls this."""
     run.restore_best()
     weights = run.trainer.full_weights()
-    if not run.trainer.ranks.is_first:
+    if not ranks.is_first:
         return
     model = build_model(config.architecture, device="meta")
     model.load_state_dict(weights, assign=True)
     stage = Stage(
-        folder,
+        out / "model",
         kind="model",
         config=config.architecture.to_dict() | {"step": run.best["step"] if run.best else config.steps},
         inputs=_inputs(config, tokens),

@@ -19,7 +19,7 @@ from headwater.pretrain.cost import fitting_tokens, require_memory
 from headwater.pretrain.tokens.sampler import TokenStream, too_short
 from headwater.storage.provenance import open_folder
 from headwater.tokenizer import Tokenizer
-from headwater.train.loop import TrainConfig, as_begun, choose_arithmetic
+from headwater.train.loop import TrainConfig, resolve_precision
 from headwater.train.parallel import Ranks
 from headwater.train.schedule import transfer_rate
 
@@ -150,7 +150,7 @@ def resolve(
     micro_batch = config.micro_batch or (begun.micro_batch if begun else None)
     if micro_batch is None:
         micro_batch = max(1, fitting_tokens(model, ranks, sharded=config.shard) // window)
-    config = choose_arithmetic(as_begun(config, begun), ranks.device)
+    config = resolve_precision(config, begun, ranks.device)
     return config.model_copy(
         update={
             "model": model.to_dict(),

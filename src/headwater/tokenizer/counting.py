@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import codecs
 import os
-import queue
 import re
+import threading
 import unicodedata
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -162,19 +162,15 @@ def count_byte_words(texts: Iterable[str], progress: Progress = SILENT) -> WordC
         return _count_with_library(texts, order, progress)
     categories = character_categories()
     threads = min(_THREADS, _processors())
-    counters = [compiled.CompiledCounter(categories) for _ in range(threads)]
-    idle: queue.SimpleQueue[compiled.CompiledCounter] = queue.SimpleQueue()
-    for counter in counters:
-        idle.put(counter)
-    del counter
+    counters: list[compiled.CompiledCounter] = []
+    own = threading.local()
 
     def work(batch: list[bytes]) -> int:
-        counter = idle.get()
-        try:
-            for text in batch:
-                counter.add(text)
-        finally:  # else the batches after a failed one would wait forever
-            idle.put(counter)
+        if not hasattr(own, "counter"):
+            own.counter = compiled.CompiledCounter(categories)
+            counters.append(own.counter)
+        for text in batch:
+            own.counter.add(text)
         return sum(map(len, batch))
 
     done = 0
@@ -188,8 +184,7 @@ def count_byte_words(texts: Iterable[str], progress: Progress = SILENT) -> WordC
         for future in running:
             done += future.result()
             progress.advance(done)
-    while not idle.empty():
-        idle.get()
+    counters = counters or [compiled.CompiledCounter(categories)]
     while len(counters) > 1:
         counters[0].merge(counters.pop())
     return WordCounts(*counters[0].export(order))

@@ -13,7 +13,7 @@ import threading
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,14 +33,6 @@ _PROBED_BEYOND = (0xE0001, 0xE0100, 0xF0000, 0x10FFFD)
 _PROBED_STEP = 257
 
 
-class Encoder(Protocol):
-    """An engine."""
-
-    def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """Return the ids of all texts and len(texts) + 1 offsets; special tokens are plain text."""
-        ...
-
-
 class LibraryEngine:
     """The `tokenizers` library; long texts are cut to limit its memory."""
 
@@ -50,7 +42,7 @@ class LibraryEngine:
         self._tokenizer: Any = Tokenizer.from_str(tokenizer_json(vocabulary, specials=False))
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """See Encoder."""
+        """Return the ids of all texts and len(texts) + 1 offsets; special tokens are plain text."""
         owned = [(owner, piece) for owner, text in enumerate(texts) for piece in _cut(text.decode())]
         counts = np.zeros(len(texts) + 1, np.int64)
         parts: list[npt.NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
@@ -78,7 +70,7 @@ class GigatokenEngine:
         self._lock = threading.Lock()
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """See Encoder."""
+        """See LibraryEngine."""
         if len(texts) == 1:
             with self._lock:
                 ids = np.asarray(self._tokenizer.encode(texts[0]), np.uint32)
@@ -91,7 +83,10 @@ class GigatokenEngine:
         return np.asarray(layout.content.data, np.uint32)[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
-def fast_engine(vocabulary: Vocabulary, reference: Encoder) -> Encoder | None:
+ByteEngine = LibraryEngine | GigatokenEngine
+
+
+def fast_engine(vocabulary: Vocabulary, reference: ByteEngine) -> ByteEngine | None:
     """Return gigatoken if it is installed and its ids for the probe equal the reference's, else None."""
     try:
         engine = GigatokenEngine(vocabulary)
@@ -108,7 +103,7 @@ def fast_engine(vocabulary: Vocabulary, reference: Encoder) -> Encoder | None:
     return engine
 
 
-def first_difference(engine: Encoder, reference: Encoder, vocabulary: Vocabulary) -> str | None:
+def first_difference(engine: ByteEngine, reference: ByteEngine, vocabulary: Vocabulary) -> str | None:
     """Return the first text of the probe that the engines encode differently, alone or in a batch."""
     texts = list(probe(vocabulary))
     data = [text.encode() for text in texts]

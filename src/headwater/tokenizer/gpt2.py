@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError
-from headwater.tokenizer.engines import Encoder, LibraryEngine, fast_engine
+from headwater.tokenizer.engines import ByteEngine, LibraryEngine, fast_engine
 from headwater.tokenizer.vocabulary import Vocabulary, characters_to_bytes
 
 # The original's pre-split (encoder.py of the release). It does not match upper-case contractions, an oversight of
@@ -35,7 +35,7 @@ class ByteLevelCodec:
             names[index].encode() if index in names else characters_to_bytes(token)
             for index, token in enumerate(vocabulary.tokens)
         ]
-        self._engine: Encoder | None = None
+        self._engine: ByteEngine | None = None
         self._encoded_bytes = 0
         self._settled = False
 

@@ -127,7 +127,7 @@ class Checkpoints:
         stage = Stage(self.path_of(step), kind="checkpoint", config={"step": step}, inputs={})
         try:
             whole = self.ranks.is_first and self._is_whole(stage)
-            if self.ranks.share(whole) if sharded else whole:
+            if self.ranks.broadcast(whole) if sharded else whole:
                 return
             if sharded:
                 self._write_sharded(stage, state, record)
@@ -160,7 +160,7 @@ class Checkpoints:
                         work = stack.enter_context(stage.write())
                     except HeadwaterError as error:
                         refusal = error
-                work = self.ranks.share(work)
+                work = self.ranks.broadcast(work)
                 if work is not None:
                     _write_shards(work, state)  # returns when every rank has written
                     if self.ranks.is_first:
@@ -168,7 +168,7 @@ class Checkpoints:
             if refusal is not None:
                 raise refusal
         finally:
-            self.ranks.wait()
+            self.ranks.barrier()
 
     def _remove_old(self, step: int, pinned: set[int]) -> None:
         """Keep the newest up to `step`: later ones are damaged, and the run will write them again."""

@@ -16,7 +16,7 @@ class Interruption:
 
 
 @contextmanager
-def held_interruption() -> Iterator[Interruption]:
+def delayed_interruption() -> Iterator[Interruption]:
     """Within the block the first SIGINT or SIGTERM only sets `requested`; a second raises KeyboardInterrupt."""
     interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():

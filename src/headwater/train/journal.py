@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any, Literal
 
 from headwater.errors import ResourceError
 from headwater.storage.files import intact_json_lines, storage_error, write_text
@@ -75,15 +75,13 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     return [line for line in intact_json_lines(path) if isinstance(line.get("step"), int)]
 
 
-class Tracking(NamedTuple):
-    """An open tracker: functions that log a line and that close it."""
+def open_tracker(
+    name: Tracker, out: Path, config: dict[str, Any]
+) -> tuple[Callable[[dict[str, Any]], None], Callable[[], None]]:
+    """Open a tracker for the run in `out`; return functions that log a line and that close it.
 
-    log: Callable[[dict[str, Any]], None]
-    close: Callable[[], None]
-
-
-def open_tracker(name: Tracker, out: Path, config: dict[str, Any]) -> Tracking:
-    """Open the tracker for the run in `out`; raise ResourceError if its package is not installed."""
+    Raises ResourceError if its package is not installed.
+    """
     if name == "tensorboard":
         writer = _module("torch.utils.tensorboard", name).SummaryWriter(str(out / "tensorboard"))
 
@@ -91,11 +89,11 @@ def open_tracker(name: Tracker, out: Path, config: dict[str, Any]) -> Tracking:
             for key, value in _figures(line).items():
                 writer.add_scalar(key, value, line["step"])
 
-        return Tracking(scalars, writer.close)
+        return scalars, writer.close
     # trackio has the functions of Weights & Biases.
     module = _module(name, name)
     module.init(project="headwater", name=out.name, config=config)
-    return Tracking(lambda line: module.log(_figures(line), step=line["step"]), module.finish)
+    return (lambda line: module.log(_figures(line), step=line["step"])), module.finish
 
 
 def _figures(line: dict[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from headwater.train.schedule import Schedule, learning_rate_factor
 Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
 Precision = Literal["auto", "fp32", "bf16"]
 # Keys that change only rounding and dropout's masks of the result: a resumed run may change them.
-MEANS = {
+CHANGEABLE = {
     *("micro_batch", "compile", "device", "shard", "recompute", "deterministic"),
     *("keep", "checkpoint_every", "track"),
 }
@@ -96,7 +96,7 @@ class TrainConfig(Config):
 
     def deciding(self) -> dict[str, Any]:
         """Return the keys that decide the result, which a resumed run must not change, as plain values."""
-        return {key: value for key, value in self.to_dict().items() if key not in MEANS}
+        return {key: value for key, value in self.to_dict().items() if key not in CHANGEABLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,16 +205,13 @@ class Trainer:
 C = TypeVar("C", bound=TrainConfig)
 
 
-def as_begun(config: C, begun: TrainConfig | None) -> C:
-    """Return `config` with the precision that "auto" was at the start of the run, perhaps on another machine."""
-    if begun is None or config.precision != "auto":
-        return config
-    return config.model_copy(update={"precision": begun.precision})
+def resolve_precision(config: C, begun: TrainConfig | None, device: torch.device) -> C:
+    """Return `config` with precision "auto" replaced: by that of the unfinished run `begun`, else for this device.
 
-
-def choose_arithmetic(config: C, device: torch.device) -> C:
-    """Return `config` with precision "auto" replaced by the choice for this device."""
-    bf16 = choose_precision(config.precision, device) == torch.bfloat16
+    The unfinished run may have begun on another machine.
+    """
+    precision = begun.precision if begun is not None and config.precision == "auto" else config.precision
+    bf16 = choose_precision(precision, device) == torch.bfloat16
     return config.model_copy(update={"precision": "bf16" if bf16 else "fp32"})
 
 

@@ -59,7 +59,7 @@ class Ranks:
         dist.all_reduce(votes, op=dist.ReduceOp.MAX)
         return bool(votes.item())
 
-    def smallest(self, value: int) -> int:
+    def minimum(self, value: int) -> int:
         """Return the smallest `value` of all ranks, on every rank."""
         if self.count == 1:
             return value
@@ -67,7 +67,7 @@ class Ranks:
         dist.all_reduce(box, op=dist.ReduceOp.MIN)
         return int(box.item())
 
-    def share(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Return the first rank's `value`, on every rank."""
         if self.count == 1:
             return value
@@ -75,14 +75,14 @@ class Ranks:
         dist.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Wait for all ranks."""
         if self.count > 1:
             dist.barrier()
 
 
 @contextmanager
-def joined(device: str = "auto") -> Iterator[Ranks]:
+def process_group(device: str = "auto") -> Iterator[Ranks]:
     """Yield this process's rank and device; under torchrun, within a process group of all ranks.
 
     `device`: "auto" (CUDA, then MPS, then CPU), or a torch device name. Raises TrainingError if another rank is
@@ -125,7 +125,7 @@ def _join(device: str) -> Ranks:
         store, *_ = next(dist.rendezvous("env://", rank, count, timeout=PATIENCE))
         # torchrun keeps one store over its restarts (pytorch 135712), with the addresses of dead ranks; its
         # restart count, which differs between nodes, cannot tell them apart.
-        own = dist.PrefixStore(meet(store, rank, count, PATIENCE), store)
+        own = dist.PrefixStore(agreed_name(store, rank, count, PATIENCE), store)
         require_one_kind(own, rank, count, chosen.type)
         device_id = chosen if chosen.type == "cuda" else None  # without it NCCL guesses, and a barrier may hang
         dist.init_process_group(
@@ -147,7 +147,7 @@ def require_one_kind(store: dist.Store, rank: int, count: int, kind: str) -> Non
         )
 
 
-def meet(store: dist.Store, rank: int, count: int, patience: timedelta) -> str:
+def agreed_name(store: dist.Store, rank: int, count: int, patience: timedelta) -> str:
     """Return a name that the ranks of this start agree on and that no earlier start in `store` had.
 
     Each rank stores a new random key; the first rank writes the name under that key until the rank confirms it.

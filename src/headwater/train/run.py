@@ -23,7 +23,7 @@ from headwater.errors import StorageError, TrainingError
 from headwater.storage.progress import SILENT, Progress
 from headwater.train.checkpoint import Checkpoints
 from headwater.train.compile import compile_checked
-from headwater.train.interrupt import Interruption, held_interruption
+from headwater.train.interrupt import Interruption, delayed_interruption
 from headwater.train.journal import Journal, open_tracker
 from headwater.train.loop import SUSPECTS, TrainConfig, Trainer, UpdateResult
 from headwater.train.machine import arithmetic, matmul_rate
@@ -143,7 +143,7 @@ class Run:
             stack.enter_context(arithmetic(trainer.ranks.device, deterministic=config.deterministic))
             interruption = Interruption()
             if self.out is not None:  # a library call does not change the process's signals
-                interruption = stack.enter_context(held_interruption())
+                interruption = stack.enter_context(delayed_interruption())
             while not self._is_over():
                 started = time.perf_counter()
                 result = self._update(batches)
@@ -267,7 +267,7 @@ class Run:
         if self.checkpoints is None:
             return True
         self.checkpoints.wait()
-        return bool(self.trainer.ranks.share(self.checkpoints.path_of(step).is_dir()))
+        return bool(self.trainer.ranks.broadcast(self.checkpoints.path_of(step).is_dir()))
 
     def _checkpoint(self) -> None:
         """Write a checkpoint, unless the best one is missing, without which no run is resumed."""
@@ -299,7 +299,7 @@ class Run:
         if self.checkpoints is None:
             return
         ranks, optimizer = self.trainer.ranks, self.trainer.optimizer
-        found = ranks.share(self.checkpoints.newest() if ranks.is_first else None)
+        found = ranks.broadcast(self.checkpoints.newest() if ranks.is_first else None)
         if found is None:
             return
         path, record = found
@@ -321,8 +321,8 @@ class Run:
             return lambda line, flush: None
         config = self.config.to_dict()
         trackers = [open_tracker(name, self.out, config) for name in self.config.track]
-        for tracker in trackers:
-            stack.callback(tracker.close)
+        for _, close in trackers:
+            stack.callback(close)
         journal = Journal(self.out / JOURNAL, resume_step=self.trainer.step)
         stack.callback(journal.close)
 
@@ -331,8 +331,8 @@ class Run:
                 self.progress.note(warning)
             if flush:
                 journal.sync()
-            for tracker in trackers:
-                tracker.log(line)
+            for log, _ in trackers:
+                log(line)
 
         return write
 

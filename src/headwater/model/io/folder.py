@@ -52,7 +52,7 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torc
         name: (tuple(parameter.shape), torch.float32 if id(parameter) in norms else dtype)
         for name, parameter in model.named_parameters()
     }
-    with _checked_meanwhile(folder):
+    with _check_in_parallel(folder):
         loaded = _read_weights(folder, kind, config, parameters, device)
     model.load_state_dict(loaded, assign=True)
     return model.eval()
@@ -67,11 +67,7 @@ def save_model(model: Model, folder: Path, *, tokenizer: Any = None, dtype: torc
     config = model.config
     end_of_text = None
     if tokenizer is not None:
-        if tokenizer.vocabulary_size > config.vocabulary:
-            raise MismatchError(
-                f"the tokenizer has {tokenizer.vocabulary_size:,} ids and the model {config.vocabulary:,} rows",
-                expected="a row for every id",
-            )
+        require_rows(tokenizer, config)
         end_of_text = tokenizer.end_of_text
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     tensors = {
@@ -84,6 +80,15 @@ def save_model(model: Model, folder: Path, *, tokenizer: Any = None, dtype: torc
     write_json(folder / CONFIG, huggingface.write_config(config, stored, end_of_text))
     if tokenizer is not None:
         tokenizer.save(folder, context=config.context)
+
+
+def require_rows(tokenizer: Any, config: ModelConfig) -> None:
+    """Raise MismatchError if the tokenizer has more ids than the model has rows."""
+    if tokenizer.vocabulary_size > config.vocabulary:
+        raise MismatchError(
+            f"the tokenizer has {tokenizer.vocabulary_size:,} ids and the model {config.vocabulary:,} rows",
+            expected="a row for every id, as in the tokenizer that the model was trained with",
+        )
 
 
 def _for_file(tensor: Tensor, transposed: bool, dtype: torch.dtype | None) -> Tensor:
@@ -120,7 +125,7 @@ def _check_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _checked_meanwhile(folder: Path) -> Iterator[None]:
+def _check_in_parallel(folder: Path) -> Iterator[None]:
     """Compare the folder with its manifest, if it has one, in parallel with the block.
 
     An error of the comparison replaces one of the block, because it names the cause.
