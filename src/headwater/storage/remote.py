@@ -138,20 +138,15 @@ def list_source(url: str) -> RemoteListing:
     return RemoteListing(root, tuple(sorted(wanted.items())), described, manifest)
 
 
-def open_listing(url: str, kind: str) -> RemoteListing:
-    """List a complete Headwater folder of this kind at a URL, as `provenance.open_folder` opens a local one."""
-    listing = list_source(url)
-    if listing.manifest is None:
-        raise FolderError(f"{url} has no {MANIFEST}", expected=f"a {kind} folder", repair="Check the URL")
-    if listing.manifest.kind != kind:
-        raise FolderError(f"{url} is a {listing.manifest.kind} folder", expected=f"a {kind} folder")
-    return listing
-
-
 def folder_files(folder: str | Path, kind: str, suffix: str) -> list[Path]:
     """Return the files of a complete Headwater folder or URL of this kind that end in `suffix`, in order."""
     if isinstance(folder, str) and is_remote(folder):
-        return open_listing(folder, kind).paths(suffix)
+        listing = list_source(folder)
+        if listing.manifest is None:
+            raise FolderError(f"{folder} has no {MANIFEST}", expected=f"a {kind} folder", repair="Check the URL")
+        if listing.manifest.kind != kind:
+            raise FolderError(f"{folder} is a {listing.manifest.kind} folder", expected=f"a {kind} folder")
+        return listing.paths(suffix)
     names = sorted(open_folder(Path(folder), kind).files)
     return [Path(folder, name) for name in names if name.endswith(suffix)]
 

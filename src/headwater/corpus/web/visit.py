@@ -170,7 +170,7 @@ class Visitor:
                     patient = answer.wait <= self._config.longest_wait
                     temporary = patient and answer.status in _TEMPORARY
                     raise Refused(f"status {answer.status}", temporary=temporary, host=host_of(url))
-                return Fetched(url, answer.status_line, answer.headers, answer.body)
+                return answer.page
             url = _target(url, answer.location)
             if not url:
                 raise Refused("redirect to no http(s) URL")
@@ -218,7 +218,7 @@ class Visitor:
             return _Robots(None, 0.0, until if failed >= self._config.retries else 0.0, failed + 1)
         if answer.status != 200:
             return _Robots(None, 0.0, until)
-        rules = self._protego.parse(answer.body.decode("utf-8-sig", "replace"))  # without a byte-order mark
+        rules = self._protego.parse(answer.page.body.decode("utf-8-sig", "replace"))  # without a byte-order mark
         delay = rules.crawl_delay("Headwater")
         return _Robots(rules, float(delay) if delay else 0.0, until)
 
@@ -271,16 +271,18 @@ class Visitor:
                 if response.status != 200:
                     response.close()  # without its body
                     requested = response.headers.get("Retry-After", "") if response.status in _TEMPORARY else ""
-                    return _Answer(response.status, line, headers, b"", location, retry_after(requested))
+                    page = Fetched(url, line, headers, b"")
+                    return _Answer(response.status, page, location, retry_after(requested))
                 kind = response.headers.get("Content-Type", "text/html").partition(";")[0].strip().lower()
                 if pages_only and kind not in _TEXT_TYPES:
                     response.close()
                     raise Refused("content type")
                 body, whole = await self._read(response, limit, cut=not pages_only)
+                page = Fetched(url, line, headers, body)
                 if not whole:
-                    page = Fetched(url, line, headers, body) if pages_only and body else None
-                    raise Refused("answer cut short", temporary=True, page=page)
-                return _Answer(200, line, headers, body, location)
+                    kept = page if pages_only and body else None
+                    raise Refused("answer cut short", temporary=True, page=kept)
+                return _Answer(200, page, location)
         except (errors.ClientPayloadError, errors.ServerDisconnectedError, ConnectionResetError):
             raise Refused("answer cut short", temporary=True) from None
         except (errors.ClientConnectionError, OSError):
@@ -318,9 +320,7 @@ class Visitor:
 @dataclass(frozen=True, slots=True)
 class _Answer:
     status: int
-    status_line: str
-    headers: list[tuple[str, str]]
-    body: bytes
+    page: Fetched
     location: str
     wait: float = 0.0  # seconds before the next visit, requested by the host
 
