@@ -264,7 +264,7 @@ def link_dumps(data: bytes) -> None:
     """Reddit's submission dumps: zstd as it stands, zstd around the bytes, and the plain lines."""
     import zstandard
 
-    from headwater.corpus.web.links import LinksConfig, _Funnel, _submissions, judge
+    from headwater.corpus.web.links import LinksConfig, _Funnel, _submissions, apply_rules
 
     config = LinksConfig()
     with folder() as place:
@@ -278,7 +278,7 @@ def link_dumps(data: bytes) -> None:
             (place / name).write_bytes(content)
             with suppress(HeadwaterError):
                 for submission in _submissions(place / name, _Funnel()):
-                    _, link = judge(submission, config)
+                    _, link = apply_rules(submission, config)
                     json.dumps(link).encode()
 
 
