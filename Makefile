@@ -1,9 +1,9 @@
 # make quickstart    a model and a report from scratch, in minutes
 # make test          the tests, in minutes; make test-all: with those that take longer
-# make results       the papers' experiments at the scale mini, into docs/results; what is complete is kept
+# make results       the papers' experiments at the scale mini, into docs/results; complete ones are kept
 # make check         format, lint, types, the list of modules, the code in the pages
 # make docs          the pages as a site: build/site/index.html
-# Each sets up what it needs in .venv, once.
+# Each target sets up what it needs in .venv, once.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -16,11 +16,11 @@ export HEADWATER_DATA ?= $(DATA)
 quickstart: .venv/.ready-quickstart
 	$(BIN)/headwater quickstart $(ARGS)
 
-# Two processes of one thread each: the tests are many and small.
+# Two processes with one thread each, because the tests are many and small.
 test: .venv/.ready-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
 
-# The kernels under AddressSanitizer and UBSan, threads included, and those for Arm under qemu where it is installed.
+# The kernels under AddressSanitizer and UBSan, with threads, and those for Arm under qemu if it is installed.
 sanitize: .venv/.ready-dev
 	$(BIN)/python -m pytest tests/native/test_check_program.py $(ARGS)
 
@@ -33,7 +33,7 @@ test-gpu: .venv/.ready-dev
 	$(BIN)/python benchmarks/pretrain.py --device cuda
 	$(BIN)/python benchmarks/generate.py --device cuda --batches 1 8 64
 
-# The folder of the run stays, so that an interrupted one goes on; docs/results gets what a reader wants of it.
+# The folder of the run is kept, so that an interrupted one resumes; docs/results gets its pages and figures.
 results: .venv/.ready-dev
 	$(BIN)/headwater reproduce all --scale mini --out reproduction $(ARGS)
 	$(BIN)/python tools/publish_results.py reproduction docs/results
