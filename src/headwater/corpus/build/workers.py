@@ -34,8 +34,9 @@ class WorkerDied(Exception):
 
 
 class WorkerProcess:
-    """One process. `handler`, as "module:function", is called there with `arguments` and returns the function
-    that answers requests.
+    """A process that answers one request at a time.
+
+    It calls `handler`, as "module:function", with `arguments`, which returns the function for the requests.
     """
 
     def __init__(self, handler: str, *arguments: str) -> None:
