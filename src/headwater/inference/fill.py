@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from headwater.errors import ContextError, UsageError
+from headwater.errors import UsageError
+from headwater.inference.network import require_context
 from headwater.model.attention import padding_mask
 from headwater.model.config import ModelConfig
 from headwater.tokenizer.vocabulary import MASK
@@ -156,10 +157,5 @@ def framed(model: Model, tokenizer: Tokenizer, text: str, allow_special: bool = 
     """Return the ids of a text as the model reads it, between `[CLS]` and `[SEP]` if it has them."""
     before, after = tokenizer.frame
     ids = [*before, *tokenizer.encode(text, allow_special), *after]
-    if len(ids) > model.config.context:
-        raise ContextError(
-            f"the text has {len(ids):,} tokens, more than the model's context",
-            expected=f"at most {model.config.context:,}",
-            repair="Shorten the text",
-        )
+    require_context(len(ids), model.config.context)
     return ids

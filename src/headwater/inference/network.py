@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from headwater.errors import UsageError
+from headwater.errors import ContextError, UsageError
 from headwater.model.config import ModelConfig
 
 if TYPE_CHECKING:
@@ -105,3 +105,14 @@ def require_ids(ids: Sequence[int], vocabulary: int, param: str | None = None) -
                 expected=f"0 to {vocabulary - 1}",
                 param=param,
             )
+
+
+def require_context(tokens: int, context: int, param: str | None = None, repair: str = "Shorten the text") -> None:
+    """Raise ContextError for more tokens than the context holds; `param` is the option that they came from."""
+    if tokens > context:
+        raise ContextError(
+            f"the {param or 'text'} has {tokens:,} tokens, more than the model's context",
+            expected=f"at most {context:,}",
+            repair=repair,
+            param=param,
+        )

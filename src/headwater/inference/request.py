@@ -8,7 +8,7 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.errors import ContextError, UsageError, counted
-from headwater.inference.network import require_ids
+from headwater.inference.network import require_context, require_ids
 from headwater.inference.sampling import Alternatives, Sampling
 
 DEFAULT_TOKENS = 128
@@ -52,10 +52,9 @@ class Request(Config):
         # The model never reads the last generated token, so it needs no position.
         room = context + 1 - len(self.prompt)
         shift = self.beyond_context == "shift"
-        if room < 1 and not shift:
-            raise too_long(
-                len(self.prompt), context, 'Shorten the prompt, or drop its older part: beyond_context="shift"'
-            )
+        if not shift:
+            repair = 'Shorten the prompt, or drop its older part: beyond_context="shift"'
+            require_context(len(self.prompt), context, "prompt", repair)
         wanted = self.max_tokens
         if wanted is None:
             wanted = DEFAULT_TOKENS if shift else min(DEFAULT_TOKENS, room)
@@ -74,13 +73,6 @@ class Request(Config):
                 param="min_tokens",
             )
         return wanted
-
-
-def too_long(tokens: int, context: int, repair: str = "", param: str = "prompt") -> ContextError:
-    """Return the error for a text that does not fit the context."""
-    return ContextError(
-        f"the {param} has {tokens:,} tokens, the model's context {context:,}", repair=repair, param=param
-    )
 
 
 class Event(NamedTuple):

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from headwater.errors import DataError, MismatchError, UsageError
-from headwater.inference.network import Network, require_ids
+from headwater.inference.network import Network, require_context, require_ids
 from headwater.inference.packing import Pack, packs
 from headwater.inference.sampling import Alternatives, alternatives, log_probabilities
 from headwater.tokenizer import Tokenizer
@@ -163,7 +163,7 @@ class Scorer:
     def mean_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
         """Return the embedding of each text, (texts, width): the mean of its last hidden states."""
         for ids in texts:
-            _require_context(self.network, len(ids))
+            require_context(len(ids), self.context)
             require_ids(ids, self.vocabulary)
         found = np.empty((len(texts), self.network.config.width), np.float32)
         with self.network.lock:
@@ -177,7 +177,7 @@ class Scorer:
     def alternatives(self, texts: Sequence[Sequence[int]], count: int) -> list[list[Alternatives]]:
         """Return for each text the log-probability of each token but the first, and the `count` likeliest."""
         for ids in texts:
-            _require_context(self.network, len(ids) - 1)
+            require_context(len(ids) - 1, self.context)
             require_ids(ids, self.vocabulary)
         long = [number for number, ids in enumerate(texts) if len(ids) > 1]
         found: list[list[Alternatives]] = [[] for _ in texts]
@@ -236,9 +236,9 @@ class Scorer:
 def logits_of(network: Network, ids: Tensor) -> Tensor:
     """Return next-token logits: (batch, time) int64 -> (batch, time, vocabulary) float32.
 
-    Raises DataError when the text is longer than the context, UsageError for an id that is not a row of the model.
+    Raises ContextError for a text longer than the context, UsageError for an id that is not a row of the model.
     """
-    _require_context(network, ids.shape[1])
+    require_context(ids.shape[1], network.config.context)
     rows = ids.tolist()
     require_ids([token for row in rows for token in row], network.config.vocabulary)
     found: list[Tensor] = [torch.empty(0)] * len(rows)
@@ -249,12 +249,6 @@ def logits_of(network: Network, ids: Tensor) -> Tensor:
             for member, path in zip(pack.members, pack.paths, strict=True):
                 found[member] = logits[torch.from_numpy(path).to(logits.device)]
     return torch.stack(found)
-
-
-def _require_context(network: Network, time: int) -> None:
-    longest = network.config.context
-    if time > longest:
-        raise DataError(f"{time} tokens are longer than the model's context", expected=f"at most {longest}")
 
 
 def _projected(network: Network, hidden: Tensor) -> Iterator[tuple[int, Tensor]]:

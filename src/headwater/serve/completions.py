@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from headwater.errors import HeadwaterError, counted
-from headwater.inference.network import require_ids
-from headwater.inference.request import Request, too_long
+from headwater.inference.network import require_context, require_ids
+from headwater.inference.request import Request
 from headwater.inference.text import TextStream
 from headwater.serve.answers import Answer, CompletionPlan, Prompt
 from headwater.serve.budget import Share
@@ -56,14 +56,16 @@ def plan_completion(served: Served, body: CompletionRequest, share: Share) -> Co
     requests: list[Request] = []
     total = sum(len(prompt.ids) for prompt in prompts)
     try:
+        wanted = served.lm.request((), **options)
         for prompt in prompts:
             if body.max_tokens == 0 or body.echo or body.prompt_logprobs is not None:
-                check_length(prompt.ids, context, "prompt")
+                require_context(len(prompt.ids), context, "prompt")
             if body.max_tokens == 0:
                 continue
+            update: dict[str, Any] = {"prompt": tuple(prompt.ids)}
             if not body.given("max_tokens"):
-                options["max_tokens"] = max(1, min(DEFAULT_TOKENS, context + 1 - len(prompt.ids)))
-            first = served.lm.request(prompt.ids, **dict(options))
+                update["max_tokens"] = max(1, min(DEFAULT_TOKENS, context + 1 - len(prompt.ids)))
+            first = wanted.model_copy(update=update)
             total += best_of * first.length(context, vocabulary)
             requests += [first.model_copy(update={"sample": sample}) for sample in range(best_of)]
     except HeadwaterError as error:
@@ -82,8 +84,6 @@ def plan_completion(served: Served, body: CompletionRequest, share: Share) -> Co
 def _check_fields(body: CompletionRequest) -> None:
     if body.suffix:
         raise Problem(400, "suffix is not supported: this model only writes forwards.", param="suffix")
-    if body.top_p == 0:
-        raise Problem(400, "top_p is 0; expected a number above 0, at most 1.", param="top_p")
     if body.stream_options is not None and not body.stream:
         raise Problem(400, "stream_options is only allowed with stream.", param="stream_options")
 
@@ -91,7 +91,7 @@ def _check_fields(body: CompletionRequest) -> None:
 def _options(served: Served, body: CompletionRequest, need_scores: bool) -> dict[str, Any]:
     stop = [body.stop] if isinstance(body.stop, str) else (body.stop or [])
     options: dict[str, Any] = {
-        "max_tokens": body.max_tokens,
+        "max_tokens": body.max_tokens or None,
         "min_tokens": body.min_tokens,
         "stop": tuple(stop),
         "stop_tokens": tuple(body.stop_token_ids or ()),
@@ -147,12 +147,6 @@ def read_prompts(served: Served, given: Any, param: str) -> list[Prompt]:
     except HeadwaterError as error:
         raise refused(error, param) from None
     return prompts
-
-
-def check_length(ids: list[int], context: int, param: str) -> None:
-    """Raise ContextError for more tokens than the context holds."""
-    if len(ids) > context:
-        raise too_long(len(ids), context, param=param)
 
 
 async def score_prompts(served: Served, plan: CompletionPlan) -> None:

@@ -14,9 +14,10 @@ from headwater.errors import HeadwaterError, counted
 from headwater.finetune.explain import explain
 from headwater.finetune.fine_tuned import FineTuned, Prediction
 from headwater.inference import fill as masked
+from headwater.inference.network import require_context
 from headwater.serve.answers import Prompt, token_name
 from headwater.serve.budget import Share
-from headwater.serve.completions import check_length, read_prompts
+from headwater.serve.completions import read_prompts
 from headwater.serve.limits import Limits
 from headwater.serve.problems import Problem, refused
 from headwater.serve.schema.requests import (
@@ -97,7 +98,7 @@ def count_tokens(served: Served, prompts: list[Prompt], param: str, limits: Limi
     """Return the total number of tokens. Raises Problem for more than the model or `limits` allow."""
     try:
         for prompt in prompts:
-            check_length(prompt.ids, served.lm.config.context, param)
+            require_context(len(prompt.ids), served.lm.config.context, param)
     except HeadwaterError as error:
         raise refused(error) from None
     total = sum(len(prompt.ids) for prompt in prompts)
