@@ -1,4 +1,4 @@
-"""Speed, growth and quality of the corpus stages, beside datatrove's own steps where it has them.
+"""Measure speed, growth and quality of the corpus stages, next to datatrove's steps if it has them.
 
     python benchmarks/corpus.py marked --marked FOLDER...
     python benchmarks/corpus.py extract --marked FOLDER... --pages 300 --rounds 3
@@ -7,11 +7,12 @@
     python benchmarks/corpus.py workers --text FILE... --documents 100000 --workers 2
     python benchmarks/corpus.py fetch --hosts 200 --pages 10 --delay 0.2 --latency 0.05
 
-marked sets the words that extractors keep beside those that people marked (`corpus_data.read_marked` names the two
-sets it reads). extract, near and growth count processor seconds of the process and of its children, so that other
-work on the machine matters little; contenders take turns, and the median ratio over rounds is what counts. workers
-and fetch are wall-clock and want a machine of their own. near also says recall and precision against exact Jaccard
-on the first SAMPLE documents; with --alone it leaves datatrove out. Each figure is one JSON object a line.
+marked compares the words that extractors keep with those that people marked (`corpus_data.read_marked` names the
+two data sets). extract, near and growth count processor seconds of the process and its children, so that other
+work on the machine matters little; contenders take turns, and the median ratio over rounds is reported. workers
+and fetch measure wall-clock time and need a quiet machine. near also reports recall and precision against exact
+Jaccard similarity on the first SAMPLE documents; with --alone it leaves datatrove out. Each figure is a JSON
+object on a line.
 
 datatrove 0.10's MinHash needs xxhash below 4.
 """
@@ -74,7 +75,7 @@ def main() -> None:
 
 
 def marked(options: argparse.Namespace, folder: Path) -> None:
-    """Token F1, precision and recall of the main text, means over pages."""
+    """Measure token F1, precision and recall of the main text, as means over pages."""
     from headwater.corpus.extract.page_text import EXTRACTORS
     from headwater.corpus.extract.page_text import extract as extract_page
     from headwater.corpus.sources.pages import Page
@@ -101,7 +102,7 @@ def marked(options: argparse.Namespace, folder: Path) -> None:
 
 
 def token_f1(found: str, wanted: str) -> tuple[float, float, float]:
-    """(F1, precision, recall) of the words of a text, with their repetitions, in any order."""
+    """Return (F1, precision, recall) of the words of a text, with repetitions, in any order."""
     one, other = (Counter(re.findall(r"\w+", text.lower())) for text in (found, wanted))
     common = (one & other).total()
     if not one and not other:
@@ -112,7 +113,7 @@ def token_f1(found: str, wanted: str) -> tuple[float, float, float]:
 
 
 def extract(options: argparse.Namespace, folder: Path) -> None:
-    """WARC to clean documents here, WARC to main text with datatrove."""
+    """Compare WARC to clean documents here with WARC to main text in datatrove."""
     from headwater.corpus.sources.pages import read_pages
 
     pages = [(html, "") for place in options.marked or [] for _, html, _ in read_marked(place)]
@@ -127,7 +128,7 @@ def extract(options: argparse.Namespace, folder: Path) -> None:
 
 
 def near(options: argparse.Namespace, folder: Path) -> None:
-    """Near-duplicate removal with the same number of bands and rows on both sides."""
+    """Compare the removal of near duplicates with the same number of bands and rows."""
     contenders = ["headwater-near"] if options.alone else ["headwater-near", "datatrove-near"]
     for count in options.documents:
         write_rows(make_texts(options.text, count, options.sentences), folder / "in")
@@ -140,7 +141,7 @@ def near(options: argparse.Namespace, folder: Path) -> None:
 
 
 def growth(options: argparse.Namespace, folder: Path) -> None:
-    """Processor time and memory of a whole build against the number of documents."""
+    """Measure processor time and memory of a whole build over the number of documents."""
     source, out = folder / "source", folder / "corpus"
     start_up = 0.0
     for count in [1, *options.documents]:
@@ -155,7 +156,7 @@ def growth(options: argparse.Namespace, folder: Path) -> None:
 
 
 def workers(options: argparse.Namespace, folder: Path) -> None:
-    """Wall-clock time of one worker and of several, in turn."""
+    """Measure the wall-clock time of one worker and of several, in turns."""
     source, out = folder / "source", folder / "corpus"
     write_rows(make_texts(options.text, options.documents[0], (3, 9)), source)
     command = ["-m", "headwater", "corpus", "build", str(source), "--out", str(out), *STEPS]
@@ -176,7 +177,7 @@ def workers(options: argparse.Namespace, folder: Path) -> None:
 
 
 def fetch(options: argparse.Namespace, folder: Path) -> None:
-    """Pages a second against a web on this machine, beside what delays and answers take at least."""
+    """Measure pages a second from a web server here, next to the least time that delays and answers take."""
     import socket
 
     from headwater.corpus.web.fetch import fetch_links

@@ -1,4 +1,4 @@
-"""What benchmarks/corpus.py works on: texts with near copies, WARC files, marked pages, a web on this machine."""
+"""Make the data of benchmarks/corpus.py: texts with near copies, WARC files, marked pages, a web server."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ RATES = (0.002, 0.005, 0.01, 0.02, 0.04)  # of words changed in a copy
 
 
 def make_texts(files: list[Path], count: int, sentences: tuple[int, int] = (4, 18)) -> Iterator[str]:
-    """Documents of random sentences of some files, every second one followed by copies with words changed.
+    """Yield documents of random sentences of some files, every second one followed by copies with changed words.
 
-    Sentences and not passages: a million passages of a few megabytes would overlap each other.
+    They are sentences because a million passages of a few megabytes would overlap.
     """
     generator = random.Random(1)
     pool = [
@@ -42,7 +42,7 @@ def make_texts(files: list[Path], count: int, sentences: tuple[int, int] = (4, 1
 
 
 def write_rows(texts: Iterable[str], source: Path, rows: int = 5000) -> None:
-    """Texts in JSON Lines files of `rows`."""
+    """Write texts into JSON Lines files of `rows`."""
     source.mkdir()
     handle = None
     for number, text in enumerate(texts):
@@ -64,7 +64,7 @@ def read_texts(source: Path) -> Iterator[str]:
 
 
 def read_marked(folder: Path) -> Iterator[tuple[str, bytes, str]]:
-    """(kind of page, its HTML, its text as people marked it) of a set in one of two layouts.
+    """Yield (kind of page, HTML, text that people marked) of a data set in one of two layouts.
 
     Scrapinghub's article-extraction-benchmark (MIT): `ground-truth.json`, `html/*.html.gz`. WCXB
     (web-content-extraction-benchmark, CC BY 4.0), folder `dev` or `test`: `ground-truth/*.json`, `html/*.html.gz`.
@@ -85,7 +85,7 @@ def _page(folder: Path, name: str) -> bytes:
 
 
 def write_warc(pages: list[tuple[bytes, str]], path: Path, count: int) -> tuple[int, int]:
-    """Pages (HTML, charset) again and again, `count` in all, as a WARC file; returns how many and their bytes."""
+    """Write `count` pages (HTML, charset), repeated, as a WARC file. Return their number and bytes."""
     size = 0
     with path.open("wb") as handle:
         for number in range(count):
@@ -105,7 +105,7 @@ def write_warc(pages: list[tuple[bytes, str]], path: Path, count: int) -> tuple[
 
 @contextlib.contextmanager
 def loopback(latency: float = 0.0) -> Iterator[int]:
-    """The port of a web server whose every page is the same short story, `latency` seconds after it is asked."""
+    """Yield the port of a web server that answers every request with the same story after `latency` seconds."""
     body = b"<html><body><article><p>" + b"The river ran on. " * 100 + b"</p></article></body></html>"
     answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     missing = b"HTTP/1.1 404 None\r\nContent-Length: 0\r\n\r\n"

@@ -1,4 +1,4 @@
-"""Scoring beside lm-evaluation-harness and transformers: seconds and peak memory, as ratios in one run.
+"""Compare scoring with lm-evaluation-harness and transformers: seconds and peak memory, as ratios of one run.
 
     python benchmarks/evaluate.py --text BOOK.txt --peer-python PYTHON_WITH_LM_EVAL
 
@@ -6,14 +6,14 @@ A GPT-2 with random weights (`--preset`), the original GPT-2 tokenizer, requests
 
 requests   contexts and continuations of 20 to 600 tokens together, against lm_eval's `hf` model at its best
            batch size of `--peer-batches`
-choice     questions with four answers behind a shared context, as RACE, against the same
+choice     questions with four answers after a shared context, as in RACE, against the same
 stride     a text through windows of the model's context that advance by `--stride` tokens, against a plain sliding
            window in transformers: one window a pass, its loss from labels that hide what was scored before
 lean       the same against transformers with logits for the scored positions only
 
-Each side runs in a process of its own, so that its peak memory is its own; the sides take turns, and the median of
-the rounds' ratios is printed. With one thread a second is one of the processor's, so that a busy machine does not
-count. The log-probabilities of the two sides are compared too.
+Each side runs in a process of its own, because peak memory is a process's. The sides take turns, and the median of
+the rounds' ratios is printed. With one thread, seconds are processor seconds, so other work on the machine does
+not count. The log-probabilities of the two sides are compared too.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def compare(arguments: argparse.Namespace, case: str, work: Path) -> dict[str, Any]:
-    """Both sides in turn; the peer's batch size is chosen before."""
+    """Run both sides in turns, after choosing the peer's batch size."""
     batches = arguments.peer_batches if case not in WINDOWED else [1]
     trials = {batch: run(arguments, case, "peer", work, batch) for batch in batches} if len(batches) > 1 else {}
     batch = min(trials, key=lambda b: trials[b]["seconds"]) if trials else batches[0]
@@ -100,7 +100,7 @@ def compare(arguments: argparse.Namespace, case: str, work: Path) -> dict[str, A
 
 
 def run(arguments: argparse.Namespace, case: str, side: str, work: Path, batch: int) -> dict[str, Any]:
-    """One side in a fresh process."""
+    """Run one side in a new process."""
     python = arguments.peer_python if side == "peer" and case not in WINDOWED else sys.executable
     options = {"--cases": case, "--side": side, "--work": work, "--peer-batch": batch}
     options |= {"--precision": arguments.precision, "--threads": arguments.threads, "--stride": arguments.stride}
@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace, case: str, side: str, work: Path, batch: 
 
 
 def prepare(arguments: argparse.Namespace, work: Path) -> None:
-    """The model folder and the requests, the same for both sides."""
+    """Write the model folder and the requests, which are the same for both sides."""
     import numpy as np
 
     from headwater.model import build_model, preset
@@ -151,7 +151,7 @@ def prepare(arguments: argparse.Namespace, work: Path) -> None:
 
 
 def serve(arguments: argparse.Namespace) -> None:
-    """Answer one case, warmed up; prints seconds, peak memory and scores."""
+    """Run one case after a warm-up, and print seconds, peak memory and scores."""
     import torch
 
     torch.set_num_threads(arguments.threads)
@@ -163,7 +163,7 @@ def serve(arguments: argparse.Namespace) -> None:
 
 
 def clock(arguments: argparse.Namespace) -> float:
-    """Seconds since some moment: the processor's where there is one thread."""
+    """Return a time in seconds: processor time if there is one thread."""
     return time.process_time() if arguments.threads == 1 else time.perf_counter()
 
 

@@ -1,16 +1,16 @@
-"""Fine-tuning and prediction beside transformers: examples a second and peak memory, as ratios in one run.
+"""Compare fine-tuning and prediction with transformers: examples a second and peak memory, as ratios of one run.
 
     python benchmarks/finetune.py --data $HEADWATER_DATA/finetune/sst2/glue/train.tsv
-    python benchmarks/finetune.py --cases masked --vocabulary 30522    # full attention, beside transformers' BERT
-    python benchmarks/finetune.py --freeze --layers 5 --width 320 --vocabulary 4096    # frozen, beside whole
+    python benchmarks/finetune.py --cases masked --vocabulary 30522    # full attention, next to transformers' BERT
+    python benchmarks/finetune.py --freeze --layers 5 --width 320 --vocabulary 4096    # frozen, next to whole
 
 A GPT-1-sized model with random weights (`--layers`, `--width` for a smaller one), batches of 32 texts with the
 lengths of SST-2. The peer is `transformers` in the same precision and size: autocast, fused AdamW, dynamic padding
 to the longest text of a batch, and fused attention, which its GPT-1 does not have and its GPT-2 does:
 `GPT2ForSequenceClassification` for λ = 0 and for prediction, `GPT2DoubleHeadsModel` for λ = 0.5. Each side runs in
-a process of its own, so that its peak memory is its own; the sides take turns, and the median of the rounds'
-ratios is printed. `--freeze` compares Headwater with itself: an epoch after the first with the base as it is,
-and one of fine-tuning the whole model.
+a process of its own, because peak memory is a process's. The sides take turns, and the median of the rounds'
+ratios is printed. `--freeze` compares Headwater with itself: an epoch after the first with a frozen base, and an
+epoch of fine-tuning the whole model.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Generation beside transformers, llama.cpp, CTranslate2 and ONNX Runtime: tokens a second, in one run.
+"""Compare generation with transformers, llama.cpp, CTranslate2 and ONNX Runtime: tokens a second, in one run.
 
     python benchmarks/generate.py --peer-python OTHER_VENV/bin/python --llama LLAMA_CPP/build/bin
     HEADWATER_CPU=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 python benchmarks/generate.py --llama …
 
-The second line holds every side to AVX2, with a llama.cpp that was built without AVX-512.
+The second line limits every side to AVX2; llama.cpp must then be built without AVX-512.
 
 A model of the preset's shape with random weights, greedy decoding of a fixed number of tokens. Each side runs in a
 process of its own; the sides take turns, round by round, so that a busy machine slows all alike, and ratios are
@@ -14,8 +14,8 @@ the bytes of weights that a step reads. Peers that are not installed are skipped
 in this interpreter, CTranslate2 and ONNX Runtime in --peer-python, llama.cpp as its own llama-batched-bench, whose
 figures for prompt and continuation together are taken; its files are made by its own llama-quantize.
 
-What bounds a row of ours: `decode-1` the weights read from memory; `decode-8` the products themselves and, as
-texts grow, attention; `prefill` the processor's bf16 or int8 dot products.
+The limit of Headwater's rows: for `decode-1` reading the weights from memory; for `decode-8` the matmuls and, as
+texts grow, attention; for `prefill` the processor's bf16 or int8 dot products.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Opening, running and scoring a model, beside `transformers` and beside the plain computation.
+"""Compare loading a model, its forward pass and its loss with `transformers` and the plain computation.
 
-Ratios come from one run in alternation, so that a busy machine slows both sides alike; the median of the
-rounds' ratios is printed. A ratio of times below 1 means that Headwater took less.
+Both sides alternate in one run, so that a busy machine slows them alike; the median of the rounds' ratios is
+printed. A ratio of times below 1 means that Headwater is faster.
 
     python benchmarks/model.py load --preset gpt2-small
     python benchmarks/model.py forward --batch 4 --time 1024 --dtype bf16

@@ -1,8 +1,7 @@
-"""A GPT-2 folder as an ONNX graph for ONNX Runtime, with its fused operators, for `generate.py` to measure beside.
+"""Turn a GPT-2 folder into an ONNX graph with ONNX Runtime's fused operators, as a peer for `generate.py`.
 
-Attention with a key/value cache, the GELU and both norms are ONNX Runtime's own operators (domain com.microsoft);
-only the last position is projected to the vocabulary. `quantized` applies its dynamic int8 quantisation to every
-matrix.
+Attention with a key/value cache, GELU and both norms are ONNX Runtime's own operators (domain com.microsoft). Only
+the last position is projected to the vocabulary. `quantized` applies dynamic int8 quantisation to every matrix.
 """
 
 from __future__ import annotations

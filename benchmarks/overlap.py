@@ -1,10 +1,10 @@
-"""Overlap with a training text: how fast its 8-grams are taken in, and the memory, beside what the bound needs.
+"""Measure how fast a Bloom filter takes in the 8-grams of a text, and its memory next to the least possible.
 
     python benchmarks/overlap.py --text BOOK.txt --megabytes 1000
 
-The text is written again and again with its letters exchanged, each time otherwise, so that no 8-gram comes twice
-and words are as long as words are. A Bloom filter of n grams at false positives of p takes n · ln(1/p) / ln(2)²
-bits: the physical limit. The processor's seconds count, of one core.
+The text is repeated, each time with its letters exchanged in another way, so that no 8-gram occurs twice and words
+keep their lengths. A Bloom filter of n grams with false positive rate p needs at least n · ln(1/p) / ln(2)² bits.
+Times are processor seconds of one core.
 """
 
 from __future__ import annotations

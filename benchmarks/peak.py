@@ -1,4 +1,4 @@
-"""The most memory that the process of a benchmark held, in MB: one measure for every side of every benchmark."""
+"""Measure the peak memory of a benchmark's process in MB, in the same way for every side."""
 
 from __future__ import annotations
 

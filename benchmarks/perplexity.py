@@ -1,9 +1,9 @@
-"""What rounding the weights costs: perplexity of WikiText-2 at each precision, against bf16.
+"""Measure what rounding the weights costs: the perplexity of WikiText-2 at each precision, against bf16.
 
     python benchmarks/perplexity.py --text wiki.test.tokens --model gpt2-mini --model random
 
 A model is a folder, a shipped model's name, or `random`: gpt2-small's shape with random weights and the original
-tokenizer. Numbers depend on the weights and the text alone, so a busy machine may measure them.
+tokenizer. The numbers depend only on the weights and the text, so the machine may be busy.
 """
 
 from __future__ import annotations

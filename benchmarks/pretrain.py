@@ -1,16 +1,16 @@
-"""Training speed and peak memory beside nanoGPT and transformers, and beside the machine's own limit.
+"""Compare training speed and peak memory with nanoGPT and transformers, and with the machine's limit.
 
     python benchmarks/pretrain.py                                   # every case, transformers as the peer
     python benchmarks/pretrain.py --device cuda --nanogpt PATH/TO/nanoGPT
     python benchmarks/pretrain.py --nanogpt PATH/TO/nanoGPT         # nanoGPT too, eager and compiled
     python benchmarks/pretrain.py --case midi-4k --precision bf16 --rounds 5
-    python benchmarks/pretrain.py --case bert-base --precision bf16 # masked, beside transformers' BertForMaskedLM
-    python benchmarks/pretrain.py --pieces --case midi-4k           # each part of the backend in either form
+    python benchmarks/pretrain.py --case bert-base --precision bf16 # masked, next to transformers' BertForMaskedLM
+    python benchmarks/pretrain.py --pieces --case midi-4k           # each part of the backend, on and off
     python benchmarks/pretrain.py --growth                          # from a million to a billion tokens on disk
 
 Every system runs in a process of its own, in turns, on the same random tokens: forward, backward, clip and AdamW.
-Reported: the median of tokens/s, the peak memory of the process, the median over rounds of the ratio to each peer,
-and the share of the measured matrix-product rate that the model's floating-point operations reach.
+The script reports the median of tokens/s, the peak memory of the process, the median over rounds of the ratio to
+each peer, and the share of the measured matmul rate that the model's floating-point operations reach.
 """
 
 from __future__ import annotations

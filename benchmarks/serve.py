@@ -1,8 +1,8 @@
-"""The server next to its own engine, next to llama.cpp's server, and under a crowd whose connections break.
+"""Compare the server with its engine and with llama.cpp's server, and test it with clients that disconnect.
 
     python benchmarks/serve.py                                     # speed
     python benchmarks/serve.py --llama-server build/bin/llama-server --precision int8
-    python benchmarks/serve.py --load --seconds 300 --clients 200  # holding up
+    python benchmarks/serve.py --load --seconds 300 --clients 200  # many clients that disconnect
 
 llama.cpp: 1, 8, 32 and 64 clients (--counts), each with a prompt of its own of --prompt-tokens tokens, ask for
 --tokens tokens (temperature 1, top-k 40, the end of text ignored), streamed and whole. Both servers have the same
@@ -17,9 +17,9 @@ Speed: --clients stream --tokens each from a server, and the engine alone contin
 own; the two take turns, and the ratio is of medians over --rounds. The time between tokens is what a client sees.
 `start` is from the command to the first answer; idle memory is the resident set of each after its first text.
 
-Load: --clients ask again and again for --seconds, streamed or not, and --drop of them leave under way. Every
-answer must be whole, or an error with a name; 429 counts as one, and its client waits as it is told. Memory is
-read every second; `growth` is the mean of its last fifth over that of its second fifth.
+Load: --clients send requests for --seconds, streamed or not, and a share --drop of them disconnects during the
+answer. Every answer must be complete or a named error; after a 429 the client waits as long as the answer says.
+Memory is read every second; `growth` is the mean of its last fifth over that of its second fifth.
 
 Without --model, a model of --preset with random weights. Prints one JSON object with --json.
 """

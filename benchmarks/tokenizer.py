@@ -1,17 +1,17 @@
-"""Speed and memory of both tokenizers against every other one that is installed.
+"""Compare speed and memory of both tokenizers with every other one that is installed.
 
     python benchmarks/tokenizer.py encode --text FILE --megabytes 20 --threads 1 --rounds 5
     python benchmarks/tokenizer.py gpt1 --text FILE --megabytes 5 --rounds 3
     python benchmarks/tokenizer.py signs --text FILE --megabytes 1 --rounds 3
     python benchmarks/tokenizer.py train --text FILE --megabytes 100 --vocab-size 32000 --rounds 3
 
-Every measurement is a process of its own, so that no cache is warm and peak memory is the contender's.
-Contenders take turns; a round's ratio is theirs to Headwater's in that round, and the median over rounds is
-what counts. Peers that are not installed are named and left out; ids (encode, gpt1) are compared, and a
-peer with other ids is marked. The process is held to as many processors as --threads says. Loading a
-vocabulary is not timed; Headwater's checking of its engine is part of loading. `signs` measures the processor time
-of GPT-1's encoding of one character repeated, over that of the text, for the characters that take longest. Several
---text files are joined; where they are too short, the text is repeated and that is said.
+Every measurement has a process of its own, so that no cache is warm and peak memory is the contender's. Contenders
+take turns. A round's ratio is a peer's time over Headwater's in that round; the median over rounds is reported.
+Peers that are not installed are named and left out. Ids (encode, gpt1) are compared, and a peer with other ids is
+marked. --threads is also the number of processors that the process may use. Loading a vocabulary is not timed;
+Headwater's check of its engine is part of loading. `signs` measures the processor time of GPT-1's encoding of one
+repeated character over that of the text, for the slowest characters. Several --text files are joined. If they are
+too short, the text is repeated, and a line says so.
 """
 
 from __future__ import annotations
