@@ -43,10 +43,10 @@ class Part:
     name: str
     command: list[str]
     environment: dict[str, str] = field(default_factory=dict)
-    read: Callable[[str], dict[str, int]] = lambda log: {}
+    read: Callable[[str], dict[str, float]] = lambda log: {}
     status: int = -1
     seconds: float = 0.0
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, float] = field(default_factory=dict)
 
     def run(self, out: Path) -> None:
         """Run the command, with its output in a log."""
@@ -68,12 +68,24 @@ class Part:
 def pytest_part(name: str, *arguments: str, **environment: str) -> Part:
     """Return a part of tests whose counts tests/conftest.py prints."""
     options = ["-q", "-p", "no:cacheprovider", *arguments]
-    return Part(
-        name, [sys.executable, "-m", "pytest", *options], {"OMP_NUM_THREADS": "1", **environment}, read_counted
-    )
+    command = [sys.executable, "-m", "pytest", *options]
+    read = read_soak if name == "soak" else read_counted
+    return Part(name, command, {"OMP_NUM_THREADS": "1", **environment}, read)
 
 
-def read_counted(log: str) -> dict[str, int]:
+def read_soak(log: str) -> dict[str, float]:
+    """Return what was counted, and two of the figures that test_soak.py prints."""
+    found = read_counted(log)
+    for key, what in {
+        "fresh / idle": "times an idle server's median",
+        "memory growth": "times the memory",
+    }.items():
+        printed = re.search(rf"'{key}': ([\d.]+)", log)
+        found |= {what: round(float(printed[1]), 2)} if printed else {}
+    return found
+
+
+def read_counted(log: str) -> dict[str, float]:
     """Return `{what: number}` of the line that begins with `counted:`."""
     found = re.findall(r"^counted: (.*)$", log, re.M)
     return {what: int(number.replace(",", "")) for line in found for number, what in _COUNTED.findall(line)}
@@ -86,7 +98,7 @@ def fuzz_part(target: str, seconds: int, out: Path) -> Part:
     return Part(f"fuzz-{target}", command, sanitizers() if target in IN_C else {}, read_executions)
 
 
-def read_executions(log: str) -> dict[str, int]:
+def read_executions(log: str) -> dict[str, float]:
     """Return how many inputs libFuzzer reports."""
     found = re.search(r"stat::number_of_executed_units: (\d+)", log)
     return {"inputs": int(found[1])} if found else {}
