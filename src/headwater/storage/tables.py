@@ -243,13 +243,13 @@ def check_unpacked(path: Path, size: int) -> None:
         )
 
 
-def decoded_blocks(path: Path) -> Iterator[str]:
+def decoded_blocks(path: Path, block_bytes: int | None = None) -> Iterator[str]:
     """Yield the text of a UTF-8 file in blocks; raise Unusable naming the first line that is not UTF-8."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     lines = 0
     first = True
     try:
-        for block in _blocks(path):
+        for block in _blocks(path, block_bytes or _BLOCK_BYTES):
             if first and block[:2] in {b"\xff\xfe", b"\xfe\xff"}:
                 raise not_utf8(path, f"{path} is UTF-16", "utf-16", Unusable)
             if b"\x00" in block:
@@ -269,7 +269,7 @@ def decoded_blocks(path: Path) -> Iterator[str]:
         raise file_error(path, error) from None
 
 
-def _blocks(path: Path) -> Iterable[bytes]:
+def _blocks(path: Path, block_bytes: int) -> Iterable[bytes]:
     """Yield the unpacked bytes of a file in blocks, then an empty one."""
     if path.suffix.lower() in PACKED:
         file = CompressedFile(path)
@@ -278,6 +278,6 @@ def _blocks(path: Path) -> Iterable[bytes]:
             raise DataError(file.cut, expected="a whole file", repair="Fetch or make it again")
     else:
         with path.open("rb") as handle:
-            while block := handle.read(_BLOCK_BYTES):
+            while block := handle.read(block_bytes):
                 yield block
     yield b""

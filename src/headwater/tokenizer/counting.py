@@ -7,7 +7,6 @@ that end at a border of the pre-split, so that memory grows with the number of d
 
 from __future__ import annotations
 
-import codecs
 import os
 import re
 import threading
@@ -24,6 +23,7 @@ import numpy.typing as npt
 from headwater.errors import DataError
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import MANIFEST
+from headwater.storage.tables import decoded_blocks
 from headwater.tokenizer import compiled
 from headwater.tokenizer.gpt1 import WordSplitter
 from headwater.tokenizer.gpt2 import to_bytes
@@ -122,33 +122,16 @@ def _blocks(sources: Sources) -> Iterator[str]:
 
 
 def _file_blocks(path: Path) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    rest, line = "", 1
-    with path.open("rb") as handle:
-        while True:
-            data = handle.read(BLOCK_BYTES)
-            if b"\x00" in data:
-                raise DataError(f"{path} is a binary file", expected="UTF-8 text")
-            try:
-                text = decoder.decode(data, final=not data)
-            except UnicodeDecodeError as error:
-                line += error.object.count(b"\n", 0, error.start)
-                raise DataError(
-                    f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {line}",
-                    expected="UTF-8 text",
-                    repair=f"Convert it, as with: iconv -f latin1 -t utf-8 {path} > converted.txt",
-                ) from None
-            line += text.count("\n")
-            before = max(len(rest) - 1, 0)
-            rest += text
-            if not data:
-                break
-            border = _LAST_BORDER.match(rest, before)
-            if border is not None:
-                yield rest[: border.end()].removeprefix("\ufeff")
-                rest = rest[border.end() :]
+    rest = ""
+    for text in decoded_blocks(path, BLOCK_BYTES):
+        before = max(len(rest) - 1, 0)
+        rest += text
+        border = _LAST_BORDER.match(rest, before)
+        if border is not None:
+            yield rest[: border.end()]
+            rest = rest[border.end() :]
     if rest:
-        yield rest.removeprefix("\ufeff")
+        yield rest
 
 
 def count_byte_words(texts: Iterable[str], progress: Progress = SILENT) -> WordCounts:
