@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headwater.errors import ResourceError
 from headwater.reproduce.experiment import Draw
 from headwater.reproduce.statistics import Estimate, over_seeds
@@ -102,18 +104,13 @@ def grouped_bars(
     axes = figure.subplots()
     width = 0.8 / len(bars)
     for number, (name, estimates) in enumerate(bars.items()):
-        colour = COLOURS[number % len(COLOURS)]
-        for group, estimate in enumerate(estimates):
-            if estimate is None:
-                continue
-            x = group - 0.4 + (number + 0.5) * width
-            axes.bar(x, estimate.value, width * 0.92, color=colour, label=name if group == 0 else None)
-            if estimate.low is not None and estimate.high is not None:
-                axes.plot([x, x], [estimate.low, estimate.high], color="0.2", linewidth=1)
-        for group, value in enumerate((published or {}).get(name, ())):
-            if value is not None:
-                x = group - 0.4 + (number + 0.5) * width
-                axes.plot([x - width * 0.45, x + width * 0.45], [value, value], color="black", linewidth=1.5)
+        x = np.arange(len(groups)) - 0.4 + (number + 0.5) * width
+        # None becomes NaN, which is not drawn.
+        value, low, high = np.array([estimate or (None, None, None) for estimate in estimates], float).T
+        paper = np.array((published or {}).get(name, [None] * len(groups)), float)
+        axes.bar(x, value, width * 0.92, color=COLOURS[number % len(COLOURS)], label=name)
+        axes.vlines(x, low, high, color="0.2", linewidth=1)
+        axes.hlines(paper, x - width * 0.45, x + width * 0.45, color="black", linewidth=1.5)
     axes.set_xticks(range(len(groups)), groups, rotation=30, ha="right", fontsize="small")
     axes.set_ylabel(y_label)
     figure.legend(loc="outside lower center", ncols=2, fontsize="small")

@@ -59,12 +59,11 @@ def run(laboratory: Laboratory) -> Findings:
                 shares.setdefault((rung, words, who), []).append(values)
     means = {key: _means(seeds) for key, seeds in shares.items()}
     none = _means([[float(value == 0) for value in seed] for seed in shares[largest, WORDS, "written"]])
-    rows = []
-    for rung in shown:
-        for words in LENGTHS:
-            rows.append(
-                Row(label(laboratory, rung), f"% of {words}-grams, samples", means[rung, words, "written"])
-            )
+    rows = [
+        Row(label(laboratory, rung), f"% of {words}-grams, samples", means[rung, words, "written"])
+        for rung in shown
+        for words in LENGTHS
+    ]
     for words in LENGTHS:
         rows.append(Row("held-out text itself", f"% of {words}-grams, real", means[largest, words, "real"]))
     rows.append(Row(label(laboratory, largest), "share of samples without one", none, 0.3, settings.count))
@@ -105,8 +104,7 @@ def run(laboratory: Laboratory) -> Findings:
 
 def _means(seeds: Sequence[Sequence[float]]) -> Measured:
     """Return the mean over texts, one a seed, with its error over the texts."""
-    figures = [mean_figure("", values) for values in seeds]
-    return Measured((figure.value for figure in figures), (figure.stderr for figure in figures))
+    return Measured.of(mean_figure("", values) for values in seeds)
 
 
 def _shares(

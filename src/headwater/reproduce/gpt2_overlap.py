@@ -55,8 +55,7 @@ def run(laboratory: Laboratory) -> Findings:
     counted = _table(laboratory, text)
     table, passages = counted["sets"], counted["passages"]
     scored = [_without(laboratory, largest, seed, passages) for seed in laboratory.scale.seeds]
-    with_all = Measured((one[0].value for one in scored), (one[0].stderr for one in scored))
-    without = Measured((one[1].value for one in scored), (one[1].stderr for one in scored))
+    with_all, without = Measured.of(one[0] for one in scored), Measured.of(one[1] for one in scored)
     gains = differences(without.map(math.log), with_all.map(math.log))
     asked, count = scored[0][2:]
     absent = files_missing({name: one[0] for name, one in SETS.items()}, laboratory.data)

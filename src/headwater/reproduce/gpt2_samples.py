@@ -7,7 +7,7 @@ are words of the training text, and how much of a sample repeats itself.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +62,8 @@ def run(laboratory: Laboratory) -> Findings:
     written["held-out text itself"] = [[one.real for one in texts[largest][0]]]
     measured = {
         name: {
-            "words": _over_seeds(_share_known(seed, known) for seed in seeds),
-            "repeats": _over_seeds(_share_repeated(seed) for seed in seeds),
+            "words": Measured.of(_share_known(seed, known) for seed in seeds),
+            "repeats": Measured.of(_share_repeated(seed) for seed in seeds),
         }
         for name, seeds in written.items()
     }
@@ -107,11 +107,6 @@ def _known_words(corpus: Path) -> frozenset[Any]:
     for text in texts_of(corpus):
         counts.update(split_words(text))
     return frozenset(word for word, count in counts.items() if count >= _KNOWN_FROM)
-
-
-def _over_seeds(figures: Iterable[Figure]) -> Measured:
-    found = list(figures)
-    return Measured((figure.value for figure in found), (figure.stderr for figure in found))
 
 
 def _share_known(texts: Sequence[str], known: frozenset[Any]) -> Figure:

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtri, stdtrit
 
+from headwater.evaluate.protocols import Figure
 from headwater.reproduce.items import (
     Items,
     ItemValues,
@@ -35,12 +36,12 @@ FAILS: Verdict = "does not hold"
 OPEN: Verdict = "not decided at this scale"
 
 RULE = (
-    "A claim is written as a difference that should be above zero, one for each seed. It holds where its 95 % "
-    "interval lies above zero, does not hold where it lies below, and is not decided at this scale where zero is "
-    "inside or there are fewer than three seeds. The interval includes the spread over seeds (Student's t) and "
-    "the error over the items that were asked. Differences are paired by item where both sides have values for "
-    "the same items. The claims of an experiment are one family: Holm's method keeps the chance of any false "
-    "decision among them at 5 %."
+    "A claim is a difference that should be above zero, with one value for each seed. It holds if its 95 % "
+    "interval is above zero, does not hold if the interval is below zero, and is not decided at this scale if the "
+    "interval contains zero or there are fewer than three seeds. The interval includes the spread over seeds "
+    "(Student's t) and the error over the items. Differences are paired by item if both sides have values for the "
+    "same items. The claims of an experiment are one family: Holm's method keeps the chance of any false decision "
+    "at 5 %."
 )
 LEVEL = 0.05
 FEWEST_SEEDS = 3
@@ -60,6 +61,12 @@ class Measured(list[float]):
         super().__init__(values)
         self.errors = [error or 0.0 for error in errors] or [0.0] * len(self)
         self.items = items
+
+    @classmethod
+    def of(cls, figures: Iterable[Figure]) -> Measured:
+        """Return the values of one figure a seed, with their errors."""
+        found = list(figures)
+        return cls((figure.value for figure in found), (figure.stderr for figure in found))
 
     def add(self, value: float, error: float | None, items: Items | None = None) -> None:
         """Append the value of the next seed; `items` are its values by item."""
