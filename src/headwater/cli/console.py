@@ -29,6 +29,10 @@ ModelTokenizer = Annotated[
 ]
 DEVICE = typer.Option("--device", help="auto (a GPU if available), cpu, cuda, cuda:1 or mps.")
 Device = Annotated[str, DEVICE]
+ComputePrecision = Annotated[
+    str,
+    typer.Option("--precision", help="fp32, bf16, int8, int4 or auto (bf16 if the machine supports it)."),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice.", min=0)]
 Settings = Annotated[
     list[str] | None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, Device, Download, ModelTokenizer, emit, say, tell_apart
+from headwater.cli.console import AsJson, ComputePrecision, Device, Download, ModelTokenizer, emit, say, tell_apart
 from headwater.errors import counted
 from headwater.shipped import DEFAULT
 
@@ -63,9 +63,7 @@ def generate(
     num_samples: Annotated[
         int, typer.Option("--num-samples", "--samples", help="Number of continuations.", min=1)
     ] = 1,
-    precision: Annotated[
-        str, typer.Option(help="fp32, bf16, int8, int4 or auto (bf16 where the machine has it).")
-    ] = "auto",
+    precision: ComputePrecision = "auto",
     device: Device = "auto",
     color: Annotated[
         bool,

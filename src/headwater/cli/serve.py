@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.console import Device, Download, ModelTokenizer, Settings, local_model, terminal_progress
+from headwater.cli.console import (
+    ComputePrecision,
+    Device,
+    Download,
+    ModelTokenizer,
+    Settings,
+    local_model,
+    terminal_progress,
+)
 from headwater.cli.keys import keys_option
 from headwater.shipped import DEFAULT
 
@@ -40,9 +48,7 @@ def serve(
             min=1,
         ),
     ] = None,
-    precision: Annotated[
-        str, typer.Option(help="fp32, bf16, int8, int4 or auto (bf16 where the machine has it).")
-    ] = "auto",
+    precision: ComputePrecision = "auto",
     device: Device = "auto",
     log: Annotated[bool, typer.Option("--log", help="Print a line for each request on stderr.")] = False,
     settings: Settings = None,

@@ -70,7 +70,7 @@ CLAIMS = _claims()
 class Finding:
     """A claim, the paper's number, the number here, and the verdict by the rule.
 
-    sentence: the conclusion in words. p: two-sided p of "there is no difference", None where the claim was not
+    sentence: the conclusion in words. p: two-sided p of "there is no difference", None if the claim was not
     tested by an interval. noise: what a plan needs. undecided: the sentence if the correction over all claims of
     the experiment changes the verdict.
     """
@@ -126,7 +126,7 @@ def judge_steps(claim: PaperClaim, levels: Sequence[Sequence[float]], *, here: s
 
 
 def judge_count(claim: PaperClaim, difference: float | None, *, here: str) -> Finding:
-    """Return the finding on a count, which has no interval; it is not decided where there is nothing to count."""
+    """Return the finding on a count, which has no interval; it is not decided if there is nothing to count."""
     verdict: Verdict = OPEN if difference is None else HOLDS if difference > 0 else FAILS
     return _finding(claim, verdict, Estimate(difference or 0.0, None, None), here, {}, None, None)
 

@@ -74,7 +74,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment of a paper. section: where the paper describes it; claim: its statement, in one sentence.
+    """One experiment of a paper. section: of the paper; claim: its statement, in one sentence.
 
     models: the models of the scale that it trains, by name or by a prefix that ends in a dash (`gpt2-`); their
     texts must exist. pieces: the work that it asks for, which the estimate of the remaining time needs; work that
