@@ -14,7 +14,7 @@ export default {
   settings: "설정",
   "settings.a": "A의 설정",
   "settings.b": "B의 설정",
-  "models.tuned": "과제용으로 파인튜닝한 모델",
+  "models.tuned": "과제용으로 미세 조정한 모델",
 
   "server.silent": "서버가 응답하지 않습니다. 아직 실행 중인지 확인해 주세요. 화면의 내용은 그대로 남아 있습니다.",
   "server.broken": "글이 끝나기 전에 연결이 끊겼습니다. 서버가 아직 실행 중인지 확인해 주세요. 지금까지 받은 글은 그대로 남아 있습니다.",
