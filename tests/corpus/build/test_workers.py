@@ -210,6 +210,20 @@ def test_a_worker_answers_raises_and_is_ended_when_it_takes_too_long() -> None:
     worker.stop()
 
 
+def test_a_worker_that_dies_while_it_starts_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    original, started = engine.WorkerPool._start, []
+
+    def start(self: engine.WorkerPool) -> engine.WorkerProcess:
+        started.append(1)
+        if len(started) < engine.ATTEMPTS:
+            raise engine.WorkerDied("its start", -9)
+        return original(self)
+
+    monkeypatch.setattr(engine.WorkerPool, "_start", start)
+    with engine.WorkerPool(1, "operator:methodcaller", "__call__") as pool:
+        assert list(pool.replies([partial(pow, 2, 5), partial(pow, 2, 6)])) == [32, 64]
+
+
 def test_a_worker_that_cannot_be_started_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its task was nobody's any more, and the other workers waited for it without end."""
     files = write_files(tmp_path / "files", 4)

@@ -131,24 +131,28 @@ class WorkerPool:
 
     def _ask(self, request: Any) -> Any:
         for _ in range(ATTEMPTS):
-            if self._interrupted:
-                break
-            try:
-                worker = self._idle.pop()
-            except IndexError:
-                worker = self._start()
-            self._busy.add(worker)
-            if self._interrupted:  # while this worker started
-                worker.kill()
-            try:
-                return worker.ask(request)
-            except WorkerDied:
-                worker.stop()
-            finally:
-                self._busy.discard(worker)
-                if worker.is_alive:
-                    self._idle.append(worker)
+            if not self._interrupted:
+                with suppress(WorkerDied):
+                    return self._ask_once(request)
         raise WorkerDied(request)
+
+    def _ask_once(self, request: Any) -> Any:
+        try:
+            worker = self._idle.pop()
+        except IndexError:
+            worker = self._start()
+        self._busy.add(worker)
+        if self._interrupted:  # while this worker started
+            worker.kill()
+        try:
+            return worker.ask(request)
+        except WorkerDied:
+            worker.stop()
+            raise
+        finally:
+            self._busy.discard(worker)
+            if worker.is_alive:
+                self._idle.append(worker)
 
     def _start(self) -> WorkerProcess:
         return WorkerProcess(*self._command)
