@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from headwater.cli.main import main
 from headwater.datasets.paper_tables import TABLES
@@ -21,7 +22,7 @@ from headwater.reproduce.experiment import Row
 from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.page import CHANGES, VERSION, outdated
-from headwater.reproduce.scale import Rows, Scale, cost_of, load_scale, scale_names
+from headwater.reproduce.scale import Rows, Scale, check_machine, cost_of, load_scale, scale_names
 from headwater.reproduce.setup import describe_work
 from headwater.reproduce.statistics import (
     FAILS,
@@ -219,6 +220,15 @@ def test_a_scale_that_does_not_fit_says_so_first(
     with pytest.raises(ResourceError, match="hours"):
         reproduce(["gpt1_perplexity"], scale.model_copy(update={"most_hours": 1e-12}), texts, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_time_of_a_model_follows_from_the_precision_of_its_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    scale = load_scale("mini")
+    rates = {torch.bfloat16: 2e11, torch.float32: 1e11}
+    monkeypatch.setattr("headwater.reproduce.scale._rate_when_quiet", rates.__getitem__)
+    for name, dtype in {"gpt1": torch.bfloat16, "lstm": torch.float32}.items():
+        minutes = cost_of(scale, [name]).flops / rates[dtype] / 0.4 / 60
+        assert f"about {minutes:,.0f} minutes" in check_machine(scale, [name], "cpu")
 
 
 def test_the_papers_own_scale_is_refused_with_its_cost(tmp_path: Path, texts: Path) -> None:

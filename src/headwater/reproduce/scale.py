@@ -13,12 +13,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import Field
 
 from headwater.config import Config, read_toml
 from headwater.errors import ResourceError, UsageError, nearest
+
+if TYPE_CHECKING:
+    import torch
 
 Settings = TypeVar("Settings", bound=Config)
 
@@ -188,8 +191,6 @@ def check_machine(scale: Scale, models: Sequence[str], device: str = "auto") -> 
 
     The time is that of pre-training; fine-tuning and scores take more.
     """
-    import torch
-
     from headwater.train.machine import available_memory, matmul_rate
     from headwater.train.parallel import choose_device
 
@@ -208,9 +209,11 @@ def check_machine(scale: Scale, models: Sequence[str], device: str = "auto") -> 
             f"{cost.text()}",
             repair=f"Use a machine with {cost.bytes * 1.5 / 1e9:.2g} GB, or a smaller --scale",
         )
-    dtype = torch.bfloat16 if place.type == "cuda" else torch.float32
-    rate = _rate_when_quiet() if place.type == "cpu" else matmul_rate(dtype, place)
-    hours = cost.flops / (rate * _REACHED) / 3600
+    rates = {
+        dtype: _rate_when_quiet(dtype) if place.type == "cpu" else matmul_rate(dtype, place)
+        for dtype in {_dtype(scale, name) for name in models}
+    }
+    hours = sum(cost_of(scale, [name]).flops / rates[_dtype(scale, name)] for name in models) / _REACHED / 3600
     if hours > scale.most_hours:
         raise ResourceError(
             f"the scale {scale.name} would take about {hours:,.0f} hours of pre-training on this machine "
@@ -221,13 +224,23 @@ def check_machine(scale: Scale, models: Sequence[str], device: str = "auto") -> 
     return f"pre-training takes {cost.text()}; about {60 * hours:,.0f} minutes on this machine when it is quiet"
 
 
-def _rate_when_quiet(size: int = 1_024) -> float:
+def _dtype(scale: Scale, model: str) -> torch.dtype:
+    """Return the type that a model of the scale is trained in."""
+    import torch
+
+    return torch.bfloat16 if scale.models[model].recipe.get("precision") == "bf16" else torch.float32
+
+
+def _rate_when_quiet(dtype: torch.dtype, size: int = 1_024) -> float:
     """Return the operations a second of matmuls on all cores, by CPU time, which other processes do not change."""
     import torch
 
-    matrix = torch.ones(size, size)
-    torch.mm(matrix, matrix)  # warm up: the first product chooses a kernel
+    from headwater.model.backend import default_backend
+
+    linear = default_backend().linear
+    left, right = torch.ones(2, size, size, dtype=dtype)
+    linear(left, right)  # warm up: the first call chooses a kernel
     started = time.process_time()
     for _ in range(4):
-        torch.mm(matrix, matrix)
+        linear(left, right)
     return 4 * 2 * size**3 / max(time.process_time() - started, 1e-6) * torch.get_num_threads()
