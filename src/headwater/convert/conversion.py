@@ -110,7 +110,7 @@ def _recognise(source: Path) -> tuple[str, Path]:
         raise UsageError(
             f"{source} is a fine-tuned model, whose head would be lost",
             expected="a language model",
-            repair=f"Its base in Hugging Face's layout is {source} itself",
+            repair=f"{source} is already a Hugging Face folder; convert its base model instead",
         )
     if (source / CONFIG).is_file():
         return "huggingface", source

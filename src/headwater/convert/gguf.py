@@ -55,8 +55,9 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
     config = model.config
     if model_type(config) != "gpt2":
         raise UsageError(
-            f"a model of type {model_type(config)} cannot be written as GGUF",
-            expected="a model of GPT-2's kind: pre-norm",
+            f"llama.cpp does not support the architecture of this model, {model_type(config)}",
+            expected="a GPT-2",
+            repair="Convert it to a Hugging Face folder instead: a destination without .gguf",
         )
     if tokenizer.kind != "gpt2":
         raise MismatchError(f"the tokenizer is of kind {tokenizer.kind}", expected="kind gpt2")
