@@ -240,6 +240,10 @@ def test_missing_and_empty_sources_are_named(tmp_path: Path) -> None:
     (tmp_path / "binary.txt").write_bytes(b"\x00\x01\x02")
     with pytest.raises(DataError, match="binary file"):
         Tokenizer.train(tmp_path / "binary.txt")
+    (tmp_path / "empty.txt").touch()
+    with pytest.raises(DataError, match=r"empty\.txt: the text is empty"):
+        train_tokenizer([tmp_path / "empty.txt"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_iterators_are_read_once_and_not_held(path: str) -> None:

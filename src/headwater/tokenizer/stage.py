@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from headwater.errors import DataError
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.stage import Stage
-from headwater.tokenizer.counting import as_source
+from headwater.tokenizer.counting import as_source, known_bytes
 from headwater.tokenizer.files import write_files
 from headwater.tokenizer.tokenizer import Tokenizer
 from headwater.tokenizer.train import learn_vocabulary
@@ -26,10 +27,12 @@ def train_tokenizer(
     """Learn a vocabulary from `sources` and write it as the tokenizer folder `out`; return it.
 
     An existing folder, made from the same text with the same settings, is opened. Raises UsageError if
-    `vocab_size` is too small for the alphabet, DataError for text that cannot be read.
+    `vocab_size` is too small for the alphabet, DataError for text that is empty or cannot be read.
     """
     for source in map(Path, sources):
         as_source(source)  # raises for one that does not exist
+    if known_bytes(list(sources)) == 0:
+        raise DataError(f"{', '.join(map(str, sources))}: the text is empty", repair="Name a source with text")
     names = ["source"] if len(sources) == 1 else [f"source {number + 1}" for number in range(len(sources))]
     config = {"kind": kind, "vocab_size": vocab_size, "special_tokens": list(special_tokens)}
     stage = Stage(out, kind="tokenizer", config=config, inputs=dict(zip(names, map(Path, sources), strict=True)))
