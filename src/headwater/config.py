@@ -143,7 +143,13 @@ def read_recipe(name_or_file: str | Path) -> Layer:
     """
     path = Path(name_or_file)
     if path.is_file():
-        return Layer(read_toml(path), str(path))
+        keys = read_toml(path)
+        if not keys:
+            raise UsageError(
+                f"the recipe {path} has no keys",
+                repair='Set at least its preset, for example: preset = "gpt2-nano"',
+            )
+        return Layer(keys, str(path))
     shipped = {recipe.stem: recipe for recipe in sorted(recipes_folder().glob("*.toml"))}
     if str(name_or_file) not in shipped:
         hint = nearest(path.stem, shipped)

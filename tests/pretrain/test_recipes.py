@@ -35,6 +35,9 @@ def test_a_recipe_is_found_by_its_name_and_a_file_of_that_name_wins(
     for unknown in ("gpt2-nan", "recipes/gpt2-nan.toml"):
         with pytest.raises(UsageError, match=r"there is no recipe .*Did you mean 'gpt2-nano'\?"):
             read_recipe(unknown)
+    (tmp_path / "empty.toml").touch()
+    with pytest.raises(UsageError, match=r"the recipe empty\.toml has no keys"):
+        read_recipe("empty.toml")
 
 
 @pytest.mark.parametrize(
