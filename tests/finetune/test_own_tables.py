@@ -115,6 +115,11 @@ def test_a_bad_file_is_named_with_its_row(
         rows(write(tmp_path / name, content), task)
 
 
+def test_a_folder_is_not_a_table(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is a folder; expected a file"):
+        rows(tmp_path, "classify")
+
+
 @pytest.mark.parametrize(
     ("training", "validation", "message"),
     [

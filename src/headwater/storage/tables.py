@@ -63,6 +63,8 @@ def open_table(path: Path, columns: Sequence[str] = ()) -> OpenTable:
         return _separated(path, _csv_records(path))
     if suffix in {".tsv", ".tab"}:
         return _separated(path, (_tab_fields(line) for line in read_lines(path) if line.rstrip("\r")))
+    if path.is_dir():
+        raise DataError(f"{path} is a folder", expected=f"a file: {FORMATS}")
     raise DataError(f"{path} has the ending {suffix or '(none)'!r}", expected=FORMATS)
 
 
