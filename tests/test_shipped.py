@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 import headwater
 from headwater import shipped
+from headwater.cli.lineage import tree_lines
 from headwater.cli.main import main
 from headwater.errors import FolderError, ResourceError
 from headwater.language_model import LanguageModel
 from headwater.model import build_model, preset
+from headwater.shipped.hub import hub_name
 from headwater.tokenizer import Tokenizer
 
 
@@ -65,3 +68,26 @@ def test_an_unknown_name_lists_what_ships(shelf: Path, capfd: pytest.CaptureFixt
         headwater.Classifier(base="gpt2-min").fit([f"text {n}" for n in range(40)], [0, 1] * 20)
     assert main(["predict", "rows.jsonl", "--model", "gpt2-mini", "--out", "labels.jsonl"]) == 1
     assert "headwater finetune --model gpt2-mini" in capfd.readouterr().err
+
+
+def test_lineage_takes_the_name_of_a_shipped_model(shelf: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["lineage", "gpt2-mini"]) == 0
+    assert f"{shelf / 'gpt2-mini'}  [model " in capfd.readouterr().out
+
+
+def test_a_hub_name_gives_a_tokenizer_and_replaces_the_path_of_the_cache(
+    tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached = tmp_path / "hub" / "models--someone--river-1" / "snapshots" / "0a1b"
+    shutil.copytree(tokens / "tokenizer", cached)
+    refs = cached.parents[1] / "refs"
+    refs.mkdir()
+    (refs / "main").write_text("0a1b")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    assert headwater.Tokenizer.load("someone/river-1").identity == headwater.Tokenizer.load(cached).identity
+    with pytest.raises(ResourceError, match="local cache"):
+        headwater.Tokenizer.load("someone/sea")
+    assert hub_name(cached) == "someone/river-1"
+    assert hub_name(tmp_path) is None
+    entry = {"role": "weights", "path": str(cached), "kind": "folder", "identity": "c" * 64, "state": "source"}
+    assert tree_lines(entry | {"inputs": []}, "", "") == ["weights: someone/river-1  [folder cccccccccccc]"]

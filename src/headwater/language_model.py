@@ -24,7 +24,7 @@ from headwater.inference.sampling import Sampling
 from headwater.inference.scorer import Scorer, logits_of
 from headwater.model.fingerprint import fingerprint
 from headwater.model.io.folder import load_config, load_model, save_model
-from headwater.model.io.hub import from_hub
+from headwater.shipped.hub import from_hub
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.files import missing_tokenizer

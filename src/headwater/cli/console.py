@@ -82,7 +82,7 @@ def local_model(model: str | Path, download: bool) -> Path:
 
     Raises ResourceError for a hub name that is not on this machine, unless `download` is set.
     """
-    from headwater.model.io.hub import from_hub, is_hub_name
+    from headwater.shipped.hub import from_hub, is_hub_name
 
     tell_apart(model)
     return from_hub(str(model), download) if is_hub_name(str(model)) else Path(model)

@@ -8,13 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli.console import AsJson, emit
+from headwater.shipped.hub import hub_name
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def lineage(
-    folder: Annotated[str, typer.Argument(help="A folder that a Headwater command wrote, or its URL.")],
+    folder: Annotated[
+        str, typer.Argument(help="A folder that a Headwater command wrote, its URL, or a shipped model.")
+    ],
     remote: Annotated[bool, typer.Option("--remote", help="Also check inputs that are behind a URL.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -26,9 +29,17 @@ def lineage(
     found = (
         lineage_at(folder, resolve_url)
         if is_remote(folder)
-        else chain(Path(folder), resolve_url if remote else None)
+        else chain(_folder(folder), resolve_url if remote else None)
     )
     emit(found, as_json=as_json, text="\n".join(tree_lines(found, "", "")))
+
+
+def _folder(name: str) -> Path:
+    """Return the folder of this path, else of the shipped model of this name."""
+    from headwater import shipped
+
+    path = Path(name)
+    return path if path.exists() else shipped.resolve(name)
 
 
 def tree_lines(entry: dict[str, Any], first: str, rest: str) -> list[str]:
@@ -36,7 +47,8 @@ def tree_lines(entry: dict[str, Any], first: str, rest: str) -> list[str]:
     role = f"{entry['role']}: " if entry["role"] else ""
     state = "" if entry["state"] in {"complete", "source"} else f"  ({entry['state'].upper()})"
     seed = f"  seed {entry['seed']}" if entry.get("seed") is not None else ""
-    lines = [f"{first}{role}{entry['path']}  [{entry['kind']} {entry['identity'][:12]}]{seed}{state}"]
+    shown = hub_name(entry["path"]) or entry["path"]
+    lines = [f"{first}{role}{shown}  [{entry['kind']} {entry['identity'][:12]}]{seed}{state}"]
     inputs = entry["inputs"]
     if entry.get("command"):
         lines.append(f"{rest}{'│ ' if inputs else '  '}{entry['command']}")

@@ -34,6 +34,7 @@ from headwater.evaluate.results import KIND, Result, Results, Skipped, read_resu
 from headwater.evaluate.tasks import TASKS, VERSION
 from headwater.language_model import LanguageModel
 from headwater.model.config import ModelConfig
+from headwater.shipped.hub import hub_name
 from headwater.storage.files import MALFORMED
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import identity_of
@@ -82,8 +83,9 @@ def select(names: Sequence[str]) -> list[Task]:
         found = {p: task for p, task in TASKS.items() if p == name or p.startswith(f"{name}.")}
         if not found:
             known = {*TASKS, *(protocol.partition(".")[0] for protocol in TASKS)}
-            guess = nearest(name, sorted(known)).capitalize()
-            raise UsageError(f"there is no task {name!r}", repair=f"{guess} All: headwater evaluate --list")
+            guess = nearest(name, sorted(known))  # lists all names if none is near
+            near = f"{guess.capitalize()} " if guess.endswith("?") else ""
+            raise UsageError(f"there is no task {name!r}", repair=f"{near}All: headwater evaluate --list")
         chosen |= found
     return list(chosen.values())
 
@@ -111,7 +113,7 @@ def evaluate(
     Raises UsageError for an unknown task, ResourceError if a folder of `data` does not exist.
     """
     config = config or EvaluateConfig()
-    named, model = str(model), shipped.resolve(model)
+    named, model = hub_name(model) or str(model), shipped.resolve(model)
     chosen = [task.configured(yardstick_bytes=config.yardstick_bytes) for task in select(tasks)]
     folders = [data] if isinstance(data, Path) else list(data)
     skipped: list[Skipped] = []

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from headwater import shipped
 from headwater.errors import MismatchError, UsageError
+from headwater.shipped.hub import find_folder
 from headwater.storage import provenance, resources
 from headwater.storage.progress import SILENT, Progress
 from headwater.tokenizer.files import holds_tokenizer, read_folder, read_pair, write_files
@@ -50,17 +50,17 @@ class Tokenizer:
 
     @classmethod
     def load(cls, name_or_folder: str | Path, *, download: bool = False) -> Tokenizer:
-        """Return the original "gpt2" or "gpt1", or the tokenizer in a folder or of a model that ships.
+        """Return the original "gpt2" or "gpt1", or the tokenizer in a folder, of a shipped model or of a hub name.
 
-        Raises ResourceError if an original is not available locally (`download` fetches it), FolderError or
-        DataError for a folder without a tokenizer, or with a damaged one.
+        Raises ResourceError if an original or a hub name is not available locally (`download` fetches it),
+        FolderError or DataError for a folder without a tokenizer, or with a damaged one.
         """
         if isinstance(name_or_folder, str) and name_or_folder in _ORIGINALS:
             vocabulary, merges = (
                 resources.find(name, allow_network=download) for name in _ORIGINALS[name_or_folder]
             )
             return cls(read_pair(vocabulary, merges))
-        folder = shipped.resolve(name_or_folder)
+        folder = find_folder(name_or_folder, download=download)
         if (folder / provenance.MANIFEST).is_file() and provenance.read_manifest(folder).kind == "tokenizer":
             provenance.open_folder(folder, "tokenizer")
         return cls(read_folder(folder))

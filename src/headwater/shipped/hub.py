@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from headwater import shipped
 from headwater.errors import ResourceError
 
+_IN_CACHE = re.compile("/models--([^/]+?)--([^/]+)/snapshots/[^/]+$")  # the layout of huggingface_hub
+
 
 def is_hub_name(name: str) -> bool:
     """Return whether a name that is not a path here has the form of a hub name: OWNER/NAME."""
     return name.count("/") == 1 and not name.startswith((".", "/", "~")) and not Path(name).exists()
+
+
+def find_folder(name: str | Path, *, download: bool = False) -> Path:
+    """Return the folder of a model: a path, the name of a shipped model, or a hub name, which must be a string."""
+    if isinstance(name, str) and is_hub_name(name):
+        return from_hub(name, download)
+    return shipped.resolve(name)
+
+
+def hub_name(folder: str | Path) -> str | None:
+    """Return the hub name of a folder in the hub's local cache; None for another folder."""
+    found = _IN_CACHE.search(Path(folder).as_posix())
+    return f"{found[1]}/{found[2]}" if found else None
 
 
 def from_hub(name: str, download: bool) -> Path:
@@ -31,7 +47,7 @@ def from_hub(name: str, download: bool) -> Path:
             repair=f"Check the path, or: pip install 'headwater[hub]'{shipped.alternative()}",
         ) from None
     try:
-        wanted = ["*.json", "*.safetensors", "merges.txt"]
+        wanted = ["*.json", "*.safetensors", "merges.txt", "vocab.txt"]
         return Path(snapshot_download(name, allow_patterns=wanted, local_files_only=not download))
     except HFValidationError:
         raise ResourceError(
