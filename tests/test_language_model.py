@@ -77,9 +77,9 @@ def test_what_is_saved_is_what_is_loaded_and_nothing_is_written_over(
     lm.save(tmp_path / "copy")
     ids = torch.tensor([[1, 2, 3]])
     assert torch.equal(hw.load(tmp_path / "copy").logits(ids), lm.logits(ids))
-    with pytest.raises(FolderError, match="already holds a model"):
+    with pytest.raises(FolderError, match="already contains a model"):
         lm.save(tmp_path / "copy")
-    with pytest.raises(FolderError, match="already holds files"):
+    with pytest.raises(FolderError, match="already contains files"):
         lm.save(folder)
 
 

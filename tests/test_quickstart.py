@@ -169,7 +169,7 @@ def test_run_again_it_does_nothing_twice(flow: Path, capfd: pytest.CaptureFixtur
 
 def test_other_text_into_the_same_folder_is_refused(flow: Path, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("Other words entirely. " * 500)
-    with pytest.raises(FolderError, match="already holds something else"):
+    with pytest.raises(FolderError, match="already contains something else"):
         quickstart(flow, minutes=0.03, text=[tmp_path / "other.txt"])
 
 

@@ -377,7 +377,7 @@ class LanguageModel:
         """
         stage = Stage(Path(folder), kind="model", config=self.config.to_dict(), inputs={})
         if stage.find() is not None:
-            raise FolderError(f"{folder} already holds a model", repair="Choose another folder")
+            raise FolderError(f"{folder} already contains a model", repair="Choose another folder")
         with stage.write() as work, self._lock:
             save_model(self._whole_model(), work, tokenizer=self._tokenizer)
             if self._network is not None and not self._handed_out:

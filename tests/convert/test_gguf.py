@@ -97,7 +97,7 @@ def test_the_command_again_changes_nothing_and_another_file_is_not_replaced(
     content = out.read_bytes()
     convert(source, out, precision="f16")
     assert out.read_bytes() == content
-    with pytest.raises(FolderError, match="already holds something else"):
+    with pytest.raises(FolderError, match="already contains something else"):
         convert(source, out, precision="f32")
     assert out.read_bytes() == content
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.gguf", "model"]

@@ -250,7 +250,7 @@ def test_a_task_of_a_users_own_module_is_scored_by_the_command(world: Any, here:
     assert main([*arguments, "out"]) == 0  # complete already
     sys.modules.pop("own_verbs")
     (here / "own_verbs.py").write_text(OWN_TASK.replace("right > wrong", "right < wrong"), encoding="utf-8")
-    with pytest.raises(FolderError, match="already holds something else"):  # not the former task's figures
+    with pytest.raises(FolderError, match="already contains something else"):  # not the former task's figures
         evaluate(world.model, [f"own_verbs:{name}"], here, here / "out")
 
 

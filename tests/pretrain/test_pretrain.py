@@ -355,7 +355,7 @@ def test_bad_input_is_named(tokens: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"less than one window.*smaller --set context"):
         attempt(context=1_000_000)
     (tmp_path / "config.toml").write_text("title = 'a page of mine'")
-    with pytest.raises(FolderError, match=r"already holds files that are not Headwater's"):
+    with pytest.raises(FolderError, match=r"already contains files that are not Headwater's"):
         pretrain(PretrainConfig.build(TINY), tokens, tmp_path)
     assert not (tmp_path / "run").exists()  # where the next attempt, repaired, would be something else
 

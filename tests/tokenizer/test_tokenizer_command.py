@@ -62,7 +62,7 @@ def test_wrong_ids_and_kinds_are_wrong_use(folder: Path, capsys: pytest.CaptureF
     assert "is not a token id" in capsys.readouterr().err
     assert main(["tokenizer", "train", "a.txt", "--kind", "gpt9", "--out", str(folder)]) == 2
     assert main(["tokenizer", "train", str(folder.parent / "text.txt"), "--out", str(folder)]) == 1
-    assert "already holds something else" in capsys.readouterr().err
+    assert "already contains something else" in capsys.readouterr().err
 
 
 def test_compare_prints_figures_by_script(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,8 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
             _check_whole(gguf, part)
             if path.exists() and not filecmp.cmp(path, part, shallow=False):
                 raise FolderError(
-                    f"{path} already holds something else", repair="Choose another destination, or remove it first"
+                    f"{path} already contains something else",
+                    repair="Choose another destination, or remove it first",
                 )
             flush_file(part)
             part.replace(path)

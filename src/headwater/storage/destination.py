@@ -116,9 +116,9 @@ def _upload(folder: Path, url: str) -> None:
         begun = store.cat_file(marker) if store.exists(marker) else None
         if begun is None and store.exists(base) and store.find(base):
             raise FolderError(
-                f"{url} already holds files that are not Headwater's",
+                f"{url} already contains files that are not Headwater's",
                 expected="an empty place",
-                repair="Choose another --out",
+                repair="Choose another output path",
             )
         folders = url.partition("://")[0] not in _BUCKETS
         if folders:

@@ -69,7 +69,9 @@ def storage_error(path: Path, error: OSError) -> StorageError:
             repair="Free some space, or choose another --out, and run the same command again: "
             "what is complete is kept",
         )
-    return StorageError(f"{path} cannot be written: {error.strerror or error}", repair="Choose another --out")
+    return StorageError(
+        f"{path} cannot be written: {error.strerror or error}", repair="Choose another output path"
+    )
 
 
 @contextmanager

@@ -79,13 +79,15 @@ class Stage:
         if not self.out.exists():
             return None
         if not self.out.is_dir():
-            raise FolderError(f"{self.out} is a file", expected="a folder to write", repair="Choose another --out")
+            raise FolderError(
+                f"{self.out} is a file", expected="a folder to write", repair="Choose another output path"
+            )
         if not (self.out / MANIFEST).exists():
             if any(self.out.iterdir()):
                 raise FolderError(
-                    f"{self.out} already holds files that are not Headwater's",
+                    f"{self.out} already contains files that are not Headwater's",
                     expected="a new or empty folder",
-                    repair="Choose another --out",
+                    repair="Choose another output path",
                 )
             return None
         manifest = read_manifest(self.out)
@@ -97,8 +99,8 @@ class Stage:
         difference = self._difference(manifest)
         if difference:
             raise FolderError(
-                f"{where} already holds something else: {difference}",
-                repair="Choose another --out, or remove that folder first",
+                f"{where} already contains something else: {difference}",
+                repair="Choose another output folder, or remove that folder first",
             )
 
     def is_complete(self, *, hashes: bool | None = None) -> bool:
