@@ -90,11 +90,12 @@ def ship(
     about = describe(name, runs, texts, tokens, corpus)
     model = work / name
     convert(run / "model", model, precision="bf16", progress=progress)
-    scores = work / f"{name}-scores"
     evaluate(model, [HELD_OUT], tokens, work / f"{name}-held-out", limit=books, progress=progress)
-    evaluate(model, PROTOCOLS, data, scores, overlap=corpus, limit=limit, progress=progress)
-    found = [read_results(folder).to_dict() for folder in (work / f"{name}-held-out", scores)]
-    results = {key: [entry for one in found for entry in one[key]] for key in ("results", "skipped")}
+    # Each folder of data has its own scores, so that a folder added later does not repeat the others.
+    scores = [work / f"{name}-scores{number or ''}" for number in range(len(data))]
+    for folder, out in zip(data, scores, strict=True):
+        evaluate(model, PROTOCOLS, [folder], out, overlap=corpus, limit=limit, progress=progress)
+    results = merged([read_results(folder).to_dict() for folder in (work / f"{name}-held-out", *scores)])
     results |= {"model": name, "limit": limit}
     lm = load(model)
     about["samples"] = [
@@ -129,6 +130,16 @@ def ship(
                 raise SystemExit(f"{name} has {size:,} bytes of weights, more than {MOST_BYTES:,}")
     print(f"{out}: {sum(path.stat().st_size for path in out.iterdir()):,} bytes")
     return out
+
+
+def merged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the results of several folders as one; a protocol is skipped if no folder has its data."""
+    results = {(entry["protocol"], entry["metric"]): entry for one in reversed(found) for entry in one["results"]}
+    done = {protocol for protocol, _ in results}
+    left_out = [entry for one in found for entry in one["skipped"] if entry["protocol"] not in done]
+    skipped = {entry["protocol"]: entry for entry in left_out}
+    order = [(entry["protocol"], entry["metric"]) for one in found for entry in one["results"]]
+    return {"results": [results[key] for key in dict.fromkeys(order)], "skipped": list(skipped.values())}
 
 
 def chain(run: Path) -> list[Path]:
