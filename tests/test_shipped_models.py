@@ -40,7 +40,7 @@ def test_a_card_is_what_the_scores_beside_it_say(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "continuation"),
     [
-        ("gpt2-mini", ', "I am not\nsure you,'),
+        ("gpt2-mini", ":\n\n“I’m going to be"),
         ("gpt1-mini", ' , " i \'m not a good man , "'),
     ],
 )

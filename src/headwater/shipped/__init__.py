@@ -11,7 +11,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 CONFIG = "config.json"
 DEFAULT = "gpt2-mini"  # what is generated from and served where no model is named
-TRAINED_ON = "free text, mostly novels"
+TRAINED_ON = "free text, mostly books"
 
 
 def names() -> list[str]:
