@@ -221,7 +221,7 @@ def test_a_plan_says_how_many_items_decide() -> None:
 
 
 def test_results_of_another_configuration_are_left_out_of_the_index(tmp_path: Path) -> None:
-    for name, seeds in (("gpt1_tables", [1, 2, 3]), ("gpt1_layers", [1, 2, 3]), ("gpt1_updates", [1])):
+    for name, seeds in (("gpt1_tables", [1, 2, 3]), ("gpt1_layers", [1]), ("gpt1_updates", [7, 8, 9])):
         claim = {"claim": f"claim of {name}", "paper": "1", "here": "2", "verdict": HOLDS, "sentence": ""}
         results = {
             "experiment": name,
@@ -241,4 +241,6 @@ def test_results_of_another_configuration_are_left_out_of_the_index(tmp_path: Pa
     page = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "claim of gpt1_tables" in page
     assert "claim of gpt1_updates" not in page
-    assert "another configuration than the rest:** gpt1_updates (scale mini, seeds 1)" in page
+    assert "another configuration than the rest:** gpt1_updates (scale mini, seeds 7, 8, 9)" in page
+    assert "claim of gpt1_layers" in page
+    assert "fewer seeds than the rest: gpt1_layers (1)" in page

@@ -194,6 +194,7 @@ def write_index(out: Path, scale: Scale | None = None) -> None:
     old = [one["experiment"] for one in found if outdated(one)]
     if old:
         lines += [f"From before a change of a protocol, as their pages say: {', '.join(old)}.", ""]
+    lines += _with_fewer_seeds(found)
     lines += [*claims_table(found, linked=True), "", f"The rule: {RULE}", ""]
     lines += [f"- [{one['paper']}: {one['title']}]({one['experiment']}/{PAGE})" for one in found]
     write_text(out / PAGE, "\n".join(lines) + "\n")
@@ -204,24 +205,35 @@ def write_index(out: Path, scale: Scale | None = None) -> None:
 def _of_another_configuration(found: Sequence[Mapping[str, Any]], scale: Scale | None) -> dict[str, str]:
     """Return the experiments whose configuration is not `scale`, or not that of most, with their configuration.
 
-    Results before version 4 have no identity of their scale: only its name and seeds are compared.
+    An experiment may have only the first seeds of the scale. Results before version 4 have no identity of their
+    scale: only its name and seeds are compared.
     """
-    names = {
-        one["experiment"]: f"scale {one['scale']}, seeds {', '.join(map(str, one['seeds']))}" for one in found
-    }
-    identities = {one["experiment"]: one.get("scale_identity") for one in found}
-    if scale is None:
-        name = Counter(names.values()).most_common(1)[0][0]
-        known = Counter(identities[one] for one in names if names[one] == name and identities[one])
-        identity = known.most_common(1)[0][0] if known else None
-    else:
-        name = f"scale {scale.name}, seeds {', '.join(map(str, scale.seeds))}"
-        identity = scale.identity
-    return {
-        one: names[one] if names[one] != name else f"{name}, other settings"
-        for one in names
-        if names[one] != name or (identities[one] and identities[one] != identity)
-    }
+    name = scale.name if scale else Counter(one["scale"] for one in found).most_common(1)[0][0]
+    seeds = list(scale.seeds) if scale else max((one["seeds"] for one in found if one["scale"] == name), key=len)
+    other = {}
+    for one in found:
+        same = [e["scale_identity"] for e in found if e["seeds"] == one["seeds"] and e.get("scale_identity")]
+        if scale is not None:
+            identity = scale.model_copy(update={"seeds": tuple(one["seeds"])}).identity
+        else:
+            identity = Counter(same).most_common(1)[0][0] if same else None
+        described = f"scale {one['scale']}, seeds {_listed(one['seeds'])}"
+        if one["scale"] != name or one["seeds"] != seeds[: len(one["seeds"])]:
+            other[one["experiment"]] = described
+        elif one.get("scale_identity", identity) != identity:
+            other[one["experiment"]] = f"{described}, other settings"
+    return other
+
+
+def _with_fewer_seeds(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence as Markdown that names the experiments with fewer seeds than the others."""
+    most = max((len(one["seeds"]) for one in found), default=0)
+    short = [f"{one['experiment']} ({_listed(one['seeds'])})" for one in found if len(one["seeds"]) < most]
+    return [f"With fewer seeds than the rest: {', '.join(short)}.", ""] if short else []
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
 
 
 def commit() -> str:
