@@ -55,7 +55,7 @@ VERDICTS = {
 # The words between the figures, longest first.
 WORDS = {
     "nats a token": "nat/토큰",
-    "least sure step": "가장 불확실한 단계",
+    "least certain step": "가장 불확실한 단계",
     "against": "대",
     "points": "점",
     "to": "~",
