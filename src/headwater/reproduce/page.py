@@ -213,6 +213,7 @@ def _of_another_configuration(found: Sequence[Mapping[str, Any]], scale: Scale |
     other = {}
     for one in found:
         same = [e["scale_identity"] for e in found if e["seeds"] == one["seeds"] and e.get("scale_identity")]
+        identity: str | None
         if scale is not None:
             identity = scale.model_copy(update={"seeds": tuple(one["seeds"])}).identity
         else:
