@@ -20,7 +20,7 @@ class Request(Config):
     """One continuation. Its text depends only on this request, the model and the precision.
 
     `sample` numbers the continuations of one prompt and seed. `max_tokens` None means DEFAULT_TOKENS, or as many
-    as the context has room for. The text ends before `<|endoftext|>` (unless `ignore_end`), a token of
+    as fit into the context. The text ends before `<|endoftext|>` (unless `ignore_end`), a token of
     `stop_tokens` or a text of `stop`, but not before `min_tokens` tokens. A text longer than the model's context
     is refused; with "shift" the older half is dropped whenever the context is full. `alternatives` asks for each
     token's log-probability and for that many of the likeliest tokens.
@@ -50,20 +50,20 @@ class Request(Config):
         if "" in self.stop:
             raise UsageError("a stop text is empty", expected="at least one character", param="stop")
         # The model never reads the last generated token, so it needs no position.
-        room = context + 1 - len(self.prompt)
+        most = context + 1 - len(self.prompt)
         shift = self.beyond_context == "shift"
         if not shift:
             repair = 'Shorten the prompt, or drop its older part: beyond_context="shift"'
             require_context(len(self.prompt), context, "prompt", repair)
         wanted = self.max_tokens
         if wanted is None:
-            wanted = DEFAULT_TOKENS if shift else min(DEFAULT_TOKENS, room)
-        if wanted > room and not shift:
+            wanted = DEFAULT_TOKENS if shift else min(DEFAULT_TOKENS, most)
+        if wanted > most and not shift:
             prompt = counted(len(self.prompt), "token")
             raise ContextError(
                 f"a prompt of {prompt} and {wanted:,} new ones are longer than the context",
-                expected=f"at most {room:,} new ones, as the context has {context:,}",
-                repair=f'Ask for max_tokens={room}, or drop the older part of the text: beyond_context="shift"',
+                expected=f"at most {most:,} new ones, as the context has {context:,}",
+                repair=f'Ask for max_tokens={most}, or drop the older part of the text: beyond_context="shift"',
                 param="max_tokens",
             )
         if self.min_tokens > wanted:

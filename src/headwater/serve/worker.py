@@ -90,7 +90,7 @@ class Worker:
         self._thread.start()
 
     def open(self, requests: Sequence[Request]) -> GenerationGroup:
-        """Start checked continuations. Raises Problem 429 if the queue has no room for them."""
+        """Start checked continuations. Raises Problem 429 if the queue is full."""
         if len(requests) > self.capacity:
             raise Problem(400, f"{len(requests)} continuations at once; the most is {self.capacity}.")
         if not self.alive:
