@@ -248,8 +248,11 @@ def source_of(folder: Path, role: str) -> Path:
 
 
 def plain_command(command: str) -> str:
-    """Return a command with absolute paths shortened to their names."""
-    words = [Path(word).name if word.startswith("/") else word for word in shlex.split(command)]
+    """Return a command with absolute paths and those of recipes shortened to their names."""
+    words = [
+        Path(word).name if word.startswith("/") or word.endswith(".toml") else word
+        for word in shlex.split(command)
+    ]
     return shlex.join(words)
 
 
