@@ -22,6 +22,7 @@ from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.items import ItemValues, pseudo_values
 from headwater.reproduce.page import VERSION, fewer_seeds, write_index
 from headwater.reproduce.plan import ClaimPlan, Noise, from_pilot, load_plans
+from headwater.reproduce.scale import load_scale
 from headwater.reproduce.scores import better
 from headwater.reproduce.statistics import (
     HOLDS,
@@ -126,6 +127,21 @@ def test_the_power_is_as_planned() -> None:
     assert plan.seeds_needed(4) is None  # the error over four items stays, however many seeds there are
 
 
+def test_the_power_is_that_of_a_claim_corrected_over_its_family() -> None:
+    """Three claims of the family are true nulls: Holm's method tests the fourth at a quarter of the level."""
+    random = np.random.default_rng(9)
+    effect, runs = 0.148, 600
+    undecidable = [judge(claim_of(str(number)), [1.0, -1.0, 0.1]) for number in range(3)]
+    held = []
+    for _ in range(runs):
+        finding = judge(claim_of("a"), simulate(random, effect, 0.02, 0.3, 0.0))
+        held.append(correct_family([finding, *undecidable])[0].verdict == HOLDS)
+    alone = ClaimPlan("x", "claim", effect, Noise(0.02, 0.3, 120, 3))
+    corrected = replace(alone, family=4)
+    assert np.mean(held) == pytest.approx(corrected.power(3, 120), abs=4 * 0.5 / math.sqrt(runs))
+    assert corrected.power(3, 120) < alone.power(3, 120) - 0.1
+
+
 def test_a_difference_is_paired_only_on_the_same_items() -> None:
     hard = np.linspace(0, 1, 50)
     ids = tuple(map(str, range(50)))
@@ -174,8 +190,13 @@ def test_holm_corrects_the_claims_of_an_experiment() -> None:
 
 def test_fewer_seeds_than_planned_are_told() -> None:
     finding = judge(claim_of("A claim."), [1.0, 1.1, 1.2]).to_dict()
-    assert "3 of 5" in fewer_seeds({"seeds": [1, 2, 3, 4, 5], "findings": [finding]})[0]
-    assert fewer_seeds({"seeds": [1, 2, 3], "findings": [finding]}) == []
+    own = {"scale": "own", "findings": [finding]}
+    assert "“A claim.” has 3 of 5" in fewer_seeds(own | {"seeds": [1, 2, 3, 4, 5]})[0]
+    assert fewer_seeds(own | {"seeds": [1, 2, 3]}) == []
+    planned = list(load_scale("mini").seeds)
+    told = fewer_seeds({"scale": "mini", "seeds": planned[:3], "findings": [finding]})[0]
+    assert f"this run has 3 of the {len(planned)} seeds of the scale mini" in told
+    assert fewer_seeds({"scale": "mini", "seeds": planned, "findings": []}) == []
 
 
 def test_a_plan_takes_its_noise_from_a_pilot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,12 +212,32 @@ def test_a_plan_takes_its_noise_from_a_pilot(tmp_path: Path, capsys: pytest.Capt
     folder = tmp_path / plans[0].experiment
     folder.mkdir()
     (folder / "results.json").write_text(json.dumps(results))
-    assert main(["reproduce", "gpt1_ablations", "--plan", "--pilot", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert "seeds decide at a power of 80%" in told
-    assert "scale other" in told
-    assert "floating-point operations" in told
+    for option in ("--pilot", "--out"):  # what an earlier run left in --out is a pilot
+        assert main(["reproduce", "gpt1_ablations", "--plan", option, str(tmp_path)]) == 0
+        told = capsys.readouterr().out
+        assert "A power of 80% needs" in told
+        assert "scale other" in told
+        assert "floating-point operations" in told
+        assert told.count("No pilot has measured the noise") == 5  # the claims that the results do not have
     assert main(["reproduce", "gpt1_layers", "--plan", "--pilot", str(tmp_path)]) != 0
+    assert main(["reproduce", "gpt1_layers", "--plan", "--out", str(tmp_path)]) == 0
+    assert "give those of an earlier run with --pilot" in capsys.readouterr().out
+
+
+def test_a_plan_from_published_results_says_what_decides() -> None:
+    published = Path(__file__).parents[2] / "docs/results/gpt2_zero_shot/results.json"
+    results = json.loads(published.read_text(encoding="utf-8"))
+    tested = [finding for finding in results["findings"] if finding["p"] is not None]
+    plans = {plan.claim: plan for plan in from_pilot(load_plans(), results) if plan.noise}
+    assert set(plans) == {finding["claim"] for finding in tested}
+    for finding in tested:
+        plan, noise = plans[finding["claim"]], finding["noise"]
+        assert plan.family == len(tested)
+        assert plan.noise is not None
+        assert plan.noise.item / math.sqrt(plan.noise.items) == pytest.approx(noise["item_error"])
+        assert f"the level 0.05/{len(tested)}" in plan.text(6) or noise["seed_deviation"] == 0
+    assert "200 items" in plans[tested[1]["claim"]].text(6)
+    assert "the pilot's items" in plans[tested[0]["claim"]].text(6)  # the windows of held-out text
 
 
 def test_every_claim_has_a_plan() -> None:
@@ -215,8 +256,11 @@ def test_a_plan_says_how_many_items_decide() -> None:
     items = plan.items_needed(5)
     assert items is not None
     assert plan.power(5, items) >= 0.8 > plan.power(5, items - 1)
-    assert f"With 5 seeds, {items:,} items decide." in plan.text(5)
+    assert f"with 5 seeds, {items:,} items." in plan.text(5)
     assert replace(plan, noise=Noise(0.1, 0.5, 400, 3)).items_needed(5) is None
+    quiet = replace(plan, noise=Noise(0.005, 0.01, 400, 3))
+    assert quiet.items_needed(5) == 400  # not fewer than the pilot's
+    assert "does not show the noise" in replace(plan, noise=Noise(0.0, 0.0, 400, 3)).text(5)
     assert "no interval" in ClaimPlan("one", "a count", None).text(3)
 
 
@@ -237,6 +281,8 @@ def test_results_of_another_configuration_are_left_out_of_the_index(tmp_path: Pa
         with Stage(tmp_path / name, kind=KIND, config={}, inputs={}).write() as work:
             write_json(work / "results.json", results)
             write_json(work / "made.json", {"commit": "", "machine": "", "versions": {}, "command": ""})
+    write_index(tmp_path, load_scale("mini", {"seeds": [1]}))
+    assert "claim of gpt1_tables" in (tmp_path / "README.md").read_text(encoding="utf-8")  # more seeds than asked
     write_index(tmp_path)
     page = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "claim of gpt1_tables" in page

@@ -28,7 +28,9 @@ def reproduce(
     plan: Annotated[
         bool, typer.Option("--plan", help="Print what decides each claim and what it costs, and exit.")
     ] = False,
-    pilot: Annotated[Path | None, typer.Option(help="Folder of an earlier run, whose noise --plan uses.")] = None,
+    pilot: Annotated[
+        Path | None, typer.Option(help="Folder of an earlier run whose noise --plan uses; by default --out.")
+    ] = None,
     settings: Settings = None,
     keys: Annotated[bool, KEYS] = False,
     as_json: AsJson = False,
@@ -58,7 +60,8 @@ def reproduce(
     if plan:
         from headwater.reproduce.plan import plan_of
 
-        found, lines = plan_of(experiments, load_scale(scale, parse_settings(settings or [])), pilot)
+        planned = load_scale(scale, parse_settings(settings or []))
+        found, lines = plan_of(experiments, planned, pilot or out, required=pilot is not None)
         emit({"plans": found}, as_json=as_json, text="\n".join(lines))
         return
     if pilot is not None:

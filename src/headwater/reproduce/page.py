@@ -23,7 +23,7 @@ from headwater.reproduce.claims import correct_family
 from headwater.reproduce.experiment import Experiment, Findings
 from headwater.reproduce.figures import save_figures
 from headwater.reproduce.laboratory import Laboratory
-from headwater.reproduce.scale import Scale
+from headwater.reproduce.scale import Scale, load_scale, scale_names
 from headwater.reproduce.statistics import RULE
 from headwater.storage.files import read_json, write_json, write_text
 from headwater.storage.provenance import MANIFEST, read_manifest
@@ -138,12 +138,16 @@ def outdated(results: Mapping[str, Any]) -> list[str]:
 
 
 def fewer_seeds(results: Mapping[str, Any]) -> list[str]:
-    """Return a sentence as Markdown if claims have fewer seeds than planned."""
-    planned = len(results["seeds"])
-    short = [
+    """Return a sentence as Markdown if the run or a claim has fewer seeds than the scale plans."""
+    scale, seeds = results["scale"], results["seeds"]
+    planned = max(len(seeds), len(load_scale(scale).seeds) if scale in scale_names() else 0)
+    short = []
+    if len(seeds) < planned:
+        short.append(f"this run has {len(seeds)} of the {planned} seeds of the scale {scale}")
+    short += [
         f"“{finding['claim']}” has {finding['noise']['seeds']} of {planned}"
         for finding in results["findings"]
-        if finding.get("noise") and finding["noise"]["seeds"] < planned
+        if finding.get("noise") and finding["noise"]["seeds"] < len(seeds)
     ]
     return [f"**Fewer seeds than planned:** {'; '.join(short)}.", ""] if short else []
 
@@ -205,8 +209,8 @@ def write_index(out: Path, scale: Scale | None = None) -> None:
 def _of_another_configuration(found: Sequence[Mapping[str, Any]], scale: Scale | None) -> dict[str, str]:
     """Return the experiments whose configuration is not `scale`, or not that of most, with their configuration.
 
-    An experiment may have only the first seeds of the scale. Results before version 4 have no identity of their
-    scale: only its name and seeds are compared.
+    An experiment may have only the first seeds of the scale, or more seeds. Results before version 4 have no
+    identity of their scale: only its name and seeds are compared.
     """
     name = scale.name if scale else Counter(one["scale"] for one in found).most_common(1)[0][0]
     seeds = list(scale.seeds) if scale else max((one["seeds"] for one in found if one["scale"] == name), key=len)
@@ -219,7 +223,8 @@ def _of_another_configuration(found: Sequence[Mapping[str, Any]], scale: Scale |
         else:
             identity = Counter(same).most_common(1)[0][0] if same else None
         described = f"scale {one['scale']}, seeds {_listed(one['seeds'])}"
-        if one["scale"] != name or one["seeds"] != seeds[: len(one["seeds"])]:
+        common = min(len(one["seeds"]), len(seeds))
+        if one["scale"] != name or one["seeds"][:common] != seeds[:common]:
             other[one["experiment"]] = described
         elif one.get("scale_identity", identity) != identity:
             other[one["experiment"]] = f"{described}, other settings"

@@ -134,9 +134,9 @@ def over_seeds(values: Sequence[float]) -> Estimate:
     return Estimate(mean, mean - reach, mean + reach)
 
 
-def student_quantile(freedom: float) -> float:
-    """Return Student's t that bounds a two-sided interval at LEVEL."""
-    return float(stdtrit(freedom, 1 - LEVEL / 2))
+def student_quantile(freedom: float, level: float = LEVEL) -> float:
+    """Return Student's t that bounds a two-sided interval at a level."""
+    return float(stdtrit(freedom, 1 - level / 2))
 
 
 def p_value(values: Sequence[float]) -> float | None:
