@@ -333,7 +333,7 @@ def main() -> None:
     arguments = parser.parse_args()
     global DEVICE
     DEVICE = torch.device(arguments.device, 0) if arguments.device == "cuda" else torch.device(arguments.device)
-    torch.backends.cuda.matmul.fp32_precision = "tf32"  # for every system
+    torch.backends.cuda.matmul.allow_tf32 = True  # for every system
     if arguments.work:
         case, precision = CASES[arguments.case[0]], arguments.precision[0]
         print(json.dumps(work(arguments.work, case, precision, arguments.updates, arguments.nanogpt)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ import torch
 from headwater.model import build_model, preset
 from headwater.pretrain.objectives import l1
 from headwater.pretrain.tokens.sampler import TokenBatch
-from headwater.train import compile
+from headwater.train import compile, run
 from headwater.train.compile import compile_checked
 from headwater.train.loop import TrainConfig, Trainer
+from headwater.train.machine import arithmetic
 from headwater.train.parallel import Ranks
+from headwater.train.run import Measurement, Run
 
 Forward = Callable[..., Any]
 
@@ -85,6 +88,25 @@ def test_one_rank_that_cannot_compile_keeps_all_eager(monkeypatch: pytest.Monkey
     compile_checked(trainer, batches, "on", (notes := []).append)
     assert notes == ["not compiled: another rank could not"]
     assert all("forward" not in vars(block) for block in trainer.model.blocks)
+
+
+def test_the_compiler_can_read_that_matmuls_use_tf32() -> None:
+    with arithmetic(torch.device("cuda"), deterministic=False):
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_a_run_compiles_under_the_settings_that_it_trains_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, batches = tiny()
+    source: Any = SimpleNamespace(micro_batches=lambda step: batches, tokens=lambda step: 48)
+    seen: list[bool] = []
+    monkeypatch.setattr(
+        run, "compile_checked", lambda *_: seen.append(torch.are_deterministic_algorithms_enabled())
+    )
+    settings = TrainConfig(steps=1, deterministic=True)
+    Run(trainer, settings, source, lambda: Measurement({"validation_loss": 1.0}, (0.0,))).train()
+    assert seen == [True]
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 @pytest.mark.slow

@@ -132,12 +132,12 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
         advice = "It does not fit. "
         advice += f"Use --set micro_batch={fits}" if fits >= 1 else "Use a smaller --preset or --set context"
         return Forecast(**counted, advice=advice)
-    compile_checked(run.trainer, run.read(0), config.compile, lambda _: None)  # as the run would
-    with arithmetic(ranks.device, deterministic=config.deterministic):
+    with arithmetic(ranks.device, deterministic=config.deterministic):  # as the run would
+        compile_checked(run.trainer, run.read(0), config.compile, lambda _: None)
         update = time_updates(run.trainer, run.read)
-    started = time.perf_counter()
-    run.validate()
-    validation = time.perf_counter() - started
+        started = time.perf_counter()
+        run.validate()
+        validation = time.perf_counter() - started
     measurements = -(-config.steps // config.validate_every)
     return Forecast(
         **counted,

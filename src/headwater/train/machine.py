@@ -138,17 +138,19 @@ def arithmetic(device: torch.device, *, deterministic: bool) -> Iterator[None]:
     """Within the block use TF32 for float32 matmuls on CUDA, and deterministic algorithms if asked."""
     import torch
 
-    products = torch.backends.cuda.matmul
-    before = products.fp32_precision, torch.are_deterministic_algorithms_enabled()
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision == "tf32", torch.are_deterministic_algorithms_enabled()
     try:
         if device.type == "cuda":
-            products.fp32_precision = "tf32"
+            # If `fp32_precision` is set, torch's compiler raises an error where it reads the old setting (pytorch
+            # 166387).
+            matmul.allow_tf32 = True
         if deterministic:
             torch.use_deterministic_algorithms(True)
         yield
     finally:
         if device.type == "cuda":
-            products.fp32_precision = before[0]
+            matmul.allow_tf32 = before[0]
         if deterministic:
             torch.use_deterministic_algorithms(before[1])
 

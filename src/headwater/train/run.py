@@ -130,17 +130,18 @@ class Run:
         """
         trainer, config, progress = self.trainer, self.config, self.progress
         self._resume()
-        if not self._is_over():
-            compile_checked(trainer, self.read(trainer.step), config.compile, progress.note)
-        progress.start(self.name, config.steps, "updates")
-        progress.advance(trainer.step)
         with ExitStack() as stack:
+            # Before compilation, which depends on these settings.
+            stack.enter_context(arithmetic(trainer.ranks.device, deterministic=config.deterministic))
+            if not self._is_over():
+                compile_checked(trainer, self.read(trainer.step), config.compile, progress.note)
+            progress.start(self.name, config.steps, "updates")
+            progress.advance(trainer.step)
             if self.checkpoints is not None:
                 stack.callback(self.checkpoints.wait)
             journal = self._open_journal(stack)
             batches = _Ahead(self.read, config.steps)
             stack.callback(batches.close)
-            stack.enter_context(arithmetic(trainer.ranks.device, deterministic=config.deterministic))
             interruption = Interruption()
             if self.out is not None:  # a library call does not change the process's signals
                 interruption = stack.enter_context(delayed_interruption())
