@@ -24,6 +24,7 @@ from torch import Tensor
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.autograd.graph import _engine_run_backward
+from torch.nn.attention import flex_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -214,11 +215,7 @@ class _Functions(TorchFunctionMode):
     ) -> Tensor:
         if attn_mask is not None and not self.masks:
             raise BrokenContractError("attention with a mask has no flash kernel")
-        head = query.shape[-1]
-        if len({t.dtype for t in (query, key, value)}) > 1:
-            raise BrokenContractError("attention mixes dtypes")
-        if any(t.stride(-1) != 1 for t in (query, key, value)) or head % 8 or head > 256:
-            raise BrokenContractError(f"no fused kernel takes heads of {head} with strides {query.stride()}")
+        _check_attention(query, key, value)
         if attn_mask is None and query.dtype != torch.float32:
             return torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal)[0]
         bias = attn_mask
@@ -229,6 +226,24 @@ class _Functions(TorchFunctionMode):
         return torch.ops.aten._scaled_dot_product_efficient_attention(
             query, key, value, bias, torch.is_grad_enabled(), dropout_p, is_causal
         )[0]
+
+    def attend_in_blocks(self, query: Tensor, key: Tensor, value: Tensor, *, block_mask: Any) -> Tensor:
+        """FlexAttention, which is only compiled code."""
+        _check_attention(query, key, value)
+        if any(t.device != DEVICE for t in block_mask.as_tuple() if isinstance(t, Tensor)):
+            raise BrokenContractError("FlexAttention's blocks are elsewhere")
+        self.contract.operators["flex_attention"] += 1
+        return torch.ops.aten._scaled_dot_product_efficient_attention(
+            query, key, value, None, torch.is_grad_enabled(), is_causal=True
+        )[0]
+
+
+def _check_attention(query: Tensor, key: Tensor, value: Tensor) -> None:
+    head = query.shape[-1]
+    if len({t.dtype for t in (query, key, value)}) > 1:
+        raise BrokenContractError("attention mixes dtypes")
+    if any(t.stride(-1) != 1 for t in (query, key, value)) or head % 8 or head > 256:
+        raise BrokenContractError(f"no fused kernel takes heads of {head} with strides {query.stride()}")
 
 
 FakeCuda = Callable[..., AbstractContextManager[Contract]]
@@ -257,10 +272,12 @@ def _fake_cuda(monkeypatch: pytest.MonkeyPatch, masks: bool) -> Iterator[Contrac
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: None)
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: None)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
+    functions = _Functions(contract, masks)
+    monkeypatch.setattr(flex_attention, "flex_attention", functions.attend_in_blocks)
     with ExitStack() as stack:
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(contract)
-        stack.enter_context(_Functions(contract, masks))
+        stack.enter_context(functions)
         yield contract
 
 

@@ -8,13 +8,18 @@ softmax(Q Kᵀ / √d) V (Vaswani et al. 2017, equation 1). Causal: a position s
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from headwater.model.elementwise import kernels
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+Mask: TypeAlias = "Tensor | BlockMask"
 
 # Queries of a block of `attend_in_blocks`: enough for efficient matmuls, few enough to skip most of what is above
 # the diagonal.
@@ -25,16 +30,20 @@ def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Tensor | None = None,
+    mask: Mask | None = None,
     dropout: float = 0.0,
     causal: bool = True,
 ) -> Tensor:
     """Return attention computed by torch's fused kernels.
 
     query: (batch, head, query_time, head_dim); key, value: (batch, head, key_time, head_dim); mask: bool,
-    broadcastable to (batch, head, query_time, key_time), True for visible keys; it replaces `causal`, which hides
-    the future. Returns (batch, head, query_time, head_dim).
+    broadcastable to (batch, head, query_time, key_time), True for visible keys, or blocks of it, without dropout;
+    it replaces `causal`, which hides the future. Returns (batch, head, query_time, head_dim).
     """
+    if mask is not None and not isinstance(mask, Tensor):
+        from torch.nn.attention.flex_attention import flex_attention
+
+        return flex_attention(query, key, value, block_mask=mask)
     query_time, key_time = query.shape[-2], key.shape[-2]
     if causal and mask is None and 1 < query_time < key_time:
         mask = causal_mask(query_time, key_time, query.device)
@@ -144,14 +153,32 @@ def causal_mask(query_time: int, key_time: int, device: torch.device) -> Tensor:
 
 
 def document_mask(ids: Tensor, end_of_text: int) -> Tensor:
-    """Return the mask of causal attention within each document: (batch, time) -> (batch, 1, time, time) bool.
-
-    An end-of-text token belongs to the document that it ends.
-    """
-    ended = (ids == end_of_text).cumsum(dim=1)
-    document = ended - (ids == end_of_text).to(ended.dtype)  # (batch, time)
+    """Return the mask of causal attention within each document: (batch, time) -> (batch, 1, time, time) bool."""
+    document = _documents(ids, end_of_text)
     same = document[:, None, :, None] == document[:, None, None, :]
     return same & causal_mask(ids.shape[1], ids.shape[1], ids.device)
+
+
+def document_blocks(ids: Tensor, end_of_text: int) -> BlockMask:
+    """Return the same mask in blocks: FlexAttention does not compute those without a visible key.
+
+    Use it only in compiled code, and for training only on CUDA.
+    """
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    document = _documents(ids, end_of_text)
+    batch, time = ids.shape
+
+    def is_visible(row: Tensor, _: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (query >= key) & (document[row, query] == document[row, key])
+
+    return create_block_mask(is_visible, batch, None, time, time, device=ids.device)
+
+
+def _documents(ids: Tensor, end_of_text: int) -> Tensor:
+    """Return the number of each token's document, which ends with an end-of-text token: (batch, time) int64."""
+    ends = (ids == end_of_text).long()
+    return ends.cumsum(dim=1) - ends
 
 
 def padding_mask(lengths: Tensor, time: int) -> Tensor:

@@ -28,6 +28,7 @@ from torch.nn import functional
 
 from headwater import native
 from headwater.model import attention, elementwise
+from headwater.model.attention import Mask
 
 _NATIVE_DTYPES = (torch.float32, torch.bfloat16)
 
@@ -64,7 +65,7 @@ class Backend:
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: Tensor | None = None,
+        mask: Mask | None = None,
         dropout: float = 0.0,
         causal: bool = True,
     ) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwater.model.attention import document_mask
+from headwater.model.attention import Mask, document_blocks, document_mask
 from headwater.model.loss import IGNORE, cross_entropy
 from headwater.pretrain.tokens.sampler import TokenBatch
 from headwater.train.loop import Objective
@@ -23,7 +23,7 @@ def l1(end_of_text: int | None = None) -> Objective:
     """Return the objective L1 on TokenBatch; with `end_of_text` attention stays within each document."""
 
     def objective(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
-        mask = None if end_of_text is None else document_mask(batch.ids, end_of_text)
+        mask = None if end_of_text is None else _within_documents(model, batch.ids, end_of_text)
         embeddings = model.embeddings()
         hidden = model.hidden(batch.ids, mask=mask, embeddings=embeddings)  # (sequences, context, width)
         matrix = model.output_matrix(embeddings)
@@ -32,6 +32,13 @@ def l1(end_of_text: int | None = None) -> Objective:
         return loss, {}
 
     return objective
+
+
+def _within_documents(model: Any, ids: Tensor, end_of_text: int) -> Mask:
+    """Return the mask of attention within documents, in blocks where FlexAttention can train."""
+    compiled = model.backend.compiler is not None and ids.device.type == "cuda"
+    dropout = model.training and model.config.dropout > 0  # FlexAttention has none
+    return document_blocks(ids, end_of_text) if compiled and not dropout else document_mask(ids, end_of_text)
 
 
 def both_directions(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
