@@ -55,7 +55,7 @@ def published() -> Iterator[str]:
     yield "# The papers' numbers"
     yield ""
     yield "Every number of both papers that this project compares with, from"
-    yield "`headwater/datasets/paper_tables.py`. Each table says whether its numbers are printed,"
+    yield "`headwater/datasets/paper_tables.toml`. Each table says whether its numbers are printed,"
     yield "derived, read off a figure, or not verified."
     for table in TABLES.values():
         yield f"\n## {table.source}: {table.title}\n"

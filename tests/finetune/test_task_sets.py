@@ -187,8 +187,11 @@ def test_sets_are_fetched_by_name_and_read(tmp_path: Path, monkeypatch: pytest.M
     listed = [f"{place}-00000-of-00001.parquet" for place in [*tables, *same]]
     monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", lambda *_, **__: listed)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
-    for name, folder in (("race", "RACE"), ("rte", "RTE")):
-        assert hub.fetch(name, tmp_path / "data" / folder)
+    fetched = {name: BY_NAME[name].hub for name in ("race", "rte")}
+    assert fetched["race"] is not None
+    assert fetched["rte"] is not None
+    hub.fetch(fetched["race"], tmp_path / "data" / "RACE")
+    hub.fetch(fetched["rte"], tmp_path / "data" / "RTE")
     race, rte = (find(BY_NAME[name], tmp_path / "data") for name in ("race", "rte"))
     assert race is not None
     assert rte is not None
@@ -198,9 +201,9 @@ def test_sets_are_fetched_by_name_and_read(tmp_path: Path, monkeypatch: pytest.M
     assert rte.tests["rte"] == [Raw(("p", "h"), None, 1)]
     assert len(asked) == 7
     assert asked[-1].startswith("rte/train")  # until then the set is not taken for whole
-    hub.fetch("rte", tmp_path / "data" / "RTE")
+    hub.fetch(fetched["rte"], tmp_path / "data" / "RTE")
     assert len(asked) == 7  # what is there is not fetched again
-    assert not hub.fetch("storycloze", tmp_path / "data")
+    assert BY_NAME["storycloze"].hub is None
 
 
 def test_without_a_network_fetching_says_where_to_put_the_files(
@@ -212,5 +215,7 @@ def test_without_a_network_fetching_says_where_to_put_the_files(
         raise ConnectionError("no network")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", refuse)
+    cola = BY_NAME["cola"].hub
+    assert cola is not None
     with pytest.raises(ResourceError, match="put the set's own files"):
-        hub.fetch("cola", tmp_path / "CoLA")
+        hub.fetch(cola, tmp_path / "CoLA")

@@ -8,79 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from headwater.datasets.benchmarks import HubSet
 from headwater.datasets.readers import row_of_json
 from headwater.datasets.rows import Raw
 from headwater.errors import DataError, HeadwaterError, ResourceError
 from headwater.storage.files import atomic_write, parse_json, storage_errors
 from headwater.storage.progress import SILENT, Progress
-
-_NLI = {0: "entailment", 1: "neutral", 2: "contradiction"}
-_TWO_WAY = {0: "entailment", 1: "not_entailment"}
-
-
-@dataclass(frozen=True)
-class HubSet:
-    """A set on the hub. parts: our part -> "folder/split"; texts, label: columns; names: labels by number."""
-
-    repository: str
-    texts: tuple[str, ...]
-    parts: Mapping[str, str]
-    label: str = "label"
-    names: Mapping[int, str] = field(default_factory=dict)
-
-
-def _glue(name: str, texts: tuple[str, ...], names: Mapping[int, str] | None = None) -> HubSet:
-    parts = {"train": f"{name}/train", "validation": f"{name}/validation", name: f"{name}/test"}
-    return HubSet("nyu-mll/glue", texts, parts, names=names or {})
-
-
-HUB: dict[str, HubSet] = {
-    "cola": _glue("cola", ("sentence",)),
-    "sst2": _glue("sst2", ("sentence",)),
-    "mrpc": _glue("mrpc", ("sentence1", "sentence2")),
-    "stsb": _glue("stsb", ("sentence1", "sentence2")),
-    "qqp": _glue("qqp", ("question1", "question2")),
-    "qnli": _glue("qnli", ("question", "sentence"), _TWO_WAY),
-    "rte": _glue("rte", ("sentence1", "sentence2"), _TWO_WAY),
-    "mnli": HubSet(
-        "nyu-mll/glue",
-        ("premise", "hypothesis"),
-        {
-            "train": "mnli/train",
-            "validation": "mnli/validation_matched",
-            "mnli-m": "mnli/test_matched",
-            "mnli-mm": "mnli/test_mismatched",
-        },
-        names=_NLI,
-    ),
-    "snli": HubSet(
-        "stanfordnlp/snli",
-        ("premise", "hypothesis"),
-        {"train": "plain_text/train", "validation": "plain_text/validation", "snli": "plain_text/test"},
-        names=_NLI,
-    ),
-    "scitail": HubSet(
-        "allenai/scitail",
-        ("premise", "hypothesis"),
-        {"train": "tsv_format/train", "validation": "tsv_format/validation", "scitail": "tsv_format/test"},
-    ),
-    "race": HubSet(
-        "ehovy/race",
-        ("article", "question", "options"),
-        {
-            "train": "all/train",
-            "validation": "all/validation",
-            "race-m": "middle/test",
-            "race-h": "high/test",
-        },
-        label="answer",
-    ),
-}
 
 
 def file_name(part: str) -> str:
@@ -96,13 +33,11 @@ def read(path: Path) -> Iterator[Raw]:
             yield row_of_json(row["segments"], row["label"], number)
 
 
-def fetch(name: str, folder: Path, progress: Progress = SILENT) -> bool:
-    """Fetch the missing parts of a set into `folder`; return False for a set that is not on the hub.
+def fetch(described: HubSet, folder: Path, progress: Progress = SILENT) -> None:
+    """Fetch the missing parts of a set into `folder`.
 
     Raises ResourceError without the package or the network, DataError for an unexpected repository.
     """
-    if name not in HUB:
-        return False
     try:
         import huggingface_hub
     except ImportError:
@@ -110,10 +45,9 @@ def fetch(name: str, folder: Path, progress: Progress = SILENT) -> bool:
             "fetching data sets needs huggingface-hub, which is not installed",
             repair="pip install 'headwater[hub]'",
         ) from None
-    described = HUB[name]
     missing = {part: place for part, place in described.parts.items() if not (folder / file_name(part)).is_file()}
     if not missing:
-        return True
+        return
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -136,7 +70,6 @@ def fetch(name: str, folder: Path, progress: Progress = SILENT) -> bool:
             f"{described.repository} could not be fetched: {error}",
             repair=f"Check the network, or put the set's own files into {folder}",
         ) from None
-    return True
 
 
 def _write(described: HubSet, paths: list[Path], target: Path) -> None:

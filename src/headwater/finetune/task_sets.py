@@ -45,8 +45,8 @@ def run_sets(
     chosen = choose(names)
     if download:
         for benchmark in chosen:
-            if not is_there(benchmark, data):
-                fetch(benchmark.name, data / benchmark.folders[0], progress)
+            if benchmark.hub is not None and not is_there(benchmark, data):
+                fetch(benchmark.hub, data / benchmark.folders[0], progress)
     # Read all, to report a damaged set before the first training, and keep none in memory.
     there = [benchmark for benchmark in chosen if find(benchmark, data) is not None]
     if not there:
