@@ -27,7 +27,7 @@ import os
 import sysconfig
 import warnings
 from collections.abc import Iterator
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -161,16 +161,17 @@ def signature_of(function: Function, qualified_name: str, *, bound: bool = False
     whole = f"{qualified_name}({_unparse(arguments)}){returns}"
     if len(whole) <= SIGNATURE_CHARACTERS:
         return whole
-    plain = _parameters(arguments, defaults=True)
-    if len(", ".join(plain)) > SIGNATURE_CHARACTERS:
-        plain = _parameters(arguments, defaults=False)
-    kept: list[str] = []
-    for parameter in plain:
-        if len(", ".join([*kept, parameter])) > SIGNATURE_CHARACTERS:
-            kept.append("...")
-            break
-        kept.append(parameter)
-    return f"{qualified_name}({', '.join(kept)})"
+    plain = deepcopy(arguments)
+    for node in ast.walk(plain):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+    if len(_unparse(plain)) > SIGNATURE_CHARACTERS:
+        plain.defaults, plain.kw_defaults = [], [None for _ in plain.kwonlyargs]
+    shown = _unparse(plain)
+    if len(shown) > SIGNATURE_CHARACTERS:
+        first = shown[: SIGNATURE_CHARACTERS + len(", ")].rpartition(", ")[0]
+        shown = f"{first}, ..."
+    return f"{qualified_name}({shown})"
 
 
 def _source_files(roots: Roots) -> list[tuple[str, str, Path]]:
@@ -273,29 +274,8 @@ def _without_first(arguments: ast.arguments) -> ast.arguments:
     return rest
 
 
-def _parameters(arguments: ast.arguments, *, defaults: bool) -> list[str]:
-    """Return the parameters without annotations, with or without their defaults."""
-    positional = [*arguments.posonlyargs, *arguments.args]
-    values: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
-    values += arguments.defaults
-    listed = []
-    for index, (argument, value) in enumerate(zip(positional, values, strict=True)):
-        listed.append(argument.arg + (f"={_unparse(value)}" if defaults and value else ""))
-        if index + 1 == len(arguments.posonlyargs):
-            listed.append("/")
-    if arguments.vararg:
-        listed.append(f"*{arguments.vararg.arg}")
-    elif arguments.kwonlyargs:
-        listed.append("*")
-    for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        listed.append(argument.arg + (f"={_unparse(value)}" if defaults and value else ""))
-    if arguments.kwarg:
-        listed.append(f"**{arguments.kwarg.arg}")
-    return listed
-
-
-def _unparse(node: ast.AST | None) -> str:
-    return " ".join(ast.unparse(node).split()) if node is not None else ""
+def _unparse(node: ast.AST) -> str:
+    return " ".join(ast.unparse(node).split())
 
 
 def _document(package: str, module: str, name: str, signature: str, docstring: str) -> Document:
