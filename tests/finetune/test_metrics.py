@@ -53,5 +53,12 @@ def test_intervals_equal_those_of_resampled_examples() -> None:
     with pytest.MonkeyPatch.context() as patch:  # drawn in parts, they are the same
         patch.setattr(metrics, "_CELLS", 28)
         assert metrics.measure_classes(truth, chosen, 2) == measured
+    for chosen, interval in (
+        (truth, [1 - 0.0126, 1]),
+        (1 - truth, [0, 0.0126]),
+    ):  # Wilson's, of 300 of 300 and of none
+        assert metrics.measure_classes(truth, chosen, 2)["accuracy"]["interval"] == pytest.approx(
+            interval, abs=1e-4
+        )
     low, high = metrics.measure_scores(truth + 0.0, chosen + random.random(300))["pearson"]["interval"]
     assert low < high

@@ -1,8 +1,9 @@
-"""The metrics of the paper's tasks, each with a bootstrap interval.
+"""The metrics of the paper's tasks, each with a 95 % interval.
 
-Accuracy, F1 and Matthews' correlation are functions of the confusion matrix, and resampling examples draws that
-matrix from a multinomial: exact, and fast for any number of examples. Pearson's and Spearman's correlations
-resample examples.
+Accuracy is a share and has Wilson's interval, which has a width even if all predictions are right. The others have
+a bootstrap interval. F1 and Matthews' correlation are functions of the confusion matrix, and resampling examples
+draws that matrix from a multinomial: exact, and fast for any number of examples. Pearson's and Spearman's
+correlations resample examples.
 GPT-1 (Radford et al. 2018), table 4: Matthews for CoLA, F1 for MRPC and QQP, Pearson for STS-B.
 """
 
@@ -13,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from headwater.report.content import wilson
 
 Floats = npt.NDArray[np.float64]
 
@@ -106,18 +109,21 @@ def measure_classes(
 ) -> dict[str, dict[str, Any]]:
     """Return {metric: {value, interval: [low, high]}} for accuracy, f1, macro_f1 and matthews."""
     confusion = confusion_matrix(truth, chosen, classes)
+    value, interval = float(accuracy(confusion)), list(wilson(int(np.trace(confusion)), len(truth)))
+    measured: dict[str, dict[str, Any]] = {"accuracy": {"value": value, "interval": interval}}
     shares = (confusion / confusion.sum()).ravel()
     random = np.random.default_rng(seed)
-    resampled: dict[str, list[Floats]] = {name: [] for name in OF_CONFUSION}
+    others = {name: metric for name, metric in OF_CONFUSION.items() if name != "accuracy"}
+    resampled: dict[str, list[Floats]] = {name: [] for name in others}
     together = max(1, _CELLS // classes**2)
     for start in range(0, RESAMPLES, together):
         drawn = random.multinomial(len(truth), shares, size=min(together, RESAMPLES - start))
         matrices = drawn.reshape(-1, classes, classes).astype(float)
-        for name, metric in OF_CONFUSION.items():
+        for name, metric in others.items():
             resampled[name].append(metric(matrices))
-    return {
+    return measured | {
         name: {"value": float(metric(confusion)), "interval": _interval(np.concatenate(resampled[name]))}
-        for name, metric in OF_CONFUSION.items()
+        for name, metric in others.items()
     }
 
 
