@@ -64,6 +64,28 @@ def test_wrong_use_is_status_2_and_one_paragraph(capfd: pytest.CaptureFixture[st
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["reproduce", "nope"], "there is no experiment 'nope'; expected all, gpt1_perplexity"),
+        (["reproduce", "gpt1", "--scale", "minni"], "there is no scale 'minni'; expected mini, small, paper"),
+        (["pretrain", "--out", "run", "--preset", "nope"], "there is no preset 'nope'; expected gpt1, gpt2-small"),
+        (["finetune", "--model", "gpt2-mini", "--task", "nope"], "--task 'nope' is unknown; expected classify"),
+    ],
+)
+def test_an_unknown_name_is_named_before_anything_else_is_asked_for(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HEADWATER_DATA")
+    assert main(arguments) == 2
+    assert capfd.readouterr().err.startswith(f"Error: {said}")
+
+
 def test_a_failure_is_status_1_and_names_the_repair(
     tokens: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

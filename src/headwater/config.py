@@ -6,14 +6,16 @@ options. An unknown key is an error that names the nearest known one.
 
 from __future__ import annotations
 
+import difflib
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeGuard, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic_core import InitErrorDetails
 
 from headwater.errors import UsageError, nearest
 from headwater.storage.files import read_text, write_text
@@ -37,6 +39,18 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True)
     # Keys of earlier versions: refused by name, and ignored in the configuration of an existing folder.
     retired: ClassVar[tuple[str, ...]] = ()
+    # Keys whose value is a dict with some keys of another configuration.
+    tables: ClassVar[Mapping[str, type[Config]]] = {}
+
+    @field_validator("*")
+    @classmethod
+    def _has_known_keys(cls, value: Any, info: ValidationInfo) -> Any:
+        table = cls.tables.get(info.field_name or "")
+        unknown = [key for key in value if key not in table.model_fields] if table else []
+        if unknown:
+            details = InitErrorDetails(type="extra_forbidden", loc=(unknown[0],), input=value[unknown[0]])
+            raise ValidationError.from_exception_data(cls.__name__, [details])
+        return value
 
     @field_validator("*")
     @classmethod
@@ -152,11 +166,10 @@ def read_recipe(name_or_file: str | Path) -> Layer:
         return Layer(keys, str(path))
     shipped = {recipe.stem: recipe for recipe in sorted(recipes_folder().glob("*.toml"))}
     if str(name_or_file) not in shipped:
-        hint = nearest(path.stem, shipped)
         raise UsageError(
             f"there is no recipe {str(name_or_file)!r}",
-            expected="a TOML file, or the name of a recipe that comes with Headwater",
-            repair=hint[0].upper() + hint[1:],
+            expected=f"{', '.join(shipped)}, or a TOML file",
+            repair=nearest(path.stem, shipped),
         )
     return Layer(read_toml(shipped[str(name_or_file)]), f"the recipe {name_or_file}")
 
@@ -193,17 +206,36 @@ def option_layers(options: Mapping[str, Any]) -> list[Layer]:
     return [Layer({key: value}, option_name(key)) for key, value in options.items() if value is not None]
 
 
-def _keys_of(cls: type[BaseModel], parents: tuple[str, ...]) -> list[str]:
-    """Return the keys of the table at `parents` in `cls`."""
+def tables_of(cls: type[Config]) -> dict[str, type[Config]]:
+    """Return the classes of the keys that are tables."""
+    return {k: f.annotation for k, f in cls.model_fields.items() if _is_config(f.annotation)} | dict(cls.tables)
+
+
+def _is_config(annotation: Any) -> TypeGuard[type[Config]]:
+    return isinstance(annotation, type) and issubclass(annotation, Config)
+
+
+def _names(cls: type[Config]) -> Iterator[str]:
+    """Yield every key as `--set` spells it, those of tables as `model.layers`."""
+    tables = tables_of(cls)
+    for key in cls.model_fields:
+        yield from (f"{key}.{inner}" for inner in _names(tables[key])) if key in tables else [key]
+
+
+def _suggest_key(cls: type[Config], location: tuple[str, ...]) -> dict[str, str]:
+    """Return the rest of the error about an unknown key: the nearest key, or all keys of its table."""
+    *parents, key = location
+    level = cls
     for parent in parents:
-        field = cls.model_fields.get(parent)
-        annotation = field.annotation if field else None
-        candidates = [annotation, *getattr(annotation, "__args__", ())]
-        tables = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
-        if not tables:
-            return []
-        cls = tables[0]
-    return list(cls.model_fields)
+        field = level.model_fields.get(parent)  # None: the name of an entry of a dict of tables
+        inside = filter(_is_config, [tables_of(level).get(parent), *(get_args(field.annotation) if field else ())])
+        level = next(inside, level)
+    places = {name.rpartition(".")[2]: name for name in _names(cls)}
+    places |= {name: ".".join([*parents, name]) for name in level.model_fields}
+    near = difflib.get_close_matches(key, places, n=1, cutoff=0.5)
+    if not near:
+        return {"expected": ", ".join(level.model_fields)}
+    return {"repair": f"Did you mean {places[near[0]]!r}?"}
 
 
 def _usage_error(cls: type[Config], error: ValidationError, source: str) -> UsageError:
@@ -213,8 +245,7 @@ def _usage_error(cls: type[Config], error: ValidationError, source: str) -> Usag
     if first["type"] == "extra_forbidden":
         if len(location) == 1 and key in cls.retired:
             return UsageError(f"{source} has the key {key!r}, which no longer exists", repair=f"Leave {key} out")
-        hint = nearest(location[-1], _keys_of(cls, location[:-1]))
-        return UsageError(f"{source} has the unknown key {key!r}", repair=hint[0].upper() + hint[1:])
+        return UsageError(f"{source} has the unknown key {key!r}", **_suggest_key(cls, location))
     if first["type"] == "missing":
         return UsageError(f"{source} lacks the key {key!r}", repair=f"Set it, for example with --set {key}=VALUE")
     reason = first["msg"].removeprefix("Value error, ")

@@ -54,10 +54,16 @@ def duration(seconds: float) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint for a misspelt name: the nearest known name, or all of them."""
+    """Return `Did you mean 'x'?` for a misspelt name; empty if no known name is near."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"Did you mean {close[0]!r}?" if close else ""
+
+
+def suggest(name: str, known: Iterable[str]) -> dict[str, str]:
+    """Return the `repair` of an error about an unknown name, or all known names as `expected` if none is near."""
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
+    hint = nearest(name, names)
+    return {"repair": hint} if hint else {"expected": ", ".join(names)}
 
 
 class HeadwaterError(Exception):

@@ -35,6 +35,13 @@ def test_every_key_is_listed_with_a_meaning(command: str, capsys: pytest.Capture
             ["pretrain", "gpt2-nano", "--set", "stepz=3"],
             "--set has the unknown key 'stepz'. Did you mean 'steps'?",
         ),
+        (["pretrain", "--set", "layers=1"], "--set has the unknown key 'layers'. Did you mean 'model.layers'?"),
+        (["pretrain", "--set", "model.layerz=1"], "the unknown key 'model.layerz'. Did you mean 'model.layers'?"),
+        (["pretrain", "--set", "model.steps=1"], "the unknown key 'model.steps'. Did you mean 'steps'?"),
+        (
+            ["finetune", "--model=m", "--task=classify", "--train=t", "--set", "columns.zzz=a"],
+            "--set has the unknown key 'columns.zzz'; expected text, premise",
+        ),
         (["pretrain", "wrong.toml", "--set", "steps=3"], "wrong.toml has the unknown key 'batch'"),
         (["pretrain", "gpt2-nano", "--set", "steps=-3"], "--set has steps = -3"),
         (["corpus", "build", "wrong.toml", "--recipe", "books", "--set", "similarity=3"], "--set has similarity"),

@@ -60,6 +60,9 @@ def test_columns_are_found_or_given(tmp_path: Path) -> None:
     assert found[0].segments == ("", "q", "x", "y")
     labels = learn_labels(found, "choice", None, "it")
     assert [labels.target_of(row, "it") for row in found] == [1.0]
+    cased = write(tmp_path / "cased.csv", "Review,label\na,b\n")
+    with pytest.raises(DataError, match=r"Did you mean 'Review'\?"):
+        rows(cased, "classify", text="Reveiw")
 
 
 def test_numbered_answers_count_from_what_the_training_rows_show() -> None:

@@ -44,7 +44,7 @@ def test_every_preset_builds(name: str) -> None:
 
 
 def test_a_misspelt_preset_is_answered_with_the_nearest() -> None:
-    with pytest.raises(UsageError, match="gpt2-small"):
+    with pytest.raises(UsageError, match=r"'gpt2-smal'\. Did you mean 'gpt2-small'\?$"):
         preset("gpt2-smal")
 
 

@@ -272,7 +272,7 @@ def test_configuration_merges_and_names_what_is_wrong(tmp_path: Path) -> None:
     assert (config.rate, config.inner.depth) == (0.25, 3)
     config.save(tmp_path / "saved.toml")
     assert Outer.load(tmp_path / "saved.toml") == config
-    with pytest.raises(UsageError, match=r"inner\.dept.*Did you mean 'depth'"):
+    with pytest.raises(UsageError, match=r"inner\.dept.*Did you mean 'inner\.depth'"):
         Outer.load(path, parse_settings(["inner.dept=4"]))
     with pytest.raises(
         UsageError, match=r"has pieces = \['six'\]: .*'auto', or: .*'one' or 'two'\. Correct pieces\."

@@ -128,8 +128,8 @@ def finetune(
     _check_together(task_set, {"task": task, **files, "show": show, **columns}, sets)
     if out is None and show is None:
         raise UsageError("--out is missing", expected="the folder to write")
-    model = local_model(model, download)
     config = _configuration(task or "classify", seed, columns, keys, settings)
+    model = local_model(model, download)
     if task_set is not None:
         assert out is not None
         _run_sets(config, task_set, data, model, tokenizer, out, download, as_json)
@@ -145,6 +145,8 @@ def _check_together(task_set: str | None, own: Mapping[str, Any], sets: Mapping[
     """Raise UsageError for options of the user's `own` rows with --task-set, and for options of `sets` without."""
     from headwater.datasets.rows import TASKS
 
+    if own["task"] is not None and own["task"] not in (*TASKS, _REGRESS):
+        raise UsageError(f"--task {own['task']!r} is unknown", expected=", ".join([*TASKS, _REGRESS]))
     given, of_sets = ([f"--{name}" for name, value in some.items() if value is not None] for some in (own, sets))
     if task_set is not None and given:
         raise UsageError("--task-set has its own tasks and files", repair=f"Leave {given[0]} out")
@@ -154,8 +156,6 @@ def _check_together(task_set: str | None, own: Mapping[str, Any], sets: Mapping[
         )
     if task_set is None and of_sets:
         raise UsageError(f"{of_sets[0]} belongs to --task-set", repair="Leave it out, or name sets")
-    if own["task"] is not None and own["task"] not in (*TASKS, _REGRESS):
-        raise UsageError(f"--task {own['task']!r} is unknown", expected=", ".join([*TASKS, _REGRESS]))
 
 
 def _configuration(

@@ -29,24 +29,22 @@ _MOST = 1 << 20  # larger upper bounds are not shown
 _SHOWN = 24  # characters of a default
 
 
-def keys_option(config: str, **tables: str) -> Any:
-    """Return the option `--keys` of a command whose `--set` fills the class `config`, given as "module:Class".
-
-    tables: the classes of keys that are tables and change a preset, whose defaults are not listed.
-    """
+def keys_option(config: str) -> Any:
+    """Return the option `--keys` of a command whose `--set` fills the class `config`, given as "module:Class"."""
 
     def show(given: bool) -> None:
         if given:
-            print(keys_text(_class(config), {key: _class(name) for key, name in tables.items()}))
+            module, _, name = config.partition(":")
+            print(keys_text(getattr(importlib.import_module(module), name)))
             raise typer.Exit
 
     text = "List the keys of --set with default and meaning, and exit."
     return typer.Option("--keys", help=text, is_eager=True, callback=show)
 
 
-def keys_text(config: type[Config], tables: dict[str, type[Config]]) -> str:
+def keys_text(config: type[Config]) -> str:
     """Return a line for each key: name, default, meaning and type; wrapped on a terminal."""
-    rows = list(_rows(config, tables, ""))
+    rows = list(_rows(config, ""))
     names, defaults = (max(len(row[column]) for row in rows) for column in (0, 1))
     indent = names + defaults + 4
     width = max(indent + 40, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 10_000
@@ -57,12 +55,14 @@ def keys_text(config: type[Config], tables: dict[str, type[Config]]) -> str:
     return "\n".join(lines)
 
 
-def _rows(config: type[Config], tables: dict[str, type[Config]], prefix: str) -> Iterator[tuple[str, str, str]]:
+def _rows(config: type[Config], prefix: str) -> Iterator[tuple[str, str, str]]:
+    from headwater.config import tables_of
+
+    tables = tables_of(config)
     for key, field in config.model_fields.items():
-        inner = tables.get(key) or _config_in(field.annotation)
-        if inner is not None:
-            for name, default, meaning in _rows(inner, {}, f"{prefix}{key}."):
-                yield name, "-" if key in tables else default, meaning
+        if key in tables:
+            for name, default, meaning in _rows(tables[key], f"{prefix}{key}."):
+                yield name, "-" if key in config.tables else default, meaning  # a preset has the defaults
             continue
         meaning = f"{_description(config, key)} ({_type(field.annotation)}{_bounds(field)})"
         yield prefix + key, _default(field.get_default(call_default_factory=True)), meaning
@@ -105,15 +105,3 @@ def _bounds(field: FieldInfo) -> str:
         if getattr(limit, name, None) is not None and getattr(limit, name) < _MOST
     ]
     return "".join(f", {word} {value:g}" for word, value in found)
-
-
-def _config_in(annotation: Any) -> type[Config] | None:
-    from headwater.config import Config
-
-    return annotation if isinstance(annotation, type) and issubclass(annotation, Config) else None
-
-
-def _class(name: str) -> type[Config]:
-    module, _, attribute = name.partition(":")
-    found: type[Config] = getattr(importlib.import_module(module), attribute)
-    return found

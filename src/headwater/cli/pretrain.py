@@ -24,7 +24,7 @@ from headwater.cli.process import import_from_here
 
 app = typer.Typer(add_completion=False)
 
-KEYS = keys_option("headwater.pretrain.recipe:PretrainConfig", model="headwater.model.config:ModelConfig")
+KEYS = keys_option("headwater.pretrain.recipe:PretrainConfig")
 
 _FIND_LR = "Train briefly at a rising learning rate, print the best one, save the curve in --out, and exit."
 _FOLLOW = "Zero-shot tasks to score during training, such as lambada.openai.last-token,sst-2.very."

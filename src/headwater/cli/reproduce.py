@@ -43,6 +43,7 @@ def reproduce(
     from headwater.config import parse_settings
     from headwater.errors import UsageError
     from headwater.reproduce.experiments import EXPERIMENTS
+    from headwater.reproduce.reproduction import choose
     from headwater.reproduce.scale import load_scale
     from headwater.storage.resources import data_folder
 
@@ -57,11 +58,12 @@ def reproduce(
         return
     if not experiments:
         raise UsageError("no experiment was given", expected="names, or all", repair="headwater reproduce --list")
+    choose(experiments)  # raises for a name that is unknown, before the data is asked for
+    chosen_scale = load_scale(scale, parse_settings(settings or []))
     if plan:
         from headwater.reproduce.plan import plan_of
 
-        planned = load_scale(scale, parse_settings(settings or []))
-        found, lines = plan_of(experiments, planned, pilot or out, required=pilot is not None)
+        found, lines = plan_of(experiments, chosen_scale, pilot or out, required=pilot is not None)
         emit({"plans": found}, as_json=as_json, text="\n".join(lines))
         return
     if pilot is not None:
@@ -73,7 +75,7 @@ def reproduce(
 
     outcome = run(
         experiments,
-        load_scale(scale, parse_settings(settings or [])),
+        chosen_scale,
         folder,
         out,
         device=device,

@@ -13,7 +13,7 @@ from pathlib import Path
 from headwater.datasets import hub
 from headwater.datasets.benchmarks import SETS, Benchmark, SetFiles
 from headwater.datasets.rows import Raw
-from headwater.errors import DataError, UsageError, counted, nearest
+from headwater.errors import DataError, UsageError, counted, suggest
 from headwater.storage.files import MALFORMED
 
 # A choice has a document, a question and at least two answers.
@@ -40,10 +40,8 @@ def choose(names: str) -> list[Benchmark]:
     chosen = []
     for name in names.split(","):
         if name.strip() not in BY_NAME:
-            raise UsageError(
-                f"--task-set {name.strip()!r} is not a set",
-                repair=nearest(name.strip(), ["gpt1", *BY_NAME]).capitalize(),
-            )
+            known = ["gpt1", *BY_NAME]
+            raise UsageError(f"--task-set {name.strip()!r} is not a set", **suggest(name.strip(), known))
         chosen.append(BY_NAME[name.strip()])
     return chosen
 

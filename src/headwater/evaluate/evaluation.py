@@ -83,9 +83,11 @@ def select(names: Sequence[str]) -> list[Task]:
         found = {p: task for p, task in TASKS.items() if p == name or p.startswith(f"{name}.")}
         if not found:
             known = {*TASKS, *(protocol.partition(".")[0] for protocol in TASKS)}
-            guess = nearest(name, sorted(known))  # lists all names if none is near
-            near = f"{guess.capitalize()} " if guess.endswith("?") else ""
-            raise UsageError(f"there is no task {name!r}", repair=f"{near}All: headwater evaluate --list")
+            raise UsageError(
+                f"there is no task {name!r}",
+                expected="a name that `headwater evaluate --list` prints",
+                repair=nearest(name, sorted(known)),
+            )
         chosen |= found
     return list(chosen.values())
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from headwater import shipped
 from headwater.datasets.rows import Raw, Target, Task
-from headwater.errors import DataError, MismatchError, UsageError, nearest
+from headwater.errors import DataError, MismatchError, UsageError, suggest
 from headwater.finetune import baseline, check
 from headwater.finetune.baseline import ClassWeight
 from headwater.finetune.examples import Labels, class_name, learn_labels, number_of
@@ -237,9 +237,7 @@ class Estimator:
         names = self._parameter_names()
         for name, value in parameters.items():
             if name not in names:
-                raise UsageError(
-                    f"{type(self).__name__} has no parameter {name!r}", repair=nearest(name, names).capitalize()
-                )
+                raise UsageError(f"{type(self).__name__} has no parameter {name!r}", **suggest(name, names))
             setattr(self, name, value)
         return self
 

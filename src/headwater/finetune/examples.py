@@ -217,7 +217,7 @@ def _find(
             if column not in there:
                 raise DataError(
                     f"{name} has no column {column!r}; it has {_listed(there)}",
-                    repair=nearest(column, there).capitalize() if there else "",
+                    repair=nearest(column, there),
                 )
         return wanted
     lowered = {column.strip().lower(): column for column in there}

@@ -18,7 +18,7 @@ from typing import Any, Literal, Self, get_args
 from pydantic import ConfigDict, Field, model_validator
 
 from headwater.config import Config
-from headwater.errors import UsageError, nearest
+from headwater.errors import UsageError, suggest
 
 Faithful = Literal["code", "paper"]
 FAITHFUL: tuple[Faithful, ...] = get_args(Faithful)
@@ -175,10 +175,16 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def preset(name: str, *, faithful: Faithful = "code", **changes: Any) -> ModelConfig:
-    """Return the named preset with `changes`; raise UsageError naming the nearest preset."""
+def require_preset(name: str) -> str:
+    """Return the name of a preset; raise UsageError naming the nearest for one that does not exist."""
     if name not in PRESETS:
-        raise UsageError(f"there is no preset {name!r}", repair=nearest(name, PRESETS))
+        raise UsageError(f"there is no preset {name!r}", **suggest(name, PRESETS))
+    return name
+
+
+def preset(name: str, *, faithful: Faithful = "code", **changes: Any) -> ModelConfig:
+    """Return the named preset with `changes`; raise UsageError as `require_preset` does."""
+    require_preset(name)
     found = ModelConfig.build(PRESETS[name], changes, source=f"preset {name}")
     decided = found.faithful_to(faithful)
     return decided.model_copy(update={key: getattr(found, key) for key in changes})

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from headwater import shipped
-from headwater.config import Layer
+from headwater.config import Config, Layer
 from headwater.errors import MismatchError, UsageError
 from headwater.model import preset
-from headwater.model.config import Faithful, ModelConfig
+from headwater.model.config import Faithful, ModelConfig, require_preset
 from headwater.model.io.folder import load_config
 from headwater.pretrain.cost import fitting_tokens, require_memory
 from headwater.pretrain.tokens.sampler import TokenStream, too_short
@@ -27,7 +27,9 @@ from headwater.train.schedule import transfer_rate
 class PretrainConfig(TrainConfig):
     """A pre-training recipe. With `init_from`, the learning rate is by default chosen by the model's width."""
 
-    preset: str = "gpt2-mini"
+    tables: ClassVar[Mapping[str, type[Config]]] = {"model": ModelConfig}
+
+    preset: Annotated[str, AfterValidator(require_preset)] = "gpt2-mini"
     """Which model."""
     init_from: str | None = None
     """Trained model to continue from, a folder or one that ships; the tokens are packed with its tokenizer."""
@@ -96,7 +98,7 @@ def resolve(
     packed = open_folder(tokens, "tokens")
     vocabulary = int(packed.config["vocabulary_size"])
     if config.init_from is not None:
-        config = _from_model(config, config.init_from, tokens)
+        config = start_from(config, config.init_from, tokens)
     if config.next_sentence:
         config = _with_pairs(config)
     if config.architecture.is_masked:
@@ -174,7 +176,7 @@ def _with_pairs(config: PretrainConfig) -> PretrainConfig:
     return config.model_copy(update={"model": parts | config.model})
 
 
-def _from_model(config: PretrainConfig, initial: str, tokens: Path) -> PretrainConfig:
+def start_from(config: PretrainConfig, initial: str, tokens: Path) -> PretrainConfig:
     """Return the recipe with the shape of the model to continue from and, if none is set, its learning rate.
 
     Raises MismatchError where the tokens were packed with another tokenizer, UsageError for another shape.

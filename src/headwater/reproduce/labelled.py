@@ -20,7 +20,7 @@ import numpy as np
 from headwater.datasets.benchmarks import Benchmark
 from headwater.datasets.rows import Raw
 from headwater.datasets.sets import BY_NAME, Found, find, is_there
-from headwater.errors import DataError, UsageError, nearest
+from headwater.errors import DataError, UsageError, suggest
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.finetuning import Parts, arrange_parts, run_stage
 from headwater.finetune.metrics import OF_CONFUSION, OF_SCORES
@@ -335,8 +335,7 @@ def test_texts(rows: Path) -> list[str]:
 def _benchmark(name: str) -> Benchmark:
     if name not in BY_NAME:
         raise UsageError(
-            f"the scale names the set {name!r}, which is not one of GPT-1's",
-            repair=nearest(name, BY_NAME).capitalize(),
+            f"the scale names the set {name!r}, which is not one of GPT-1's", **suggest(name, BY_NAME)
         )
     return BY_NAME[name]
 

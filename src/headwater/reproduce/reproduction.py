@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import DataError, UsageError, nearest, resumable
+from headwater.errors import DataError, UsageError, resumable, suggest
 from headwater.reproduce.experiment import Experiment
 from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.laboratory import Laboratory
@@ -56,7 +56,7 @@ def reproduce(
         if name not in EXPERIMENTS:
             raise UsageError(
                 f"the scale {scale.name} has a table for the experiment {name!r}, which does not exist",
-                repair=nearest(name, EXPERIMENTS).capitalize(),
+                **suggest(name, EXPERIMENTS),
             )
     if not scale.run:
         check_machine(scale, list(scale.models), device)
@@ -103,9 +103,6 @@ def choose(names: Sequence[str]) -> list[Experiment]:
             if name in ("all", key) or key.startswith(f"{name}_")
         }
         if not found:
-            raise UsageError(
-                f"there is no experiment {name!r}",
-                repair=f"{nearest(name, EXPERIMENTS).capitalize()} All: headwater reproduce --list",
-            )
+            raise UsageError(f"there is no experiment {name!r}", **suggest(name, ["all", *EXPERIMENTS]))
         chosen |= found
     return list(chosen.values())

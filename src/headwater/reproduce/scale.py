@@ -151,7 +151,7 @@ def load_scale(name_or_file: str, overrides: Mapping[str, Any] | None = None) ->
         raise UsageError(
             f"there is no scale {name_or_file!r}",
             expected=f"{', '.join(scale_names())}, or a TOML file",
-            repair=nearest(name_or_file, scale_names()).capitalize(),
+            repair=nearest(name_or_file, scale_names()),
         )
     return Scale.build({"name": path.stem}, read_toml(path), overrides or {}, source=str(path.name))
 

@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.errors import ResourceError, StorageError, nearest
+from headwater.errors import ResourceError, StorageError, suggest
 from headwater.storage.files import atomic_write, sha256_of
 
 _GPT2_SITE = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
@@ -91,7 +91,7 @@ def find(name: str, *, allow_network: bool = False) -> Path:
     Raises ResourceError if it is not found, or if every copy that was found differs from the original.
     """
     if name not in RESOURCES:
-        raise ResourceError(f"{name!r} is not a known resource", repair=nearest(name, RESOURCES))
+        raise ResourceError(f"{name!r} is not a known resource", **suggest(name, RESOURCES))
     resource = RESOURCES[name]
     wrong = []
     for path in _places(name, resource):

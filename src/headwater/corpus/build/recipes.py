@@ -96,7 +96,7 @@ def load_recipe(name_or_file: str, overrides: Mapping[str, Any] | None = None) -
             raise UsageError(
                 f"{name_or_file!r} is not a recipe",
                 expected=f"{', '.join(RECIPES)}, or a TOML file",
-                repair=nearest(name_or_file, RECIPES).capitalize(),
+                repair=nearest(name_or_file, RECIPES),
             )
         given = Layer(read_toml(path), name_or_file)
     base = RECIPES.get(str(given.get("recipe", "plain")), {})

@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 
 from headwater.corpus.filters.steps import Step
 from headwater.corpus.folder import Document
-from headwater.errors import UsageError, nearest
+from headwater.errors import UsageError, suggest
 
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 PHRASES = ((2, 0.20), (3, 0.18), (4, 0.16))
@@ -68,7 +68,7 @@ class Clean(Step):
     def __init__(self, without: Sequence[str] = ()) -> None:
         for name in without:
             if name not in (known := RULES | ENGLISH_RULES):
-                raise UsageError(f"{name!r} is not a rule of cleaning", repair=nearest(name, known).capitalize())
+                raise UsageError(f"{name!r} is not a rule of cleaning", **suggest(name, known))
         self._any = [(name, rule) for name, rule in RULES.items() if name not in without]
         self._english = [(name, rule) for name, rule in ENGLISH_RULES.items() if name not in without]
 

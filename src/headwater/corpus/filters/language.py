@@ -43,7 +43,7 @@ class Language(Step):
                 raise UsageError(
                     f"{language!r} is not a known language",
                     expected="a code such as en, ko, zh",
-                    repair=nearest(language, known)[:200].capitalize(),
+                    repair=nearest(language, known),
                 )
 
     def apply(self, document: Document) -> Document | str:

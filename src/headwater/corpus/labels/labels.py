@@ -23,7 +23,7 @@ from headwater.corpus.folder import Document, shard_paths
 from headwater.corpus.labels.docstring_tasks import CHOICES, Rows, package_rows, signature_rows
 from headwater.corpus.labels.passage_tasks import continuation_rows, source_rows
 from headwater.corpus.split import Part, check_fraction, split
-from headwater.errors import DataError, UsageError, nearest
+from headwater.errors import DataError, UsageError, suggest
 from headwater.storage.files import write_json_lines
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.stage import Stage
@@ -75,8 +75,7 @@ def make_labels(
     """
     check_fraction(validation)
     if task not in TASKS:
-        hint = nearest(task, TASKS)
-        raise UsageError(f"{task!r} is not a task", repair=hint[0].upper() + hint[1:])
+        raise UsageError(f"{task!r} is not a task", **suggest(task, TASKS))
     kind, make = TASKS[task]
     stage = Stage(
         out,
