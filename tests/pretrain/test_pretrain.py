@@ -121,6 +121,21 @@ def test_training_continues_from_a_trained_model(undisturbed: Path, tokens: Path
     assert main(["pretrain", "--resume", "--out", str(tmp_path / "more")]) == 0
 
 
+def test_a_run_with_other_settings_says_how_to_train_its_model_further(
+    undisturbed: Path, tokens: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(FolderError, match=r"steps = 24, where now it is 30.*--from \S*undisturbed --out NEW\.$"):
+        pretrain(PretrainConfig.build(TINY, {"steps": 30}), tokens, undisturbed)
+    model = {"width": 48, "heads": 3}
+    with pytest.raises(
+        FolderError, match=r"or remove that folder first\.$"
+    ):  # the advice is not true of another shape
+        pretrain(PretrainConfig.build(TINY, {"model": model}), tokens, undisturbed)
+    shutil.copytree(undisturbed, tmp_path / "unfinished", ignore=shutil.ignore_patterns("model"))
+    with pytest.raises(FolderError, match=r"or remove that folder first\.$"):
+        pretrain(PretrainConfig.build(TINY, {"steps": 30}), tokens, tmp_path / "unfinished")
+
+
 def test_a_model_is_continued_with_its_own_tokenizer_and_shape_only(
     undisturbed: Path, tokens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ checkpoint; ranks, micro-batch, device and compilation may change then, keys tha
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from headwater import shipped
-from headwater.errors import resumable
+from headwater.errors import HeadwaterError, resumable
 from headwater.model import build_model
 from headwater.model.config import ModelConfig
 from headwater.model.io.folder import load_model, save_model
@@ -22,7 +23,7 @@ from headwater.model.loss import IGNORE
 from headwater.pretrain.cost import training_flops_a_token
 from headwater.pretrain.masking import MaskedSampler, MaskedStream, Masking, Pairing
 from headwater.pretrain.objectives import both_directions, l1, masked
-from headwater.pretrain.recipe import PretrainConfig, end_of_text_of, resolve, tokenizer_of
+from headwater.pretrain.recipe import PretrainConfig, end_of_text_of, resolve, start_from, tokenizer_of
 from headwater.pretrain.tokens.sampler import Sampler, TokenBatch, TokenStream
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import SILENT, Progress
@@ -89,6 +90,7 @@ def _pretrain(
         seed=config.seed,
         measured=RETIRED,
         defaults=PretrainConfig.defaults() | {"model": ModelConfig.defaults()},
+        alternative=lambda: _continuation(config, tokens, out),
     )
     model_folder = out / "model"
     if not ranks.is_first:
@@ -109,6 +111,15 @@ def _pretrain(
         # Only these: users and trackers may write other files there, such as a log of this process.
         stage.finish(record_files(out, only=("config.toml", "metrics.jsonl", "model")))
     return model_folder
+
+
+def _continuation(config: PretrainConfig, tokens: Path, out: Path) -> str:
+    """Return how to train the model in `out` further with this recipe; nothing if they do not fit."""
+    try:
+        start_from(config, str(out), tokens)
+    except HeadwaterError:
+        return ""
+    return f"To train its model further with the new settings: --from {shlex.quote(str(out))} --out NEW"
 
 
 def _inputs(config: PretrainConfig, tokens: Path) -> dict[str, Path]:

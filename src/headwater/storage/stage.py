@@ -11,7 +11,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class Stage:
     moves: the folder is moved later, so that its inputs are recorded by absolute paths.
     grows: the folder is written in place, not under a temporary name.
     defaults: values of configuration keys for a folder that was written before a key existed.
+    alternative: returns a sentence that completes the advice about a folder with something else, or nothing.
     An input at a URL is passed as an Input.
     """
 
@@ -58,8 +59,9 @@ class Stage:
         moves: bool = False,
         grows: bool = False,
         defaults: Mapping[str, Any] | None = None,
+        alternative: Callable[[], str] = str,
     ) -> None:
-        self.defaults = defaults or {}
+        self.defaults, self.alternative = defaults or {}, alternative
         self.out, self.kind, self.seed, self.measured, self.grows = out, kind, seed, measured, grows
         # Through JSON, so that it compares equal to what is read back from a file.
         self.config: dict[str, Any] = json.loads(json.dumps(dict(config)))
@@ -100,7 +102,7 @@ class Stage:
         if difference:
             raise FolderError(
                 f"{where} already contains something else: {difference}",
-                repair="Choose another output folder, or remove that folder first",
+                repair=f"Choose another output folder, or remove that folder first. {self.alternative()}".strip(),
             )
 
     def is_complete(self, *, hashes: bool | None = None) -> bool:
