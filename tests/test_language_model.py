@@ -208,7 +208,7 @@ def test_wrong_calls_are_named(lm: LanguageModel, folder: Path, tmp_path: Path) 
         hw.load(folder, precision="fp8")
     with pytest.raises(FolderError, match=r"config\.json"):
         hw.load(tmp_path)
-    with pytest.raises(ResourceError, match="does not exist"):
+    with pytest.raises(FolderError, match="does not exist"):
         hw.load("./nowhere")
     with pytest.raises(ResourceError, match="hub"):
         hw.load("nobody/nothing")

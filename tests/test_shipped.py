@@ -62,12 +62,42 @@ def test_a_folder_here_wins_and_is_told_apart(shelf: Path, capfd: pytest.Capture
 
 
 def test_an_unknown_name_lists_what_ships(shelf: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ResourceError, match=r"ships with Headwater: gpt2-mini"):
+    with pytest.raises(FolderError, match=r"gpt2-min does not exist; .* Did you mean 'gpt2-mini'\?"):
         headwater.load("gpt2-min")
-    with pytest.raises(FolderError, match=r"ships with Headwater: gpt2-mini"):
+    with pytest.raises(FolderError, match=r"gpt2-min does not exist; .* Did you mean 'gpt2-mini'\?"):
         headwater.Classifier(base="gpt2-min").fit([f"text {n}" for n in range(40)], [0, 1] * 20)
+    assert main(["predict", "rows.jsonl", "--model", "nope", "--out", "labels.jsonl"]) == 1
+    assert "headwater finetune --model gpt2-mini --task classify --train FILE --out nope" in capfd.readouterr().err
     assert main(["predict", "rows.jsonl", "--model", "gpt2-mini", "--out", "labels.jsonl"]) == 1
     assert "headwater finetune --model gpt2-mini" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["generate", "one"],
+        ["fill", "[MASK]"],
+        ["serve", "--port=0"],
+        ["evaluate", "--tasks=heldout", "--data=.", "--out=out"],
+        ["finetune", "--task=classify", "--train=rows.csv", "--out=out"],
+        ["doctor"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_every_command_says_what_a_model_is(
+    shelf: Path, arguments: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    expected = (
+        "Error: nope does not exist; expected a model folder (config.json and model.safetensors), gpt2-mini, or a "
+        "hub name (OWNER/NAME). Check the path.\n"
+    )
+    assert main([*arguments, "--model=nope"]) == 1
+    assert capfd.readouterr().err == expected
+    if arguments == ["doctor"]:
+        assert main(["convert", "nope", "out"]) == 1
+        assert capfd.readouterr().err == expected
+        assert main(["pretrain", "--from=nope", "--tokens=tokens", "--out=run"]) == 1
+        assert capfd.readouterr().err == expected
 
 
 def test_lineage_takes_the_name_of_a_shipped_model(shelf: Path, capfd: pytest.CaptureFixture[str]) -> None:

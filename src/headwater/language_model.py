@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from headwater import shipped
-from headwater.errors import FolderError, UsageError, nearest
+from headwater.errors import FolderError, UsageError, suggest
 from headwater.inference import fill as masked
 from headwater.inference.backends import choose_precision, open_network
 from headwater.inference.engine import Engine, Generation
@@ -24,7 +24,6 @@ from headwater.inference.sampling import Sampling
 from headwater.inference.scorer import Scorer, logits_of
 from headwater.model.fingerprint import fingerprint
 from headwater.model.io.folder import load_config, load_model, save_model
-from headwater.shipped.hub import from_hub
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.files import missing_tokenizer
@@ -89,9 +88,7 @@ def load(
     Raises FolderError or DataError for a folder that is not a model, ResourceError for a hub name that is not
     available, MismatchError for a tokenizer that does not fit the model.
     """
-    folder = shipped.resolve(model)
-    if not folder.exists() and isinstance(model, str):
-        folder = from_hub(model, download)
+    folder = shipped.resolve(model, download=download)
     return LanguageModel.open(folder, tokenizer=tokenizer, precision=precision, device=device, slots=slots)
 
 
@@ -316,8 +313,7 @@ class LanguageModel:
             options["seed"] = fresh_seed()
         for key in options:
             if key not in _OPTIONS:
-                hint = nearest(key, _OPTIONS).capitalize()
-                raise UsageError(f"the request has the unknown key {key!r}", repair=hint)
+                raise UsageError(f"the request has the unknown key {key!r}", **suggest(key, _OPTIONS))
         sampling = {key: options.pop(key) for key in list(options) if key in Sampling.model_fields}
         if isinstance(options.get("stop"), str):
             options["stop"] = (options["stop"],)

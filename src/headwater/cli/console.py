@@ -80,12 +80,15 @@ def tell_apart(model: str | Path) -> None:
 def local_model(model: str | Path, download: bool) -> Path:
     """Return the path or shipped model as given; for a hub name, the folder of its files.
 
-    Raises ResourceError for a hub name that is not on this machine, unless `download` is set.
+    Raises FolderError if there is no such model, ResourceError for a hub name that is not on this machine, unless
+    `download` is set.
     """
-    from headwater.shipped.hub import from_hub, is_hub_name
+    from headwater import shipped
+    from headwater.shipped.hub import is_hub_name
 
     tell_apart(model)
-    return from_hub(str(model), download) if is_hub_name(str(model)) else Path(model)
+    folder = shipped.resolve(str(model), download=download)
+    return folder if is_hub_name(str(model)) else Path(model)
 
 
 def terminal_progress() -> Progress:

@@ -66,8 +66,8 @@ def evaluate(
     from headwater.evaluate.evaluation import EvaluateConfig
     from headwater.evaluate.evaluation import evaluate as run
 
-    model = local_model(model, download)
     config = EvaluateConfig.build(parse_settings(settings or []), source="--set")
+    model = local_model(model, download)
     results = run(
         model,
         names,

@@ -39,7 +39,7 @@ def _folder(name: str) -> Path:
     from headwater import shipped
 
     path = Path(name)
-    return path if path.exists() else shipped.resolve(name)
+    return path if path.exists() else shipped.find(path)
 
 
 def tree_lines(entry: dict[str, Any], first: str, rest: str) -> list[str]:

@@ -65,6 +65,7 @@ def serve(
     from headwater.serve.server import serve as run
 
     return_memory()
+    limits = Limits.build(parse_settings(settings or []), source="--set")
     models = model or [DEFAULT]
     for named in models:
         local_model(named.partition("=")[2] or named, download)  # after a download the name is found
@@ -78,6 +79,6 @@ def serve(
         api_key_file=api_key_file,
         max_concurrency=max_concurrency,
         precision=precision,
-        limits=Limits.build(parse_settings(settings or []), source="--set"),
+        limits=limits,
         progress=terminal_progress(),
     )

@@ -97,8 +97,6 @@ def convert(
 
 def _recognise(source: Path) -> tuple[str, Path]:
     """Return the kind of the source, and the folder of its weights."""
-    if not source.exists():
-        raise FolderError(f"{source} does not exist", repair=f"Check the path{shipped.alternative()}")
     if source.is_file():
         source = source.parent if source.suffix == ".index" else source
     for place in (source, source / "model"):  # the repository of GPT-1 keeps its release in a folder "model"

@@ -135,12 +135,13 @@ class FineTuned:
         if not (folder / TASK_FILE).is_file():
             if (folder / MANIFEST).is_file():
                 open_folder(folder)  # names an unfinished training
-            there = shipped.resolve(folder).is_dir()
+            there = shipped.find(folder).is_dir()
             seen = "is not a fine-tuned model: it has no task.json" if there else "does not exist"
+            base, out = (folder, "DIR") if there else (shipped.DEFAULT, folder)
             raise FolderError(
                 f"{folder} {seen}",
                 expected="a folder that fine-tuning wrote",
-                repair=f"Make one: headwater finetune --model {folder} --task classify --train FILE --out DIR",
+                repair=f"Make one: headwater finetune --model {base} --task classify --train FILE --out {out}",
             )
         language_model = load_model(folder, dtype=dtype, device=device)  # compares the folder with its manifest
         described = read_json(folder / TASK_FILE)

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headwater.errors import FolderError, nearest
+from headwater.shipped.hub import from_hub, is_hub_name
+
 FOLDER = Path(__file__).parent
 CONFIG = "config.json"
 DEFAULT = "gpt2-mini"  # what is generated from and served where no model is named
@@ -19,12 +22,16 @@ def names() -> list[str]:
     return sorted(path.parent.name for path in FOLDER.glob(f"*/{CONFIG}"))
 
 
-def resolve(model: str | Path) -> Path:
-    """Return the folder of a model: what exists under this path, else the model that ships under this name.
+def find(model: str | Path, *, download: bool = False) -> Path:
+    """Return the path of a model: what exists under this path, else the model that ships under this name.
 
-    A run folder means the model in it. A path that is neither is returned as it is, for the reader to refuse. A
-    folder here wins over a shipped model of its name: see `is_shadowed`.
+    A run folder means the model in it. A string may also be a hub name. A path that is none of these is returned
+    unchanged. A folder here wins over a shipped model of its name: see `is_shadowed`.
+
+    Raises ResourceError for a hub name that is not on this machine, unless `download` is set.
     """
+    if isinstance(model, str) and is_hub_name(model):
+        return from_hub(model, download)
     path = Path(model)
     if not path.exists() and str(model) in names():
         return FOLDER / path
@@ -33,14 +40,27 @@ def resolve(model: str | Path) -> Path:
     return path
 
 
+def resolve(model: str | Path, *, download: bool = False) -> Path:
+    """Return what `find` returns; raise FolderError if it does not exist."""
+    path = find(model, download=download)
+    if not path.exists():
+        raise not_a_model(path)
+    return path
+
+
+def not_a_model(path: Path) -> FolderError:
+    """Return the error about a path that is not a folder, and not the name of a model."""
+    return FolderError(
+        f"{path} is a file" if path.is_file() else f"{path} does not exist",
+        expected=f"a model folder (config.json and model.safetensors), {', '.join(names())}, or a hub name "
+        "(OWNER/NAME)",
+        repair=nearest(str(path), names()) or "Check the path",
+    )
+
+
 def is_shadowed(model: str | Path) -> bool:
     """Whether a folder here has the name of a model that ships, and is taken in its place."""
     return str(model) in names() and Path(model).exists()
-
-
-def alternative() -> str:
-    """What completes a repair "Check the path": the models that ship."""
-    return f", or take a model that ships with Headwater: {', '.join(names())}" if names() else ""
 
 
 def name_of(folder: Path) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from headwater import shipped
 from headwater.errors import ResourceError
 
 _IN_CACHE = re.compile("/models--([^/]+?)--([^/]+)/snapshots/[^/]+$")  # the layout of huggingface_hub
@@ -16,13 +15,6 @@ def is_hub_name(name: str) -> bool:
     return name.count("/") == 1 and not name.startswith((".", "/", "~")) and not Path(name).exists()
 
 
-def find_folder(name: str | Path, *, download: bool = False) -> Path:
-    """Return the folder of a model: a path, the name of a shipped model, or a hub name, which must be a string."""
-    if isinstance(name, str) and is_hub_name(name):
-        return from_hub(name, download)
-    return shipped.resolve(name)
-
-
 def hub_name(folder: str | Path) -> str | None:
     """Return the hub name of a folder in the hub's local cache; None for another folder."""
     found = _IN_CACHE.search(Path(folder).as_posix())
@@ -31,20 +23,13 @@ def hub_name(folder: str | Path) -> str | None:
 
 def from_hub(name: str, download: bool) -> Path:
     """Return the folder of a hub model in the local cache; `download` allows fetching it."""
-    fetch = f"fetch it: --download, in Python download=True, or hf download {name}"
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise ResourceError(
-            f"{name} does not exist",
-            expected="a model folder or a hub name",
-            repair=f"Check the path{shipped.alternative()}",
-        )
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
     except ImportError:
         raise ResourceError(
             f"{name} is not a folder, and hub names need the package huggingface_hub",
-            repair=f"Check the path, or: pip install 'headwater[hub]'{shipped.alternative()}",
+            repair="Check the path, or: pip install 'headwater[hub]'",
         ) from None
     try:
         wanted = ["*.json", "*.safetensors", "merges.txt", "vocab.txt"]
@@ -52,7 +37,7 @@ def from_hub(name: str, download: bool) -> Path:
     except HFValidationError:
         raise ResourceError(
             f"{name} is neither a folder nor a valid hub name",
-            repair=f"Check the path{shipped.alternative()}",
+            repair="Check the path",
         ) from None
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         if download:
@@ -60,5 +45,5 @@ def from_hub(name: str, download: bool) -> Path:
             raise ResourceError(f"{name} could not be fetched from the hub: {reason}") from error
         raise ResourceError(
             f"{name} is neither a folder nor a hub model in the local cache",
-            repair=f"Check the path, or {fetch}{shipped.alternative()}",
+            repair=f"Check the path, or fetch it: --download, in Python download=True, or hf download {name}",
         ) from None

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from headwater import shipped
 from headwater.errors import MismatchError, UsageError
-from headwater.shipped.hub import find_folder
 from headwater.storage import provenance, resources
 from headwater.storage.progress import SILENT, Progress
 from headwater.tokenizer.files import holds_tokenizer, read_folder, read_pair, write_files
@@ -60,7 +60,7 @@ class Tokenizer:
                 resources.find(name, allow_network=download) for name in _ORIGINALS[name_or_folder]
             )
             return cls(read_pair(vocabulary, merges))
-        folder = find_folder(name_or_folder, download=download)
+        folder = shipped.find(name_or_folder, download=download)
         if (folder / provenance.MANIFEST).is_file() and provenance.read_manifest(folder).kind == "tokenizer":
             provenance.open_folder(folder, "tokenizer")
         return cls(read_folder(folder))

@@ -106,9 +106,7 @@ def _read_config(folder: Path) -> tuple[str, ModelConfig]:
 
 def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
-        seen = "is a file" if folder.is_file() else "does not exist"
-        repair = f"Check the path{shipped.alternative()}"
-        raise FolderError(f"{folder} {seen}", expected="a model folder", repair=repair)
+        raise shipped.not_a_model(folder)
     if (folder / CONFIG).is_file():
         return
     if (folder / "params_shapes.json").is_file() or (folder / "hparams.json").is_file():

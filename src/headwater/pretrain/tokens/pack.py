@@ -17,10 +17,10 @@ from typing import IO, Any
 
 import numpy as np
 
+from headwater import shipped
 from headwater.corpus.folder import measure
 from headwater.corpus.split import Part, check_fraction, split
 from headwater.errors import DataError, MismatchError
-from headwater.shipped.hub import find_folder
 from headwater.storage.arrays import save_array
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.stage import Stage
@@ -68,7 +68,7 @@ def tokens_stage(
 ) -> Stage:
     """Return the stage of a tokens folder; name: what `tokenizer` was loaded by."""
     if name not in _ORIGINALS:
-        inputs = inputs | {"tokenizer": find_folder(name)}
+        inputs = inputs | {"tokenizer": shipped.find(name)}
     identity = {
         "tokenizer_kind": tokenizer.kind,
         "vocabulary_size": tokenizer.vocabulary_size,
