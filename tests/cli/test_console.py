@@ -28,6 +28,32 @@ def test_a_stage_that_goes_on_is_no_faster_for_it(
     assert "5,010 of 10,000 updates, loss 3, 1 h 23 min left" in capsys.readouterr().err
 
 
+def fail_in_a_stage(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Run a command that raises in its second stage; its first did not end."""
+
+    class Command:
+        def main(self, *_: Any, **__: Any) -> None:
+            progress = console.terminal_progress()
+            progress.start("a stage", 10, "steps")
+            progress.start("the next", 10, "steps")
+            raise error
+
+    monkeypatch.setattr(main, "get_command", lambda app: Command())
+    assert main.main([]) in {1, 130}
+
+
+def test_a_stage_that_fails_is_ended_before_the_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("time.monotonic", lambda: 100.0)
+    fail_in_a_stage(monkeypatch, DataError("it broke"))
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "the next …",
+        "the next: stopped (0.0 s)",
+        "Error: it broke.",
+    ]
+
+
 @pytest.mark.parametrize("error", [DataError("it broke"), KeyboardInterrupt()])
 def test_a_live_display_ends_before_the_error_is_said(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
@@ -39,19 +65,11 @@ def test_a_live_display_ends_before_the_error_is_said(
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", terminal)
-
-    class Command:
-        def main(self, *_: Any, **__: Any) -> None:
-            progress = console.terminal_progress()
-            progress.start("a stage", 10, "steps")
-            progress.start("the next, though the first did not end", 10, "steps")
-            raise error
-
-    monkeypatch.setattr(main, "get_command", lambda app: Command())
-    assert main.main([]) in {1, 130}
+    fail_in_a_stage(monkeypatch, error)
     hide, show = "\x1b[?25l", "\x1b[?25h"
     shown = terminal.getvalue()
     assert shown.count(hide) == shown.count(show) == 2
+    assert "✗ the next: stopped" in shown
     assert shown.rindex(show) < max(shown.rfind("it broke"), shown.rfind("Interrupted"))
 
 

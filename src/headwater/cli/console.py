@@ -93,13 +93,17 @@ def local_model(model: str | Path, download: bool) -> Path:
 
 def terminal_progress() -> Progress:
     """Return a live display on a terminal, plain lines elsewhere."""
-    return LiveProgress() if sys.stderr.isatty() else PlainProgress()
+    _made.append(LiveProgress() if sys.stderr.isatty() else PlainProgress())
+    return _made[-1]
 
 
-def give_terminal_back() -> None:
-    """Close every live display, so that a failed stage leaves neither a bar nor a hidden cursor."""
-    for progress in list(_shown):
-        progress.close()
+def stop_progress() -> None:
+    """End every stage that still runs, so that an error starts on a line of its own, with a visible cursor."""
+    while _made:
+        _made.pop().stop()
+
+
+_made: list[Progress] = []
 
 
 class LiveProgress(Progress):
@@ -113,7 +117,7 @@ class LiveProgress(Progress):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self.close()
+        self._close()
         self._stage, self._unit = stage, unit
         self._started = time.monotonic()
         self._display = Progress(
@@ -126,7 +130,6 @@ class LiveProgress(Progress):
         )
         self._task: TaskID = self._display.add_task(stage, total=total, status="")
         self._display.start()
-        _shown.add(self)
 
     def advance(self, done: float, **figures: float) -> None:
         """See Progress."""
@@ -143,16 +146,19 @@ class LiveProgress(Progress):
 
     def finish(self, summary: str = "") -> None:
         """See Progress."""
-        self.close()
-        took = duration(time.monotonic() - self._started)
-        say(f"✓ {self._stage}: {summary or 'done'} ({took})")
+        self._end(f"✓ {self._stage}: {summary or 'done'}")
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """See Progress."""
+        if self._display is not None:
+            self._end(f"✗ {self._stage}: stopped")
+
+    def _end(self, line: str) -> None:
+        self._close()
+        say(f"{line} ({duration(time.monotonic() - self._started)})")
+
+    def _close(self) -> None:
         """Remove the display from the terminal."""
         if self._display is not None:
             self._display.stop()
             self._display = None
-        _shown.discard(self)
-
-
-_shown: set[LiveProgress] = set()  # those whose display is on the terminal

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from headwater.cli.console import give_terminal_back, say
+from headwater.cli.console import say, stop_progress
 from headwater.cli.process import prepare
 from headwater.errors import HeadwaterError, Interrupted
 
@@ -147,7 +147,7 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             outcome: Any = get_command(app).main(arguments, prog_name="headwater", standalone_mode=False)
         finally:
-            give_terminal_back()
+            stop_progress()
         return outcome if isinstance(outcome, int) else 0
     except HeadwaterError as error:
         return _fail(f"Error: {error}", error.exit_status)

@@ -26,6 +26,9 @@ class Progress:
     def finish(self, summary: str = "") -> None:
         """End the stage; `summary` says in a few words what it produced."""
 
+    def stop(self) -> None:
+        """End a stage that failed or was interrupted, if there is one."""
+
 
 SILENT = Progress()
 
@@ -34,6 +37,7 @@ class PlainProgress(Progress):
     """Prints a line when a stage starts, at most one in `interval_seconds` while it runs, and one at its end."""
 
     interval_seconds = 10.0
+    _stage = ""  # the one that runs
 
     def start(self, stage: str, total: float | None = None, unit: str = "") -> None:
         """See Progress."""
@@ -66,6 +70,12 @@ class PlainProgress(Progress):
         """See Progress."""
         took = duration(time.monotonic() - self._started)
         _say(f"{self._stage}: {summary or 'done'} ({took})")
+        self._stage = ""
+
+    def stop(self) -> None:
+        """See Progress."""
+        if self._stage:
+            self.finish("stopped")
 
 
 def _say(text: str) -> None:
