@@ -160,10 +160,27 @@ def test_without_gigatoken_the_library_encodes(
 ) -> None:
     monkeypatch.setitem(sys.modules, "gigatoken", None)
     monkeypatch.setattr("headwater.tokenizer.gpt2._WORTHWHILE_BYTES", 10)
+    monkeypatch.setattr("headwater.tokenizer.gpt2._LONG_BYTES", 5)
     engines._note.cache_clear()
     fresh = Tokenizer(small.vocabulary)
     assert fresh.encode(TEXT) == small.encode(TEXT)
     assert "headwater[fast]" in caplog.text
+
+
+def test_short_texts_never_wait_for_the_check_of_the_fast_engine(
+    small: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(*_: object) -> None:
+        raise AssertionError("the check takes seconds")
+
+    monkeypatch.setattr("headwater.tokenizer.gpt2.fast_engine", check)
+    monkeypatch.setattr("headwater.tokenizer.gpt2._WORTHWHILE_BYTES", 10)
+    fresh = Tokenizer(small.vocabulary)
+    for _ in range(3):
+        assert fresh.encode(TEXT) == small.encode(TEXT)
+    monkeypatch.setattr("headwater.tokenizer.gpt2._LONG_BYTES", 5)
+    with pytest.raises(AssertionError, match="seconds"):
+        fresh.encode(TEXT)
 
 
 def test_long_texts_are_cut_where_no_piece_is(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,14 @@
 """GPT-2's encoding: pre-split and byte-level pairs of Radford et al. 2019, section 2.2.
 
-Decided here: which of the two `engines` encodes. The `tokenizers` library encodes the first megabytes; then the
-faster engine, if its ids are equal. Lone surrogates have no bytes and are an error, so that decode(encode(x)) == x
-for every text.
+Decided here: which of the two `engines` encodes. The `tokenizers` library encodes short texts, as its calls cost
+less, and the first megabytes of long ones; then the faster engine, if its ids are equal. Lone surrogates have no
+bytes and are an error, so that decode(encode(x)) == x for every text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -21,7 +22,9 @@ from headwater.tokenizer.vocabulary import Vocabulary, characters_to_bytes
 # the authors that every GPT-2 vocabulary depends on.
 PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
-# Bytes that the library encodes before it is worth loading and checking the fast engine.
+# A call with fewer bytes is a short one.
+_LONG_BYTES = 1 << 20
+# Bytes of long calls that the library encodes before it is worth loading and checking the fast engine.
 _WORTHWHILE_BYTES = 1 << 21
 
 
@@ -35,8 +38,8 @@ class ByteLevelCodec:
             names[index].encode() if index in names else characters_to_bytes(token)
             for index, token in enumerate(vocabulary.tokens)
         ]
-        self._engine: ByteEngine | None = None
-        self._encoded_bytes = 0
+        self._fast: ByteEngine | None = None
+        self._long_bytes = 0
         self._settled = False
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -48,22 +51,25 @@ class ByteLevelCodec:
     def encode_array(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
         """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
         data = to_bytes(texts)
-        if not self._settled:
-            self._encoded_bytes += sum(map(len, data))
-            self._choose()
-        assert self._engine is not None
-        return self._engine.encode(data)
+        return self._engine(sum(map(len, data))).encode(data)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of the ids; invalid UTF-8 becomes U+FFFD."""
         return b"".join([self.token_bytes[i] for i in ids]).decode("utf-8", errors="replace")
 
-    def _choose(self) -> None:
-        if self._engine is None:
-            self._engine = LibraryEngine(self.vocabulary)
-        if self._encoded_bytes >= _WORTHWHILE_BYTES:
-            self._engine = fast_engine(self.vocabulary, self._engine) or self._engine
-            self._settled = True
+    @cached_property
+    def _library(self) -> LibraryEngine:
+        return LibraryEngine(self.vocabulary)
+
+    def _engine(self, size: int) -> ByteEngine:
+        if size < _LONG_BYTES:
+            return self._library
+        if not self._settled:
+            self._long_bytes += size
+            if self._long_bytes >= _WORTHWHILE_BYTES:
+                self._fast = fast_engine(self.vocabulary, self._library)
+                self._settled = True
+        return self._fast or self._library
 
 
 def to_bytes(texts: Sequence[str]) -> list[bytes]:
