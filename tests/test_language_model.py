@@ -175,7 +175,7 @@ def test_an_empty_prompt_begins_a_text(lm: LanguageModel) -> None:
 
 def test_scores_and_logits_are_of_the_same_model(lm: LanguageModel) -> None:
     ids = lm.tokenizer.encode("the river runs")
-    head, tail = lm.scorer.encode_pair("the river", " runs")
+    head, tail = lm.scorer.encode_pairs([("the river", " runs")])[0]
     logits = lm.logits(torch.tensor([ids]))
     assert logits.shape == (1, len(ids), lm.model.config.vocabulary)
     assert logits.dtype == torch.float32

@@ -307,7 +307,7 @@ class LanguageModel:
 
     def request(self, prompt: str | Sequence[int], **given: Unpack[Options]) -> Request:
         """Return the Request of a prompt, text or token ids; raise UsageError for a wrong option."""
-        ids = self.prompt_ids(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
+        ids = self.encode_prompts([prompt])[0] if isinstance(prompt, str) else [int(token) for token in prompt]
         options: dict[str, Any] = dict(given)
         if "seed" in options and options["seed"] is None:
             options["seed"] = fresh_seed()
@@ -321,17 +321,16 @@ class LanguageModel:
         request = Request.build(layers, source="the request")
         return request.model_copy(update={"sampling": Sampling.build(sampling, source="the request")})
 
-    def prompt_ids(self, prompt: str) -> list[int]:
-        """Return the token ids of a prompt; an empty one is `<|endoftext|>`."""
-        ids = self.tokenizer.encode(prompt)
-        if ids:
-            return ids
-        if self.tokenizer.end_of_text is None:
+    def encode_prompts(self, prompts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of each prompt; an empty one is `<|endoftext|>`."""
+        encoded = self.tokenizer.encode_batch(prompts)
+        start = self.tokenizer.end_of_text
+        if start is None and not all(encoded):
             raise UsageError(
                 "the prompt is empty, and this tokenizer has no <|endoftext|> to begin a text with",
                 repair="Give a prompt of at least one word",
             )
-        return [self.tokenizer.end_of_text]
+        return [ids if start is None else ids or [start] for ids in encoded]
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """Return log P(continuation | context) of each pair, and whether the continuation is the greedy one."""

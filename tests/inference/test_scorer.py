@@ -137,10 +137,25 @@ def test_a_long_context_loses_its_start(scorer: Scorer) -> None:
 
 
 def test_spaces_at_the_end_of_the_context_belong_to_the_continuation(scorer: Scorer) -> None:
-    context, continuation = scorer.encode_pair("the river ", "runs")
-    assert (context, continuation) == scorer.encode_pair("the river", " runs")
+    context, continuation = scorer.encode_pairs([("the river ", "runs")])[0]
+    assert (context, continuation) == scorer.encode_pairs([("the river", " runs")])[0]
     assert scorer.tokenizer.decode(continuation) == " runs"
-    assert scorer.encode_pair("", "the")[0] == [scorer.tokenizer.end_of_text]
+    assert scorer.encode_pairs([("", "the")])[0][0] == [scorer.tokenizer.end_of_text]
+
+
+def test_pairs_are_encoded_together_in_two_calls(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [("the river ", "runs"), ("", "the"), ("a stone", " lies"), ("the river", " runs")] * 5
+    alone = [scorer.encode_pairs([pair])[0] for pair in pairs]
+    calls: list[int] = []
+    encode = scorer.tokenizer.encode_batch
+
+    def counted(texts: list[str]) -> list[list[int]]:
+        calls.append(len(texts))
+        return encode(texts)
+
+    monkeypatch.setattr(scorer.tokenizer, "encode_batch", counted)
+    assert scorer.encode_pairs(pairs) == alone
+    assert calls == [20, 20]
 
 
 def test_requests_that_cannot_be_scored_are_named(scorer: Scorer) -> None:

@@ -120,7 +120,7 @@ def test_bias_and_penalties_change_the_text(client: openai.OpenAI, lm: LanguageM
 
 
 def test_the_prompt_alone_can_be_scored(client: openai.OpenAI, lm: LanguageModel) -> None:
-    context, continuation = lm.scorer.encode_pair("the river", " runs to")
+    context, continuation = lm.scorer.encode_pairs([("the river", " runs to")])[0]
     answer = client.completions.create(
         model="base", prompt=[*context, *continuation], max_tokens=0, echo=True, logprobs=1
     )

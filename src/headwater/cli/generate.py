@@ -160,7 +160,7 @@ def _default_length(lm: LanguageModel, prompt: str) -> int:
     """Return the default number of tokens: 128, or fewer if that is what the context leaves."""
     from headwater.inference.request import DEFAULT_TOKENS
 
-    left = lm.config.context + 1 - len(lm.prompt_ids(prompt))
+    left = lm.config.context + 1 - len(lm.encode_prompts([prompt])[0])
     return min(DEFAULT_TOKENS, left) if left > 0 else DEFAULT_TOKENS
 
 
@@ -249,7 +249,7 @@ def _converse(lm: LanguageModel, text: str, options: Options, color: bool) -> No
             return
         ids += lm.tokenizer.encode(_separated(lm.tokenizer.decode(ids), line))
         # Each turn has random numbers of its own, and the same turns give the same text.
-        request = lm.request(ids or lm.prompt_ids(""), **(options | {"sample": turn}))
+        request = lm.request(ids or lm.encode_prompts([""])[0], **(options | {"sample": turn}))
         generation = lm.engine.submit(request)
         try:
             _print_streamed(generation, color)

@@ -59,9 +59,9 @@ class Scorer:
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """Return log P(continuation | context) of each pair, and whether greedy decoding gives it.
 
-        Tokenised by `encode_pair`. Raises DataError for a continuation without tokens.
+        Tokenised by `encode_pairs`. Raises DataError for a continuation without tokens.
         """
-        return self.score_ids([self.encode_pair(context, continuation) for context, continuation in pairs])
+        return self.score_ids(self.encode_pairs(pairs))
 
     def score_ids(self, requests: Sequence[tuple[list[int], list[int]]]) -> list[tuple[float, bool]]:
         """Return the same for token ids. A context has at least one token."""
@@ -135,29 +135,29 @@ class Scorer:
             results.append(np.concatenate([unscored, scores.log_probability]))
         return results
 
-    def encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """Return the ids of a context and its continuation, encoded as one text and split between them.
+    def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
+        """Return the ids of each context and its continuation, encoded as one text and split between them.
 
-        Spaces at the end of the context become part of the continuation, as in GPT-2's tokens. An empty context is
-        `<|endoftext|>`; with a tokenizer that has none (GPT-1's) it raises DataError. The context has as many
+        Spaces at the end of a context become part of the continuation, as in GPT-2's tokens. An empty context is
+        `<|endoftext|>`; with a tokenizer that has none (GPT-1's) it raises DataError. A context has as many
         tokens as when it is encoded by itself, as in lm-evaluation-harness.
         """
-        kept = context.rstrip()
-        if not kept:
-            start = self.tokenizer.end_of_text
-            if start is None:
-                raise DataError(
-                    "a context is empty and this tokenizer has no <|endoftext|> to use instead",
-                    repair="Give at least one word of context",
-                )
-            return [start], self._continuation(self.tokenizer.encode(context + continuation), continuation)
-        head, whole = self.tokenizer.encode_batch([kept, context + continuation])
-        return head, self._continuation(whole[len(head) :], continuation)
-
-    def _continuation(self, ids: list[int], text: str) -> list[int]:
-        if not ids:
-            raise DataError(f"the continuation {text!r} adds no token to its context")
-        return ids
+        kept = [context.rstrip() for context, _ in pairs]
+        start = self.tokenizer.end_of_text
+        if start is None and not all(kept):
+            raise DataError(
+                "a context is empty and this tokenizer has no <|endoftext|> to use instead",
+                repair="Give at least one word of context",
+            )
+        heads = self.tokenizer.encode_batch(kept)
+        whole = self.tokenizer.encode_batch([context + continuation for context, continuation in pairs])
+        found = []
+        for (_, text), head, ids in zip(pairs, heads, whole, strict=True):
+            continuation = ids[len(head) :]
+            if not continuation:
+                raise DataError(f"the continuation {text!r} adds no token to its context")
+            found.append((head if start is None else head or [start], continuation))
+        return found
 
     @torch.inference_mode()
     def mean_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:

@@ -135,9 +135,10 @@ def read_prompts(served: Served, given: Any, param: str) -> list[Prompt]:
         raise Problem(400, f"{param} is empty; expected at least one.", param=param)
     prompts = []
     try:
+        encoded = iter(served.lm.encode_prompts([one for one in given if isinstance(one, str)]))
         for one in given:
             if isinstance(one, str):
-                prompts.append(Prompt(served.lm.prompt_ids(one), one))
+                prompts.append(Prompt(next(encoded), one))
                 continue
             if not one:
                 raise Problem(400, f"{param} has no tokens; expected at least one.", param=param)
