@@ -24,9 +24,7 @@ from headwater.reproduce.statistics import (
     p_value,
 )
 
-_CORRECTED = (
-    "The interval of this claim alone excludes zero; corrected over the claims of the experiment, it does not."
-)
+_CORRECTED = "By itself its interval excludes zero; corrected over the claims of the experiment, it does not."
 
 
 class Shown(Config):
@@ -44,7 +42,7 @@ class PaperClaim(Config):
     paper: str
     holds: str
     fails: str
-    undecided: str
+    undecided: str = "The difference is too uncertain to decide: {here}."
     shown: Shown = Shown()
     plans: tuple[dict[str, Any], ...] = ()
 

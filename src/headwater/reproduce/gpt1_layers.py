@@ -77,7 +77,7 @@ def run(laboratory: Laboratory) -> Findings:
             rows.append(mean_row(setting, tuned))
             seen = [training_score(laboratory, name, seed, given, settings.training) for seed in seeds]
             learned[name][count] = Measured((one["value"] for one in seen), (one["error"] for one in seen))
-            measure = f"{rows[-1].measure}, rows learned from"
+            measure = f"{rows[-1].measure}, training rows"
             rows.append(Row(setting, measure, learned[name][count], examples=int(seen[0]["examples"])))
 
     def mean(count: int) -> Measured:
@@ -93,7 +93,7 @@ def run(laboratory: Laboratory) -> Findings:
             curves[title] = {count: values.linear(PERCENT) for count, values in measured.items()}
             colours[title] = COLOURS[number % len(COLOURS)]
     notes = [
-        "As in the paper, the dashed curves are for rows that the model learned from.",
+        "As in the paper, the dashed curves are for training rows.",
         "The paper prints no values; read off its figure: MultiNLI about 72 to 82, RACE about 40 to 60.",
     ]
     return Findings(

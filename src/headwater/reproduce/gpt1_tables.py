@@ -60,7 +60,7 @@ def run(laboratory: Laboratory) -> Findings:
     text = scale.models["gpt1"].text
     overlap = laboratory.overlap(text, {name: sample_set(laboratory, name) for name in there}, test_texts)
     rows += [
-        Row(name, "8-grams of its test text that stand in the training text, %", [found["percent"]], None)
+        Row(name, "8-grams of its test text that are also in the training text, %", [found["percent"]], None)
         for name, found in overlap.items()
     ]
     findings = [_finding(table, scores) for table in TABLES if any(name in scores for name in TABLES[table][1])]
@@ -70,9 +70,9 @@ def run(laboratory: Laboratory) -> Findings:
         "Zero-shot scores are those of the same pre-trained models, by the heuristics of figure 2 on the right. "
         "The paper draws them rescaled and prints no values.",
     ]
-    blind = [name for name in there if all(_is_blind(one) for one in scores[name])]
-    if blind:
-        notes.append(f"Within a point of blind answers for every seed: {', '.join(blind)}.")
+    constant = [name for name in there if all(_is_constant(one) for one in scores[name])]
+    if constant:
+        notes.append(f"Within a point of a constant answer for every seed: {', '.join(constant)}.")
     return Findings(
         rows=rows,
         findings=findings,
@@ -92,7 +92,11 @@ def score_rows(seeds: Seeds) -> list[Row]:
             published=None if score.published is None else round(score.published, 4),
             examples=score.examples,
             note="; ".join(
-                [f"trained on {score.trained_on:,} rows", f"blind {score.baseline:.3f}", *score.remarks]
+                [
+                    f"trained on {score.trained_on:,} rows",
+                    f"a constant answer gets {score.baseline:.3f}",
+                    *score.remarks,
+                ]
             ),
         )
         for index, score in enumerate(seeds[0])
@@ -109,24 +113,25 @@ def _finding(table: str, scores: Mapping[str, Seeds]) -> Finding:
     there = [name for name in names if name in scores]
     values = {name: over_parts(scores[name]) for name in there}
     means = mean_of_sets(list(values.values()))
-    gains = mean_of_sets([values[name].linear(1.0, -_blind(scores[name][0])) for name in there])
+    gains = mean_of_sets([values[name].linear(1.0, -_constant(scores[name][0])) for name in there])
     published = [score.published for name in there for score in scores[name][0] if score.published is not None]
     return judge(
         CLAIMS["gpt1_tables.learned"],
         gains,
-        here=f"{over_seeds(means).text(1, PERCENT)}; above blind answers by {over_seeds(gains).text(1, PERCENT)}",
+        here=f"{over_seeds(means).text(1, PERCENT)}; "
+        f"above a constant answer by {over_seeds(gains).text(1, PERCENT)}",
         table=table,
         what=what,
         published=f"{PERCENT * fmean(published):.1f} on average over {', '.join(there)}",
     )
 
 
-def _blind(scores: Sequence[FinetunedScore]) -> float:
+def _constant(scores: Sequence[FinetunedScore]) -> float:
     return fmean(score.baseline for score in scores)
 
 
-def _is_blind(scores: Sequence[FinetunedScore]) -> bool:
-    return abs(fmean(score.value for score in scores) - _blind(scores)) <= 1 / PERCENT
+def _is_constant(scores: Sequence[FinetunedScore]) -> bool:
+    return abs(fmean(score.value for score in scores) - _constant(scores)) <= 1 / PERCENT
 
 
 def _draw(figure: object, scores: Mapping[str, Seeds], without: Mapping[str, tuple[str, Measured, int]]) -> None:
@@ -135,7 +140,7 @@ def _draw(figure: object, scores: Mapping[str, Seeds], without: Mapping[str, tup
     bars: dict[str, list[Estimate | None]] = {
         "here": [over_seeds(_part(scores[name], index).linear(PERCENT)) for name, index, _ in parts],
         "here, zero-shot": [asked.get(name) for name, _, _ in parts],
-        "blind answers": [Estimate(PERCENT * score.baseline, None, None) for _, _, score in parts],
+        "a constant answer": [Estimate(PERCENT * score.baseline, None, None) for _, _, score in parts],
     }
     paper = [None if score.published is None else PERCENT * score.published for _, _, score in parts]
     titles = [f"{score.task}\n{score.metric}" for _, _, score in parts]

@@ -60,13 +60,27 @@ def run(laboratory: Laboratory) -> Findings:
     means = {key: _means(seeds) for key, seeds in shares.items()}
     none = _means([[float(value == 0) for value in seed] for seed in shares[largest, WORDS, "written"]])
     rows = [
-        Row(label(laboratory, rung), f"% of {words}-grams, samples", means[rung, words, "written"])
+        Row(
+            label(laboratory, rung),
+            f"% of {words}-grams in the training text, samples",
+            means[rung, words, "written"],
+        )
         for rung in shown
         for words in LENGTHS
     ]
     for words in LENGTHS:
-        rows.append(Row("held-out text itself", f"% of {words}-grams, real", means[largest, words, "real"]))
-    rows.append(Row(label(laboratory, largest), "share of samples without one", none, 0.3, settings.count))
+        rows.append(
+            Row("held-out text itself", f"% of {words}-grams in the training text", means[largest, words, "real"])
+        )
+    rows.append(
+        Row(
+            label(laboratory, largest),
+            f"share of samples without {WORDS}-grams of the training text",
+            none,
+            0.3,
+            settings.count,
+        )
+    )
     smallest_written, largest_written, real = (
         means[rung, SHORT, who] for rung, who in ((smallest, "written"), (largest, "written"), (largest, "real"))
     )
@@ -154,7 +168,7 @@ def _draw(
             style = "--" if name == "real" else "-"
             axes.step(values, heights, style, where="post", color=COLOURS[number], label=name)
         axes.set(xlabel=f"% of {words}-grams in the training text", ylim=(0, 1.02))
-    panels[0].set_ylabel("share of texts with at most so many")
+    panels[0].set_ylabel("share of texts with at most this many")
     panels[-1].legend(fontsize="small")
 
 

@@ -1,4 +1,4 @@
-"""GPT-2, appendix A (tables 7 to 11): samples of the smallest and the largest model, on prompts nobody picked.
+"""GPT-2, appendix A (tables 7 to 11): samples of the smallest and the largest model, on evenly spaced prompts.
 
 The paper prints samples, and so does the page. In addition, two shares are measured: the words of a sample that
 are words of the training text, and how much of a sample repeats itself.
@@ -68,9 +68,12 @@ def run(laboratory: Laboratory) -> Findings:
         for name, seeds in written.items()
     }
     titles = {rung: label(laboratory, rung) if rung in texts else rung for rung in measured}
-    rows = [Row(titles[name], "words that are words", figures["words"]) for name, figures in measured.items()]
+    rows = [
+        Row(titles[name], "share of words that are in the training text", figures["words"])
+        for name, figures in measured.items()
+    ]
     rows += [
-        Row(titles[name], f"runs of {_RUN} words that came before", figures["repeats"])
+        Row(titles[name], f"share of runs of {_RUN} words that are repeated", figures["repeats"])
         for name, figures in measured.items()
     ]
     return Findings(
@@ -93,7 +96,7 @@ def run(laboratory: Laboratory) -> Findings:
             (
                 "samples",
                 f"{settings.length} tokens after {settings.context}, drawn from the {TOP_K} most probable tokens, "
-                "evenly spaced in the held-out books; those shown are evenly spaced among them: none is picked",
+                "evenly spaced in the held-out books; those shown are evenly spaced among them, not picked",
             ),
         ],
         notes=_shown(texts[smallest][0], texts[largest][0], titles[smallest], titles[largest], settings.shown),
@@ -154,7 +157,7 @@ def _line(text: str) -> str:
 
 
 def _draw(figure: Any, measured: dict[str, dict[str, Measured]]) -> None:
-    names = {"words": "words that are words", "repeats": f"repeated runs of {_RUN}"}
+    names = {"words": "words in the training text", "repeats": f"repeated runs of {_RUN} words"}
     bars = {title: [over_seeds(of[key]) for of in measured.values()] for key, title in names.items()}
     grouped_bars(figure, list(measured), bars, "share")
 
@@ -163,7 +166,7 @@ SAMPLES = Experiment(
     name="gpt2_samples",
     title="Samples side by side",
     paper="GPT-2",
-    section="appendix A (tables 7 to 11)",
+    section="8 (appendix A, tables 7 to 11)",
     claim="Completions of the largest model read better than those of the smallest.",
     models=(PREFIX,),
     settings=SampleSettings,

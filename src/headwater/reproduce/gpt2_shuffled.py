@@ -72,7 +72,7 @@ def run(laboratory: Laboratory) -> Findings:
         for context, values in of.items()
     ]
     rows += [
-        Row(f"context {context}", "bits a byte that shuffling costs", cost, examples=settings.passages)
+        Row(f"context {context}", "cost of shuffling, bits a byte", cost, examples=settings.passages)
         for context, cost in costs.items()
     ]
     table = TABLES["gpt2-table-3"]

@@ -1,8 +1,8 @@
 """GPT-2, sections 3.4 and 3.6 to 3.8: tasks by text alone (figure 3, table 4, table 5, and figure 1 over sizes).
 
 Winograd schemas by likelihood; summaries after `TL;DR:`; translation after pairs of sentences; answers from memory
-after examples, and those that the model is surest of. The beginning of a prompt longer than the context is cut,
-which leaves about one pair for translation here, where the paper's context has many.
+after examples, and the most confident ones. The beginning of a prompt longer than the context is cut, which leaves
+about one pair for translation here, where the paper's context has many.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ READ = ("wsc273.partial", "wsc273.full")
 _SUMMARIES = ("cnndm.tldr", "cnndm.no-hint", "cnndm.lead-3", "cnndm.random-3")
 WRITTEN = (*_SUMMARIES, "wmt14.en-fr", "wmt14.fr-en", "coqa.greedy")
 QUESTIONS, BY_TYPE = "natural-questions.exact-match", "natural-questions.question-type"
-_SUREST = "exact match, most confident 1 %"
+_CONFIDENT = "exact match, most confident 1 %"
 # The columns of the table: protocol, metric, short name.
 SHOWN = {
     ("wsc273.partial", "accuracy"): "Winograd, partial, accuracy",
     ("wsc273.full", "accuracy"): "Winograd, full, accuracy",
-    ("cnndm.tldr", "rouge average"): "summaries behind TL;DR:, ROUGE average",
+    ("cnndm.tldr", "rouge average"): "summaries after TL;DR:, ROUGE average",
     ("cnndm.no-hint", "rouge average"): "summaries without a hint, ROUGE average",
     ("cnndm.lead-3", "rouge average"): "first three sentences, ROUGE average",
     ("cnndm.random-3", "rouge average"): "three random sentences, ROUGE average",
@@ -51,7 +51,7 @@ SHOWN = {
     ("wmt14.fr-en", "bleu"): "French to English, BLEU",
     ("coqa.greedy", "f1"): "CoQA, F1",
     (QUESTIONS, "exact match"): "questions, exact match",
-    (QUESTIONS, _SUREST): "questions, exact match of the surest 1 %",
+    (QUESTIONS, _CONFIDENT): "questions, exact match, most confident 1 %",
     (BY_TYPE, "exact match"): "questions, most common answer of each type",
 }
 # The panels of figures 1 and 3, and the divisors of the papers' values.
@@ -132,7 +132,7 @@ def run(laboratory: Laboratory) -> Findings:
         notes=[
             "The first three sentences, three random ones and the most common answer of each type need no model.",
             "Lines across figure 1 are other systems' numbers on the whole sets; ? marks an unverified number.",
-            f"The answers that {largest} of seed {first} is surest of: {_surest(answered[largest, first])}.",
+            f"The most confident answers of {largest}, seed {first}: {_most_confident(answered[largest, first])}.",
             *scores.notes(),
         ],
         figures={"figure-1-tasks-over-size": lambda figure: _draw(figure, scores.values, sizes)},
@@ -144,8 +144,8 @@ def _paper(column: tuple[str, str], size: str) -> float | None:
     return values.get(size, values.get("paper"))
 
 
-def _surest(folder: Path) -> str:
-    """Return the answers of an evaluation that the model is surest of, as in table 5."""
+def _most_confident(folder: Path) -> str:
+    """Return the answers of an evaluation of which the model is most confident, as in table 5."""
     answers = sorted(read_examples(folder, QUESTIONS), key=lambda answer: -float(answer["confidence"]))
     return "; ".join(
         f"“{answer['text'] or '(nothing)'}” ({answer['confidence']:.1%}, "
@@ -191,7 +191,7 @@ def _translation(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
 
 
 def _questions(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
-    all_, surest = scores[QUESTIONS, "exact match"], scores[QUESTIONS, _SUREST][ladder[-1]]
+    all_, confident = scores[QUESTIONS, "exact match"], scores[QUESTIONS, _CONFIDENT][ladder[-1]]
     smallest, largest = all_[ladder[0]], all_[ladder[-1]]
     return [
         judge(
@@ -200,9 +200,9 @@ def _questions(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
             here=f"{percent(smallest)} → {percent(largest)}",
         ),
         judge(
-            CLAIMS["gpt2_tasks.surest"],
-            differences(surest, largest),
-            here=f"{percent(surest)} of the surest, {percent(largest)} of all",
+            CLAIMS["gpt2_tasks.confident"],
+            differences(confident, largest),
+            here=f"{percent(confident)} of the most confident, {percent(largest)} of all",
         ),
     ]
 

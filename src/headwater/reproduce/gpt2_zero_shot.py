@@ -59,7 +59,7 @@ NEEDED = {
     "WikiText-2": "eval-zeroshot/wikitext2/wiki.test.tokens",
 }
 PARTS = ("read", "unread", "held-out")
-_TITLES = {"read": "text that it read", "unread": "same books, not read", "held-out": "books held out"}
+_TITLES = {"read": "training text", "unread": "unread text of the same books", "held-out": "held-out books"}
 _TIGHT = 0.05  # nats a token
 
 
@@ -106,7 +106,7 @@ def run(laboratory: Laboratory) -> Findings:
         for column, of in scores.values.items()
         for rung, values in of.items()
     ]
-    rows += [Row(labels[rung], "bits a byte, books held out", values) for rung, values in bits.items()]
+    rows += [Row(labels[rung], "bits a byte, held-out books", values) for rung, values in bits.items()]
     rows += [
         Row(labels[rung], f"perplexity a token, {_TITLES[part]}", values.map(math.exp))
         for part in PARTS
@@ -201,7 +201,7 @@ def _underfitting(losses: Mapping[str, Mapping[str, Measured]], ladder: Sequence
         judge(
             CLAIMS["gpt2_zero_shot.underfits"],
             mean.linear(-1, _TIGHT),
-            here=f"unread less read text: {over_seeds(mean).text(3)} nats a token (by size: {each})",
+            here=f"unread less training text: {over_seeds(mean).text(3)} nats a token (by size: {each})",
             strange=strange.text(2),
         ),
         judge_steps(

@@ -60,7 +60,7 @@ VARIANTS = (FULL, NO_PRETRAINING, NO_AUXILIARY, LSTM)
 
 @dataclass(frozen=True)
 class FinetunedScore:
-    """One metric of one fine-tuned model on one test part; `baseline` is the score of blind answers.
+    """One metric of one fine-tuned model on one test part; `baseline` is the score of a constant answer.
 
     error: standard error of the value over the test examples. items: one value for each test example, whose mean
     is `value` (jackknife pseudo-values for a metric that is not a mean). folder: the fine-tuned model.
@@ -341,7 +341,7 @@ def _benchmark(name: str) -> Benchmark:
 
 
 def _baseline(rows: Path, task: str, metric: str, majority: float | None) -> float:
-    """Return the score of blind answers: always the most frequent training label, or always "yes" for F1.
+    """Return the score of a constant answer: the most frequent training label, or "yes" for F1.
 
     The correlation of a constant answer counts as 0.
     """

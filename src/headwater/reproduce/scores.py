@@ -72,7 +72,7 @@ def better(result: Result, folder: Path) -> Measured:
 def item_values(result: Result, records: Sequence[Mapping[str, Any]]) -> ItemValues | None:
     """Return one value an example, whose mean is `better`; None if the metric has no such values.
 
-    A correlation has jackknife pseudo-values. BLEU and a score over the surest answers have no items.
+    A correlation has jackknife pseudo-values. BLEU and a score over the most confident answers have no items.
     """
     if not records:
         return None
