@@ -11,18 +11,19 @@ import json
 import sys
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from headwater.errors import ResourceError
 from headwater.model import count_parameters
 from headwater.pretrain.cost import Memory, estimate_memory, time_updates
 from headwater.pretrain.pretraining import build_run
 from headwater.pretrain.profile import TimeShare, profile_updates
 from headwater.pretrain.rate_search import Point, RateSearch, read_off, search_rate
 from headwater.pretrain.recipe import PretrainConfig, resolve
+from headwater.report.plots import require_matplotlib, save_figure
 from headwater.storage.files import read_text, write_text
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.stage import Stage
@@ -153,7 +154,7 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
 
     The folder has `points.jsonl` and `curve.svg`. Under torchrun every rank calls this; the first one writes.
     """
-    _matplotlib()  # raises before the test
+    require_matplotlib()  # before the test
     with process_group(config.device) as ranks:
         config = resolve(config, tokens, ranks)
         progress = progress if ranks.is_first else SILENT
@@ -169,7 +170,7 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
             with stage.write() as work:
                 lines = [json.dumps(point._asdict()) + "\n" for point in found.points]
                 write_text(work / _POINTS, "".join(lines))
-                _draw(found, work / "curve.svg")
+                save_figure(partial(_draw, found), work / "curve.svg")
     return found
 
 
@@ -181,19 +182,7 @@ def profile(config: PretrainConfig, tokens: Path, out: Path) -> list[TimeShare]:
         return profile_updates(run.trainer, run.read, config.architecture, config.window)
 
 
-def _matplotlib() -> Any:
-    try:
-        import matplotlib.figure
-    except ImportError:
-        raise ResourceError(
-            "drawing the curve needs matplotlib", repair="Install it: pip install 'headwater[plots]'"
-        ) from None
-    return matplotlib
-
-
-def _draw(found: RateSearch, path: Path) -> None:
-    matplotlib = _matplotlib()
-    figure = matplotlib.figure.Figure(figsize=(7, 4), layout="constrained")
+def _draw(found: RateSearch, figure: Any) -> None:
     axes = figure.subplots()
     rates = [point.learning_rate for point in found.points]
     axes.semilogx(rates, [point.loss for point in found.points], color="0.8", label="loss")
@@ -201,8 +190,6 @@ def _draw(found: RateSearch, path: Path) -> None:
     axes.axvline(found.suggestion, linestyle=":", color="0.3", label=f"suggested: {found.suggestion:g}")
     axes.set(xlabel="learning rate", ylabel="loss (nats a token)")
     axes.legend()
-    with matplotlib.rc_context({"svg.hashsalt": "headwater"}):
-        figure.savefig(path, metadata={"Date": None})
 
 
 def _next_lower(micro_batch: int, memory: Memory) -> tuple[int, int] | None:

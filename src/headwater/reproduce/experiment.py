@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.config import Config
+from headwater.report.plots import Draw
 from headwater.reproduce.claims import Finding
 from headwater.reproduce.statistics import Estimate, Measured, over_seeds
 
 if TYPE_CHECKING:
     from headwater.reproduce.laboratory import Laboratory
     from headwater.reproduce.scale import Scale
-
-# Draws into an empty matplotlib Figure.
-Draw = Callable[[Any], None]
 
 
 @dataclass(frozen=True)

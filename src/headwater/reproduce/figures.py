@@ -1,52 +1,19 @@
-"""Figures in the papers' form, by matplotlib: each as PNG for pages and SVG for print.
-
-An experiment gives a function that draws into an empty figure. This module has the two common forms. The same
-numbers give the same files.
-"""
+"""The two common forms of the papers' figures: curves with bands, and bars in groups."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from headwater.errors import ResourceError
-from headwater.reproduce.experiment import Draw
 from headwater.reproduce.statistics import Estimate, over_seeds
 
 # One value a seed for each x.
 Curve = Mapping[int, Sequence[float]]
 # Colours that differ in print and for colour-blind readers (Okabe and Ito 2008).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-_SIZE = (6.4, 4.0)
-_DOTS = 150
 _FADED = 0.2
-
-
-def save_figures(figures: Mapping[str, Draw], folder: Path) -> list[str]:
-    """Draw each figure into `folder` as NAME.png and NAME.svg; return the names.
-
-    Raises ResourceError if matplotlib is not installed.
-    """
-    if not figures:
-        return []
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ResourceError(
-            "figures need matplotlib, which is not installed", repair="pip install 'headwater[plots]'"
-        ) from None
-    style: Any = {"svg.hashsalt": "headwater", "svg.fonttype": "none", "axes.spines.top": False}
-    with matplotlib.rc_context(style | {"axes.spines.right": False, "legend.frameon": False}):
-        for name, draw in figures.items():
-            figure = Figure(figsize=_SIZE, layout="constrained")
-            draw(figure)
-            figure.savefig(folder / f"{name}.png", dpi=_DOTS, metadata={"Software": None})
-            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-    return list(figures)
 
 
 def bands(

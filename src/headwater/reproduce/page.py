@@ -19,9 +19,9 @@ from headwater.datasets.paper_tables import TABLES
 from headwater.errors import FolderError
 from headwater.report import report
 from headwater.report.claims import KIND
+from headwater.report.plots import save_figure
 from headwater.reproduce.claims import correct_family
 from headwater.reproduce.experiment import Experiment, Findings
-from headwater.reproduce.figures import save_figures
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale, load_scale, scale_names
 from headwater.reproduce.statistics import RULE
@@ -86,7 +86,8 @@ def write_experiment(
     inputs = {name: path for name, path in laboratory.used.items() if (path / MANIFEST).exists()}
     stage = Stage(out, kind=KIND, config=config, inputs=inputs)
     with stage.write() as work:
-        save_figures(findings.figures, work)
+        for name, draw in findings.figures.items():
+            save_figure(draw, work / f"{name}.png", (".png", ".svg"))
         write_json(work / RESULTS, results)
         made = {
             "commit": commit(),
