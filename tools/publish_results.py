@@ -2,6 +2,9 @@
 
 python tools/publish_results.py reproduction docs/results
 python tools/publish_results.py docs/results             write the pages there again from their numbers
+
+Only results of a scale that comes with Headwater are copied, or of its first seeds: results of other settings
+cannot be compared with the published ones.
 """
 
 from __future__ import annotations
@@ -14,17 +17,23 @@ from pathlib import Path
 PUBLISHED = {".json", ".md", ".png", ".svg"}
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     """Replace the experiments in the second folder by those in the first. Its other experiments stay."""
-    if len(sys.argv) == 2:
-        return write_pages(Path(sys.argv[1]))
-    if len(sys.argv) != 3:
+    if len(arguments) == 1:
+        return write_pages(Path(arguments[0]))
+    if len(arguments) != 2:
         print(__doc__)
         return 2
-    source, target = map(Path, sys.argv[1:])
+    source, target = map(Path, arguments)
     found = sorted(path.parent for path in source.glob("*/results.json"))
     if not found:
-        print(f"{source} holds no results")
+        print(f"{source} has no results")
+        return 1
+    refused = {folder.name: reason for folder in found if (reason := foreign(folder))}
+    if refused:
+        for name, reason in refused.items():
+            print(f"{name} is not published: it has {reason}")
+        print(f"Nothing was copied. Remove these from {source}, or run them again.")
         return 1
     for folder in found:
         shutil.rmtree(target / folder.name, ignore_errors=True)
@@ -37,6 +46,25 @@ def main() -> int:
     write_index(target)
     print(f"{len(found)} experiments in {target}")
     return 0
+
+
+def foreign(folder: Path) -> str:
+    """Return how the configuration of results differs from the scale that they name; "" if it does not."""
+    from headwater.reproduce.scale import Scale, load_scale, scale_names
+
+    results, made = (json.loads((folder / name).read_text("utf-8")) for name in ("results.json", "made.json"))
+    name, experiment = results["scale"], results["experiment"]
+    if name not in scale_names():
+        return f"the scale {name}, which does not come with Headwater"
+    shipped = load_scale(name)
+    seeds = tuple(results["seeds"])
+    if seeds != shipped.seeds[: len(seeds)]:
+        return f"seeds {', '.join(map(str, seeds))}, and the scale {name} begins with others"
+    own = Scale.build(made["scale"]) if "scale" in made else shipped
+    settings = own.experiments.get(experiment) == shipped.experiments.get(experiment)
+    if results.get("scale_identity") != load_scale(name, {"seeds": seeds}).identity or not settings:
+        return f"other settings than the scale {name}"
+    return ""
 
 
 def write_pages(folder: Path) -> int:
@@ -62,4 +90,4 @@ def write_pages(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

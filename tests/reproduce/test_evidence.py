@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 from collections.abc import Callable
@@ -290,3 +291,34 @@ def test_results_of_another_configuration_are_left_out_of_the_index(tmp_path: Pa
     assert "another configuration than the rest:** gpt1_updates (scale mini, seeds 7, 8, 9)" in page
     assert "claim of gpt1_layers" in page
     assert "fewer seeds than the rest: gpt1_layers (1)" in page
+
+
+def test_only_results_of_a_scale_that_ships_are_published(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tools = Path(__file__).parents[2] / "tools"
+    spec = importlib.util.spec_from_file_location("publish_results", tools / "publish_results.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    shipped = load_scale("mini")
+    few = load_scale("mini", {"seeds": shipped.seeds[:3]})
+    limit = {"experiments": dict(shipped.experiments) | {"gpt2_zero_shot": {"limit": 3}}}
+    for scale, reason in (
+        (shipped, ""),
+        (few, ""),
+        (load_scale("mini", {"seeds": [7, 8, 9]}), "begins with others"),
+        (shipped.model_copy(update={"name": "own"}), "does not come with Headwater"),
+        (shipped.model_copy(update={"texts": {}}), "other settings"),
+        (shipped.model_copy(update=limit), "other settings"),
+    ):
+        folder = tmp_path / "out" / "gpt2_zero_shot"
+        folder.mkdir(parents=True, exist_ok=True)
+        results = {"experiment": folder.name, "scale": scale.name, "scale_identity": scale.identity}
+        write_json(folder / "results.json", results | {"seeds": list(scale.seeds)})
+        write_json(folder / "made.json", {} if scale.is_shipped else {"scale": scale.to_dict()})
+        assert (reason in tool.foreign(folder)) if reason else (tool.foreign(folder) == "")
+    assert tool.main([str(tmp_path / "out"), str(tmp_path / "docs")]) == 1
+    assert "Nothing was copied" in capsys.readouterr().out
+    assert not (tmp_path / "docs").exists()

@@ -12,7 +12,16 @@ from headwater.datasets.rows import Raw
 from headwater.errors import DataError
 from headwater.reproduce import reproduce
 from headwater.reproduce.gpt1_ablations import PUBLISHED, judge_table
-from headwater.reproduce.labelled import FULL, LSTM, NO_AUXILIARY, NO_PRETRAINING, FinetunedScore, evenly
+from headwater.reproduce.labelled import (
+    FULL,
+    LSTM,
+    NO_AUXILIARY,
+    NO_PRETRAINING,
+    FinetunedScore,
+    evenly,
+    sample_set,
+)
+from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.objectives import LEARNERS
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.statistics import HOLDS
@@ -136,6 +145,18 @@ def test_rows_that_meet_a_period_of_the_file_are_refused() -> None:
     assert len(evenly(rows, 120)) == 120
     with pytest.raises(DataError, match="take turns"):
         evenly(rows, 100)
+
+
+def test_a_set_with_one_class_is_refused(tmp_path: Path, scale: Scale) -> None:
+    folder = tmp_path / "finetune" / "sst2" / "glue"
+    folder.mkdir(parents=True)
+    for name in ("train", "dev"):
+        rows = [f"1\tsentence {number} of {name}" for number in range(40)]
+        (folder / f"{name}.tsv").write_text("\n".join(["label\ttext_a", *rows]) + "\n", encoding="utf-8")
+    laboratory = Laboratory(scale, tmp_path, tmp_path / "shared")
+    with pytest.raises(DataError, match="sst2's part train have one label"):
+        sample_set(laboratory, "sst2")
+    assert not list((tmp_path / "shared").iterdir())
 
 
 @pytest.mark.slow
