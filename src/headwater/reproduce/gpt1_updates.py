@@ -24,7 +24,7 @@ from headwater.reproduce.figures import COLOURS, Curve, bands
 from headwater.reproduce.gpt1_perplexity import MODELS
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.scores import better, result_of, skipped_because
+from headwater.reproduce.scores import ScoreTable, result_of
 from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import Measured, differences, mean_of_sets, over_seeds
 
@@ -42,6 +42,11 @@ class Heuristic:
     best: float
     system: str
     fine_tuned: str = ""
+
+    def rescaled(self, values: Measured) -> Measured:
+        """Return values on the axis of the figure, where chance is 0 and the best system 1."""
+        span = self.best - self.chance
+        return values.linear(1 / span, -self.chance / span)
 
 
 _SST2, _COLA = "Sparse byte mLSTM", "Single-task BiLSTM+ELMo+Attn"
@@ -83,7 +88,7 @@ HEURISTICS = {
     "race-high.mean": _race("RACE-h"),
     "story-cloze.mean": _read("story endings", 0.5, "Story Cloze", _STORIES, "storycloze"),
 }
-_Raw = dict[tuple[str, str], list[dict[int, Measured]]]
+_Scores = Mapping[str, Mapping[str, Measured]]  # by task, then by `_at`
 _PAPER = ("sst-2.very", "cola.mean-log-probability", "dprd.substitution", "race.mean", "race-sample.mean")
 
 
@@ -114,42 +119,48 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
 
 def run(laboratory: Laboratory) -> Findings:
     """Score every snapshot of both models with each heuristic."""
-    settings = laboratory.scale.settings("gpt1_updates", UpdateSettings)
-    raw, counts, left_out = _measured(laboratory, settings)
-    tasks = [task for task in settings.tasks if (next(iter(MODELS)), task) in raw]
-    if not tasks:
-        raise DataError("; ".join(f"{task} cannot be evaluated: {reason}" for task, reason in left_out.items()))
+    scale = laboratory.scale
+    wanted = scale.settings("gpt1_updates", UpdateSettings).tasks
+    table = ScoreTable((task, HEURISTICS[task].metric) for task in wanted)
+    for model in MODELS:
+        for seed in scale.seeds:
+            for step, folder in laboratory.snapshots(model, seed).items():
+                for task, limit in wanted.items():
+                    name = _name(model, seed, step, task)
+                    table.add(
+                        laboratory, _at(model, step), *laboratory.evaluate(name, folder, [task], limit=limit)
+                    )
+    scores = {task: of for (task, _), of in table.better.items()}
+    if not scores:
+        raise DataError("; ".join(f"{task} cannot be evaluated: {why}" for task, why in table.left_out.items()))
+    asked = {task: HEURISTICS[task] for task in wanted if task in scores}
+    steps = {model: scale.models[model].snapshots for model in MODELS}
     rows = [
         Row(
-            f"{HEURISTICS[task].title} ({task}), {MODELS[model]}, {step:,} updates",
-            HEURISTICS[task].metric,
-            _values(raw, model, task, step),
+            f"{one.title} ({task}), {_at(model, step)}",
+            one.metric,
+            scores[task][_at(model, step)],
             None,
-            counts[task],
-            f"a random guess gets {HEURISTICS[task].chance:g}",
+            table.counts[task, one.metric],
+            f"a random guess gets {one.chance:g}",
         )
-        for task in tasks
+        for task, one in asked.items()
         for model in MODELS
-        for step in raw[model, task][0]
+        for step in steps[model]
     ]
     curves = {
-        f"{HEURISTICS[task].title}, {title}": {
-            step: _rescaled(task, _values(raw, model, task, step)) for step in raw[model, task][0]
-        }
-        for task in tasks
+        f"{one.title}, {title}": {step: one.rescaled(scores[task][_at(model, step)]) for step in steps[model]}
+        for task, one in asked.items()
         for model, title in MODELS.items()
     }
     scales = "; ".join(
-        f"{HEURISTICS[t].title} ({t}) {HEURISTICS[t].chance:g} to {HEURISTICS[t].best:g} ({HEURISTICS[t].system})"
-        for t in tasks
+        f"{one.title} ({task}) {one.chance:g} to {one.best:g} ({one.system})" for task, one in asked.items()
     )
-    notes = [f"Rescaled from a random guess to a system of the paper's tables: {scales}."]
-    notes += [f"{task} is left out: {reason}" for task, reason in left_out.items()]
     return Findings(
         rows=rows,
-        findings=_findings(raw, tasks),
+        findings=_findings(scores, steps),
         setup=describe(laboratory, list(MODELS)),
-        notes=notes,
+        notes=[f"Rescaled from a random guess to a system of the paper's tables: {scales}.", *table.notes()],
         figures={"figure-2-right": lambda figure: _draw(figure, curves)},
     )
 
@@ -190,47 +201,17 @@ def zero_shot(laboratory: Laboratory) -> dict[str, tuple[str, Measured, int]]:
     return found
 
 
-def _measured(laboratory: Laboratory, settings: UpdateSettings) -> tuple[_Raw, dict[str, int], dict[str, str]]:
-    """Return the value by update, one table a seed, for (model, task); the examples and why a task is left out."""
-    raw: _Raw = {}
-    counts: dict[str, int] = {}
-    left_out: dict[str, str] = {}
-    for model in MODELS:
-        for seed in laboratory.scale.seeds:
-            for task, limit in settings.tasks.items():
-                found: dict[int, Measured] = {}
-                for step, folder in laboratory.snapshots(model, seed).items():
-                    name = _name(model, seed, step, task)
-                    results, scored = laboratory.evaluate(name, folder, [task], limit=limit)
-                    measured = result_of(results, task, HEURISTICS[task].metric)
-                    if measured is not None:
-                        found[step], counts[task] = better(measured, scored), measured.count
-                    left_out |= skipped_because(laboratory, results)
-                if found:
-                    raw.setdefault((model, task), []).append(found)
-    return raw, counts, left_out
-
-
-def _values(raw: _Raw, model: str, task: str, step: int) -> Measured:
-    values = Measured()
-    for one in raw[model, task]:
-        values.add(one[step][0], one[step].errors[0], one[step].items)
-    return values
-
-
-def _findings(raw: _Raw, tasks: Sequence[str]) -> list[Finding]:
-    steps = list(raw["gpt1", tasks[0]][0])
-
+def _findings(scores: _Scores, steps: Mapping[str, Sequence[int]]) -> list[Finding]:
     def mean(model: str, step: int) -> Measured:
-        return mean_of_sets([_rescaled(task, _values(raw, model, task, step)) for task in tasks])
+        return mean_of_sets([HEURISTICS[task].rescaled(of[_at(model, step)]) for task, of in scores.items()])
 
-    first, last, lstm = mean("gpt1", steps[0]), mean("gpt1", steps[-1]), mean("lstm", steps[-1])
+    start, end = steps["gpt1"][0], steps["gpt1"][-1]
+    first, last, lstm = mean("gpt1", start), mean("gpt1", end), mean("lstm", end)
     return [
         judge(
             CLAIMS["gpt1_updates.rises"],
             differences(last, first),
-            here=f"{over_seeds(first).value:.3f} after {steps[0]:,} updates, "
-            f"{over_seeds(last).text()} after {steps[-1]:,}",
+            here=f"{over_seeds(first).value:.3f} after {start:,} updates, {over_seeds(last).text()} after {end:,}",
         ),
         judge(
             CLAIMS["gpt1_updates.lstm"],
@@ -254,9 +235,8 @@ def _lacks(scale: Scale, data: Path) -> list[str]:
     return [f"a set of the heuristics ({'; '.join(dict.fromkeys(missing))})"]
 
 
-def _rescaled(task: str, values: Measured) -> Measured:
-    chance, best = HEURISTICS[task].chance, HEURISTICS[task].best
-    return values.linear(1 / (best - chance), -chance / (best - chance))
+def _at(model: str, step: int) -> str:
+    return f"{MODELS[model]}, {step:,} updates"
 
 
 def _name(model: str, seed: int, step: int, task: str) -> str:

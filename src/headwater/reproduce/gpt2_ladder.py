@@ -135,21 +135,21 @@ def reference_lines(divisors: Mapping[str, float]) -> dict[str, dict[str, float]
 
 def windows_read(tokens: Path, recipe: PretrainConfig, count: int) -> NDArray[np.int64]:
     """Return the indices of `count` training windows that a run of this recipe reads, evenly over its updates."""
-    stream = TokenStream(tokens, "train", recipe.window)
-    sampler = Sampler(stream, recipe.batch_size, recipe.batch_size, recipe.seed)
+    sampler = _sampler(tokens, recipe)
     steps = evenly_placed(recipe.steps, count)
-    read = np.unique(np.concatenate([sampler.windows_of(int(step)) for step in steps]))
-    return _evenly(read, count)
+    return _evenly(np.unique(np.concatenate([sampler.windows_of(int(step)) for step in steps])), count)
 
 
 def windows_unread(tokens: Path, recipe: PretrainConfig, count: int) -> NDArray[np.int64]:
     """Return the indices of at most `count` windows of the same text that the run does not read."""
+    sampler = _sampler(tokens, recipe)
+    read = np.concatenate([sampler.windows_of(step) for step in range(recipe.steps)])
+    return _evenly(np.setdiff1d(np.arange(sampler.stream.windows), read), count)
+
+
+def _sampler(tokens: Path, recipe: PretrainConfig) -> Sampler:
     stream = TokenStream(tokens, "train", recipe.window)
-    sampler = Sampler(stream, recipe.batch_size, recipe.batch_size, recipe.seed)
-    read = np.zeros(stream.windows, dtype=bool)
-    for step in range(recipe.steps):
-        read[sampler.windows_of(step)] = True
-    return _evenly(np.flatnonzero(~read), count)
+    return Sampler(stream, recipe.batch_size, recipe.batch_size, recipe.seed)
 
 
 def continuations(laboratory: Laboratory, rung: str, seed: int, asked: Continued) -> list[HeldOutContinuation]:

@@ -10,7 +10,7 @@ read from the journals of the runs at equal updates, so that the same folders gi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -89,15 +89,9 @@ class ObjectivesSettings(Config):
     seconds: bool = True
 
 
-@dataclass(frozen=True)
-class LearnerCost:
-    """The cost of a learner: tokens read and predicted in pre-training, seconds, learned parameters of a task."""
-
-    read: float
-    predicted: float
-    pretraining: float
-    finetuning: float
-    added: float
+# The cost of a learner, one dictionary a seed.
+Costs = list[dict[str, float]]
+_ADDED = "new parameters for a task, mean over sets"
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
@@ -128,7 +122,12 @@ def run(laboratory: Laboratory) -> Findings:
         rows += variant_rows(table, _titles(f", {terms}"), chosen, _published)
         findings += judge_table(table, chosen, terms)
     costs = {terms: _costs(laboratory, table, terms) for terms, table in tables.items()}
-    rows += [row for terms, found in costs.items() for row in _cost_rows(found, terms)]
+    rows += [
+        Row(f"{title}, {terms}", measure, [cost[measure] for cost in found[variant.name]])
+        for terms, found in costs.items()
+        for title, variant in LEARNERS.items()
+        for measure in found[variant.name][0]
+    ]
     rows += [
         Row(
             f"{title}, {UPDATES}",
@@ -234,8 +233,8 @@ def _writes(laboratory: Laboratory) -> Finding:
     return judge_count(CLAIMS["objectives.causal"], float(causal == ["gpt1", "lstm"]), here=here)
 
 
-def _more_parameters(costs: Mapping[str, Sequence[LearnerCost]]) -> Finding:
-    added = {name: fmean(cost.added for cost in found) for name, found in costs.items()}
+def _more_parameters(costs: Mapping[str, Costs]) -> Finding:
+    added = {name: fmean(cost[_ADDED] for cost in found) for name, found in costs.items()}
     tuned, features = (
         [added[variant.name] for variant in some]
         for some in ((GPT, BERT, LSTM_TUNED), (GPT_FEATURES, BERT_FEATURES, ELMO_FEATURES))
@@ -244,9 +243,8 @@ def _more_parameters(costs: Mapping[str, Sequence[LearnerCost]]) -> Finding:
     return judge_count(CLAIMS["objectives.parameters"], min(features) - max(tuned), here=here)
 
 
-def _costs(laboratory: Laboratory, table: Table, terms: str) -> dict[str, list[LearnerCost]]:
-    """Return the cost of each learner, one a seed."""
-    costs: dict[str, list[LearnerCost]] = {}
+def _costs(laboratory: Laboratory, table: Table, terms: str) -> dict[str, Costs]:
+    costs: dict[str, Costs] = {}
     for variant in LEARNERS.values():
         costs[variant.name] = []
         for number, seed in enumerate(laboratory.scale.seeds):
@@ -257,15 +255,15 @@ def _costs(laboratory: Laboratory, table: Table, terms: str) -> dict[str, list[L
             config = PretrainConfig.load_written(run / "config.toml").architecture
             share = CHOSEN if config.is_masked else 1.0 if config.is_causal else 2.0
             scored = [seeds[number] for seeds in table[variant.name].values()]
-            new = _is_new(variant)
+            read, seconds = (0.0, 0.0) if _is_new(variant) else (float(last["tokens"]), float(last["seconds"]))
             costs[variant.name].append(
-                LearnerCost(
-                    read=0 if new else last["tokens"],
-                    predicted=0 if new else share * last["tokens"],
-                    pretraining=0 if new else last["seconds"],
-                    finetuning=sum(_journal(scores)[-1]["seconds"] for scores in scored),
-                    added=sum(_added(variant, scores, config.width) for scores in scored) / len(scored),
-                )
+                {
+                    "tokens read in pre-training": read,
+                    "tokens predicted in pre-training": share * read,
+                    "seconds of pre-training": seconds,
+                    "seconds of fine-tuning, all sets": sum(_journal(one)[-1]["seconds"] for one in scored),
+                    _ADDED: sum(_added(variant, one, config.width) for one in scored) / len(scored),
+                }
             )
     return costs
 
@@ -276,21 +274,6 @@ def _added(variant: Variant, scores: Sequence[FinetunedScore], width: int) -> in
     assert folder is not None
     head = sum(tensor_sizes(folder / "head.safetensors").values())
     return head + (0 if (variant.changes or {}).get("freeze") else 3 * width)
-
-
-def _cost_rows(costs: Mapping[str, Sequence[LearnerCost]], terms: str) -> list[Row]:
-    measures = {
-        "tokens read in pre-training": "read",
-        "tokens predicted in pre-training": "predicted",
-        "seconds of pre-training": "pretraining",
-        "seconds of fine-tuning, all sets": "finetuning",
-        "new parameters for a task, mean over sets": "added",
-    }
-    return [
-        Row(f"{title}, {terms}", measure, [float(getattr(cost, key)) for cost in costs[variant.name]])
-        for title, variant in LEARNERS.items()
-        for measure, key in measures.items()
-    ]
 
 
 def _published(learner: str, name: str) -> float | None:
