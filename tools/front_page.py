@@ -42,7 +42,7 @@ CLAIMS = {
         "모델이 커질 때마다 검증 텍스트의 바이트당 비트 수가 줄어듭니다.",
         "네 크기 모두에서 줄어듭니다 (그림 4)",
     ),
-    "Summaries behind TL;DR: are better than three random sentences of the article.": (
+    "Summaries after TL;DR: are better than three random sentences of the article.": (
         "TL;DR: 뒤에 생성한 요약이 기사에서 무작위로 뽑은 세 문장보다 낫습니다.",
         "ROUGE 평균 21.40 대 20.98: 근소한 차이",
     ),
