@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import matthews_corrcoef
 
 from headwater.corpus.folder import Document, write_documents
 from headwater.errors import DataError
@@ -24,7 +25,7 @@ from headwater.evaluate.tasks import TASKS
 from headwater.evaluate.tasks.cbt import read_stories
 from headwater.evaluate.tasks.lambada import first_word, is_function_word
 from headwater.evaluate.tasks.pronouns import read_blocks
-from headwater.evaluate.tasks.sentences import best_threshold, matthews
+from headwater.evaluate.tasks.sentences import best_threshold
 from headwater.evaluate.tasks.summaries import sentences
 from headwater.evaluate.tasks.written import first_sentence, fitted
 from headwater.model.io.folder import load_model
@@ -251,10 +252,11 @@ def test_cola_tunes_its_threshold_on_the_training_sentences(world: Any, tmp_path
     results, _ = run(world, tmp_path, "cola.mean-log-probability", files)
     means = {text: float(np.mean(plain.tokens("", text))) for text, _ in train + test}
     threshold = results.results[0].details["threshold"]
-    chosen = [(means[text] > threshold, label == 1) for text, label in test]
-    assert results.results[0].value == pytest.approx(matthews(chosen))
-    assert results.results[1].value == pytest.approx(np.mean([a == b for a, b in chosen]))
-    best = max(matthews([(means[t] > x, y == 1) for t, y in train]) for x in [*means.values(), -99.0])
+    chosen, labels = [means[text] > threshold for text, _ in test], [label == 1 for _, label in test]
+    assert results.results[0].value == pytest.approx(matthews_corrcoef(labels, chosen))
+    assert results.results[1].value == pytest.approx(np.mean(np.equal(chosen, labels)))
+    known = [label == 1 for _, label in train]
+    best = max(matthews_corrcoef(known, [means[t] > x for t, _ in train]) for x in means.values())
     assert results.results[0].details["matthews on the tuning sentences"] == pytest.approx(best)
 
 

@@ -96,14 +96,15 @@ class Metric:
 class Task(ABC):
     """One protocol, described by its class attributes.
 
-    scored: what exactly is scored. from_paper: the choices that a paper states. inferred: those that it leaves
-    open, or where this protocol differs. masked: whether it is for masked models instead of causal ones.
+    summary: one line for a list. scored: what exactly is scored. from_paper: the choices that a paper states.
+    inferred: those that it leaves open, or where this protocol differs. For the package's own protocols these four
+    are in `tasks/protocols.toml`. masked: whether it is for masked models instead of causal ones.
     """
 
     benchmark: str
     protocol: str
     summary: str
-    scored: str
+    scored: str = ""
     from_paper: str = ""
     inferred: str = ""
     masked: bool = False

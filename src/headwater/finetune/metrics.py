@@ -90,14 +90,9 @@ def pearson(first: Floats, second: Floats) -> Floats:
 
 def spearman(first: Floats, second: Floats) -> Floats:
     """Return the correlation of the ranks of two (examples,) arrays."""
-    return pearson(ranks(first), ranks(second))
+    from scipy.stats import rankdata
 
-
-def ranks(values: Floats) -> Floats:
-    """Return ranks from 1; equal values share their mean rank."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[inverse]
+    return pearson(rankdata(first), rankdata(second))
 
 
 OF_CONFUSION = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "matthews": matthews}

@@ -1,7 +1,10 @@
-"""All protocols by their full names, in the order in which they are listed."""
+"""All protocols by their full names, in the order in which they are listed; `protocols.toml` describes them."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from headwater.config import read_toml
 from headwater.evaluate.protocols import Task
 from headwater.evaluate.tasks import (
     answers,
@@ -33,7 +36,16 @@ _MODULES = (
     summaries,
 )
 
-TASKS: dict[str, Task] = {task.protocol: task for module in _MODULES for task in module.TASKS}
+_TEXTS = read_toml(Path(__file__).with_name("protocols.toml"))
+
+
+def _described(task: Task) -> Task:
+    """Set the task's texts, such as `summary`."""
+    vars(task).update(_TEXTS[task.protocol])
+    return task
+
+
+TASKS: dict[str, Task] = {task.protocol: _described(task) for module in _MODULES for task in module.TASKS}
 
 # The version of all protocols. Increase it with every change of what a protocol asks or how it scores, so that
 # earlier results are not mistaken for new ones. tests/golden/protocols.json detects a change.

@@ -24,15 +24,9 @@ class Answers(ChoiceTask):
 
     by_mean = True
 
-    def __init__(self, benchmark: str, choices: int, joined_by: str, what: str, source: Source) -> None:
+    def __init__(self, benchmark: str, choices: int, joined_by: str, source: Source) -> None:
         self.benchmark, self._joined_by = benchmark, joined_by
         self.protocol = f"{benchmark}.mean"
-        self.summary = f"{what}, by mean token log-probability"
-        self.scored = "the mean log-probability of each answer's own tokens; the largest is chosen"
-        self.from_paper = "GPT-1: the highest mean token log-probability" if benchmark.startswith("race") else ""
-        how = "a line break" if joined_by == "\n" else "a space"
-        self.inferred = f"{how} before the answer"
-        self.inferred += "" if self.from_paper else "; the protocol: GPT-1 fine-tunes on this set"
         self.metrics = (Metric("accuracy", chance=1 / choices),)
         self.sources = (source,)
 
@@ -66,21 +60,20 @@ def _reader(path: Path) -> Callable[[Path], Iterator[Raw]]:
         return readers.race_prompts if '"conversation"' in lines.readline() else readers.race_lines
 
 
-def _race(part: str, what: str, *names: str) -> Answers:
+def _race(part: str, *names: str) -> Answers:
     source = Source("test", names=names, where="RACE, cs.cmu.edu/~glai1/data/race")
-    return Answers(f"race{part}", 4, "\n", f"the answer to a question on a text ({what})", source)
+    return Answers(f"race{part}", 4, "\n", source)
 
 
 TASKS = [
-    _race("", "all of RACE's test part", "RACE/test/"),
-    _race("-middle", "middle school", "RACE/test/middle/", "race_middle_test.jsonl"),
-    _race("-high", "high school", "RACE/test/high/", "race_high_test.jsonl"),
-    _race("-sample", "500 middle, 500 high", "race_1000_m500_h500.jsonl"),
+    _race("", "RACE/test/"),
+    _race("-middle", "RACE/test/middle/", "race_middle_test.jsonl"),
+    _race("-high", "RACE/test/high/", "race_high_test.jsonl"),
+    _race("-sample", "race_1000_m500_h500.jsonl"),
     Answers(
         "story-cloze",
         2,
         " ",
-        "the right ending of a story",
         Source("test", names=("cloze_test_test__spring2016.csv",), where="cs.rochester.edu/nlp/rocstories"),
     ),
 ]

@@ -36,11 +36,6 @@ class ChildrensBooks(ChoiceTask):
         reading = "detokenized" if detokenizer else "tokens"
         reading += ".spaces" if joined == " " else ""
         self.protocol = f"cbt.{kind}.{reading}"
-        self.summary = f"an omitted word ({kind.replace('-', ' ')}), with the rest of its sentence, {reading} text"
-        self.scored = "each candidate and the rest of its sentence, given the text before; the largest is chosen"
-        self.from_paper = "what is scored; the validation part" + ("; de-tokenized text" if detokenizer else "")
-        rules = "the de-tokenizer's rules" if detokenizer else "the text as it is"
-        self.inferred = f"{rules}; sentences joined by {'spaces' if joined == ' ' else 'line breaks'}"
         self._detokenizer, self._joined = detokenizer, joined
         names = (f"cbtest_{letters}_valid_2000ex.txt",)
         self.sources = (

@@ -27,16 +27,10 @@ class ContinuationChoice(ChoiceTask):
     metrics = (Metric("accuracy", chance=1 / CHOICES),)
     by_mean = True
 
-    def __init__(self, name: str, labels: str, what: str, *, gain: bool, begins: bool = False) -> None:
+    def __init__(self, name: str, labels: str, *, gain: bool, begins: bool = False) -> None:
         self.benchmark, self.gain = name, gain
         self._begins = begins  # whether the context is the beginning of a document
         self.protocol = f"{name}.{'gain' if gain else 'mean'}"
-        self.scored = "each of four answers: " + (
-            "log P(answer | context) − log P(answer)" if gain else "the mean log-probability of its own tokens"
-        )
-        self.inferred = "the whole protocol: it is this project's own"
-        how = "log-probability gained from the context" if gain else "mean token log-probability"
-        self.summary = f"{what}, by {how}"
         self.sources = (
             Source(
                 "labels",
@@ -79,10 +73,10 @@ def _content(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 TASKS = [
-    ContinuationChoice(*task, gain=gain, begins=begins)
-    for *task, begins in (
-        ("signature.docstring", "signature", "which of four docstrings belongs to a signature", True),
-        ("continuation.four", "continuation", "which of four texts continues a context", False),
+    ContinuationChoice(name, labels, gain=gain, begins=begins)
+    for name, labels, begins in (
+        ("signature.docstring", "signature", True),
+        ("continuation.four", "continuation", False),
     )
     for gain in (False, True)
 ]

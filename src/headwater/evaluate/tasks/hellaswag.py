@@ -26,10 +26,6 @@ Reading = Literal["lm-eval", "llm-c"]
 ENDINGS = 4
 _BRACKETS = re.compile(r"\[.*?\]")
 _LENGTHS = {"lm-eval": "per-character", "llm-c": "mean"}
-_CONTEXTS = {
-    "lm-eval": "`activity_label: ctx_a ctx_b` without bracketed marks",
-    "llm-c": "`ctx` as it stands, encoded separately",
-}
 
 
 class HellaSwag(ChoiceTask):
@@ -46,17 +42,7 @@ class HellaSwag(ChoiceTask):
     def __init__(self, reading: Reading, *, normalized: bool) -> None:
         self.reading, self.normalized = reading, normalized
         self.by_mean = normalized and reading == "llm-c"
-        how = _LENGTHS[reading] if normalized else "total"
-        self.protocol = f"hellaswag.{reading}.{how}"
-        divided = {
-            "total": "the log-probability of each ending",
-            "mean": "the mean log-probability of each ending's tokens",
-            "per-character": "the log-probability of each ending, divided by its characters",
-        }[how]
-        project = "lm-evaluation-harness" if reading == "lm-eval" else "llm.c and build-nanogpt"
-        self.summary = f"the right one of four endings, as in {project}, by {divided}"
-        self.scored = f"{divided}, after {_CONTEXTS[reading]}; the largest is chosen"
-        self.inferred = f"the whole protocol: neither paper has this set; it is the protocol of {project}"
+        self.protocol = f"hellaswag.{reading}.{_LENGTHS[reading] if normalized else 'total'}"
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
         """Return one example a line."""

@@ -22,13 +22,9 @@ def _hidden(requests: Sequence[Request]) -> list[Request]:
     return [HiddenRequest(*request) for request in requests if isinstance(request, ContinuationRequest)]
 
 
-def _describe(task: Task) -> None:
+def _make_masked(task: Task) -> None:
     task.protocol = f"{task.benchmark}.{NAME}"
     task.masked = True
-    task.summary = f"{task.summary}; each token hidden alone, for masked models"
-    task.scored = f"{task.scored}; each token's log-probability given all others"
-    task.from_paper = "Salazar et al. 2020: one token hidden at a time"
-    task.inferred = f"which tokens are scored: those of the protocol for causal models; {task.inferred}"
 
 
 class HiddenSentiment(Sentiment):
@@ -36,7 +32,7 @@ class HiddenSentiment(Sentiment):
 
     def __init__(self) -> None:
         super().__init__(whole_word=True)
-        _describe(self)
+        _make_masked(self)
 
     def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
         """Return each label word after the sentence."""
@@ -47,7 +43,7 @@ class HiddenAcceptability(Acceptability):
     """CoLA by the mean over the sentence's tokens."""
 
     def __init__(self) -> None:
-        _describe(self)
+        _make_masked(self)
 
     def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
         """Return the whole sentence."""
@@ -60,7 +56,7 @@ class HiddenPronouns(Pronouns):
     def __init__(self, task: Pronouns) -> None:
         (source,) = task.sources
         super().__init__(task.benchmark, task.reading, source.names, source.where)
-        _describe(self)
+        _make_masked(self)
 
     def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
         """Return the text after each candidate."""

@@ -105,26 +105,6 @@ class Lambada(Task):
     def __init__(self, text: Text, reading: Reading) -> None:
         self.text, self.reading = text, reading
         self.protocol = f"lambada.{text}.{reading}"
-        self.summary = f"last word of a passage ({text} text), {reading.replace('.', ', ')}"
-        self.scored = {
-            "last-token": "the last token of the last word",
-            "whole-word": "all tokens of the last word, given the passage before it; accuracy: all are greedy",
-            "whole-word.stop-words": "whether the most probable word that is not a function word is the last word",
-        }[reading]
-        filtered = reading == "whole-word.stop-words"
-        self.from_paper = "the last word" + ("; a stop-word filter" if filtered else "")
-        self.from_paper += "; OpenAI's file" if text.startswith("openai") else ""
-        told = {
-            "openai.suggested": "the preparation, from openai/gpt-2 issue 131",
-            "original": "the authors' own text",
-        }
-        told["original.detokenized"] = "the de-tokenizer's rules"
-        rest = {
-            "last-token": "that one token is scored: the paper predicts the word",
-            "whole-word": "that the perplexity is a word's",
-            "whole-word.stop-words": "the list of function words, and that it works on whole words",
-        }[reading]
-        self.inferred = "; ".join(filter(None, (rest, told.get(text, ""))))
         self.sources = (_OPENAI if text.startswith("openai") else _ORIGINAL,)
         accuracy, perplexity = Metric("accuracy"), Metric("perplexity", higher_is_better=False)
         self.metrics = (accuracy,) if reading == "whole-word.stop-words" else (accuracy, perplexity)

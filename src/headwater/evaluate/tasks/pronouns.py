@@ -54,20 +54,6 @@ class Pronouns(ChoiceTask):
         self.benchmark, self.reading = benchmark, reading
         self.by_mean = reading == "substitution"
         self.protocol = f"{benchmark}.{reading}"
-        how = {
-            "full": "probability of the whole sentence",
-            "partial": "probability of what follows the candidate",
-            "substitution": "mean token log-probability of what follows the candidate",
-        }[reading]
-        self.summary = f"whom a pronoun means, by {how}"
-        self.scored = f"{how}, with each candidate in the pronoun's place; the largest is chosen"
-        source = {
-            "wsc273": "GPT-2: partial scoring (Trinh and Le 2018)",
-            "dprd": "GPT-1: the mean over what follows",
-        }
-        self.from_paper = source.get(benchmark, "") if reading != "full" else "Trinh and Le 2018: full scoring"
-        self.inferred = "the possessive ending; the case of a candidate's first letter"
-        self.inferred += "; which of two equal pronouns is meant" if benchmark == "dprd" else ""
         self.sources = (Source("test", names=names, where=where),)
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:

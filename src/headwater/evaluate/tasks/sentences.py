@@ -14,7 +14,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headwater.datasets.places import Place, Source
 from headwater.datasets.readers import Reader as FileReader
@@ -32,9 +31,8 @@ from headwater.evaluate.protocols import (
     mean_figure,
 )
 from headwater.evaluate.reader import Reader
+from headwater.finetune.metrics import confusion_matrix, matthews
 from headwater.storage.files import read_text
-
-Floats = NDArray[np.float64]
 
 _LABELS = ("negative", "positive")  # in the order of SST-2's labels
 _TUNED_ON = 2_000  # training sentences, enough to choose one threshold
@@ -56,13 +54,6 @@ class Sentiment(ChoiceTask):
     def __init__(self, *, whole_word: bool = False) -> None:
         self._whole_word = whole_word
         self.protocol = "sst-2.whole-word" if whole_word else "sst-2.very"
-        self.summary = "positive or negative after a sentence and the word very"
-        self.summary += ", in any number of tokens" if whole_word else ""
-        self.scored = (
-            "the words *positive* and *negative* after the sentence and *very*; the more probable one is chosen"
-        )
-        self.from_paper = "GPT-1: the word *very*, and that only these two are compared"
-        self.inferred = "the development part" + ("; words of several tokens" if whole_word else "")
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
         """Return the development sentences, whose labels are public."""
@@ -98,12 +89,6 @@ class Acceptability(Task):
 
     benchmark = "cola"
     protocol = "cola.mean-log-probability"
-    summary = (
-        "acceptable or not, by mean token log-probability against a threshold tuned on the training sentences"
-    )
-    scored = "the mean token log-probability of the sentence, against a threshold"
-    from_paper = "GPT-1: the mean log-probability and a threshold"
-    inferred = "the threshold: the best on 2,000 training sentences; the development part"
     metrics = (Metric("matthews", chance=0.0), Metric("accuracy"))
     sources = (
         Source("train", names=("CoLA/train.tsv", "cola/in_domain_train.tsv"), where="nyu-mll.github.io/CoLA"),
@@ -144,12 +129,14 @@ class Acceptability(Task):
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Return Matthews' correlation and accuracy at the tuned threshold."""
         threshold, tuned = best_threshold([(r["value"], r["label"]) for r in records if r["tuned"]])
-        measured = [(r["value"] > threshold, r["label"] == 1) for r in records if not r["tuned"]]
+        measured = [record for record in records if not record["tuned"]]
+        chosen = np.array([record["value"] > threshold for record in measured], dtype=np.int64)
+        labels = np.array([record["label"] for record in measured], dtype=np.int64)
         details = {"threshold": threshold, "matthews on the tuning sentences": tuned}
-        value = matthews(measured)
+        value = float(matthews(confusion_matrix(labels, chosen, 2)))
         # Fisher's approximation for a correlation.
         error = (1 - value**2) / math.sqrt(len(measured) - 1) if len(measured) > 1 else None
-        right = [float(chosen == label) for chosen, label in measured]
+        right = (chosen == labels).astype(float).tolist()
         return [
             Figure("matthews", value, error, len(measured), details),
             mean_figure("accuracy", right, **details),
@@ -165,32 +152,12 @@ def best_threshold(scored: Sequence[tuple[float, int]]) -> tuple[float, float]:
     false_negative, below = np.cumsum(labels)[last], np.arange(1, len(labels) + 1)[last]
     true_negative = below - false_negative
     positives = labels.sum()
-    correlations = _matthews(
-        positives - false_negative, len(labels) - positives - true_negative, true_negative, false_negative
-    )
+    false_positive, true_positive = len(labels) - positives - true_negative, positives - false_negative
+    confusions = np.stack([true_negative, false_positive, false_negative, true_positive], axis=1)
+    correlations = matthews(confusions.reshape(-1, 2, 2))
     value, correlation = max(zip(values[last], correlations, strict=True), key=lambda one: one[::-1])
     above = values[values > value]
     return float(value + (above[0] if len(above) else value)) / 2, float(correlation)
-
-
-def matthews(pairs: Sequence[tuple[bool, bool]]) -> float:
-    """Return Matthews' correlation of (chosen, true) pairs; 0 if it is not defined."""
-    kinds = ((True, True), (True, False), (False, False), (False, True))
-    counts = (np.array([sum(pair == kind for pair in pairs)], float) for kind in kinds)
-    return float(_matthews(*counts)[0])
-
-
-def _matthews(
-    true_positive: Floats, false_positive: Floats, true_negative: Floats, false_negative: Floats
-) -> Floats:
-    scale = np.sqrt(
-        (true_positive + false_positive)
-        * (true_positive + false_negative)
-        * (true_negative + false_positive)
-        * (true_negative + false_negative)
-    )
-    covariance = true_positive * true_negative - false_positive * false_negative
-    return np.divide(covariance, scale, out=np.zeros_like(scale), where=scale > 0)
 
 
 def _label(value: Any, path: str) -> int:

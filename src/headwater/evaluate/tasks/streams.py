@@ -46,16 +46,8 @@ class StreamTask(Task):
     ) -> None:
         self.benchmark, self.unit, self.detokenizer = benchmark, unit, detokenizer
         self.protocol = f"{benchmark}.{reading}"
-        self.summary = f"{_METRICS[unit]} of the test text, {reading}, through sliding windows"
         self.sources = (Source("test", names=names, where=where),)
         self.metrics = (Metric(_METRICS[unit], higher_is_better=False),)
-        units = {"word": "original words and line ends", "byte": "bytes", "character": "characters"}[unit]
-        self.scored = f"every token of the text after `<|endoftext|>`; the loss is divided by the {units}"
-        self.from_paper = "the unit of the score; the test part" + (
-            "; an invertible de-tokenizer" if detokenizer else ""
-        )
-        rules = "; the de-tokenizer's rules" if detokenizer else "; the text as it is" if unit == "word" else ""
-        self.inferred = f"window and stride{rules}"
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
         """Return the windows, each with its share of the text's units."""

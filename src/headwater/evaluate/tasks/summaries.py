@@ -40,18 +40,6 @@ class Summaries(Task):
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
         self.protocol = f"cnndm.{reading}"
-        asks = reading in {"tldr", "no-hint"}
-        self.scored = "the first three sentences written" if asks else "three sentences of the article"
-        self.from_paper = "100 tokens, top-k 2, three sentences; ROUGE F1" if asks else "the baseline; ROUGE F1"
-        self.inferred = "how sentences are split; ROUGE's version and stemmer" + (
-            "; the seed" if reading != "lead-3" else ""
-        )
-        self.summary = {
-            "tldr": "summary after TL;DR:, top-k 2, first three sentences",
-            "no-hint": "the same without TL;DR:",
-            "lead-3": "the article's first three sentences",
-            "random-3": "three sentences of the article",
-        }[reading]
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
         """Return one example an article."""
