@@ -5,10 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("jinja2")
-
 from headwater.corpus.build.pipeline import build
 from headwater.corpus.build.recipes import BuildConfig
 from headwater.corpus.statistics import statistics

@@ -6,12 +6,14 @@ from a folder.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import ResourceError
+import jinja2
+from markupsafe import Markup
+
 from headwater.report.claims import anchor
 from headwater.report.content import Bar, Content, RunSummary, ScoreRow, read_content
 from headwater.report.corpus import Corpus, Measure, read_corpora
@@ -43,7 +45,7 @@ def report(
     """Write one HTML file about `folders`, or about the Headwater folders inside them.
 
     Show corpora if `measure`, a function from a corpus to its figures, is given. Raises FolderError for a missing
-    or damaged folder, ResourceError if Jinja2 is not installed.
+    or damaged folder.
     """
     progress.start("report")
     content = read_content(folders)
@@ -55,33 +57,30 @@ def report(
 
 def render(content: Content, title: str, corpora: Sequence[Corpus] = ()) -> str:
     """Return the page as text."""
-    try:
-        import jinja2
-    except ImportError:
-        raise ResourceError(
-            "a report needs Jinja2, which is not installed", repair="pip install 'headwater[report]'"
-        ) from None
+    filters = {"number": number, "mark": _mark, "anchor": anchor, "width": _width(content.bars)}
+    return template(Path(__file__).with_name(_TEMPLATE), filters).render(
+        title=title,
+        content=content,
+        headlines=headlines(content),
+        chart=Markup(loss_chart(content.runs)),
+        followed=followed_series(content.runs),
+        followed_chart=Markup(line_chart(followed_series(content.runs), "tokens read", "score")),
+        sizes=published_sizes(content.scores),
+        corpora=corpora,
+    )
+
+
+def template(path: Path, filters: Mapping[str, Any] | None = None) -> jinja2.Template:
+    """Return the template in a file; it escapes what is not `Markup`."""
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        loader=jinja2.FileSystemLoader(path.parent),
     )
-    environment.filters["number"] = number
-    environment.filters["mark"] = _mark
-    environment.filters["anchor"] = anchor
-    environment.filters["width"] = _width(content.bars)
-    return environment.get_template(_TEMPLATE).render(
-        title=title,
-        content=content,
-        headlines=headlines(content),
-        chart=_safe(loss_chart(content.runs)),
-        followed=followed_series(content.runs),
-        followed_chart=_safe(line_chart(followed_series(content.runs), "tokens read", "score")),
-        sizes=published_sizes(content.scores),
-        corpora=corpora,
-    )
+    environment.filters |= filters or {}
+    return environment.get_template(path.name)
 
 
 def headlines(content: Content) -> list[Headline]:
@@ -143,16 +142,9 @@ def number(value: float | None) -> str:
 def _mark(score: ScoreRow) -> Any:
     if score.low is None or score.high is None or score.chance is None:
         return ""
-    return _safe(interval_mark(score.value, score.low, score.high, score.chance))
+    return Markup(interval_mark(score.value, score.low, score.high, score.chance))
 
 
 def _width(bars: Sequence[Bar]) -> Any:
     longest = max((bar.value for bar in bars), default=1.0)
     return lambda bar: f"{100 * bar.value / longest:.1f}"
-
-
-def _safe(drawing: str) -> Any:
-    """Mark a drawing as escaped already."""
-    from markupsafe import Markup
-
-    return Markup(drawing)
