@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.errors import duration, printable
-from headwater.storage.progress import PlainProgress, Progress, figure_texts
+from headwater.storage.progress import PlainProgress, Progress, figure_texts, say
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -64,9 +64,11 @@ def emit(result: dict[str, Any], *, as_json: bool, text: str, exact: bool = Fals
 _BEYOND_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-def say(text: str) -> None:
-    """Print one line on stderr, with control characters escaped."""
-    print(printable(text, keep="\n\t"), file=sys.stderr, flush=True)
+def read_stdin() -> str:
+    """Return all of stdin as text; raise DataError if it is not UTF-8."""
+    from headwater.storage.files import decode_text
+
+    return decode_text(sys.stdin.buffer.read(), Path("stdin"))
 
 
 def tell_apart(model: str | Path) -> None:

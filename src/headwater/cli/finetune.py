@@ -124,21 +124,43 @@ def finetune(
         "device": device,
     }
     files = {"train": train, "validation": validation, "test": test}
-    sets = {"data": data}
-    _check_together(task_set, {"task": task, **files, "show": show, **columns}, sets)
+    _check_together(task_set, {"task": task, **files, "show": show, **columns}, {"data": data})
     if out is None and show is None:
         raise UsageError("--out is missing", expected="the folder to write")
     config = _configuration(task or "classify", seed, columns, keys, settings)
     model = local_model(model, download)
-    if task_set is not None:
-        assert out is not None
-        _run_sets(config, task_set, data, model, tokenizer, out, download, as_json)
-    elif show is not None:
+    if show is not None:
+        from headwater.finetune.show import show_examples
+
         assert train is not None
-        _show(config, model, train, tokenizer, show, as_json)
-    else:
-        assert out is not None
-        _run(config, model, tokenizer, out, files, as_json)
+        shown = show_examples(config, model=model, train=train, tokenizer=tokenizer, count=show)
+        emit({"examples": shown}, as_json=as_json, text=_examples_text(shown))
+        return
+    assert out is not None
+    common: dict[str, Any] = {"model": model, "tokenizer": tokenizer, "progress": terminal_progress()}
+    if task_set is not None:
+        from headwater.finetune.task_sets import run_sets, table_text
+
+        table = run_sets(config, task_set, _sets_folder(data), out=out, download=download, **common)
+        emit(table, as_json=as_json, text=table_text(table))
+        return
+    from headwater.finetune.finetuning import finetune as run
+
+    assert train is not None
+    metrics = run(config, out, train=train, validation=validation, test=test, **common)
+    emit({"out": str(out), **metrics}, as_json=as_json, text=_summary(out, metrics))
+
+
+def _sets_folder(data: Path | None) -> Path:
+    """Return the folder of the sets: `data`, else that in HEADWATER_DATA."""
+    from headwater.storage.resources import data_folder
+
+    if data is not None:
+        return data
+    found = data_folder()
+    if found is None:
+        raise UsageError("--task-set needs the folder of the sets", repair="Give it with --data DIR")
+    return found / "finetune"
 
 
 def _check_together(task_set: str | None, own: Mapping[str, Any], sets: Mapping[str, Any]) -> None:
@@ -176,61 +198,7 @@ def _configuration(
     )
 
 
-def _run(
-    config: FinetuneConfig,
-    model: Path,
-    tokenizer: Path | None,
-    out: Path,
-    files: Mapping[str, Path | None],
-    as_json: bool,
-) -> None:
-    from headwater.finetune.finetuning import finetune as run
-
-    train = files["train"]
-    assert train is not None
-    metrics = run(
-        config,
-        out,
-        model=model,
-        train=train,
-        validation=files["validation"],
-        test=files["test"],
-        tokenizer=tokenizer,
-        progress=terminal_progress(),
-    )
-    emit({"out": str(out), **metrics}, as_json=as_json, text=_summary(out, metrics))
-
-
-def _run_sets(
-    config: FinetuneConfig,
-    names: str,
-    data: Path | None,
-    model: Path,
-    tokenizer: Path | None,
-    out: Path,
-    download: bool,
-    as_json: bool,
-) -> None:
-    from headwater.finetune.task_sets import run_sets, table_text
-    from headwater.storage.resources import data_folder
-
-    at_hand = data_folder()
-    folder = data or (at_hand / "finetune" if at_hand else None)
-    if folder is None:
-        raise UsageError("--task-set needs the folder of the sets", repair="Give it with --data DIR")
-    progress = terminal_progress()
-    table = run_sets(
-        config, names, folder, model=model, tokenizer=tokenizer, out=out, download=download, progress=progress
-    )
-    emit(table, as_json=as_json, text=table_text(table))
-
-
-def _show(
-    config: FinetuneConfig, model: Path, train: Path, tokenizer: Path | None, count: int, as_json: bool
-) -> None:
-    from headwater.finetune.show import show_examples
-
-    shown = show_examples(config, model=model, train=train, tokenizer=tokenizer, count=count)
+def _examples_text(shown: list[dict[str, Any]]) -> str:
     lines = []
     for example in shown:
         lines.append(f"row {example['row']}: {example['label']}")
@@ -238,7 +206,7 @@ def _show(
             lines.append(f"  {sequence['text']}   ({sequence['tokens']} tokens)")
         if example["cut"]:
             lines.append(f"  {example['cut']} tokens were cut")
-    emit({"examples": shown}, as_json=as_json, text="\n".join(lines))
+    return "\n".join(lines)
 
 
 def _summary(out: Path, metrics: dict[str, Any]) -> str:

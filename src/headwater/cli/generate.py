@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import math
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, ComputePrecision, Device, Download, ModelTokenizer, emit, say, tell_apart
+from headwater.cli.console import (
+    AsJson,
+    ComputePrecision,
+    Device,
+    Download,
+    ModelTokenizer,
+    emit,
+    read_stdin,
+    tell_apart,
+)
 from headwater.errors import counted
 from headwater.shipped import DEFAULT
+from headwater.storage.progress import say
 
 if TYPE_CHECKING:
     from headwater.inference.engine import Generation
@@ -141,19 +150,11 @@ def _check_together(
 
 
 def _prompt(given: str | None, interactive: bool) -> str:
-    """Return the given prompt, else the text of a pipe or file on stdin, else nothing."""
+    """Return the given prompt, else the text of a pipe or file on stdin, without its final newline."""
     piped = sys.stdin is not None and not sys.stdin.isatty()
     if given == "-" or (given is None and piped and not interactive):
-        return _standard_input()
+        return read_stdin().removesuffix("\n").removesuffix("\r")
     return given or ""
-
-
-def _standard_input() -> str:
-    """Return all of stdin without the final newline."""
-    from headwater.storage.files import decode_text
-
-    text = decode_text(sys.stdin.buffer.read(), Path("stdin"))
-    return text.removesuffix("\n").removesuffix("\r")
 
 
 def _default_length(lm: LanguageModel, prompt: str) -> int:

@@ -8,19 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.cli.console import (
-    DEVICE,
-    AsJson,
-    Download,
-    Out,
-    Settings,
-    emit,
-    local_model,
-    say,
-    terminal_progress,
-)
+from headwater.cli.console import DEVICE, AsJson, Download, Out, Settings, emit, local_model, terminal_progress
 from headwater.cli.keys import keys_option
 from headwater.cli.process import import_from_here
+from headwater.storage.progress import say
 
 app = typer.Typer(add_completion=False)
 
@@ -133,7 +124,6 @@ def _started_run(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str,
     """Return the tokens folder and the configuration of the run in `out`."""
     from headwater.config import read_toml
     from headwater.errors import FolderError
-    from headwater.pretrain.recipe import PretrainConfig
     from headwater.storage.provenance import read_manifest
 
     manifest = read_manifest(out)
@@ -142,7 +132,6 @@ def _started_run(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str,
     inputs = {entry.role: entry.path for entry in manifest.inputs}
     recipe = out / "config.toml"  # missing if the run was killed at once
     started = read_toml(recipe) if recipe.exists() else manifest.config
-    started = {key: value for key, value in started.items() if key not in PretrainConfig.retired}
     if "model" in inputs:
         started["init_from"] = os.path.normpath(out / inputs["model"])
     return tokens or Path(os.path.normpath(out / inputs["tokens"])), started

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from headwater.cli.console import AsJson, Out, emit, say, terminal_progress
+from headwater.cli.console import AsJson, Out, emit, read_stdin, terminal_progress
 from headwater.errors import counted
+from headwater.storage.progress import say
 
 if TYPE_CHECKING:
     from headwater.tokenizer import Comparison, Tokenizer
@@ -78,7 +78,7 @@ def encode(
     from headwater.tokenizer import Tokenizer
 
     loaded = Tokenizer.load(tokenizer, download=download)
-    ids = loaded.encode(_read_stdin() if text == "-" else text, allow_special)
+    ids = loaded.encode(read_stdin() if text == "-" else text, allow_special)
     if show and not as_json:
         _show(loaded, ids)
         say(counted(len(ids), "token"))
@@ -102,7 +102,7 @@ def decode(
     from headwater.errors import UsageError
     from headwater.tokenizer import Tokenizer
 
-    fields = re.findall(r"[^\s,\[\]]+", _read_stdin() if ids == "-" else ids)
+    fields = re.findall(r"[^\s,\[\]]+", read_stdin() if ids == "-" else ids)
     wrong = next((field for field in fields if re.fullmatch(r"[0-9]{1,18}", field) is None), None)
     if wrong is not None:
         raise UsageError(
@@ -130,12 +130,6 @@ def compare(
     found = measure(named, text)
     result = {"file": str(file), "tokenizers": [comparison.to_dict() for comparison in found]}
     emit(result, as_json=as_json, text="\n".join(_table(found)))
-
-
-def _read_stdin() -> str:
-    from headwater.storage.files import decode_text
-
-    return decode_text(sys.stdin.buffer.read(), Path("stdin"))
 
 
 def _show(tokenizer: Tokenizer, ids: list[int]) -> None:

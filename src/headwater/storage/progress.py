@@ -44,7 +44,7 @@ class PlainProgress(Progress):
         self._stage, self._total, self._unit = stage, total, unit
         self._started = self._last = time.monotonic()
         self._first: tuple[float, float] | None = None
-        _say(f"{stage} …")
+        say(f"{stage} …")
 
     def advance(self, done: float, **figures: float) -> None:
         """See Progress."""
@@ -60,16 +60,16 @@ class PlainProgress(Progress):
         if self._total and done > before:
             left = (now - began) * (self._total - done) / (done - before)
             parts.append(f"{duration(left)} left")
-        _say(f"  {self._stage}: {', '.join(parts)}")
+        say(f"  {self._stage}: {', '.join(parts)}")
 
     def note(self, text: str) -> None:
         """See Progress."""
-        _say(f"  {text}")
+        say(f"  {text}")
 
     def finish(self, summary: str = "") -> None:
         """See Progress."""
         took = duration(time.monotonic() - self._started)
-        _say(f"{self._stage}: {summary or 'done'} ({took})")
+        say(f"{self._stage}: {summary or 'done'} ({took})")
         self._stage = ""
 
     def stop(self) -> None:
@@ -78,7 +78,8 @@ class PlainProgress(Progress):
             self.finish("stopped")
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Print text on stderr, with control characters escaped except tab and newline."""
     print(printable(text, keep="\n\t"), file=sys.stderr, flush=True)
 
 
