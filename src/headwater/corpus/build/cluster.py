@@ -1,7 +1,7 @@
 """Build a corpus on several machines that share a disk: with Ray, through datatrove, or with Slurm job scripts.
 
 Both do the tasks of a `BuildPlan`; a task's result does not depend on the machine. `corpus build` then joins the
-parts. `InDatatrove` puts any step of this package into a datatrove pipeline.
+parts.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from typing import Any
 
 from headwater import errors
 from headwater.corpus.build.parts import BuildPlan, run_task
-from headwater.corpus.filters.steps import Step
-from headwater.corpus.folder import Document
 from headwater.errors import HeadwaterError, ResourceError, StorageError
 from headwater.storage.files import read_json, write_json, write_text
 
@@ -27,7 +25,6 @@ except ImportError:  # the extra `cluster` is not installed: `run_on_ray` raises
     PipelineStep = object
 
 _ERROR = "error.json"
-_METADATA = ("source", "url", "date", "language")
 _CONNECT_SECONDS = 10.0
 # Slurm's own limit on the size of an array is 1,001 unless an administrator changed it.
 SLURM_JOBS = 1000
@@ -51,31 +48,6 @@ class DoTask(PipelineStep):  # type: ignore[misc]
         except HeadwaterError as error:
             save_error(plan, error)
         yield from ()
-
-
-class InDatatrove(PipelineStep):  # type: ignore[misc]
-    """A Headwater step as a datatrove step: documents pass or are dropped, counted by rule."""
-
-    type = "headwater"
-
-    def __init__(self, step: Step) -> None:
-        self.name = step.name
-        super().__init__()
-        self.step = step
-
-    def run(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
-        """See datatrove; url, date, language, source and labels are in `metadata`."""
-        for document in data:
-            self.stat_update("total")
-            known: dict[str, Any] = {name: str(document.metadata.get(name) or "") for name in _METADATA}
-            outcome = self.step.apply(Document(id=str(document.id), text=document.text, **known))
-            if isinstance(outcome, str):
-                self.stat_update("dropped", f"dropped_{outcome}")
-                continue
-            document.text = outcome.text
-            document.metadata |= {name: getattr(outcome, name) for name in _METADATA if getattr(outcome, name)}
-            self.stat_update("forwarded")
-            yield document
 
 
 def save_error(plan: BuildPlan, error: HeadwaterError) -> None:

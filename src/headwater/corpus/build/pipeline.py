@@ -257,9 +257,10 @@ def _assemble(plan: BuildPlan, work: Path, sources: Sequence[str | Path], worker
     write_documents(duplicates.remove(chain.from_iterable(map(read_part, plan.parts))), work / DOCUMENTS)
     kept = duplicates.kept
     if not kept["documents"]:
+        strictest = ", ".join(f"{count:,} by {rule}" for rule, count in funnel.strictest())
         raise DataError(
             f"the recipe {plan.config.recipe!r} removed all of {funnel.read.documents:,} documents",
-            repair=f"Loosen it with --set; it removed {_strictest_rules(funnel)}",
+            repair=f"Loosen it with --set; it removed {strictest or 'duplicates'}",
         )
     write_json(
         work / FUNNEL,
@@ -338,11 +339,6 @@ def _sources_given(sources: Sequence[str | Path]) -> list[dict[str, Any]]:
         others = _others(source)
         given.append({**entry, "left_out": others} if others else entry)
     return given
-
-
-def _strictest_rules(funnel: Funnel) -> str:
-    rules = [(r.documents, f"{s}: {name}") for s, found in funnel.removed.items() for name, r in found.items()]
-    return ", ".join(f"{count:,} by {rule}" for count, rule in sorted(rules, reverse=True)[:3]) or "duplicates"
 
 
 def _parts_folder(stage: Stage, sources: Sequence[str | Path]) -> Path:

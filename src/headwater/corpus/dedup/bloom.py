@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwater import native
+from headwater.storage.arrays import scramble
 
 Hashes = NDArray[np.uint64]
 
@@ -113,10 +114,3 @@ class BloomFilter:
             self._bytes[place] = self._bytes.take(place) | mask
             lost = (self._bytes.take(place) & mask) == 0
             place, mask = place[lost], mask[lost]
-
-
-def scramble(values: Hashes) -> Hashes:
-    """Mix the bits of 64-bit values (finaliser of SplitMix64, Steele et al. 2014)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))

@@ -17,7 +17,6 @@ Each document has one row of BANDS 64-bit keys on disk. Keys are compared band b
 
 from __future__ import annotations
 
-import hashlib
 import re
 from array import array
 from bisect import bisect_right
@@ -30,8 +29,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.corpus.dedup.bloom import Hashes as Keys
-from headwater.corpus.dedup.bloom import scramble
-from headwater.storage.arrays import ArrayFile, in_range, ranges, row_counts
+from headwater.corpus.dedup.overlap import WordHashes
+from headwater.storage.arrays import ArrayFile, in_range, ranges, row_counts, scramble
 
 WORDS = 5
 BANDS, ROWS = 16, 7
@@ -39,7 +38,6 @@ SIMILARITY = 0.8
 _SEED = 2019
 _CHUNK = 2048  # 5-grams hashed at a time, so that the matrix of hashes fits into cache
 _COMPARED = 100  # kept documents of one cluster with which a further one is compared
-_CACHE_WORDS = 1_000_000
 _OPEN_FILES = 128  # of shingles, one for each task; processes are usually limited to 1,024 files
 # Runs of letters and digits; in scripts without spaces each character is a word.
 _WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|[^\W_]+")
@@ -56,7 +54,7 @@ class MinHash:
         self._factors = generator.integers(0, 2**63, (count, 1), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         self._offsets = generator.integers(0, 2**63, (count, 1), dtype=np.uint64)
         self._mixers = generator.integers(0, 2**63, (1, ROWS), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-        self._words: dict[str, int] = {}
+        self._hashes = WordHashes()
 
     def keys(self, text: str) -> Keys:
         """Return the band keys, (BANDS,); all 0 for a text without words, which has no duplicates."""
@@ -74,16 +72,7 @@ class MinHash:
 
     def shingles(self, text: str) -> Keys:
         """Return the sorted hashes of the distinct word 5-grams; one hash of fewer than five words."""
-        known = self._words
-        hashes = []
-        for word in _WORD.findall(text.lower()):
-            value = known.get(word)
-            if value is None:
-                if len(known) >= _CACHE_WORDS:
-                    known.clear()
-                value = known[word] = _word_hash(word)
-            hashes.append(value)
-        words = np.array(hashes, dtype=np.uint64)
+        words = np.array([self._hashes[word] for word in _WORD.findall(text.lower())], dtype=np.uint64)
         if len(words) < WORDS:
             return scramble((words * _POWERS[: len(words)]).sum(keepdims=True)) if len(words) else words
         count = len(words) - WORDS + 1
@@ -266,8 +255,3 @@ def _pairs_of_equal_keys(keys: Keys, numbers: npt.NDArray[np.uint32]) -> npt.NDA
     chain = np.stack([numbers[same - 1], numbers[same]], axis=1)
     star = np.stack([numbers[first[same]], numbers[same]], axis=1)
     return np.unique(np.concatenate([chain, star]), axis=0)
-
-
-def _word_hash(word: str) -> int:
-    digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "little")

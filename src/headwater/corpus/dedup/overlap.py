@@ -48,7 +48,7 @@ def _word_pattern() -> re.Pattern[str]:
     return re.compile(rf"{one}|(?:(?!{one})[^\W_])(?:(?!{one})[^\W_]|[{marks}])*")
 
 
-class _WordHashes(dict[Any, int]):
+class WordHashes(dict[Any, int]):
     """Cache of the 64-bit hashes of words, which are bytes or text."""
 
     limit = 1 << 18
@@ -69,7 +69,7 @@ class Grams:
         if words < 1:
             raise UsageError(f"n-grams of {words} words", expected="at least 1")
         self.words = words
-        self._hashes = _WordHashes()
+        self._hashes = WordHashes()
 
     def of(self, text: str) -> Hashes:
         """Return the n-grams of one document in order: (words − n + 1,) uint64, empty if it has fewer words."""

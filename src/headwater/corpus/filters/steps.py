@@ -83,14 +83,17 @@ class Funnel:
 
     def figures(self) -> dict[str, int]:
         """Return figures for a display: documents and bytes read and kept, and the three strictest rules."""
-        counts = [(r.documents, step, name) for step, found in self.removed.items() for name, r in found.items()]
-        most = [(f"− {step}: {name}", count) for count, step, name in sorted(counts, reverse=True)]
         return {
             "of": self.read.documents,
             "MB read": self.read.bytes // 10**6,
             "MB kept": self.kept.bytes // 10**6,
-            **dict(most[:3]),
+            **{f"− {rule}": count for rule, count in self.strictest()},
         }
+
+    def strictest(self) -> list[tuple[str, int]]:
+        """Return the three rules that removed most, as "step: rule", and the documents that each removed."""
+        removed = [(r.documents, f"{step}: {n}") for step, rules in self.removed.items() for n, r in rules.items()]
+        return [(rule, count) for count, rule in sorted(removed, reverse=True)[:3]]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: read and kept {documents, bytes}, removed {step: {rule: {…, examples}}}, notes."""

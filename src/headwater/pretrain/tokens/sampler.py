@@ -21,9 +21,11 @@ from torch import Tensor
 from headwater.errors import DataError, FolderError
 from headwater.model.backend import to_device
 from headwater.model.loss import IGNORE
+from headwater.storage.arrays import scramble
 from headwater.storage.provenance import Manifest, open_folder
 
 _ROUNDS = 6
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _CHECKED_IDS = 1 << 24  # ids that `check_ids` reads at a time
 
 
@@ -173,19 +175,10 @@ def permute(positions: np.ndarray, size: int, seed: int, epoch: int) -> np.ndarr
     while outside.any():
         left, right = values[outside] >> np.uint64(half), values[outside] & mask
         for key in keys:
-            left, right = right, left ^ (_mix(right, key) & mask)
+            left, right = right, left ^ (scramble((right + key) * _MULTIPLIER) & mask)
         values[outside] = (left << np.uint64(half)) | right
         outside &= values >= np.uint64(size)
     return values.astype(np.int64)
-
-
-def _mix(values: np.ndarray, key: np.uint64) -> np.ndarray:
-    """Scramble 64-bit words with a key (the finaliser of splitmix64, Steele et al. 2014)."""
-    with np.errstate(over="ignore"):
-        x = (values + key) * np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 def _map(path: Path) -> np.ndarray:
