@@ -37,8 +37,6 @@ class Config(BaseModel):
     """Base of every configuration: frozen, typed, no unknown keys. The string below a key describes it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True)
-    # Keys of earlier versions: refused by name, and ignored in the configuration of an existing folder.
-    retired: ClassVar[tuple[str, ...]] = ()
     # Keys whose value is a dict with some keys of another configuration.
     tables: ClassVar[Mapping[str, type[Config]]] = {}
 
@@ -85,12 +83,6 @@ class Config(BaseModel):
     def load(cls, path: Path, *overrides: Mapping[str, Any]) -> Self:
         """Read a TOML file and merge `overrides` over it."""
         return cls.build(read_toml(path), *overrides, source=str(path))
-
-    @classmethod
-    def load_written(cls, path: Path) -> Self:
-        """Read a configuration that this or an earlier version of Headwater wrote, without retired keys."""
-        content = {key: value for key, value in read_toml(path).items() if key not in cls.retired}
-        return cls.build(content, source=str(path))
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -243,8 +235,6 @@ def _usage_error(cls: type[Config], error: ValidationError, source: str) -> Usag
     location = tuple(str(part) for part in first["loc"])
     key = ".".join(location)
     if first["type"] == "extra_forbidden":
-        if len(location) == 1 and key in cls.retired:
-            return UsageError(f"{source} has the key {key!r}, which no longer exists", repair=f"Leave {key} out")
         return UsageError(f"{source} has the unknown key {key!r}", **_suggest_key(cls, location))
     if first["type"] == "missing":
         return UsageError(f"{source} lacks the key {key!r}", repair=f"Set it, for example with --set {key}=VALUE")

@@ -262,7 +262,7 @@ def choose_recipe(
     """
     begun = run / "config.toml"
     if begun.exists():
-        return PretrainConfig.load_written(begun)
+        return PretrainConfig.load(begun)
     ranks = Ranks(device=choose_device("auto"))
     progress.start("choosing a size")
     chosen, steps = ladder[0], 0

@@ -420,26 +420,6 @@ def test_a_run_in_use_is_refused(undisturbed: Path) -> None:
         pass
 
 
-def test_a_run_of_a_former_version_resumes_without_its_retired_keys(
-    undisturbed: Path, tokens: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(undisturbed, run)
-    retired = {"matmul": "onednn", "attention": "blocks", "compiled": ["add", "gelu"]}
-    manifest = json.loads((run / "headwater.json").read_text())
-    recipe = (run / "config.toml").read_text()
-    half_done(run, manifest | {"config": manifest["config"] | retired}, tokens)
-    (run / "config.toml").write_text(
-        "".join(f"{key} = {json.dumps(value)}\n" for key, value in retired.items()) + recipe
-    )
-    notes = Notes()
-    pretrain(PretrainConfig.build(TINY, {"precision": "auto"}), tokens, run, progress=notes)
-    assert any("step" in note and "24" in note for note in notes.texts)
-    assert_same_weights(undisturbed, run)
-    with pytest.raises(UsageError, match="'matmul', which no longer exists"):
-        PretrainConfig.build(TINY, {"matmul": "torch"})
-
-
 def test_a_run_begun_before_a_key_existed_resumes_with_its_default(
     undisturbed: Path, tokens: Path, tmp_path: Path
 ) -> None:

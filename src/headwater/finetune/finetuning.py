@@ -48,7 +48,7 @@ from headwater.storage.provenance import record_files
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.files import missing_tokenizer
-from headwater.train.loop import RETIRED, resolve_precision
+from headwater.train.loop import resolve_precision
 from headwater.train.parallel import choose_device
 from headwater.train.run import CHECKPOINTS
 
@@ -132,7 +132,6 @@ def run_stage(
         config=config.deciding(),
         inputs=folders | dict(inputs),
         seed=config.seed,
-        measured=RETIRED,
         grows=True,
         defaults=FinetuneConfig.defaults(),
     )
@@ -191,7 +190,7 @@ def _remove_checkpoints(out: Path) -> None:
 
 def _begun(stage: Stage) -> FinetuneConfig | None:
     found = stage.find() is not None and (stage.out / CONFIG_FILE).exists()
-    return FinetuneConfig.load_written(stage.out / CONFIG_FILE) if found else None
+    return FinetuneConfig.load(stage.out / CONFIG_FILE) if found else None
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import MANIFEST, check_files, read_manifest, record_files
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
-from headwater.train.loop import RETIRED, Objective, Trainer
+from headwater.train.loop import Objective, Trainer
 from headwater.train.parallel import Ranks, process_group
 from headwater.train.run import BatchSource, Measurement, OnUpdate, Run
 from headwater.train.watch import Watch
@@ -70,7 +70,7 @@ def _begun(out: Path) -> PretrainConfig | None:
     recipe = out / "config.toml"
     if not recipe.exists() or not (out / MANIFEST).exists() or read_manifest(out).kind != "run":
         return None
-    return PretrainConfig.load_written(recipe)
+    return PretrainConfig.load(recipe)
 
 
 def _pretrain(
@@ -88,7 +88,6 @@ def _pretrain(
         config=config.deciding(),
         inputs=_inputs(config, tokens),
         seed=config.seed,
-        measured=RETIRED,
         defaults=PretrainConfig.defaults() | {"model": ModelConfig.defaults()},
         alternative=lambda: _continuation(config, tokens, out),
     )

@@ -252,7 +252,7 @@ def _costs(laboratory: Laboratory, table: Table, terms: str) -> dict[str, Costs]
             if terms == SECONDS:
                 run = run_at_equal_seconds(laboratory, variant.model, seed)
             last = read_journal(run / "metrics.jsonl")[-1]
-            config = PretrainConfig.load_written(run / "config.toml").architecture
+            config = PretrainConfig.load(run / "config.toml").architecture
             share = CHOSEN if config.is_masked else 1.0 if config.is_causal else 2.0
             scored = [seeds[number] for seeds in table[variant.name].values()]
             read, seconds = (0.0, 0.0) if _is_new(variant) else (float(last["tokens"]), float(last["seconds"]))

@@ -31,8 +31,6 @@ CHANGEABLE = {
     *("micro_batch", "compile", "device", "shard", "recompute", "deterministic"),
     *("keep", "checkpoint_every", "track"),
 }
-# Keys of former versions, now decided by the processor (`model.backend`); runs that have them can be resumed.
-RETIRED = ("matmul", "attention", "compiled")
 SUSPECTS = (
     "Check, in this order: the learning rate (halve it, or increase warmup_steps), the batch (too few tokens an "
     "update), the precision (--set precision=fp32), and the data"
@@ -41,8 +39,6 @@ SUSPECTS = (
 
 class TrainConfig(Config):
     """Configuration of training for every objective. Sizes in sequences, rates per update."""
-
-    retired = RETIRED
 
     model_config = ConfigDict(allow_inf_nan=False)
 
