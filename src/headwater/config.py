@@ -52,7 +52,7 @@ class Config(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _has_an_end(cls, value: Any) -> Any:
+    def _reject_non_finite(cls, value: Any) -> Any:
         """Apply `allow_inf_nan` to numbers that are given as text, such as "Infinity", which pydantic does not."""
         if (
             isinstance(value, float)

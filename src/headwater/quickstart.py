@@ -150,7 +150,7 @@ def quickstart(
     limit = math.ceil(minutes * SCORED)
     folders = [tokens, *labels.values()]
     results = evaluate(model, protocols, folders, zero_shot, config=config, limit=limit, progress=progress)
-    beside = compare_shipped(corpus, protocols, list(labels.values()), out / "shipped", limit, progress)
+    shipped_results = compare_shipped(corpus, protocols, list(labels.values()), out / "shipped", limit, progress)
 
     tuned: dict[str, dict[str, Any]] = {}
     fine_tuned: list[Path] = []
@@ -172,12 +172,12 @@ def quickstart(
             tuned[place.name], baseline = metrics, metrics.get("baseline")
             fine_tuned.append(place)
     page = out / "report.html"
-    compared = [out / "shipped" / "zero-shot"] if beside else []
+    compared = [out / "shipped" / "zero-shot"] if shipped_results else []
     learned = [tokenizer] if initial is None else []
     report([corpus, *learned, tokens, run, out / "samples", zero_shot, *compared, *fine_tuned], page)
     figures = {
         "results": [asdict(result) for result in results.results],
-        "shipped": [asdict(result) for result in beside],
+        "shipped": [asdict(result) for result in shipped_results],
         "fine-tuned": {name: {k: m[k] for k in ("accuracy", "chance", "majority")} for name, m in tuned.items()},
     }
     return Quickstart(out, model, page, prompts[0], figures)
@@ -192,9 +192,9 @@ def choose_folder(out: Path, minutes: float, seed: int, progress: Progress) -> P
         return out
     asked = read_json(out / ASKED)
     if asked["minutes"] != minutes:
-        beside = out.with_name(f"{out.name}-{minutes:g}-minutes")
-        progress.note(f"{out} has a quickstart of {_time(asked['minutes'])}: this one is written to {beside}")
-        return choose_folder(beside, minutes, seed, progress)
+        other = out.with_name(f"{out.name}-{minutes:g}-minutes")
+        progress.note(f"{out} has a quickstart of {_time(asked['minutes'])}: this one is written to {other}")
+        return choose_folder(other, minutes, seed, progress)
     if asked["seed"] != seed:
         raise FolderError(
             f"{out} has a quickstart of seed {asked['seed']}, not {seed}", repair="Choose another --out"

@@ -71,7 +71,7 @@ def read_stdin() -> str:
     return decode_text(sys.stdin.buffer.read(), Path("stdin"))
 
 
-def tell_apart(model: str | Path) -> None:
+def warn_if_shadowed(model: str | Path) -> None:
     """Say so if a local folder has the name of a shipped model, since the folder is used."""
     from headwater import shipped
 
@@ -88,7 +88,7 @@ def local_model(model: str | Path, download: bool) -> Path:
     from headwater import shipped
     from headwater.shipped.hub import is_hub_name
 
-    tell_apart(model)
+    warn_if_shadowed(model)
     folder = shipped.resolve(str(model), download=download)
     return folder if is_hub_name(str(model)) else Path(model)
 

@@ -206,7 +206,7 @@ def _stats_text(corpus: str, found: dict[str, Any]) -> str:
     if "webtext" in found:
         webtext = found["webtext"]
         lines.append(
-            f"  of WebText's 1,000 commonest domains: {webtext['shared']} are in it (rank correlation "
+            f"  of WebText's 1,000 most common domains: {webtext['shared']} are in it (rank correlation "
             f"{webtext['rank_correlation']}); missing first: {', '.join(webtext['missing'])}"
         )
     for name, summary in found["counts"].items():

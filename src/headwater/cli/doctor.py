@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, emit, tell_apart
+from headwater.cli.console import AsJson, emit, warn_if_shadowed
 
 if TYPE_CHECKING:
     from headwater.model.config import ModelConfig
@@ -35,7 +35,7 @@ def doctor(
         machine = describe_machine()
         emit(machine, as_json=as_json, text=_machine_text(machine))
     else:
-        tell_apart(model)
+        warn_if_shadowed(model)
         described = describe_model(model)
         emit(described, as_json=as_json, text=_model_text(described))
 

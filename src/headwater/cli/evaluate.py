@@ -93,14 +93,14 @@ def _line(result: Any) -> str:
         low, high = wilson(round(result.value * result.count), result.count)
         error = f" (95 % from {low:.4f} to {high:.4f})"
     chance = f", chance {result.chance:.4g}" if result.chance is not None else ""
-    beside = "".join(f", {y['name']} {y['bits_per_byte']:.4f}" for y in result.details.get("yardsticks", []))
+    more = "".join(f", {y['name']} {y['bits_per_byte']:.4f}" for y in result.details.get("yardsticks", []))
     shared = result.details.get("overlap", {})
     if "value without" in shared:
-        beside += f", {shared['value without']:.4f} without {shared['examples']:,} overlapping"
+        more += f", {shared['value without']:.4f} without {shared['examples']:,} overlapping"
     published = "".join(f", {name} {value:g} published" for name, value in result.published.items())
     return (
         f"  {result.protocol}  {result.metric} {result.value:.4f}{error}"
-        f" on {counted(result.count, 'example')}{chance}{beside}{published}"
+        f" on {counted(result.count, 'example')}{chance}{more}{published}"
     )
 
 

@@ -124,7 +124,7 @@ def finetune(
         "device": device,
     }
     files = {"train": train, "validation": validation, "test": test}
-    _check_together(task_set, {"task": task, **files, "show": show, **columns}, {"data": data})
+    _check_exclusive_options(task_set, {"task": task, **files, "show": show, **columns}, {"data": data})
     if out is None and show is None:
         raise UsageError("--out is missing", expected="the folder to write")
     config = _configuration(task or "classify", seed, columns, keys, settings)
@@ -163,7 +163,7 @@ def _sets_folder(data: Path | None) -> Path:
     return found / "finetune"
 
 
-def _check_together(task_set: str | None, own: Mapping[str, Any], sets: Mapping[str, Any]) -> None:
+def _check_exclusive_options(task_set: str | None, own: Mapping[str, Any], sets: Mapping[str, Any]) -> None:
     """Raise UsageError for options of the user's `own` rows with --task-set, and for options of `sets` without."""
     from headwater.datasets.rows import TASKS
 
@@ -233,9 +233,9 @@ def _summary(out: Path, metrics: dict[str, Any]) -> str:
         if metrics["metric"] in test:
             low, high = test[metrics["metric"]]["interval"]
             value = test[metrics["metric"]]["value"]
-            beside = f"; baseline {test['baseline']['value']:.3f}" if "baseline" in test else ""
+            baseline = f"; baseline {test['baseline']['value']:.3f}" if "baseline" in test else ""
             lines.append(
                 f"{name}: {metrics['metric']} {value:.3f} [{low:.3f}, {high:.3f}] on {test['count']:,} rows"
-                f"{beside}"
+                f"{baseline}"
             )
     return "\n".join([*lines, f"headwater predict --model {out} FILE --out predictions.jsonl"])

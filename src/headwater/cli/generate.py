@@ -16,7 +16,7 @@ from headwater.cli.console import (
     ModelTokenizer,
     emit,
     read_stdin,
-    tell_apart,
+    warn_if_shadowed,
 )
 from headwater.errors import counted
 from headwater.shipped import DEFAULT
@@ -89,7 +89,7 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Print a prompt and its continuation. The same prompt, seed and options give the same text."""
-    _check_together(
+    _check_exclusive_options(
         interactive=interactive,
         as_json=as_json,
         color=color,
@@ -97,7 +97,7 @@ def generate(
         prompts=(words, prompt),
     )
     prompt = _prompt(words if prompt is None else prompt, interactive)
-    tell_apart(model)
+    warn_if_shadowed(model)
     import headwater
     from headwater.language_model import fresh_seed
 
@@ -132,7 +132,7 @@ def generate(
         _print_samples(running, prompt, color)
 
 
-def _check_together(
+def _check_exclusive_options(
     *, interactive: bool, as_json: bool, color: bool, num_samples: int, prompts: tuple[str | None, str | None]
 ) -> None:
     """Raise UsageError for options that exclude each other."""

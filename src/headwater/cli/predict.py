@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.console import AsJson, Device, Limit, emit, tell_apart, terminal_progress
+from headwater.cli.console import AsJson, Device, Limit, emit, terminal_progress, warn_if_shadowed
 
 app = typer.Typer(add_completion=False)
 
@@ -31,7 +31,7 @@ def predict(
 
     headwater predict --model sentiment new.csv --out predictions.jsonl
     """
-    tell_apart(model)
+    warn_if_shadowed(model)
     from headwater.finetune.predict import predict_file
 
     named = dict(map(_column, columns or []))

@@ -28,7 +28,7 @@ def statistics(corpus: str | Path) -> dict[str, Any]:
     (minimum, percentiles as "p50", maximum, mean), lengths ([[least characters, documents], …], each bound twice
     the one before), vocabulary ([[words read, distinct words], …], words by white space in lower case, at each
     doubling and at the end), unknown (how often the string <UNK> occurs), counts (column or "domain" ->
-    {"distinct": int | None where beyond counting, "top": [[value, documents], …]}; empty values are not counted)
+    {"distinct": int, or None for too many to count, "top": [[value, documents], …]}; empty values are not counted)
     and, for documents with addresses, webtext: how the domains compare with the list that OpenAI published
     (`compare_domains`).
     """

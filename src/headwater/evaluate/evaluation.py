@@ -217,7 +217,7 @@ def run_task(
     figures = task.summarise(records)
     seconds = asker.seconds - before
     progress.finish(", ".join(f"{f.metric} {f.value:.4g}" for f in figures))
-    beside = task.beside(places, examples, progress)
+    details = task.details(places, examples, progress)
     without = {} if training is None else _without_overlap(task, examples, records, training)
     results = [
         Result(
@@ -232,7 +232,7 @@ def run_task(
             chance=task.metric(figure.metric).chance,
             higher_is_better=task.metric(figure.metric).higher_is_better,
             settings=task.settings(reader),
-            details={**figure.details, **beside, **without.get(figure.metric, {})},
+            details={**figure.details, **details, **without.get(figure.metric, {})},
         )
         for figure in figures
     ]
@@ -286,8 +286,8 @@ def _without_overlap(
     """
     texts = {example.id: example.text for example in examples}
     shares = training.shares(texts[record["id"]] for record in records)
-    for record, (there, count) in zip(records, shares, strict=True):
-        record["overlap"] = there / count if count else 0.0
+    for record, (shared, count) in zip(records, shares, strict=True):
+        record["overlap"] = shared / count if count else 0.0
     clean = [record for record in records if not record["overlap"]]
     facts = {
         "mean": sum(record["overlap"] for record in records) / len(records),

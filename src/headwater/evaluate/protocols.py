@@ -152,7 +152,7 @@ class Task(ABC):
             mean_figure(metric.name, [float(record[metric.name]) for record in records]) for metric in self.metrics
         ]
 
-    def beside(
+    def details(
         self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
     ) -> dict[str, Any]:
         """Return details that need no model, such as yardsticks on the same text."""

@@ -64,11 +64,11 @@ def available() -> tuple[str, ...]:
 
 
 @cache
-def chosen(wish: str | None = None) -> str | None:
-    """Return the variant to use: `wish`, else HEADWATER_CPU, else the best; None if nothing was built.
+def chosen(requested: str | None = None) -> str | None:
+    """Return the variant to use: `requested`, else HEADWATER_CPU, else the best; None if nothing was built.
 
-    A wish that is not a variant, or that cannot run here, gives one warning and the next lower variant. So does a
-    package without the kernels that this platform should have.
+    A name that is not a variant, or whose variant cannot run here, gives one warning and the next lower variant.
+    So does a package without the kernels that this platform should have.
     """
     found = available()
     if not found:
@@ -76,14 +76,14 @@ def chosen(wish: str | None = None) -> str | None:
             message = f"The compiled kernels are missing: models run in torch, more slowly. {REPAIR}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         return None
-    wish = wish or os.environ.get(VARIABLE)
-    if not wish or wish in found:
-        return wish or found[0]
+    requested = requested or os.environ.get(VARIABLE)
+    if not requested or requested in found:
+        return requested or found[0]
     order = list(VARIANTS)
-    lower = order[order.index(wish) :] if wish in order else order
+    lower = order[order.index(requested) :] if requested in order else order
     used = next((name for name in lower if name in found), found[-1])
-    problem = "cannot run on this machine" if wish in order else f"is not one of {', '.join(VARIANTS)}"
-    warnings.warn(f"{VARIABLE}={wish} {problem}: {used} is used", RuntimeWarning, stacklevel=2)
+    problem = "cannot run on this machine" if requested in order else f"is not one of {', '.join(VARIANTS)}"
+    warnings.warn(f"{VARIABLE}={requested} {problem}: {used} is used", RuntimeWarning, stacklevel=2)
     return used
 
 

@@ -137,13 +137,13 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
     model.to(ranks.device)
     sampler = Sampler(train, config.batch_size, config.micro_batch, config.seed, ranks.rank, ranks.count)
     source: BatchSource = sampler
-    unread: TokenStream | MaskedStream = held_out
+    validation: TokenStream | MaskedStream = held_out
     if config.architecture.is_masked:
         tokenizer = tokenizer_of(config.architecture, tokens)
         assert tokenizer.mask is not None
         masking = Masking(tokenizer.mask, tokenizer.vocabulary_size, config.seed)
         pairing = _pairing(tokenizer) if config.next_sentence else None
-        source, unread = MaskedSampler(sampler, masking, pairing), MaskedStream(held_out, masking)
+        source, validation = MaskedSampler(sampler, masking, pairing), MaskedStream(held_out, masking)
         objective: Objective = masked
     elif config.architecture.architecture == "bilstm":
         objective = both_directions
@@ -164,7 +164,7 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
         trainer=trainer,
         config=config,
         source=source,
-        validate=lambda: _measured(held_out_loss(trainer, unread, config)),
+        validate=lambda: _measured(held_out_loss(trainer, validation, config)),
         out=out,
         name="pre-training",
         progress=progress,

@@ -2,10 +2,10 @@
 
 The authors repair a text with ftfy, standardise it, split it with spaCy's English tokenizer, lower-case the words
 and merge characters (Radford et al. 2018, section 4.1; `reference` is the readable twin). It is fast for three
-reasons, each checked by a property test: the characters of a line show that ftfy would not change it, as most
-lines; standardisation and spaCy's rules act inside chunks between white space, so that a chunk's ids can be
-cached; and letters that are not a special case of spaCy's are one word. If a special case could reach across white
-space, the line is split as a whole. Time is linear in the length of any text (`english` splits words).
+reasons, each checked by a property test. The characters of most lines show that ftfy would not change them.
+Standardisation and spaCy's rules act inside chunks between white space, so that a chunk's ids can be cached.
+Letters that are not a special case of spaCy's are one word. If a special case could reach across white space, the
+line is split as a whole. Time is linear in the length of any text (`english` splits words).
 
 Decoding is readable, not exact: encoding loses case and spacing.
 """

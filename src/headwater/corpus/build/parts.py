@@ -31,7 +31,7 @@ from headwater.storage.files import new_part, read_sealed, sha256_of, storage_er
 ACCOUNT, FINGERPRINTS, KEYS = "account.json", "fingerprints.npy", "keys.npy"
 WANTED, SHINGLES = "wanted.npy", "shingles.bin"
 _PLAN = "plan.json"
-Seen = Callable[[Funnel], None]
+OnFunnel = Callable[[Funnel], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ def start_workers(plan: BuildPlan, count: int) -> WorkerPool:
     return WorkerPool(count, "headwater.corpus.build.parts:_task_handler", str(plan.folder))
 
 
-def run_tasks(plan: BuildPlan, workers: WorkerPool, seen: Seen) -> None:
-    """Do all missing tasks; call `seen` with the funnel of what is done so far.
+def run_tasks(plan: BuildPlan, workers: WorkerPool, on_funnel: OnFunnel) -> None:
+    """Do all missing tasks; call `on_funnel` with the funnel of what is done so far.
 
     Raises what a task raised, StorageError for a task whose worker died ATTEMPTS times.
     """
@@ -99,13 +99,13 @@ def run_tasks(plan: BuildPlan, workers: WorkerPool, seen: Seen) -> None:
     total = Funnel()
     if workers.count == 1 or len(missing) <= 1:
         for number in missing:
-            run_task(plan, number, lambda funnel, before=total: seen(before.joined(funnel)))  # type: ignore[misc]
+            run_task(plan, number, lambda funnel, before=total: on_funnel(before.joined(funnel)))  # type: ignore[misc]
             total = total.joined(part_funnel(plan.part(number)))
-            seen(total)
+            on_funnel(total)
         return
     for funnel in _replies(plan, workers, "do", missing):
         total.add(funnel)
-        seen(total)
+        on_funnel(total)
 
 
 def write_wanted(plan: BuildPlan, numbers: list[int], workers: WorkerPool) -> None:
@@ -144,13 +144,13 @@ def _task_handler(folder: str) -> Callable[[tuple[str, int]], Funnel | None]:
     return handle
 
 
-def run_task(plan: BuildPlan, number: int, seen: Seen = lambda funnel: None) -> None:
-    """Do one task unless it is done; call `seen` with its funnel now and then."""
+def run_task(plan: BuildPlan, number: int, on_funnel: OnFunnel = lambda funnel: None) -> None:
+    """Do one task unless it is done; call `on_funnel` with its funnel now and then."""
     part = plan.part(number)
     if part.is_dir():
         return
     with storage_errors(plan.folder), new_part(part, folder=True) as work:
-        _fill_part(work, plan.config, plan.tasks[number], seen)
+        _fill_part(work, plan.config, plan.tasks[number], on_funnel)
         try:
             work.rename(part)
         except OSError:
@@ -180,7 +180,7 @@ def read_part(part: Path) -> Iterator[Document]:
         yield from read_shard(shard)
 
 
-def _fill_part(work: Path, config: BuildConfig, task: BuildTask, seen: Seen) -> None:
+def _fill_part(work: Path, config: BuildConfig, task: BuildTask, on_funnel: OnFunnel) -> None:
     account, funnel = Account(), Funnel()
     hasher = MinHash() if config.near_duplicates else None
 
@@ -190,7 +190,7 @@ def _fill_part(work: Path, config: BuildConfig, task: BuildTask, seen: Seen) -> 
             if hasher is not None and keys is not None:
                 keys.append(hasher.keys(document.text).tobytes())
             if fingerprints.count % 100 == 0:
-                seen(funnel)
+                on_funnel(funnel)
             yield document
 
     with (

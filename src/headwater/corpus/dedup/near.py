@@ -106,8 +106,8 @@ def candidate_pairs(
             numbers = np.concatenate([numbers for _, numbers in chosen])
             del chosen
             if gone is not None:
-                there = ~gone[numbers]
-                keys, numbers = keys[there], numbers[there]
+                kept = ~gone[numbers]
+                keys, numbers = keys[kept], numbers[kept]
             pairs = _pairs_of_equal_keys(keys, numbers)
             if len(pairs):
                 yield pairs

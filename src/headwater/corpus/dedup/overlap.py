@@ -151,8 +151,8 @@ class TrainingGrams:
         for number, hashes in self.grams.of_many(texts):
             while len(found) <= number:
                 found.append((0, 0))
-            there, all_ = found[number]
-            found[number] = (there + int(self.filter.contains(hashes).sum()), all_ + len(hashes))
+            shared, count = found[number]
+            found[number] = (shared + int(self.filter.contains(hashes).sum()), count + len(hashes))
         return found
 
 
@@ -184,7 +184,7 @@ def measure_overlap(
         if not total:
             raise DataError(f"{test} has fewer than {words} words in a document", expected="a text to compare")
         part = training_grams(own[number], words).shares(texts_of(test)) if own else None
-        train_share = 100 * sum(there for there, _ in shares) / total
+        train_share = 100 * sum(shared for shared, _ in shares) / total
         own_share = None if part is None else 100 * sum(there for there, _ in part) / total
         row = {"name": test.name, "documents": len(shares), "grams": total, "train": train_share, "own": own_share}
         rows.append(row)

@@ -60,7 +60,7 @@ class ChildrensBooks(ChoiceTask):
             asked.append(reader.pair(text[:border], text[border:]))
         return asked
 
-    def beside(
+    def details(
         self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
     ) -> dict[str, Any]:
         """Return the number of sentences that the de-tokenizer cannot invert."""

@@ -99,7 +99,7 @@ class HeldOut(Task):
         details = {"bytes": round(math.fsum(sizes)), "tokens": tokens, "nats per token": loss}
         return [Figure("bits per byte", value, ratio_error(bits, sizes), len(records), details)]
 
-    def beside(
+    def details(
         self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
     ) -> dict[str, Any]:
         """Return the number of documents, and the yardsticks on those that were scored."""

@@ -164,7 +164,7 @@ class Lambada(Task):
             record["accuracy"] = float(chosen.tokens == asked.continuation[:1] and all(word.is_greedy[1:]))
         return record
 
-    def beside(
+    def details(
         self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
     ) -> dict[str, Any]:
         """Return the number of passages that the de-tokenizer cannot invert."""

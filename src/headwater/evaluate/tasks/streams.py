@@ -97,7 +97,7 @@ class StreamTask(Task):
             value = factor = math.exp(min(rate, 700.0))  # near the largest float, for a model of noise
         return [Figure(metric.name, value, None if error is None else factor * error, len(records), details)]
 
-    def beside(
+    def details(
         self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
     ) -> dict[str, Any]:
         """Return the number of lines that the de-tokenizer cannot invert."""

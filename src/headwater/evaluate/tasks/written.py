@@ -112,11 +112,11 @@ class NaturalQuestions(Task):
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Return the means over all and over the most confident 1 %."""
-        surest = sorted(records, key=lambda record: -record["confidence"])[: max(1, len(records) // 100)]
+        most_confident = sorted(records, key=lambda record: -record["confidence"])[: max(1, len(records) // 100)]
         everything, best = (metric.name for metric in self.metrics)
         return [
             mean_figure(everything, [record["exact match"] for record in records]),
-            mean_figure(best, [record["exact match"] for record in surest]),
+            mean_figure(best, [record["exact match"] for record in most_confident]),
         ]
 
 
