@@ -15,8 +15,8 @@ validation. Of a long text the passages with the lowest hash of (seed, id, place
 
 from __future__ import annotations
 
-import heapq
 import random
+from bisect import insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -68,8 +68,8 @@ def continuation_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows
             _keep(kept[part], piece, CHOICE_EXAMPLES[part])
     rows: Rows = {"train": [], "validation": []}
     seen: set[str] = set()
-    for part, heap in kept.items():
-        pieces = [piece for piece in sorted(_unheaped(heap)) if piece.answer not in seen]
+    for part, lowest in kept.items():
+        pieces = [piece for piece in lowest if piece.answer not in seen]
         pieces = list({piece.answer: piece for piece in reversed(pieces)}.values())[::-1]
         seen.update(piece.answer for piece in pieces)
         rows[part] = _continuations(pieces, seed)
@@ -145,7 +145,7 @@ def _grouped(grouped: dict[Part, dict[str, list[_Piece]]], seed: int) -> Rows:
     seen: set[str] = set()
     for part, groups in grouped.items():
         most = 2 * min(len(groups[name]) for name in names)
-        chosen = [(piece, name) for name in names for piece in sorted(_unheaped(groups[name]))[:most]]
+        chosen = [(piece, name) for name in names for piece in groups[name][:most]]
         rows[part] = _rows_in_order(chosen, seed, seen)
     return rows
 
@@ -153,9 +153,9 @@ def _grouped(grouped: dict[Part, dict[str, list[_Piece]]], seed: int) -> Rows:
 def _shuffled(everything: dict[Part, list[_Piece]], seed: int) -> Rows:
     rows: Rows = {"train": [], "validation": []}
     seen: set[str] = set()
-    for part, heap in everything.items():
+    for part, pieces in everything.items():
         chosen = []
-        for number, piece in enumerate(sorted(_unheaped(heap))):
+        for number, piece in enumerate(pieces):
             text = " ".join(piece.context.split())
             label = SHUFFLED if number % 2 else AS_WRITTEN
             if label == SHUFFLED:
@@ -193,14 +193,8 @@ def _title(text: str, number: int) -> str:
     return f"{number}: {first[:_TITLE_CHARACTERS]}".rstrip()
 
 
-def _keep(heap: list[_Piece], piece: _Piece, most: int) -> None:
-    """Keep the `most` pieces of lowest rank; in the heap, ranks are negative."""
-    entry = _Piece(-piece.rank, piece.document, piece.context, piece.answer)
-    if len(heap) < most:
-        heapq.heappush(heap, entry)
-    elif entry > heap[0]:
-        heapq.heapreplace(heap, entry)
-
-
-def _unheaped(heap: list[_Piece]) -> list[_Piece]:
-    return [_Piece(-piece.rank, piece.document, piece.context, piece.answer) for piece in heap]
+def _keep(kept: list[_Piece], piece: _Piece, most: int) -> None:
+    """Add a piece to `kept`, the `most` pieces of lowest rank in ascending order, if it is one of them."""
+    if len(kept) < most or piece < kept[-1]:
+        insort(kept, piece)
+        del kept[most:]
