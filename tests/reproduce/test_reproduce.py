@@ -212,6 +212,12 @@ def test_every_scale_can_be_read() -> None:
         load_scale("minii")
 
 
+@pytest.mark.parametrize("seeds", [[], [1, 1, 2]])
+def test_seeds_that_say_nothing_about_the_spread_are_refused(seeds: list[int]) -> None:
+    with pytest.raises(UsageError, match="seeds"):
+        load_scale("mini", {"seeds": seeds})
+
+
 def test_a_scale_that_does_not_fit_says_so_first(
     tmp_path: Path, scale: Scale, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from headwater.config import Config, read_toml
 from headwater.errors import ResourceError, UsageError, nearest
@@ -88,8 +88,8 @@ class Scale(Config):
     """False for a scale that is described and not run."""
     most_hours: float = Field(default=24.0, gt=0)
     """A scale that takes longer is refused."""
-    seeds: tuple[int, ...] = (1, 2, 3)
-    """Seeds of every training."""
+    seeds: tuple[int, ...] = Field(default=(1, 2, 3), min_length=1)
+    """Seeds of every training, each once."""
     texts: dict[str, TextPlan]
     """Training texts, each a table."""
     models: dict[str, ModelPlan]
@@ -97,6 +97,13 @@ class Scale(Config):
     labelled: LabelledPlan = LabelledPlan()
     experiments: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Keys of single experiments."""
+
+    @field_validator("seeds")
+    @classmethod
+    def _are_different(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError("expected different seeds: the spread over equal ones is zero")
+        return seeds
 
     def settings(self, experiment: str, cls: type[Settings]) -> Settings:
         """Return the settings of an experiment."""
