@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeGuard, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
-from pydantic_core import InitErrorDetails
 
 from headwater.errors import UsageError, nearest
 from headwater.storage.files import read_text, write_text
@@ -46,8 +45,8 @@ class Config(BaseModel):
         table = cls.tables.get(info.field_name or "")
         unknown = [key for key in value if key not in table.model_fields] if table else []
         if unknown:
-            details = InitErrorDetails(type="extra_forbidden", loc=(unknown[0],), input=value[unknown[0]])
-            raise ValidationError.from_exception_data(cls.__name__, [details])
+            detail: Any = {"type": "extra_forbidden", "loc": (unknown[0],), "input": value[unknown[0]]}
+            raise ValidationError.from_exception_data(cls.__name__, [detail])
         return value
 
     @field_validator("*")
