@@ -71,7 +71,7 @@ clean:
 	touch $@
 
 .venv/.ready-quickstart: .venv/.created pyproject.toml constraints.txt $(NATIVE)
-	test -f .venv/.ready-dev || $(BIN)/python -m pip install -q -c constraints.txt -e '.[report]'
+	test -f .venv/.ready-dev || $(BIN)/python -m pip install -q -c constraints.txt -e .
 	touch $@
 
 .venv/.ready-docs: .venv/.created pyproject.toml constraints.txt $(NATIVE)

@@ -1,4 +1,4 @@
 python3 -m venv .venv
 . .venv/bin/activate
-pip install -c constraints.txt '.[report,serve]'
+pip install -c constraints.txt '.[serve]'
 headwater doctor
