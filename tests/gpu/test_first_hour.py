@@ -27,7 +27,7 @@ from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model
 from headwater.model.loss import IGNORE
 from headwater.pretrain.forecast import forecast
-from headwater.pretrain.objectives import l1, masked
+from headwater.pretrain.objectives import both_directions, l1, masked
 from headwater.pretrain.recipe import PretrainConfig
 from headwater.pretrain.tokens.sampler import TokenBatch
 from headwater.tokenizer import Tokenizer
@@ -43,7 +43,8 @@ pytestmark = [
 ]
 CUDA = torch.device("cuda:0")
 UPDATES = 20
-FULL_SIZE = ("gpt1", "gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl", "bert-base", "bert-large", "lstm")
+TRANSFORMERS = ("gpt1", "gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl", "bert-base", "bert-large")
+FULL_SIZE = (*TRANSFORMERS, "lstm", "bilstm-mini")
 # Largest relative difference of a loss: TF32 is off here, and other kernels add in another order.
 APART = {"fp32": 1e-3, "bf16": 2e-2}
 
@@ -59,7 +60,8 @@ def trainer_of(
         targets[:, ::2] = IGNORE
     weights = (targets != IGNORE).float()
     settings = TrainConfig(steps=UPDATES, precision=precision, learning_rate=1e-4, dropout=dropout)
-    objective = masked if model.config.is_masked else l1(end_of_text)
+    elmo = model.config.architecture == "bilstm"
+    objective = masked if model.config.is_masked else both_directions if elmo else l1(end_of_text)
     batch = TokenBatch(ids, targets, weights / weights.sum())
     return Trainer(model, objective, settings, ranks=Ranks(device=device)), batch.to(device)
 
