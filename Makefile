@@ -28,10 +28,11 @@ test-all: .venv/.ready-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
 
 # The first hour with a GPU: losses, waits, kill and resume, memory, generation, ranks over NCCL; then the figures.
+# NANOGPT and LLMC name checkouts of these peers, PEER_PYTHON a Python with vLLM.
 test-gpu: .venv/.ready-dev
 	$(BIN)/python -m pytest tests/gpu -rs $(ARGS)
-	$(BIN)/python benchmarks/pretrain.py --device cuda
-	$(BIN)/python benchmarks/generate.py --device cuda --batches 1 8 64
+	$(BIN)/python benchmarks/pretrain.py --device cuda --nanogpt "$(NANOGPT)" --llmc "$(LLMC)"
+	$(BIN)/python benchmarks/generate.py --device cuda --batches 1 8 64 --peer-python $(or $(PEER_PYTHON),$(BIN)/python)
 
 # The folder of the run is kept, so that an interrupted one resumes; docs/results gets its pages and figures.
 results: .venv/.ready-dev

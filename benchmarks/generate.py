@@ -1,9 +1,10 @@
-"""Compare generation with transformers, llama.cpp, CTranslate2 and ONNX Runtime: tokens a second, in one run.
+"""Compare generation with transformers, vLLM, llama.cpp, CTranslate2 and ONNX Runtime, in tokens a second.
 
     python benchmarks/generate.py --peer-python OTHER_VENV/bin/python --llama LLAMA_CPP/build/bin
+    python benchmarks/generate.py --device cuda --batches 1 8 64 --peer-python OTHER_VENV/bin/python
     HEADWATER_CPU=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 python benchmarks/generate.py --llama …
 
-The second line limits every side to AVX2; llama.cpp must then be built without AVX-512.
+The last line limits every side to AVX2; llama.cpp must then be built without AVX-512.
 
 A model of the preset's shape with random weights, greedy decoding of a fixed number of tokens. Each side runs in a
 process of its own; the sides take turns, round by round, so that a busy machine slows all alike, and ratios are
@@ -11,8 +12,8 @@ of medians over the rounds. Cases: `decode-B` continues B prompts of --prompt to
 together with their prompts' time; `prefill` is a prompt of --long tokens and the first token after it. The memory
 bandwidth is what both threads read, measured in every round; the limit of a decoding row is that bandwidth over
 the bytes of weights that a step reads. Peers that are not installed are skipped with a line. transformers runs
-in this interpreter, CTranslate2 and ONNX Runtime in --peer-python, llama.cpp as its own llama-batched-bench, whose
-figures for prompt and continuation together are taken; its files are made by its own llama-quantize.
+in this interpreter, vLLM, CTranslate2 and ONNX Runtime in --peer-python, llama.cpp as its own llama-batched-bench,
+whose figures for prompt and continuation together are taken; its files are made by its own llama-quantize.
 
 The limit of Headwater's rows: for `decode-1` reading the weights from memory; for `decode-8` the matmuls and, as
 texts grow, attention; for `prefill` the processor's bf16 or int8 dot products.
@@ -32,8 +33,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from generate_sides import ctranslate2, headwater, llama_cpp, make_gguf, onnxruntime, transformers
-from peak import peak_megabytes
+from generate_sides import ctranslate2, headwater, llama_cpp, make_gguf, onnxruntime, transformers, vllm
+from peak import device_of, peak_megabytes
 
 # (side, precision, the class of precision it competes in)
 SIDES = [
@@ -52,7 +53,17 @@ SIDES = [
     ("ctranslate2", "int8", "int8"),
     ("onnxruntime", "fp32", "fp32"),
     ("onnxruntime", "int8", "int8"),
+    ("vllm", "float32", "fp32"),
+    ("vllm", "bfloat16", "bf16"),
 ]
+ON_GPU = {
+    "headwater:fp32",
+    "headwater:bf16",
+    "transformers:fp32",
+    "transformers:bf16",
+    "vllm:float32",
+    "vllm:bfloat16",
+}
 
 
 def main() -> None:
@@ -68,7 +79,7 @@ def main() -> None:
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--llama", type=Path, default=Path(), help="folder of llama.cpp's programs")
     parser.add_argument("--work", type=Path, help="where the models are kept; default: a temporary folder")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda: headwater and transformers alone")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda: headwater, transformers and vLLM")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--cpu-time", action="store_true", help="processor time, for one thread on a busy machine")
     parser.add_argument("--side", nargs=2, help=argparse.SUPPRESS)
@@ -76,6 +87,7 @@ def main() -> None:
     if arguments.side:
         serve(arguments)
         return
+    device_of(arguments.device)
     with tempfile.TemporaryDirectory() as temporary:
         arguments.work = arguments.work or Path(temporary)
         compare(arguments)
@@ -85,8 +97,8 @@ def compare(arguments: argparse.Namespace) -> None:
     make_model(arguments.preset, arguments.work)
     cases = [f"decode-{batch}" for batch in arguments.batches] + ["prefill"]
     wanted = [s for s in SIDES if not arguments.sides or f"{s[0]}:{s[1]}" in arguments.sides]
-    if arguments.device != "cpu":
-        wanted = [s for s in wanted if s[0] in ("headwater", "transformers") and s[1] != "int8"]
+    on_gpu = arguments.device != "cpu"
+    wanted = [s for s in wanted if (f"{s[0]}:{s[1]}" in ON_GPU if on_gpu else s[0] != "vllm")]
     sides = {}
     for name, precision, kind in wanted:
         if name == "llama.cpp" and (arguments.llama / "llama-quantize").exists():
@@ -203,6 +215,7 @@ def serve(arguments: argparse.Namespace) -> None:
         "llama.cpp": llama_cpp,
         "ctranslate2": ctranslate2,
         "onnxruntime": onnxruntime,
+        "vllm": vllm,
     }[name]
     try:
         run, weight_bytes = make(arguments, precision)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -82,6 +83,28 @@ def transformers(arguments: argparse.Namespace, precision: str) -> tuple[Case, i
         return counted(case, ids, new)
 
     return run, step_bytes(arguments.preset, 4 if precision == "fp32" else 2)
+
+
+def vllm(arguments: argparse.Namespace, precision: str) -> tuple[Case, int]:
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # in this process, whose memory is measured
+    import vllm
+
+    llm = vllm.LLM(
+        str(arguments.work / "model"),
+        dtype=precision,
+        max_model_len=1_024,
+        gpu_memory_utilization=0.5,  # other sides have the rest
+        enable_prefix_caching=False,  # each side reads every prompt
+    )
+
+    def run(case: str) -> int:
+        ids, new = prompts(arguments, case)
+        sampling = vllm.SamplingParams(temperature=0, max_tokens=new, ignore_eos=True, detokenize=False)
+        texts = llm.generate([{"prompt_token_ids": prompt} for prompt in ids], sampling, use_tqdm=False)
+        assert all(len(text.outputs[0].token_ids) == new for text in texts)
+        return counted(case, ids, new)
+
+    return run, step_bytes(arguments.preset, 4 if precision == "float32" else 2)
 
 
 def make_gguf(arguments: argparse.Namespace, precision: str) -> None:

@@ -1,10 +1,11 @@
-"""Measure the peak memory of a benchmark's process in MB, in the same way for every side."""
+"""Find a benchmark's device, and measure the peak memory of its process in MB, in the same way for every side."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 from pathlib import Path
+from typing import Any
 
 _STATUS, _FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -30,3 +31,14 @@ def forget_peak() -> None:
     """Leave out what came before, as building a model, where the system can."""
     with contextlib.suppress(OSError):
         _FORGET.write_text("5")
+
+
+def device_of(name: str) -> Any:
+    """Return torch's device of this name; end with a message if it is unavailable."""
+    from headwater.errors import UsageError
+    from headwater.train.parallel import choose_device
+
+    try:
+        return choose_device(name)
+    except UsageError as error:
+        raise SystemExit(f"Error: {error}") from None

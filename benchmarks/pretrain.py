@@ -1,7 +1,7 @@
 """Compare training speed and peak memory with nanoGPT and transformers, and with the machine's limit.
 
     python benchmarks/pretrain.py                                   # every case, transformers as the peer
-    python benchmarks/pretrain.py --device cuda --nanogpt PATH/TO/nanoGPT
+    python benchmarks/pretrain.py --device cuda --nanogpt PATH/TO/nanoGPT --llmc PATH/TO/llm.c
     python benchmarks/pretrain.py --nanogpt PATH/TO/nanoGPT         # nanoGPT too, eager and compiled
     python benchmarks/pretrain.py --case midi-4k --precision bf16 --rounds 5
     python benchmarks/pretrain.py --case bert-base --precision bf16 # masked, next to transformers' BertForMaskedLM
@@ -28,8 +28,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import llm_c
 import torch
-from peak import peak_megabytes
+from peak import device_of, peak_megabytes
 
 
 class Case(NamedTuple):
@@ -52,7 +53,7 @@ CASES = {
 }
 ON_CPU, ON_GPU = ("small-1024", "midi-4k", "midi-50k"), ("gpt2-small", "gpt2-medium")
 DEVICE = torch.device("cpu")  # --device changes it
-SYSTEMS = ("headwater", "transformers", "nanogpt", "nanogpt-compiled")
+SYSTEMS = ("headwater", "transformers", "nanogpt", "nanogpt-compiled", "llm.c")
 
 
 def batch_of(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
@@ -169,12 +170,14 @@ STEPS: dict[str, Callable[[Case, str, str], Callable[[], float]]] = {
 }
 
 
-def work(system: str, case: Case, precision: str, updates: int, nanogpt: str) -> dict[str, float]:
-    step = STEPS[system](case, precision, nanogpt)
+def work(system: str, case: Case, precision: str, arguments: argparse.Namespace) -> dict[str, float]:
+    if system == "llm.c":
+        return llm_c.measure(arguments.llmc, case, arguments.updates)
+    step = STEPS[system](case, precision, arguments.nanogpt)
     for _ in range(2):
         step()
     seconds = []
-    for _ in range(updates):
+    for _ in range(arguments.updates):
         started = time.perf_counter()
         step()
         seconds.append(time.perf_counter() - started)
@@ -194,19 +197,18 @@ def compare(name: str, precision: str, arguments: argparse.Namespace) -> dict[st
     from headwater.train.machine import matmul_rate
 
     case = CASES[name]
-    systems = [s for s in SYSTEMS if not s.startswith("nanogpt") or (arguments.nanogpt and not case.masked)]
+    absent = set() if arguments.nanogpt and not case.masked else {"nanogpt", "nanogpt-compiled"}
+    if reason := llm_c.absence(arguments.llmc, precision, case.layers):
+        absent.add("llm.c")
+        if arguments.llmc:
+            print(f"llm.c is skipped: {reason}", file=sys.stderr)
+    systems = [system for system in SYSTEMS if system not in absent]
     rounds: dict[str, list[dict[str, float]]] = {system: [] for system in systems}
     for _ in range(arguments.rounds):
         for system in systems:
             command = [sys.executable, __file__, "--work", system, "--case", name, "--precision", precision]
-            command += [
-                "--updates",
-                str(arguments.updates),
-                "--nanogpt",
-                arguments.nanogpt,
-                "--device",
-                arguments.device,
-            ]
+            for option in ("updates", "nanogpt", "llmc", "device"):
+                command += [f"--{option}", str(getattr(arguments, option))]
             output = subprocess.run(command, capture_output=True, text=True, env=os.environ)
             if output.returncode:
                 print(f"{system} failed: {output.stderr.strip().splitlines()[-1]}", file=sys.stderr)
@@ -323,6 +325,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--updates", type=int, default=5)
     parser.add_argument("--nanogpt", default="", help="folder of a nanoGPT checkout")
+    parser.add_argument("--llmc", default="", help="folder of an llm.c checkout")
     parser.add_argument("--pieces", action="store_true", help="time each part of the backend in either form")
     parser.add_argument("--growth", action="store_true", help="time and memory over the size of the data")
     parser.add_argument("--growth-updates", type=int, default=1_000)
@@ -332,11 +335,11 @@ def main() -> None:
     parser.add_argument("--work", choices=SYSTEMS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     global DEVICE
-    DEVICE = torch.device(arguments.device, 0) if arguments.device == "cuda" else torch.device(arguments.device)
+    DEVICE = device_of(arguments.device)
     torch.backends.cuda.matmul.allow_tf32 = True  # for every system
     if arguments.work:
         case, precision = CASES[arguments.case[0]], arguments.precision[0]
-        print(json.dumps(work(arguments.work, case, precision, arguments.updates, arguments.nanogpt)))
+        print(json.dumps(work(arguments.work, case, precision, arguments)))
         return
     if arguments.growth:
         print(json.dumps(grow(arguments), indent=1))
