@@ -189,6 +189,24 @@ def test_a_run_goes_on_with_another_number_of_ranks(
     assert_same_losses(lines, read_journal(alone / "metrics.jsonl"))
 
 
+STUCK_AT_THE_SECOND = """
+import os, sys, threading
+import headwater.train.checkpoint as checkpoint
+from headwater.cli.main import main
+
+write, calls = checkpoint._write_shards, []
+
+def stuck(folder, state, group):
+    calls.append(1)
+    if len(calls) == 2 and os.environ["RANK"] == "1":
+        threading.Event().wait(60)  # until the test kills it
+    write(folder, state, group)
+
+checkpoint._write_shards = stuck
+sys.exit(main())
+"""
+
+
 @pytest.mark.slow
 def test_sharded_ranks_that_were_killed_end_bit_for_bit_where_undisturbed_ones_do(
     launched: Launched, tokens: Path, tmp_path: Path
@@ -197,10 +215,18 @@ def test_sharded_ranks_that_were_killed_end_bit_for_bit_where_undisturbed_ones_d
         return torchrun(*STANDALONE, *headwater(tokens, run, shard="true"))
 
     train(launched, arguments(tmp_path / "whole"), tmp_path / "whole")
-    killed = tmp_path / "killed"
-    with launched(arguments(killed), tmp_path / "log") as process:
-        wait_for_a_checkpoint(killed, process)
-    assert not (killed / "model").exists()
+    killed, script = tmp_path / "killed", tmp_path / "stuck.py"
+    script.write_text(STUCK_AT_THE_SECOND)
+    command = torchrun(*STANDALONE, str(script), *headwater(tokens, killed, shard="true")[2:])
+    log, journal = tmp_path / "log", killed / "metrics.jsonl"
+    with launched(command, log) as process:
+        # The second checkpoint, of step 6, is being written while training goes on to the third.
+        while not journal.exists() or not [line for line in read_journal(journal) if line["step"] == 9]:
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.005)
+    (kept,) = (killed / "checkpoints").glob("step-*")
+    assert kept.name == "step-00000003"
+    assert list((killed / "checkpoints").glob(".step-00000006.*.part"))
     train(launched, arguments(killed), killed)
     weights = [load_model(run / "model").state_dict() for run in (tmp_path / "whole", killed)]
     for name, weight in weights[0].items():
@@ -215,11 +241,11 @@ from headwater.cli.main import main
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 write, calls = checkpoint._write_shards, []
 
-def full_once(folder, state):
+def full_once(folder, state, group):
     calls.append(1)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000 if len(calls) == 1 else -1, -1))
     try:
-        write(folder, state)
+        write(folder, state, group)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
 

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, MismatchError, TrainingError, UsageError
@@ -184,7 +186,7 @@ def test_a_damaged_checkpoint_takes_no_place_of_a_good_one(tmp_path: Path) -> No
 
     def save(step: int) -> None:
         made = checkpoints()
-        made.save(step, {"weight": torch.full((2,), float(step))}, {"step": step}, set(), sharded=False)
+        made.save(step, {"weight": torch.full((2,), float(step))}, {"step": step}, set())
         made.wait()
 
     save(30)
@@ -201,6 +203,41 @@ def test_a_damaged_checkpoint_takes_no_place_of_a_good_one(tmp_path: Path) -> No
     assert checkpoints().newest() == (tmp_path / "step-00000030", {"step": 30})
 
 
+def test_the_newest_checkpoint_is_not_one_that_is_about_to_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=1, ranks=Ranks(), note=lambda text: None)
+    checkpoints.save(1, {"weight": torch.zeros(2)}, {"step": 1}, set())
+    checkpoints.wait()
+    waits = threading.Event()
+
+    def slow(state: dict[str, torch.Tensor], path: Path) -> None:
+        assert waits.wait(60)
+        save_file(state, path)
+
+    def wait() -> None:
+        waits.set()
+        Checkpoints.wait(checkpoints)
+
+    monkeypatch.setattr("headwater.train.checkpoint.save_file", slow)
+    checkpoints.save(2, {"weight": torch.ones(2)}, {"step": 2}, set())
+    monkeypatch.setattr(checkpoints, "wait", wait)
+    assert checkpoints.newest_step() == 2
+
+
+def test_an_error_while_a_checkpoint_is_written_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(state: Any, path: Path) -> None:
+        raise TypeError("not a warning: no file system raises this")
+
+    monkeypatch.setattr("headwater.train.checkpoint.save_file", broken)
+    checkpoints = Checkpoints(tmp_path, keep=1, ranks=Ranks(), note=lambda text: None)
+    checkpoints.save(1, {"weight": torch.zeros(2)}, {"step": 1}, set())
+    with pytest.raises(TypeError, match="not a warning"):
+        checkpoints.wait()
+
+
 def test_a_checkpoint_of_any_size_is_checked_by_its_hashes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +245,7 @@ def test_a_checkpoint_of_any_size_is_checked_by_its_hashes(
     notes: list[str] = []
     checkpoints = Checkpoints(tmp_path, keep=2, ranks=Ranks(), note=notes.append)
     for step in (10, 20):
-        checkpoints.save(step, {"weight": torch.full((2,), float(step))}, {"step": step}, set(), sharded=False)
+        checkpoints.save(step, {"weight": torch.full((2,), float(step))}, {"step": step}, set())
     checkpoints.wait()
     newest = tmp_path / "step-00000020"
     content = bytearray((newest / "state.safetensors").read_bytes())
@@ -220,7 +257,7 @@ def test_a_checkpoint_of_any_size_is_checked_by_its_hashes(
     assert "step-00000020 is damaged" in notes[0]
     with pytest.raises(FolderError, match="altered"):  # as the best checkpoint is opened at the end
         checkpoints.check(newest)
-    checkpoints.save(20, {"weight": torch.full((2,), 20.0)}, {"step": 20}, set(), sharded=False)  # written again
+    checkpoints.save(20, {"weight": torch.full((2,), 20.0)}, {"step": 20}, set())  # written again
     checkpoints.wait()
     checkpoints.check(newest)
 

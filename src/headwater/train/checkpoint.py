@@ -1,23 +1,26 @@
 """Checkpoints, from which a killed run resumes bit for bit.
 
 Each is a folder, `step-00001000`, with safetensors files, which execute nothing: one file if one process has all
-the state, else the shards of torch's distributed checkpoint, which any number of ranks can read. It is written to
-a temporary folder, hashed and renamed, in the background if one process has all the state; a failure is a warning,
-and the previous checkpoint is kept. Reading verifies every hash and uses the newest undamaged checkpoint.
+the state, else the shards of torch's distributed checkpoint, which any number of ranks can read. The state is
+copied to the CPU's memory. While training continues, a thread writes it to a temporary folder, hashes it and
+renames it. A failure is a warning, and the previous checkpoint is kept. Reading verifies every hash and uses the
+newest undamaged checkpoint.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-import threading
 import warnings
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -33,39 +36,37 @@ _WHOLE = "state.safetensors"  # all tensors, if one process had them all
 
 
 class Checkpoints:
-    """The checkpoints of one run: the newest `keep`, and pinned ones."""
+    """The checkpoints of one run: the newest `keep`, and pinned ones.
 
-    def __init__(self, folder: Path, *, keep: int, ranks: Ranks, note: Callable[[str], None]) -> None:
-        self.folder, self.keep, self.ranks, self.note = folder, keep, ranks, note
-        self.pinned: set[int] = set()  # steps whose checkpoints are kept for the user, as before a spike
-        self._writer: threading.Thread | None = None
+    sharded: each rank has a part of the state, and writes it.
+    """
 
-    def save(
-        self,
-        step: int,
-        state: Mapping[str, Tensor],
-        record: Mapping[str, Any],
-        pinned: set[int],
-        *,
-        sharded: bool,
+    def __init__(
+        self, folder: Path, *, keep: int, ranks: Ranks, note: Callable[[str], None], sharded: bool = False
     ) -> None:
-        """Write a checkpoint of `state` after `step` updates; `record` is a resumed run's other state.
+        self.folder, self.keep, self.note, self.sharded = folder, keep, note, sharded
+        # The ranks that write: all, or the first one alone.
+        self.ranks = ranks.for_a_thread() if sharded else replace(ranks, count=1)
+        self.pinned: set[int] = set()  # steps whose checkpoints are kept for the user, as before a spike
+        self._written: Future[None] | None = None
 
-        The checkpoints of the steps in `pinned` are not removed.
+    def save(self, step: int, state: Mapping[str, Tensor], record: Mapping[str, Any], pinned: set[int]) -> None:
+        """Write a checkpoint of `state` after `step` updates, in a thread; every rank must call this.
+
+        record: a resumed run's other state. The checkpoints of the steps in `pinned` are not removed.
         """
         self.wait()
-        if sharded:
-            self._write(step, dict(state), dict(record), pinned, sharded=True)
-        elif self.ranks.is_first:
-            snapshot = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
-            self._writer = threading.Thread(target=self._write, args=(step, snapshot, dict(record), set(pinned)))
-            self._writer.start()
+        if self.sharded or self.ranks.is_first:
+            copied = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
+            writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+            self._written = writer.submit(self._write, step, copied, dict(record), set(pinned))
+            writer.shutdown(wait=False)
 
     def wait(self) -> None:
-        """Wait until the current checkpoint is written."""
-        if self._writer is not None:
-            self._writer.join()
-            self._writer = None
+        """Wait until the current checkpoint is written; raise the error of a rank that is gone."""
+        if self._written is not None:
+            self._written.result()
+            self._written = None
 
     def newest(self) -> tuple[Path, dict[str, Any]] | None:
         """Return the newest undamaged checkpoint and its record, or None if there is no checkpoint.
@@ -87,10 +88,10 @@ class Checkpoints:
             )
         return None
 
-    def load(self, path: Path, state: dict[str, Tensor], *, sharded: bool) -> None:
+    def load(self, path: Path, state: dict[str, Tensor]) -> None:
         """Load a checkpoint, written by any number of ranks, into the tensors of `state`."""
         whole = path / _WHOLE
-        if whole.exists() and not sharded:
+        if whole.exists() and not self.sharded:
             with torch.no_grad(), safe_open(whole, framework="pt") as saved:
                 _check_names(path, set(saved.keys()), set(state))
                 for name, tensor in state.items():
@@ -101,7 +102,7 @@ class Checkpoints:
 
         with warnings.catch_warnings():  # one process reads on purpose
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            checkpoint.load(state, storage_reader=HuggingFaceStorageReader(str(path)), no_dist=not sharded)
+            checkpoint.load(state, storage_reader=HuggingFaceStorageReader(str(path)), no_dist=not self.sharded)
 
     def check(self, path: Path) -> None:
         """Raise FolderError if a checkpoint is damaged."""
@@ -114,27 +115,15 @@ class Checkpoints:
 
     def newest_step(self) -> int | None:
         """Return the step of the newest checkpoint, unchecked, or None if there is none."""
+        self.wait()  # it may remove what is the newest now
         return max(map(_step_of, self._all()), default=None)
 
-    def _write(
-        self,
-        step: int,
-        state: dict[str, Tensor],
-        record: dict[str, Any],
-        pinned: set[int],
-        sharded: bool = False,
-    ) -> None:
+    def _write(self, step: int, state: dict[str, Tensor], record: dict[str, Any], pinned: set[int]) -> None:
         stage = Stage(self.path_of(step), kind="checkpoint", config={"step": step}, inputs={})
         try:
-            whole = self.ranks.is_first and self._is_whole(stage)
-            if self.ranks.broadcast(whole) if sharded else whole:
+            if self.ranks.broadcast(self.ranks.is_first and self._is_whole(stage)):
                 return
-            if sharded:
-                self._write_sharded(stage, state, record)
-            else:
-                with stage.write() as work:
-                    save_file(state, work / _WHOLE)
-                    write_json(work / _RECORD, record)
+            self._fill(stage, state, record)
             self._remove_old(step, pinned)
         except HeadwaterError as error:
             self.note(f"Warning: no checkpoint was written at step {step}: {error} The run continues.")
@@ -147,7 +136,7 @@ class Checkpoints:
             shutil.rmtree(stage.out, ignore_errors=True)
             return False
 
-    def _write_sharded(self, stage: Stage, state: dict[str, Tensor], record: dict[str, Any]) -> None:
+    def _fill(self, stage: Stage, state: dict[str, Tensor], record: dict[str, Any]) -> None:
         """Write from all ranks into a folder that the first one creates, and renames at the end.
 
         Raises StorageError on the first rank if it cannot create the folder, on all ranks if one cannot write.
@@ -162,7 +151,10 @@ class Checkpoints:
                         refusal = error
                 work = self.ranks.broadcast(work)
                 if work is not None:
-                    _write_shards(work, state)  # returns when every rank has written
+                    if self.sharded:
+                        _write_shards(work, state, self.ranks.group)  # returns when every rank has written
+                    else:
+                        save_file(state, work / _WHOLE)
                     if self.ranks.is_first:
                         write_json(work / _RECORD, record)
             if refusal is not None:
@@ -184,14 +176,15 @@ class Checkpoints:
         return sorted((p for p in found if p.is_dir() and p == self.path_of(_step_of(p))), key=_step_of)
 
 
-def _write_shards(folder: Path, state: dict[str, Tensor]) -> None:
+def _write_shards(folder: Path, state: dict[str, Tensor], group: dist.ProcessGroup | None) -> None:
     """Write this rank's part; an error on one rank is raised on all."""
     from torch.distributed import checkpoint
     from torch.distributed.checkpoint import HuggingFaceStorageWriter
     from torch.distributed.checkpoint.api import CheckpointException
 
+    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
     try:
-        checkpoint.save(state, storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
+        checkpoint.save(state, storage_writer=writer, process_group=group)
     except CheckpointException as error:  # not a subclass of Exception
         with storage_errors(folder):
             raise next(iter(error.failures.values()))[0] from None

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Literal
@@ -36,6 +36,7 @@ class Ranks:
     rank: int = 0
     count: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    group: dist.ProcessGroup | None = None  # None is torch's default group
 
     @property
     def is_first(self) -> bool:
@@ -47,7 +48,7 @@ class Ranks:
         if self.count == 1 or not tensors:
             return
         flat = torch._utils._flatten_dense_tensors(tensors)
-        dist.all_reduce(flat)
+        dist.all_reduce(flat, group=self.group)
         for tensor, total in zip(tensors, torch._utils._unflatten_dense_tensors(flat, tensors), strict=True):
             tensor.copy_(total)
 
@@ -56,7 +57,7 @@ class Ranks:
         if self.count == 1:
             return flag
         votes = torch.tensor(float(flag), device=self.device)
-        dist.all_reduce(votes, op=dist.ReduceOp.MAX)
+        dist.all_reduce(votes, op=dist.ReduceOp.MAX, group=self.group)
         return bool(votes.item())
 
     def minimum(self, value: int) -> int:
@@ -64,7 +65,7 @@ class Ranks:
         if self.count == 1:
             return value
         box = torch.tensor(value, device=self.device)
-        dist.all_reduce(box, op=dist.ReduceOp.MIN)
+        dist.all_reduce(box, op=dist.ReduceOp.MIN, group=self.group)
         return int(box.item())
 
     def broadcast(self, value: Any) -> Any:
@@ -72,13 +73,22 @@ class Ranks:
         if self.count == 1:
             return value
         box = [value]
-        dist.broadcast_object_list(box, src=0, device=self.device)
+        dist.broadcast_object_list(box, src=0, group=self.group, device=self.device)
         return box[0]
 
     def barrier(self) -> None:
         """Wait for all ranks."""
         if self.count > 1:
-            dist.barrier()
+            dist.barrier(group=self.group)
+
+    def for_a_thread(self) -> Ranks:
+        """Return the same ranks with another process group, on the CPU; every rank must call this.
+
+        A thread uses it while the main thread communicates in the default group.
+        """
+        if self.count == 1:
+            return self
+        return replace(self, device=torch.device("cpu"), group=dist.new_group(timeout=TIMEOUT, backend="gloo"))
 
 
 @contextmanager

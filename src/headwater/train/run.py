@@ -114,8 +114,14 @@ class Run:
         self._summed = 0
         self._best_weights: list[Tensor] = []
         if self.out is not None:
-            ranks, note = self.trainer.ranks, self.progress.note
-            self.checkpoints = Checkpoints(self.out / CHECKPOINTS, keep=self.config.keep, ranks=ranks, note=note)
+            trainer = self.trainer
+            self.checkpoints = Checkpoints(
+                self.out / CHECKPOINTS,
+                keep=self.config.keep,
+                ranks=trainer.ranks,
+                note=self.progress.note,
+                sharded=trainer.sharded,
+            )
 
     def read(self, step: int) -> list[Any]:
         """Return this rank's micro-batches of an update, on its device."""
@@ -181,7 +187,7 @@ class Run:
             return
         path = self.checkpoints.path_of(self.best["step"])
         self.checkpoints.check(path)
-        self.checkpoints.load(path, optimizer.state(), sharded=self.trainer.sharded)
+        self.checkpoints.load(path, optimizer.state())
         optimizer.load(self.best["step"])
 
     def _is_over(self) -> bool:
@@ -294,7 +300,7 @@ class Run:
             "pinned": sorted(self.checkpoints.pinned),
         }
         pinned = self.checkpoints.pinned | ({best} if best is not None else set())
-        self.checkpoints.save(step, optimizer.state(), record, pinned, sharded=self.trainer.sharded)
+        self.checkpoints.save(step, optimizer.state(), record, pinned)
 
     def _resume(self) -> None:
         if self.checkpoints is None:
@@ -304,7 +310,7 @@ class Run:
         if found is None:
             return
         path, record = found
-        self.checkpoints.load(path, optimizer.state(), sharded=self.trainer.sharded)
+        self.checkpoints.load(path, optimizer.state())
         optimizer.load(record["step"])
         self.tokens, self.seconds, self.best = record["tokens"], record["seconds"], record["best"]
         self.curve, self._sums, self._summed = record["curve"], record["sums"], record["summed"]
