@@ -184,7 +184,7 @@ def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
         lines.append(f"  {f'- duplicates: {kind}':32}{count:>12,} documents")
     lines.append(f"  {'kept':32}{size(funnel['kept'])}")
     if funnel["set_aside"]:
-        lines.append(f"  {funnel['set_aside']:,} pages or files without text: see set-aside.jsonl")
+        lines.append(f"  set aside: {funnel['set_aside']:,} (set-aside.jsonl names each page or file and why)")
     return "\n".join(lines)
 
 
@@ -200,8 +200,8 @@ def _stats_text(corpus: str, found: dict[str, Any]) -> str:
     ]
     lengths = ", ".join(f"{name} {value:,}" for name, value in found["characters_per_document"].items())
     lines.append(f"  characters a document: {lengths}")
-    growth = ", ".join(f"{distinct:,} of {words:,}" for words, distinct in found["vocabulary"][-4:])
-    lines.append(f"  distinct words: {growth}")
+    growth = ", ".join(f"{distinct:,} in {words:,}" for words, distinct in found["vocabulary"][-4:])
+    lines.append(f"  distinct words in the first words: {growth}")
     lines.append(f"  the string <UNK>: {found['unknown']:,} times")
     if "webtext" in found:
         webtext = found["webtext"]

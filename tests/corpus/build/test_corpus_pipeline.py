@@ -12,6 +12,7 @@ import pytest
 from headwater.cli.main import main
 from headwater.corpus.build import pipeline
 from headwater.corpus.build.pipeline import PACKAGES, build, read_funnel
+from headwater.corpus.build.recipes import load_recipe
 from headwater.corpus.folder import Document, read_documents, write_documents
 from headwater.errors import DataError, FolderError
 from headwater.storage.progress import Progress
@@ -144,9 +145,21 @@ def test_no_space_is_said_and_leaves_nothing(
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_a_folder_of_which_nothing_can_be_read_says_how_to_read_it(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts/empty.txt").write_text("")
+    with pytest.raises(DataError, match=r"texts is empty: it has no text"):
+        pipeline.build([tmp_path / "texts"], tmp_path / "corpus")
+    (tmp_path / "texts/latin.txt").write_bytes(b"un caf\xe9")
+    with pytest.raises(DataError, match=r"not UTF-8: byte 0xe9 in line 1\. .* or try --set any_encoding=true"):
+        pipeline.build([tmp_path / "texts"], tmp_path / "corpus")
+    pipeline.build([tmp_path / "texts"], tmp_path / "corpus", load_recipe("plain", {"any_encoding": True}))
+
+
 def test_files_that_are_left_out_of_a_folder_are_named(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts/river.txt").write_text("The river flows to the sea.")
+    (tmp_path / "texts/nothing.txt").write_text("")
     for number in range(10):
         (tmp_path / f"texts/picture{number}.png").write_bytes(b"")
     notes: list[str] = []
@@ -158,3 +171,5 @@ def test_files_that_are_left_out_of_a_folder_are_named(tmp_path: Path) -> None:
     pipeline.build([tmp_path / "texts"], tmp_path / "corpus", progress=Notes())
     first = ", ".join(f"picture{number}.png" for number in range(8))
     assert f"{tmp_path / 'texts'}: skipped 10 files of other kinds: {first}, …" in notes
+    [aside] = map(json.loads, (tmp_path / "corpus/set-aside.jsonl").read_text().splitlines())
+    assert (aside["source"], aside["reason"]) == ("texts/nothing.txt", "it is empty")

@@ -36,7 +36,7 @@ from headwater.corpus.build.parts import (
     write_wanted,
 )
 from headwater.corpus.build.recipes import BuildConfig, make_steps
-from headwater.corpus.build.tasks import BUILT_IN, BuildTask, list_remote, other_files, plan_tasks
+from headwater.corpus.build.tasks import BUILT_IN, EMPTY, BuildTask, list_remote, other_files, plan_tasks
 from headwater.corpus.build.workers import WorkerPool
 from headwater.corpus.dedup.exact import find_copies
 from headwater.corpus.dedup.near import ShingleFiles, find_duplicates
@@ -232,23 +232,25 @@ def has_funnel(corpus: str | Path) -> bool:
 def _assemble(plan: BuildPlan, work: Path, sources: Sequence[str | Path], workers: WorkerPool) -> dict[str, int]:
     """Join the parts without duplicates in the stage's folder `work`; return the size of what was kept."""
     funnel, aside, given = Funnel(), 0, _sources_given(sources)
-    reasons: dict[int, str] = {}  # why the first page of a source was set aside
+    unreadable: dict[int, dict[str, str]] = {}  # the first of each source
     for number, task in enumerate(plan.tasks):
         found = read_sealed(plan.part(number) / ACCOUNT)
         part = Funnel.from_dict(found["funnel"])
         funnel.add(part)
         aside += len(found["aside"])
-        if found["aside"]:
-            reasons.setdefault(task.source, found["aside"][0]["reason"])
+        for page in found["aside"]:
+            if page["reason"] != EMPTY:
+                unreadable.setdefault(task.source, page)
         entry = given[task.source]
         entry["documents"] += part.read.documents
         entry["bytes"] += part.read.bytes
         entry.update(found["details"])
     for number, (source, entry) in enumerate(zip(sources, given, strict=True)):
-        if not entry["documents"] and number in reasons:
+        if not entry["documents"] and number in unreadable:
+            option = "extractor=trafilatura" if unreadable[number]["page"] else "any_encoding=true"
             raise DataError(
-                f"{source} gave no text: {reasons[number]}",
-                repair="Convert it to text first, or try --set extractor=trafilatura",
+                f"{source} gave no text: {unreadable[number]['reason']}",
+                repair=f"Convert it to UTF-8 text, or try --set {option}",
             )
         if not entry["documents"]:
             raise DataError(f"{source} is empty: it has no text", repair="Name a file or folder with text")

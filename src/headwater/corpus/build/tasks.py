@@ -32,6 +32,7 @@ from headwater.storage.remote import RemoteListing, is_remote, list_source, plac
 from headwater.storage.tables import Unusable
 
 BUILT_IN = (python_docs.SOURCE,)
+EMPTY = "it is empty"  # why a file of a folder was set aside
 SUFFIXES = (*ROW_SUFFIXES, *PAGE_SUFFIXES)
 _ENDINGS = f"{', '.join(s for s in ROW_SUFFIXES if s.count('.') == 1)} (also .gz, .zst, .xz, .bz2 of these)"
 _EXPECTED = f"files that end in {_ENDINGS}, {', '.join(PAGE_SUFFIXES)}"
@@ -179,11 +180,16 @@ def read_task(task: BuildTask, config: BuildConfig, account: Account) -> Iterato
 def _read_or_set_aside(
     path: Path, name: str, task: BuildTask, config: BuildConfig, account: Account
 ) -> Iterator[Document]:
-    """Stream the documents of a text file; set the whole file aside if it is unreadable and part of a folder."""
+    """Stream the documents of a text file; set it aside if it is unreadable or empty and part of a folder."""
+    empty = True
     try:
         if task.of_folder:
             check_encoding(path)
-        yield from read_text_file(path, name, config.text_field)
+        for document in read_text_file(path, name, config.text_field):
+            empty = False
+            yield document
+        if empty and task.of_folder:
+            account.aside.append({"source": name, "page": "", "reason": EMPTY})
     except Unusable as error:
         if not task.of_folder:
             raise
