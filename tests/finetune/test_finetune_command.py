@@ -99,7 +99,7 @@ def test_rows_without_text_get_an_empty_prediction_and_columns_of_our_names_are_
     file = tmp_path / "new.csv"
     file.write_text('id,review,prediction\n7,the film was great,mine\n8," ",x\n9,,y\n', encoding="utf-8")
     assert main(["predict", str(file), "--model", str(tmp_path / "m"), "--out", str(tmp_path / "p.csv")]) == 0
-    assert "2 rows without text have an empty prediction: 2, 3" in capsys.readouterr().err
+    assert "Rows without text, which get an empty prediction (2): 2, 3" in capsys.readouterr().err
     with (tmp_path / "p.csv").open() as handle:
         found = list(csv.DictReader(handle))
     assert [(row["id"], row["prediction"], row["prediction_"] != "") for row in found] == [

@@ -102,7 +102,7 @@ def report(train: Usable, validation: Usable, labels: Labels) -> tuple[dict[str,
     repeated = [row.row for row in validation.rows if row.segments in texts]
     within = len(train.rows) - len(texts)
     total = sum(classes.values())
-    shown = ", ".join(f"{name} {count:,} ({count / total:.0%})" for name, count in list(classes.items())[:12])
+    shown = ", ".join(f"{name}: {count:,} ({count / total:.0%})" for name, count in list(classes.items())[:12])
     notes = [f"{len(train.rows):,} training rows: {shown}{', …' if len(classes) > 12 else ''}"]
     if repeated:
         notes.append(

@@ -163,8 +163,6 @@ def run_stage(
         outcome = train_task(config, base, extended, train, validation, parts.labels, progress, out=out)
         metrics = summarise(outcome, train, validation, parts, figures)
         metrics |= _compared(config, outcome, parts, encoded, baselines)
-        for warning in metrics["warnings"]:
-            progress.note(f"Warning: {warning}")
         with _moved_into(out) as work:
             for name, rows in parts.tests.items():
                 shares = outcome.fine_tuned.probabilities(encoded[name])

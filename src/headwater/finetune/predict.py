@@ -76,7 +76,7 @@ def predict_file(
     summary: dict[str, Any] = {"out": str(out), "rows": done, "empty": len(empty)}
     if empty:
         shown = ", ".join(f"{number:,}" for number in empty[:5]) + (", …" if len(empty) > 5 else "")
-        progress.note(f"{counted(len(empty), 'row')} without text have an empty prediction: {shown}")
+        progress.note(f"Rows without text, which get an empty prediction ({len(empty):,}): {shown}")
     if labelled:
         summary |= {"labelled": labelled, "accuracy": right / labelled}
     return summary
