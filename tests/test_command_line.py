@@ -67,6 +67,8 @@ def test_wrong_use_is_status_2_and_one_paragraph(capfd: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["pretrian"], "there is no command 'pretrian'. Did you mean 'pretrain'?"),
+        (["corpus", "biuld"], "No such command 'biuld'. Did you mean 'build'? See: headwater corpus --help"),
         (["reproduce", "nope"], "there is no experiment 'nope'; expected all, gpt1_perplexity"),
         (["reproduce", "gpt1", "--scale", "minni"], "there is no scale 'minni'; expected mini, small, paper"),
         (["pretrain", "--out", "run", "--preset", "nope"], "there is no preset 'nope'; expected gpt1, gpt2-small"),

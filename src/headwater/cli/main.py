@@ -18,7 +18,7 @@ from typer.main import get_command
 
 from headwater.cli.console import stop_progress
 from headwater.cli.process import prepare
-from headwater.errors import HeadwaterError, Interrupted
+from headwater.errors import HeadwaterError, Interrupted, UsageError, suggest
 from headwater.storage.progress import say
 
 # Typer carries its own copy of click in some versions and depends on click in others: reach the classes
@@ -68,6 +68,12 @@ class LazyGroup(TyperGroup):
         if ctx is not None:
             _hide_flag_types(command, ctx)
         return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the arguments name; raise UsageError for one that does not exist."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise UsageError(f"there is no command {args[0]!r}", **suggest(args[0], COMMANDS))
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; only resumable work says that it can be resumed."""
@@ -158,7 +164,8 @@ def main(arguments: list[str] | None = None) -> int:
         if not error.format_message().strip(". "):  # a group without a command: its help was printed
             return 2
         where = error.ctx.command_path if error.ctx else "headwater"
-        return _fail(f"Error: {error.format_message().rstrip('.')}. See: {where} --help", 2)
+        said = error.format_message().rstrip(".")
+        return _fail(f"Error: {said if said.endswith('?') else f'{said}.'} See: {where} --help", 2)
     except _Stopped as stopped:
         return _fail(f"\n{stopped}", 130)  # on a new line, after the output and ^C
     except (KeyboardInterrupt, typer.Abort):
