@@ -182,6 +182,8 @@ def test_another_way_of_splitting_is_refused(small: Tokenizer, tmp_path: Path) -
 
 
 def test_folder_without_a_tokenizer_or_altered_since_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FolderError, match="nowhere does not exist; expected a folder with tokenizer"):
+        Tokenizer.load(tmp_path / "nowhere")
     with pytest.raises(FolderError, match="has no tokenizer"):
         Tokenizer.load(tmp_path)
     (tmp_path / "text.txt").write_text("the theme of the thesis", encoding="utf-8")

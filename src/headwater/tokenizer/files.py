@@ -51,8 +51,8 @@ def read_folder(folder: Path) -> Vocabulary:
     if (folder / "config.json").is_file():
         raise missing_tokenizer(folder)
     raise FolderError(
-        f"{folder} has no tokenizer",
-        expected="tokenizer.json, vocab.json with merges.txt, or vocab.txt",
+        f"{folder} has no tokenizer" if folder.exists() else f"{folder} does not exist",
+        expected="a folder with tokenizer.json, vocab.json and merges.txt, or vocab.txt",
         repair="Check the path, or train one: headwater tokenizer train SOURCE --out DIR",
     )
 

@@ -171,7 +171,7 @@ class Run:
         if not self._is_kept(trainer.step):
             raise StorageError(
                 f"the checkpoint of the last update, {trainer.step:,}, could not be written",
-                repair="Free some space, and run the same command again: it resumes from the previous checkpoint",
+                repair="Free some space, and run the same command again: it resumes from the last good checkpoint",
             )
         progress.finish(self._summary())
 
