@@ -196,7 +196,7 @@ class Stage:
         there = {entry.role: entry.identity for entry in found.inputs}
         for role in here | there:
             if here.get(role) != there.get(role):
-                return f"a {self.kind} folder made from another {role}"
+                return f"a {self.kind} folder made from another input ({role})"
         unlike = _first_difference(found.config, self.config, self.defaults, self.measured)
         if unlike:
             key, before, now = unlike

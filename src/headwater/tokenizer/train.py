@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from headwater.errors import UsageError
+from headwater.errors import UsageError, counted
 from headwater.storage.progress import SILENT, Progress
 from headwater.tokenizer.counting import (
     Sources,
@@ -92,7 +92,7 @@ def _spell(counted: Counter[str]) -> tuple[WordCounts, list[str]]:
 def _free_tokens(vocab_size: int, needed: int, alphabet: str, specials: int) -> int:
     if vocab_size < needed:
         raise UsageError(
-            f"a vocabulary of {vocab_size:,} is too small for {alphabet} and {specials} special tokens",
+            f"a vocabulary of {vocab_size:,} is too small for {alphabet} and {counted(specials, 'special token')}",
             expected=f"at least {needed:,}",
             repair=f"Give --vocab-size {needed:,} or more".replace(",", ""),
         )
