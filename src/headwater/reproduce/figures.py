@@ -28,11 +28,11 @@ def bands(
     colours: Mapping[str, str] | None = None,
     references: Mapping[str, float] | None = None,
     axes: Any = None,
-    legend: bool = True,
-) -> Any:
-    """Draw the mean of each curve over seeds, with the 95 % interval as a band; return the axes.
+) -> None:
+    """Draw the mean of each curve over seeds, with the 95 % interval as a band.
 
-    Names in `dashed` are drawn dashed, and `references` are horizontal lines.
+    Names in `dashed` are drawn dashed, and `references` are horizontal lines. Without `axes` the figure gets axes
+    and a legend.
     """
     alone = axes is None
     axes = axes or figure.subplots()
@@ -52,11 +52,8 @@ def bands(
         axes.set_xscale("log")
     if log_y:
         axes.set_yscale("log")
-    if legend and alone:
+    if alone:
         figure.legend(loc="outside lower center", ncols=2, fontsize="small")
-    elif legend:
-        axes.legend(fontsize="small")
-    return axes
 
 
 def grouped_bars(
@@ -66,8 +63,8 @@ def grouped_bars(
     y_label: str,
     *,
     published: Mapping[str, Sequence[float | None]] | None = None,
-) -> Any:
-    """Draw bars in groups with their intervals, and the paper's values as ticks; return the axes."""
+) -> None:
+    """Draw bars in groups with their intervals, and the paper's values as ticks."""
     axes = figure.subplots()
     width = 0.8 / len(bars)
     for number, (name, estimates) in enumerate(bars.items()):
@@ -81,4 +78,3 @@ def grouped_bars(
     axes.set_xticks(range(len(groups)), groups, rotation=30, ha="right", fontsize="small")
     axes.set_ylabel(y_label)
     figure.legend(loc="outside lower center", ncols=2, fontsize="small")
-    return axes

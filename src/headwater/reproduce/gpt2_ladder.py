@@ -104,7 +104,7 @@ def panels_over_sizes(
     for axes, (title, of) in zip(panels, values.items(), strict=False):
         lines = (references or {}).get(title, {})
         curves = {title: curve_over_sizes(of, sizes)}
-        bands(figure, curves, "", "", log_x=True, axes=axes, legend=False, references=lines)
+        bands(figure, curves, "", "", log_x=True, axes=axes, references=lines)
         axes.set_title(title, fontsize="small")
         axes.tick_params(which="both", labelsize="x-small")
         axes.tick_params(axis="x", which="minor", labelbottom=False)

@@ -133,14 +133,9 @@ class Cost:
     parameters: int
     bytes: int
 
-    @property
-    def gpu_days(self) -> float:
-        """Days of one GPU at 4e14 operations a second."""
-        return self.flops / _GPU_RATE / _SECONDS_A_DAY
-
     def text(self) -> str:
         """Return `1.2e+19 floating-point operations over … tokens (0.3 GPU-days at 4e14 a second); …`."""
-        days = self.gpu_days
+        days = self.flops / _GPU_RATE / _SECONDS_A_DAY
         amount = f"{days:,.1f} GPU-days" if days >= 1 else f"{days * 24 * 60:,.2g} GPU-minutes"
         return (
             f"{self.flops:.1e} floating-point operations over {self.tokens:,} tokens ({amount} at 4e14 a second); "
