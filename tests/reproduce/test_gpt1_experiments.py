@@ -85,7 +85,7 @@ def test_the_relatives_are_compared_at_equal_updates_and_at_equal_seconds(found:
     verdicts = {finding["claim"]: finding["verdict"] for finding in results["findings"]}
     assert len(verdicts) == 8
     assert verdicts["Features need more new parameters for a task than fine-tuning."] == HOLDS
-    assert verdicts["Only a causal model writes and scores a text without more."] == HOLDS
+    assert verdicts["Only a causal model can continue a text and score it in one pass."] == HOLDS
     # At equal seconds the updates follow from the journals of the runs at equal updates, which have snapshots.
     shared = found["out"] / "shared"
     runs = [path.with_name(path.name.removesuffix("-snapshots")) for path in shared.glob("run-*-1-*-snapshots")]
