@@ -97,7 +97,7 @@ def test_an_input_that_changed_is_another_request_and_shows_in_the_lineage(tmp_p
     (source / "headwater.json").unlink()
     source.rmdir()
     write(source, b"other")
-    with pytest.raises(FolderError, match="another corpus"):
+    with pytest.raises(FolderError, match=r"another input \(corpus\)"):
         Stage(tmp_path / "out", kind="tokens", config={}, inputs={"corpus": source}).find()
     assert lineage(tmp_path / "out")["inputs"][0]["state"] == "changed"
 
