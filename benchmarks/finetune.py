@@ -7,10 +7,11 @@
 A GPT-1-sized model with random weights (`--layers`, `--width` for a smaller one), batches of 32 texts with the
 lengths of SST-2. The peer is `transformers` in the same precision and size: autocast, fused AdamW, dynamic padding
 to the longest text of a batch, and fused attention, which its GPT-1 does not have and its GPT-2 does:
-`GPT2ForSequenceClassification` for λ = 0 and for prediction, `GPT2DoubleHeadsModel` for λ = 0.5. Each side runs in
-a process of its own, because peak memory is a process's. The sides take turns, and the median of the rounds'
-ratios is printed. `--freeze` compares Headwater with itself: an epoch after the first with a frozen base, and an
-epoch of fine-tuning the whole model.
+`GPT2ForSequenceClassification` for λ = 0 and for prediction, `GPT2DoubleHeadsModel` for λ = 0.5. With `--faithful
+code` Headwater applies dropout to the whole embedding matrix, as GPT-1's code does; with `--faithful paper` to the
+sum of embeddings, as the peer does. Each side runs in a process of its own, because peak memory is a process's.
+The sides take turns, and the median of the rounds' ratios is printed. `--freeze` compares Headwater with itself:
+an epoch after the first with a frozen base, and an epoch of fine-tuning the whole model.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument(
+        "--faithful", choices=("code", "paper"), default="code", help="to which of GPT-1's sources"
+    )
     parser.add_argument("--freeze", action="store_true", help="an epoch with and without a frozen base")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
@@ -201,7 +205,7 @@ def shape_of(arguments: argparse.Namespace, name: str) -> Any:
     from headwater.model import preset
 
     shape = {"layers": arguments.layers, "width": arguments.width, "heads": arguments.width // 64}
-    return preset(name, vocabulary=arguments.vocabulary, **shape)
+    return preset(name, faithful=arguments.faithful, vocabulary=arguments.vocabulary, **shape)
 
 
 def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int]:
