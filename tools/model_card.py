@@ -120,7 +120,7 @@ def _tokenizer_note(about: Mapping[str, Any]) -> list[str]:
         return []
     return [
         "GPT-1's encoding needs two packages that a plain installation does not bring: "
-        "`pip install 'headwater[gpt1]'`. It knows no upper case and no line breaks.",
+        "`pip install 'headwater[gpt1]'`. It knows no upper case and reads several line breaks as one.",
         "",
     ]
 
