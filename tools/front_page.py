@@ -100,7 +100,8 @@ def table(*, korean: bool) -> str:
         "|---|---|---|---|",
     ]
     for row in rows():
-        claim, paper, here, verdict = row.claim, row.paper, row.here, row.verdict
+        claim, paper, verdict = row.claim, row.paper, row.verdict
+        here = row.here.partition(" over ")[0]  # the page lists the sets of an average
         if korean:
             (claim, paper), here, verdict = CLAIMS[claim], in_korean(here), VERDICTS[verdict]
         lines.append(f"| [{claim}](docs/results/{row.page}) | {paper} | {here} | {verdict} |")
