@@ -3,8 +3,8 @@
 `HEADWATER_SOAK_SECONDS=300 pytest tests/faults/test_soak.py -s` is the campaign; the default is shorter. A client
 that behaves well asks for texts that it knows, waits a moment, and asks again. The others do what a hostile or
 broken client does: each function of WAYS is one way. Also reported, but not asserted: the median time of a client
-that connects anew, over that of the idle server. That client is a process of its own, so the crowd's own work does
-not count as the server's.
+with new connections, over that of the idle server. That client is a process of its own, so the crowd's own work
+does not count as the server's.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Crowd:
         bad = clients // 10
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             loop = asyncio.get_running_loop()
-            newcomer = (pool, connect_anew, self.host, self.port, self.key, self.expected)
+            newcomer = (pool, time_new_connections, self.host, self.port, self.key, self.expected)
             idle = await loop.run_in_executor(*newcomer, 10.0)
             until = time.monotonic() + seconds
             fresh, *_ = await asyncio.gather(
@@ -181,8 +181,8 @@ def known_request(seed: int) -> bytes:
     return json.dumps(body).encode()
 
 
-def connect_anew(host: str, port: int, key: str, expected: dict[int, str], seconds: float) -> list[float]:
-    """The seconds of each answer to somebody who connects anew twice a second."""
+def time_new_connections(host: str, port: int, key: str, expected: dict[int, str], seconds: float) -> list[float]:
+    """Return the seconds of each answer over a new connection, two a second."""
     times = []
     until = time.monotonic() + seconds
     while time.monotonic() < until:
