@@ -198,7 +198,7 @@ class Campaign:
         return self.warm.wait(self.warm.start(COMMANDS[name], folder, **faults))
 
     def trial(self, name: str) -> Path:
-        """A new folder beside the world."""
+        """A new folder next to the world."""
         self.number += 1
         folder = self.root / f"{self.number:04d}-{name}"
         folder.mkdir()

@@ -187,7 +187,7 @@ def test_scoring_is_cut_into_jobs_that_others_come_between(base_folder: Path) ->
             left.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await left
-            await served.beside(lambda: None)
+            await served.compute(lambda: None)
             assert len(sizes) <= jobs_before + 2
         finally:
             served.stop()
@@ -279,7 +279,7 @@ def test_threads_that_share_the_interpreter_have_one_priority(base_folder: Path)
         served = open_models([f"base={base_folder}"], precision="fp32", slots=1)[0]
         served.start(8)
         try:
-            for run in (served.beside, served.write):
+            for run in (served.compute, served.write):
                 assert await run(lambda: os.getpriority(os.PRIO_PROCESS, 0)) == os.getpriority(os.PRIO_PROCESS, 0)
         finally:
             served.stop()

@@ -222,7 +222,7 @@ EXPORT int64_t headwater_softmax(void *scores, const void *weights, double scale
     return divide(softmax_work, &s, rows, threads);
 }
 
-/* ---- LayerNorm, and the residual stream beside it ---- */
+/* ---- LayerNorm, with the addition to the residual stream ---- */
 
 typedef struct {
     const float *x, *weight, *bias;

@@ -158,7 +158,7 @@ async def score_prompts(served: Served, plan: CompletionPlan) -> None:
         return
     for prompts in short_jobs(plan.prompts, lambda prompt: len(prompt.ids)):
         texts = [prompt.ids for prompt in prompts]
-        found = await served.beside(partial(served.scorer.alternatives, texts, max(asked)))
+        found = await served.compute(partial(served.scorer.alternatives, texts, max(asked)))
         for prompt, scores in zip(prompts, found, strict=True):
             prompt.scores = scores
 

@@ -48,7 +48,7 @@ async def inspect(served: Served, body: InspectRequest, share: Share) -> dict[st
             answer["continuation"] = {"token_ids": follow, "text": text}
         return answer
 
-    answer = await served.beside(look)
+    answer = await served.compute(look)
     names = [token_name(served.lm.tokenizer, token) for token in ids]
     draw = None if body.seed is None else uniform(body.seed % 2**64, 0, body.step)
     return {

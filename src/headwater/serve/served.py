@@ -52,10 +52,10 @@ class Served:
         if self.is_causal:
             self.worker = Worker(self.engine, queue, self.name)
         self._queue, self._jobs = max(1, queue), 0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"beside {self.name}", initializer=_give_way)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"compute {self.name}", initializer=_give_way)
         self._background = background or background_executor()
 
-    async def beside(self, job: Callable[[], T]) -> T:
+    async def compute(self, job: Callable[[], T]) -> T:
         """Run a job in the second thread and return its result. Raises Problem 429 if too many wait."""
         if self._jobs >= self._queue:
             raise too_busy(1)

@@ -48,12 +48,12 @@ def serve(
             f"{host} can be reached from other machines, and there are no API keys",
             repair="Give --api-key-file FILE, with one key a line, or omit --host",
         )
-    with _bound(host, port) as listening, ThreadPoolExecutor(1) as beside:
+    with _bound(host, port) as listening, ThreadPoolExecutor(1) as opener:
         progress.start("serving")
         try:
             from headwater.serve.served import open_models
 
-            opening = beside.submit(
+            opening = opener.submit(
                 open_models, models, tokenizer=tokenizer, precision=precision, device=device, slots=max_concurrency
             )
             # These imports take as long as opening a small model, so both run at the same time.

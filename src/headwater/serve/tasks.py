@@ -77,7 +77,7 @@ async def embed(served: Served, body: EmbeddingRequest, share: Share) -> dict[st
     share.take(len(prompts) * width * numbers, "input")
     data: list[dict[str, Any]] = []
     for group in short_jobs(prompts, lambda prompt: len(prompt.ids)):
-        embeddings = await served.beside(partial(_embeddings, served, [prompt.ids for prompt in group], body))
+        embeddings = await served.compute(partial(_embeddings, served, [prompt.ids for prompt in group], body))
         data += [
             {"object": "embedding", "index": index, "embedding": embedding}
             for index, embedding in enumerate(embeddings, len(data))
@@ -121,7 +121,7 @@ async def fill(served: Served, body: FillRequest, share: Share) -> dict[str, Any
         raise Problem(400, f"top is {body.top}; expected 1 to {vocabulary}.", param="top")
     share.take(body.input.count(MASK) * body.top * _ENTRY_BYTES, "top")
     try:
-        data = await served.beside(partial(_filled, served, body))
+        data = await served.compute(partial(_filled, served, body))
     except HeadwaterError as error:
         raise refused(error, "input") from None
     return {"object": "list", "model": served.name, "data": data}
@@ -226,7 +226,7 @@ async def _log_probabilities(
         raise refused(error, "text_2") from None
     found = [(0.0, True)] * len(pairs)
     for jobs in short_jobs(windows_of, lambda job: len(job[1][0]) + len(job[1][1])):
-        scores = await served.beside(partial(scorer.score_ids, [request for _, request in jobs]))
+        scores = await served.compute(partial(scorer.score_ids, [request for _, request in jobs]))
         for (number, _), (value, greedy) in zip(jobs, scores, strict=True):
             before, still = found[number]
             found[number] = before + value, still and greedy
@@ -259,7 +259,7 @@ async def classify(served: Served, body: ClassifyRequest, share: Share) -> dict[
         if body.explain:
             values = list(prediction.probabilities.values())
             output = values.index(max(values))
-            pieces = await served.beside(
+            pieces = await served.compute(
                 lambda segments=segments, output=output: explain(head, segments, output)  # type: ignore[misc]
             )
             found["words"] = [{"segment": p.segment, "text": p.text, "change": round(p.change, 6)} for p in pieces]
@@ -271,7 +271,7 @@ async def _predicted(served: Served, head: FineTuned, rows: list[Raw]) -> AsyncI
     """Predict in order, a few rows a job, so that the jobs of other requests run in between."""
     for start in range(0, len(rows), _ROWS_TOGETHER):
         part = rows[start : start + _ROWS_TOGETHER]
-        for prediction in await served.beside(lambda part=part: list(head.predict(part))):  # type: ignore[misc]
+        for prediction in await served.compute(lambda part=part: list(head.predict(part))):  # type: ignore[misc]
             yield prediction
 
 

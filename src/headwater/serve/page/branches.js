@@ -35,16 +35,16 @@ function item(tree, branch, on) {
     make("div", { class: "row" },
       make("input", { class: "name", value: branch.name, "aria-label": t("branch.name"), maxlength: "60", oninput: rename }),
       button("show", current ? "branch.shown" : "branch.show", current, on.show),
-      current ? null : button("compare", "branch.compare", branch === tree.beside, on.compare),
+      current ? null : button("compare", "branch.compare", branch === tree.compared, on.compare),
       make("span", { class: "hint" }, counted(branch))),
     make("p", { class: "own" }, textOf(written(branch)) || "…"),
     below.length ? make("ul", {}, ...below.map((one) => item(tree, one, on))) : null,
   );
 }
 
-// The current branch and the one beside it; what they share is grey.
+// The current branch next to the compared one; what they share is grey.
 function showPair(tree, on) {
-  const pair = tree.beside ? [tree.current, tree.beside] : [];
+  const pair = tree.compared ? [tree.current, tree.compared] : [];
   for (const id of ["branch-pair", "branch-shared"]) byId(id).hidden = !pair.length;
   const [one, other] = pair.map((branch) => tree.entries(branch));
   const fork = one?.findIndex((entry, place) => entry.id !== other[place]?.id) ?? 0;

@@ -1,5 +1,5 @@
 // What a token competed with: its probability and rank, the alternatives, and where one can go from here.
-// A panel beside the text; on a narrow screen a sheet at the bottom.
+// A panel next to the text; on a narrow screen a sheet at the bottom.
 
 import { announce, byId, make, percent } from "./dom.js";
 import { t } from "./language.js";

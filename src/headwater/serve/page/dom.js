@@ -35,7 +35,7 @@ export const percent = (p) => {
   return (p >= 0.0995 ? (100 * p).toFixed(0) : (100 * p).toPrecision(2)) + " %";
 };
 
-// One bar of a chart: its length is the number, which stands beside it.
+// One bar of a chart: its length is the number, which is next to it.
 export const bar = (share, text = percent(share)) =>
   make("span", { class: "bar" }, make("span", { class: "fill", "--share": Math.min(1, share).toFixed(4) }), make("span", { class: "number" }, text));
 

@@ -4,12 +4,12 @@ export class Tree {
   constructor() {
     this.branches = [];
     this.current = null;
-    this.beside = null; // the branch that is compared with the current one
+    this.compared = null; // shown next to the current one
   }
 
-  // Makes a branch the current one; if it was beside the current one, the two change places.
+  // Makes a branch the current one; if it was the compared one, the two change places.
   show(branch) {
-    if (branch === this.beside) this.beside = this.current;
+    if (branch === this.compared) this.compared = this.current;
     this.current = branch;
   }
 

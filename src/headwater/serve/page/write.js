@@ -184,7 +184,7 @@ function render() {
       showContext();
     },
     compare: (branch) => {
-      tree.beside = branch === tree.beside ? null : branch;
+      tree.compared = branch === tree.compared ? null : branch;
       render();
     },
     story: (entries, index) => openStory(tree.model.id, entries, index, tree.settings),
