@@ -137,7 +137,7 @@ def command_pages() -> dict[str, str]:
         command: Any = LazyGroup(name="headwater").get_command(None, name)
         parts = [f"# headwater {name}\n"]
         if hasattr(command, "commands"):
-            parts.append(f"{command.help or COMMANDS[name][1]}\n")
+            parts.append(f"{command.help or COMMANDS[name]}\n")
             for inner in command.commands.values():
                 parts += [f"## headwater {name} {inner.name}\n", *_manual(inner)]
         else:

@@ -10,10 +10,7 @@ import typer
 from headwater.cli.console import AsJson, Download, emit, local_model, terminal_progress
 from headwater.errors import UsageError
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command()
 def convert(
     source: Annotated[
         Path,

@@ -17,13 +17,10 @@ from headwater.cli.console import AsJson, emit, warn_if_shadowed
 if TYPE_CHECKING:
     from headwater.model.config import ModelConfig
 
-app = typer.Typer(add_completion=False)
-
 _REQUIREMENT = re.compile(r"""([\w.-]+).*;.*extra == ["']([\w-]+)["']""")
 _NOT_FOR_USERS = {"all", "dev", "docs"}
 
 
-@app.command()
 def doctor(
     model: Annotated[
         Path | None, typer.Option(help="Describe this model folder or shipped model instead.")

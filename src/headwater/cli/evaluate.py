@@ -12,12 +12,9 @@ from headwater.cli.keys import keys_option
 from headwater.cli.process import import_from_here
 from headwater.errors import UsageError, counted
 
-app = typer.Typer(add_completion=False)
-
 KEYS = keys_option("headwater.evaluate.evaluation:EvaluateConfig")
 
 
-@app.command()
 def evaluate(
     model: Annotated[Path | None, typer.Option(help="Model folder, a shipped model, or a hub name.")] = None,
     download: Download = False,

@@ -8,10 +8,7 @@ import typer
 
 from headwater.cli.console import AsJson, Download, ModelTokenizer, emit
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command()
 def fill(
     text: Annotated[str, typer.Argument(metavar="TEXT", help='The text, such as "The [MASK] is blue."')],
     model: Annotated[str, typer.Option(help="Folder of a masked model, or a hub name.")],

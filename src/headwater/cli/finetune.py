@@ -15,8 +15,6 @@ from headwater.errors import UsageError
 if TYPE_CHECKING:
     from headwater.finetune.training import FinetuneConfig
 
-app = typer.Typer(add_completion=False)
-
 KEYS = keys_option("headwater.finetune.training:FinetuneConfig")
 
 _REGRESS = "regress"  # one text to a score: the input of classify
@@ -33,7 +31,6 @@ def _training(option: str, what: str) -> Any:
     return typer.Option(option, help=what, rich_help_panel=_TRAINING)
 
 
-@app.command()
 def finetune(
     model: Annotated[Path, typer.Option(help="Model to start from: a folder, a shipped model, or a hub name.")],
     out: Annotated[Path | None, typer.Option(help="Folder to write.")] = None,

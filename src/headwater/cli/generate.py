@@ -27,15 +27,12 @@ if TYPE_CHECKING:
     from headwater.inference.request import Event
     from headwater.language_model import LanguageModel, Options
 
-app = typer.Typer(add_completion=False)
-
 # Least to most likely, as colours of the usual 256: dark red, orange, yellow, green.
 _TINTS = (124, 166, 172, 178, 148, 112, 71)
 # Control characters but tab and newline, shown as U+FFFD.
 _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 
 
-@app.command()
 def generate(
     words: Annotated[
         str | None,

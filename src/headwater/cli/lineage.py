@@ -10,10 +10,7 @@ import typer
 from headwater.cli.console import AsJson, emit
 from headwater.shipped.hub import hub_name
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command()
 def lineage(
     folder: Annotated[
         str, typer.Argument(help="A folder that a Headwater command wrote, its URL, or a shipped model.")

@@ -25,24 +25,25 @@ from headwater.storage.progress import say
 # through Typer's public names, which are subclasses of them.
 WrongUse: Any = typer.BadParameter.__mro__[1]
 
-# Command -> (module in this package, one-line help), in the order of the flow.
+# Command -> one-line help, in the order of the flow. The module of this name has a group `app`, or a function
+# with the name of the command.
 COMMANDS = {
-    "quickstart": ("quickstart", "The whole flow on local text: a model and a report in minutes."),
-    "corpus": ("corpus", "Gather text into a corpus, or inspect one."),
-    "tokenizer": ("tokenizer", "Train a tokenizer; encode, decode, compare."),
-    "pack": ("pack", "Turn a corpus into the token stream that training reads."),
-    "pretrain": ("pretrain", "Train a language model on packed tokens."),
-    "generate": ("generate", "Continue a text."),
-    "fill": ("fill", "Fill the blanks of a text with a masked model."),
-    "serve": ("serve", "Serve a model: an OpenAI-compatible API and a page."),
-    "evaluate": ("evaluate", "Score a model zero-shot."),
-    "finetune": ("finetune", "Fine-tune a model on labelled data."),
-    "predict": ("predict", "Label new rows with a fine-tuned model."),
-    "convert": ("convert", "Convert between OpenAI's, Hugging Face's and other model files."),
-    "reproduce": ("reproduce", "Run the papers' experiments again, at the scale of this machine."),
-    "report": ("report", "Join runs and results into one HTML page."),
-    "lineage": ("lineage", "Print what a folder was made from, back to its sources."),
-    "doctor": ("doctor", "Describe this machine, or a model."),
+    "quickstart": "The whole flow on local text: a model and a report in minutes.",
+    "corpus": "Gather text into a corpus, or inspect one.",
+    "tokenizer": "Train a tokenizer; encode, decode, compare.",
+    "pack": "Turn a corpus into the token stream that training reads.",
+    "pretrain": "Train a language model on packed tokens.",
+    "generate": "Continue a text.",
+    "fill": "Fill the blanks of a text with a masked model.",
+    "serve": "Serve a model: an OpenAI-compatible API and a page.",
+    "evaluate": "Score a model zero-shot.",
+    "finetune": "Fine-tune a model on labelled data.",
+    "predict": "Label new rows with a fine-tuned model.",
+    "convert": "Convert between OpenAI's, Hugging Face's and other model files.",
+    "reproduce": "Run the papers' experiments again, at the scale of this machine.",
+    "report": "Join runs and results into one HTML page.",
+    "lineage": "Print what a folder was made from, back to its sources.",
+    "doctor": "Describe this machine, or a model.",
 }
 
 
@@ -61,9 +62,12 @@ class LazyGroup(TyperGroup):
         """Import the module of `cmd_name` and return its command."""
         if cmd_name not in COMMANDS:
             return None
-        module, _ = COMMANDS[cmd_name]
-        app: typer.Typer = importlib.import_module(f"headwater.cli.{module}").app
-        command = get_command(app)
+        module = importlib.import_module(f"headwater.cli.{cmd_name}")
+        group = getattr(module, "app", None)
+        if group is None:
+            group = typer.Typer(add_completion=False)
+            group.command()(getattr(module, cmd_name))
+        command = get_command(group)
         command.name = cmd_name
         if ctx is not None:
             _hide_flag_types(command, ctx)
@@ -101,7 +105,7 @@ def _hide_flag_types(command: Any, context: Any) -> None:
 def overview() -> str:
     """Return the text of `headwater --help`."""
     width = max(map(len, COMMANDS))
-    lines = [f"  {name.ljust(width)}  {text}" for name, (_, text) in COMMANDS.items()]
+    lines = [f"  {name.ljust(width)}  {text}" for name, text in COMMANDS.items()]
     return (
         "Usage: headwater COMMAND [OPTIONS]\n\n"
         "GPT-1 and GPT-2 from raw text to a served model.\n\n"

@@ -9,10 +9,7 @@ import typer
 
 from headwater.cli.console import AsJson, Out, emit, terminal_progress
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command()
 def pack(
     corpus: Annotated[Path, typer.Argument(help="A corpus folder.")],
     tokenizer: Annotated[str, typer.Option(help="A folder with a tokenizer, a shipped model, gpt2 or gpt1.")],

@@ -9,10 +9,7 @@ import typer
 
 from headwater.cli.console import AsJson, Device, Limit, emit, terminal_progress, warn_if_shadowed
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command()
 def predict(
     file: Annotated[Path, typer.Argument(help="Rows to label: .csv, .tsv, .jsonl or .parquet.")],
     model: Annotated[Path, typer.Option(help="Folder that `headwater finetune` wrote.")],

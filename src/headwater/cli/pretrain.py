@@ -13,8 +13,6 @@ from headwater.cli.keys import keys_option
 from headwater.cli.process import import_from_here
 from headwater.storage.progress import say
 
-app = typer.Typer(add_completion=False)
-
 KEYS = keys_option("headwater.pretrain.recipe:PretrainConfig")
 
 _FIND_LR = "Train briefly at a rising learning rate, print the best one, save the curve in --out, and exit."
@@ -24,7 +22,6 @@ _RECIPE = "A recipe: a TOML file, or a name such as gpt2-nano."
 _RESUME = "Resume the run in --out with its own configuration; no other option is needed."
 
 
-@app.command()
 def pretrain(
     out: Out,
     recipe: Annotated[Path | None, typer.Argument(help=_RECIPE)] = None,

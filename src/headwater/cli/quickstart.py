@@ -10,10 +10,7 @@ import typer
 
 from headwater.cli.console import AsJson, Seed, emit, terminal_progress
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command()
 def quickstart(
     minutes: Annotated[float, typer.Option(help="Minutes of pre-training.")] = 4.0,
     out: Annotated[Path, typer.Option(help="Folder for everything.")] = Path("quickstart"),

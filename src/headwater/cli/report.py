@@ -9,10 +9,7 @@ import typer
 
 from headwater.cli.console import AsJson, emit, terminal_progress
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command()
 def report(
     folders: Annotated[
         list[Path],

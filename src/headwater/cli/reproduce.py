@@ -10,12 +10,9 @@ import typer
 from headwater.cli.console import AsJson, Device, Settings, emit, terminal_progress
 from headwater.cli.keys import keys_option
 
-app = typer.Typer(add_completion=False)
-
 KEYS = keys_option("headwater.reproduce.scale:Scale")
 
 
-@app.command()
 def reproduce(
     experiments: Annotated[
         list[str] | None, typer.Argument(metavar="EXPERIMENT…", help="Names of experiments, or gpt1, gpt2, all.")

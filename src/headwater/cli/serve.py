@@ -19,12 +19,9 @@ from headwater.cli.console import (
 from headwater.cli.keys import keys_option
 from headwater.shipped import DEFAULT
 
-app = typer.Typer(add_completion=False)
-
 KEYS = keys_option("headwater.serve.limits:Limits")
 
 
-@app.command()
 def serve(
     model: Annotated[
         list[str] | None,
