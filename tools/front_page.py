@@ -50,6 +50,7 @@ CLAIMS = {
 VERDICTS = {
     "holds": "성립합니다",
     "does not hold": "성립하지 않습니다",
+    "weaker than expected": "기대한 효과보다 약합니다",
     "not decided at this scale": "이 규모에서는 판정할 수 없습니다",
 }
 # The words between the figures, longest first.

@@ -18,7 +18,7 @@ from headwater.errors import FolderError
 from headwater.evaluate.results import Result, write_examples
 from headwater.finetune.metrics import confusion_matrix, matthews
 from headwater.report.claims import KIND
-from headwater.reproduce.claims import PaperClaim, correct_family, judge
+from headwater.reproduce.claims import PaperClaim, correct_family, judge, judge_all
 from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.items import ItemValues, pseudo_values
 from headwater.reproduce.page import VERSION, fewer_seeds, write_index
@@ -26,13 +26,17 @@ from headwater.reproduce.plan import ClaimPlan, Noise, from_pilot, load_plans
 from headwater.reproduce.scale import load_scale
 from headwater.reproduce.scores import better
 from headwater.reproduce.statistics import (
+    FAILS,
     HOLDS,
     OPEN,
+    WEAKER,
     Measured,
+    Verdict,
     decide,
     differences,
     holm,
     mean_of_sets,
+    p_at_least,
     p_value,
 )
 from headwater.storage.files import write_json
@@ -175,8 +179,11 @@ def test_pseudo_values_have_the_metric_as_their_mean() -> None:
 
 
 def test_holm_corrects_the_claims_of_an_experiment() -> None:
-    assert holm([0.01, 0.04, 0.03, None]) == [True, False, False, False]
-    assert holm([0.01, 0.02, 0.04]) == [True, True, True]
+    assert holm([0.01, 0.04, 0.03, None])[0] == [True, False, False, False]
+    assert holm([0.01, 0.02, 0.04])[0] == [True, True, True]
+    # The first claim has another hypothesis that can still be true, so that the second is tested at a half.
+    assert holm([0.01, 0.04], [0.9, None])[0] == [True, False]
+    assert holm([0.01, 0.04], [0.02, None]) == ([True, True], [True, False])
     near = [0.9, 1.0, 1.4]  # decided by itself
     p = p_value(near)
     assert p is not None
@@ -187,6 +194,51 @@ def test_holm_corrects_the_claims_of_an_experiment() -> None:
     assert corrected.verdict == OPEN
     assert corrected.sentence.startswith("It is open.")
     assert correct_family(findings[:1])[0].verdict == HOLDS
+
+
+@pytest.mark.parametrize(("true", "wrong"), [(0.0, (HOLDS, FAILS)), (0.1, (FAILS,)), (0.3, (FAILS, WEAKER))])
+def test_the_expected_effect_is_excluded_without_more_false_decisions(
+    true: float, wrong: tuple[Verdict, ...]
+) -> None:
+    """Of five claims with an expected effect of 0.3, one is decided wrongly in at most one of twenty families."""
+    random = np.random.default_rng(11)
+    claim = PaperClaim(claim="a", paper="", holds="", fails="", plans=({"chosen": 0.3, "why": ""},))
+    runs = 400
+    families = [
+        correct_family([judge(claim, simulate(random, true, 0.1, 0.3, 0.3)) for _ in range(5)])
+        for _ in range(runs)
+    ]
+    errors = sum(any(finding.verdict in wrong for finding in family) for family in families)
+    assert errors / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
+
+
+def test_an_effect_below_the_expected_one_is_decided() -> None:
+    claim = PaperClaim(
+        claim="{name} helps.", paper="", holds="", fails="", plans=({"name": "A", "of": [5, 2]}, {"name": "B"})
+    )
+    finding = judge(claim, [0.1, -0.1, 0.05], name="A")
+    assert finding.verdict == WEAKER
+    assert "smaller than the expected 3.000" in finding.sentence
+    assert judge(claim, [0.1, -0.1, 0.05], name="B").verdict == OPEN  # it has no expected effect
+    most = claim.model_copy(update={"plans": ({"name": "A", "chosen": 3, "why": "", "most": True},)})
+    assert judge(most, [0.1, -0.1, 0.05], name="A").verdict == OPEN
+    steps = [[4.0, 4.1, 4.2], [0.1, -0.1, 0.05]]
+    assert judge_all(claim, steps, name="A").verdict == WEAKER
+    corrected = correct_family([judge(claim, [1.0, -0.9, 0.4], name="A")] * 9)[0]
+    assert corrected.verdict == OPEN
+    assert "weaker than expected." in corrected.sentence
+
+
+def test_items_that_never_differ_bound_the_effect_by_their_number() -> None:
+    def none(count: int) -> Measured:
+        return Measured(
+            [0.0] * 3, [0.0] * 3, {"set": ItemValues(tuple(map(str, range(count))), np.zeros((3, count)))}
+        )
+
+    assert p_at_least(none(200), 0.0333) == pytest.approx(2 * (1 - 0.0333) ** 200)
+    assert p_at_least(none(2), 0.59) == pytest.approx(2 * 0.41**2)  # two questions do not exclude 59 %
+    assert p_at_least(Measured([0.0] * 3), 0.5) == 1.0
+    assert p_at_least(none(200), 0.0) == 1.0
 
 
 def test_fewer_seeds_than_planned_are_told() -> None:

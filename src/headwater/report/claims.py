@@ -20,7 +20,7 @@ KIND = "reproduction"
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim and its verdict: "holds", "does not hold" or "not decided at this scale"."""
+    """One claim and its verdict, by the rule of `headwater reproduce`."""
 
     claim: str
     paper: str
@@ -31,7 +31,8 @@ class Claim:
     @property
     def tone(self) -> str:
         """The style-sheet class of the verdict."""
-        return {"holds": "holds", "does not hold": "fails"}.get(self.verdict, "open")
+        tones = {"holds": "holds", "does not hold": "fails", "weaker than expected": "weaker"}
+        return tones.get(self.verdict, "open")
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from headwater.config import Config, read_toml
 from headwater.reproduce.statistics import (
     FAILS,
     HOLDS,
+    LEVEL,
     OPEN,
+    WEAKER,
     Estimate,
     Measured,
     Verdict,
@@ -21,10 +24,9 @@ from headwater.reproduce.statistics import (
     differences,
     holm,
     over_seeds,
+    p_at_least,
     p_value,
 )
-
-_CORRECTED = "By itself its interval excludes zero; corrected over the claims of the experiment, it does not."
 
 
 class Shown(Config):
@@ -43,6 +45,7 @@ class PaperClaim(Config):
     holds: str
     fails: str
     undecided: str = "The difference is too uncertain to decide: {here}."
+    weaker: str = "If there is a difference, it is smaller than the expected {expected}: {here}."
     shown: Shown = Shown()
     plans: tuple[dict[str, Any], ...] = ()
 
@@ -50,13 +53,32 @@ class PaperClaim(Config):
         """Return a difference with its interval and unit."""
         return f"{estimate.text(self.shown.digits, self.shown.scale)}{self.shown.unit}"
 
+    def expected(self, facts: Mapping[str, object]) -> float | None:
+        """Return the expected effect of the version of the claim that `facts` fill in; None if it has no bound.
+
+        A plan with `most` has the largest effect that there can be, so that a smaller one says nothing.
+        """
+        claimed = self.claim.format(**facts)
+        plans = [plan for plan in self.plans if self.claim.format(**plan) == claimed and not plan.get("most")]
+        return planned_effect(plans[0]) if plans else None
+
+
+def planned_effect(plan: Mapping[str, Any]) -> float | None:
+    """Return the effect of an entry of `plans`, in the unit of the difference; None for a counted claim."""
+    if "chosen" in plan:
+        return float(plan["chosen"])
+    if "of" not in plan:
+        return None
+    high, low = plan["of"]
+    return float(math.log(high / low) if plan.get("log") else high - low) / plan.get("divide", 1)
+
 
 def _claims() -> dict[str, PaperClaim]:
     found = {}
     for experiment, entries in read_toml(Path(__file__).parent / "claims.toml").items():
         for name, entry in entries.items():
             always = entry.pop("always", None)
-            entry |= {} if always is None else dict.fromkeys(("holds", "fails", "undecided"), always)
+            entry |= {} if always is None else dict.fromkeys(("holds", "fails", "undecided", "weaker"), always)
             found[f"{experiment}.{name}"] = PaperClaim.build(entry, source=f"claims.toml: {experiment}.{name}")
     return found
 
@@ -69,8 +91,8 @@ class Finding:
     """A claim, the paper's number, the number here, and the verdict by the rule.
 
     sentence: the conclusion in words. p: two-sided p of "there is no difference", None if the claim was not
-    tested by an interval. noise: what a plan needs. undecided: the sentence if the correction over all claims of
-    the experiment changes the verdict.
+    tested by an interval. p_expected: that of "the difference is at least the expected effect". noise: what a plan
+    needs. sentences: one for each verdict that the correction over the claims of the experiment can lead to.
     """
 
     claim: str
@@ -80,13 +102,14 @@ class Finding:
     sentence: str
     difference: Estimate
     p: float | None = None
+    p_expected: float | None = None
     noise: Mapping[str, float] | None = None
-    undecided: str = ""
+    sentences: Mapping[Verdict, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of results.json."""
         plain = asdict(self)
-        del plain["undecided"]
+        del plain["sentences"]
         plain["difference"] = dict(zip(("value", "low", "high"), self.difference, strict=True))
         return plain
 
@@ -96,9 +119,18 @@ def judge(claim: PaperClaim, above_zero: Sequence[float], *, here: str = "", **f
 
     `here` is the measured difference by default. `facts` fill the names in braces of the claim's texts.
     """
-    verdict, estimate = decide(above_zero)
-    here = here or claim.text(estimate)
-    return _finding(claim, verdict, estimate, here, facts, p_value(above_zero), noise_of(above_zero))
+    effect = claim.expected(facts)
+    verdict, estimate = decide(above_zero, effect)
+    return _finding(
+        claim,
+        verdict,
+        estimate,
+        here or claim.text(estimate),
+        facts,
+        p=p_value(above_zero),
+        p_expected=None if effect is None else p_at_least(above_zero, effect),
+        noise=noise_of(above_zero),
+    )
 
 
 def judge_all(
@@ -106,16 +138,28 @@ def judge_all(
 ) -> Finding:
     """Return the finding on a claim that every part is above zero, each with one value a seed.
 
-    It holds if each part by itself does, does not hold if any part does not, and is not decided if there are no
-    parts. The difference is that of the part whose interval starts lowest.
+    It holds if each part by itself does, does not hold if any part does not, is weaker than expected if any part
+    is, and is not decided if there are no parts. The difference is that of the part whose interval starts lowest.
     """
+    effect = claim.expected(facts)
     verdicts = {decide(values)[0] for values in parts} or {OPEN}
     verdict = FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
+    at_least = [p for values in parts if effect is not None and (p := p_at_least(values, effect)) is not None]
+    p_expected = min(1.0, min(at_least) * len(parts)) if at_least else None
+    if verdict == OPEN and p_expected is not None and p_expected <= LEVEL:
+        verdict = WEAKER
     lowest = min(parts, key=_start, default=None)
     estimate = Estimate(0.0, None, None) if lowest is None else over_seeds(lowest)
-    here = "; ".join(filter(None, (here, f"least certain {part} {claim.text(estimate)}")))
-    noise = None if lowest is None else noise_of(lowest)
-    return _finding(claim, verdict, estimate, here, facts, p_of_all(verdict, parts), noise)
+    return _finding(
+        claim,
+        verdict,
+        estimate,
+        "; ".join(filter(None, (here, f"least certain {part} {claim.text(estimate)}"))),
+        facts,
+        p=p_of_all(verdict, parts),
+        p_expected=p_expected,
+        noise=None if lowest is None else noise_of(lowest),
+    )
 
 
 def judge_steps(claim: PaperClaim, levels: Sequence[Sequence[float]], *, here: str = "") -> Finding:
@@ -126,7 +170,7 @@ def judge_steps(claim: PaperClaim, levels: Sequence[Sequence[float]], *, here: s
 def judge_count(claim: PaperClaim, difference: float | None, *, here: str) -> Finding:
     """Return the finding on a count, which has no interval; it is not decided if there is nothing to count."""
     verdict: Verdict = OPEN if difference is None else HOLDS if difference > 0 else FAILS
-    return _finding(claim, verdict, Estimate(difference or 0.0, None, None), here, {}, None, None)
+    return _finding(claim, verdict, Estimate(difference or 0.0, None, None), here, {})
 
 
 def _finding(
@@ -135,15 +179,24 @@ def _finding(
     estimate: Estimate,
     here: str,
     facts: Mapping[str, object],
-    p: float | None,
-    noise: Mapping[str, float] | None,
+    **tested: Any,
 ) -> Finding:
-    known = {**facts, "here": claim.text(estimate)}
-    sentence = {HOLDS: claim.holds, FAILS: claim.fails, OPEN: claim.undecided}[verdict]
-    claimed, paper, sentence, undecided = (
-        text.format(**known) for text in (claim.claim, claim.paper, sentence, claim.undecided)
+    effect = claim.expected(facts)
+    shown = claim.shown
+    expected = "" if effect is None else f"{effect * shown.scale:.{shown.digits}f}{shown.unit}"
+    known = {**facts, "here": claim.text(estimate), "expected": expected}
+    texts = {HOLDS: claim.holds, FAILS: claim.fails, WEAKER: claim.weaker, OPEN: claim.undecided}
+    sentences = {which: text.format(**known) for which, text in texts.items()}
+    return Finding(
+        claim.claim.format(**known),
+        claim.paper.format(**known),
+        here,
+        verdict,
+        sentences[verdict],
+        estimate,
+        sentences=sentences,
+        **tested,
     )
-    return Finding(claimed, paper, here, verdict, sentence, estimate, p, noise, undecided)
 
 
 def _start(part: Sequence[float]) -> float:
@@ -164,17 +217,21 @@ def noise_of(values: Sequence[float]) -> dict[str, float]:
 
 
 def correct_family(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings of one family, those that Holm's method rejects as not decided.
+    """Return the findings of one family with the verdicts that Holm's method leaves.
 
     A claim that was not tested by an interval has no p and keeps its verdict.
     """
-    kept = holm([finding.p for finding in findings])
-    return [
-        finding
-        if keep or finding.p is None or finding.verdict == OPEN
-        else replace(finding, verdict=OPEN, sentence=f"{finding.undecided} {_CORRECTED}".strip())
-        for finding, keep in zip(findings, kept, strict=True)
-    ]
+    decided, bounded = holm([finding.p for finding in findings], [finding.p_expected for finding in findings])
+    corrected = []
+    for finding, is_decided, is_bounded in zip(findings, decided, bounded, strict=True):
+        verdict = finding.verdict
+        if finding.p is not None and not (is_decided and verdict in (HOLDS, FAILS)):
+            verdict = WEAKER if is_bounded else OPEN
+        if verdict != finding.verdict:
+            told = f"By itself, without the correction over the claims of the experiment: {finding.verdict}."
+            finding = replace(finding, verdict=verdict, sentence=f"{finding.sentences[verdict]} {told}".strip())
+        corrected.append(finding)
+    return corrected
 
 
 def p_of_all(verdict: Verdict, parts: Sequence[Sequence[float]]) -> float | None:

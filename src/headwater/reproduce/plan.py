@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from headwater.errors import FolderError, counted
-from headwater.reproduce.claims import CLAIMS
+from headwater.reproduce.claims import CLAIMS, planned_effect
 from headwater.reproduce.page import RESULTS
 from headwater.reproduce.reproduction import choose
 from headwater.reproduce.scale import Scale, cost_of
@@ -143,13 +143,8 @@ def load_plans() -> list[ClaimPlan]:
 
 def _plan(experiment: str, claim: str, entry: Mapping[str, Any]) -> ClaimPlan:
     plan = ClaimPlan(experiment, claim.format(**entry), None, each=entry.get("each", False))
-    if "chosen" in entry:
-        return replace(plan, effect=float(entry["chosen"]), basis=f"chosen here: {entry['why']}")
-    if "of" not in entry:
-        return plan
-    high, low = entry["of"]
-    effect = (math.log(high / low) if entry.get("log") else high - low) / entry.get("divide", 1)
-    return replace(plan, effect=effect, basis=entry.get("basis", plan.basis))
+    basis = f"chosen here: {entry['why']}" if "chosen" in entry else entry.get("basis", plan.basis)
+    return replace(plan, effect=planned_effect(entry), basis=basis)
 
 
 def from_pilot(plans: Iterable[ClaimPlan], results: Mapping[str, Any]) -> list[ClaimPlan]:

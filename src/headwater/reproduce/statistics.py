@@ -5,7 +5,8 @@ all possible items: more seeds do not reduce that error. The two are independent
 difference is paired by item where both sides have values for the same items. Otherwise the errors of both sides
 are taken as independent, which makes the interval too wide where the same items are hard for both.
 
-The claims of one experiment are a family, corrected by Holm's method (Holm 1979).
+Two hypotheses of each claim are tested: that there is no difference, and that it is at least the expected effect.
+The claims of one experiment are a family, corrected by Holm's method (Holm 1979) as Shaffer (1986) refined it.
 """
 
 from __future__ import annotations
@@ -30,18 +31,21 @@ from headwater.reproduce.items import (
     subtract,
 )
 
-Verdict = Literal["holds", "does not hold", "not decided at this scale"]
+Verdict = Literal["holds", "does not hold", "weaker than expected", "not decided at this scale"]
 HOLDS: Verdict = "holds"
 FAILS: Verdict = "does not hold"
+WEAKER: Verdict = "weaker than expected"
 OPEN: Verdict = "not decided at this scale"
 
 RULE = (
     "A claim is a difference that should be above zero, with one value for each seed. It holds if its 95 % "
-    "interval is above zero, does not hold if the interval is below zero, and is not decided at this scale if the "
-    "interval contains zero or there are fewer than three seeds. The interval includes the spread over seeds "
-    "(Student's t) and the error over the items. Differences are paired by item if both sides have values for the "
-    "same items. The claims of an experiment are one family: Holm's method keeps the chance of any false decision "
-    "at 5 %."
+    "interval is above zero, and does not hold if the interval is below zero. If the interval contains zero "
+    "but ends below the expected effect, the claim is weaker than expected. The expected effect is the "
+    "paper's, or where the paper has none, the smallest that matters. Otherwise, or with fewer than three "
+    "seeds, the claim is not decided at this scale. The interval includes the spread over seeds (Student's t) "
+    "and the error over the items. Differences are paired by item if both sides have values for the same "
+    "items. The claims of an experiment are one family: Holm's method, as Shaffer refined it, keeps the chance "
+    "of any false decision at 5 %."
 )
 LEVEL = 0.05
 FEWEST_SEEDS = 3
@@ -148,8 +152,7 @@ def p_value(values: Sequence[float]) -> float | None:
     if count < FEWEST_SEEDS:
         return None
     mean = abs(math.fsum(values) / count)
-    seeds = float(np.std(values, ddof=1)) / math.sqrt(count)
-    items = values.item_error if isinstance(values, Measured) else 0.0
+    seeds, items = _errors(values)
     if mean == 0 or (seeds == 0 and items == 0):
         return 1.0 if mean == 0 else 0.0
 
@@ -161,15 +164,48 @@ def p_value(values: Sequence[float]) -> float | None:
     return math.exp(brentq(excess, lowest, 0.0)) if excess(lowest) > 0 else 0.0
 
 
-def holm(p_values: Sequence[float | None], level: float = LEVEL) -> list[bool]:
-    """Return which hypotheses of a family are rejected at a familywise level (Holm 1979); None never is."""
-    order = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
-    rejected = [False] * len(p_values)
-    for rank, (p, index) in enumerate(order):
-        if p > level / (len(order) - rank):
+def _errors(values: Sequence[float]) -> tuple[float, float]:
+    """Return the standard errors of the mean from the seeds and from the items."""
+    seeds = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return seeds, values.item_error if isinstance(values, Measured) else 0.0
+
+
+def p_at_least(values: Sequence[float], effect: float) -> float | None:
+    """Return the two-sided p of "the mean is at least `effect`"; 1 if the values' mean is, None as for `p_value`.
+
+    Values that are equal for every seed and item show no error. As an item's difference is at most 1, a mean of
+    `effect` needs a difference in at least that share of all items; n items show none with (1 - effect)^n.
+    """
+    measured = values if isinstance(values, Measured) else Measured(values)
+    p = p_value(measured.linear(1.0, -effect))
+    if p is None or math.fsum(values) >= effect * len(values):
+        return None if p is None else 1.0
+    if any(_errors(values)):
+        return p
+    fewest = min((len(one.ids) for one in (measured.items or {}).values()), default=0)
+    return min(1.0, 2 * max(0.0, 1 - effect) ** fewest)
+
+
+def holm(
+    none: Sequence[float | None], at_least: Sequence[float | None] | None = None, level: float = LEVEL
+) -> tuple[list[bool], list[bool]]:
+    """Return which hypotheses of a family are rejected at a familywise level; None never is.
+
+    Claim i has two: there is no difference (p `none[i]`), and it is at least the expected effect (`at_least[i]`).
+    At most one of the two is true, so that at each step as many can be true as there are claims with one that is
+    not rejected yet (Shaffer 1986). With `none` alone this is Holm's method (Holm 1979).
+    """
+    families = (none, at_least or [None] * len(none))
+    left = {(which, index) for which, ps in enumerate(families) for index, p in enumerate(ps) if p is not None}
+    for p, which, index in sorted((families[which][index] or 0.0, which, index) for which, index in left):
+        if p > level / len({claim for _, claim in left}):
             break
-        rejected[index] = True
-    return rejected
+        left.remove((which, index))
+    rejected = [
+        [p is not None and (which, index) not in left for index, p in enumerate(ps)]
+        for which, ps in enumerate(families)
+    ]
+    return rejected[0], rejected[1]
 
 
 def percent(values: Sequence[float]) -> str:
@@ -188,11 +224,14 @@ def differences(first: Sequence[float], second: Sequence[float]) -> Measured:
     return Measured(values, map(math.hypot, sides[0], sides[1]))
 
 
-def decide(values: Sequence[float]) -> tuple[Verdict, Estimate]:
-    """Return the verdict on "this is above zero", by RULE."""
+def decide(values: Sequence[float], effect: float | None = None) -> tuple[Verdict, Estimate]:
+    """Return the verdict on "this is above zero", by RULE; `effect` is the expected one."""
     estimate = over_seeds(values)
     if len(values) < FEWEST_SEEDS or estimate.low is None or estimate.high is None:
         return OPEN, estimate
     if estimate.low > 0:
         return HOLDS, estimate
-    return (FAILS if estimate.high < 0 else OPEN), estimate
+    if estimate.high < 0:
+        return FAILS, estimate
+    p = None if effect is None else p_at_least(values, effect)
+    return (OPEN if p is None or p > LEVEL else WEAKER), estimate
