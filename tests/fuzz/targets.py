@@ -332,12 +332,12 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 @contextmanager
 def agreeing_checksums(module: Any) -> Iterator[None]:
     """Within the block every checksum that `module` compares is right."""
-    before = module.crc32c, module.unmask
-    module.crc32c, module.unmask = (lambda _: 0), (lambda _: 0)
+    before = module.is_intact
+    module.is_intact = lambda _, masked: True
     try:
         yield
     finally:
-        module.crc32c, module.unmask = before
+        module.is_intact = before
 
 
 def _varint(value: int) -> bytes:

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.convert.crc32c import crc32c, unmask
 from headwater.errors import DataError, FolderError
 from headwater.storage.files import read_bytes
 
@@ -69,7 +69,7 @@ class TensorBundle:
         with path.open("rb") as handle:
             handle.seek(entry.offset)
             content = handle.read(entry.size)
-        if crc32c(content) != unmask(entry.checksum):
+        if not is_intact(content, entry.checksum):
             raise _damaged(path, f"the checksum of {name} differs")
         stored = np.frombuffer(content, _TYPES[entry.type])
         if entry.type == _BFLOAT16:
@@ -107,9 +107,15 @@ class TensorBundle:
         block, trailer = content[offset : offset + size], content[offset + size : offset + size + _TRAILER]
         if len(trailer) < _TRAILER:
             raise _damaged(self._index, "a block is truncated")
-        if crc32c(block + trailer[:1]) != unmask(struct.unpack("<I", trailer[1:])[0]):
+        if not is_intact(block + trailer[:1], struct.unpack("<I", trailer[1:])[0]):
             raise _damaged(self._index, "the checksum of a block differs")
         return decompress(block) if trailer[0] == _SNAPPY else block
+
+
+def is_intact(data: bytes, masked: int) -> bool:
+    """Return whether data has a CRC-32C, given in LevelDB's masked form: rotated by 15 bits, a constant added."""
+    rotated = (masked - 0xA282EAD8) & 0xFFFFFFFF
+    return bool(google_crc32c.value(data) == (rotated >> 17 | rotated << 15) & 0xFFFFFFFF)
 
 
 def decompress(block: bytes) -> bytes:
