@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import gather
@@ -118,6 +119,31 @@ def test_a_text_that_is_gone_or_changed_is_refused_by_name(tmp_path: Path) -> No
     listed.write_text(LIST.replace('licence = "CC0-1.0"', ""))
     with pytest.raises(HeadwaterError, match="licence"):
         gather.read_list(listed)
+
+
+def test_a_part_is_read_from_a_commit_of_a_repository(tmp_path: Path) -> None:
+    clone = tmp_path / "repositories" / "someone" / "docs"
+    (clone / "ko").mkdir(parents=True)
+    (clone / "ko" / "one.md").write_text("---\ntitle: One\n---\nSee [the page](https://example.org).\n")
+    (clone / "rows").write_text('{"text": "First."}\n{"text": " "}\n{"text": "Second."}\n')
+    git = ["git", "-C", str(clone), "-c", "user.name=someone", "-c", "user.email=someone@example.org"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "docs"]):
+        subprocess.run([*git, *command], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    (clone / "ko" / "one.md").write_text("Changed after the commit.")
+    common = {"group": "toys", "title": "Docs", "licence": "CC0-1.0", "origin": "https://example.org"}
+    common |= {"repository": "someone/docs", "commit": commit}
+    remove = [r"\A---\n.*?\n---\n", r"\[(?=[^\]\n]*\]\()", r"\]\([^)\n]*\)"]
+    pages = gather.Part.build(common, {"name": "pages", "pattern": "ko/*.md", "remove": remove})
+    rows = gather.Part.build(common, {"name": "rows", "pattern": "rows", "field": "text"})
+    places = (tmp_path, tmp_path, tmp_path / "out", tmp_path / "repositories")
+    assert gather.gather(pages, *places)["files"] == 1
+    assert (tmp_path / "out" / "toys" / "pages" / "ko" / "one.md.txt").read_text() == "See the page.\n"
+    gather.gather(rows, *places)
+    assert (tmp_path / "out" / "toys" / "rows" / "rows.txt").read_text() == "First.<|endoftext|>Second."
+    for changed in ({"repository": "someone/other"}, {"commit": "0" * 40}):
+        with pytest.raises(HeadwaterError, match=r"has no clone of .*git clone --bare"):
+            gather.gather(pages.model_copy(update=changed), *places)
 
 
 def test_every_part_of_the_lists_states_licence_origin_and_hash() -> None:

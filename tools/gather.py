@@ -1,10 +1,12 @@
 """Gather the text that a shipped model learns, from a list with the source and licence of every part.
 
     python tools/gather.py recipes/texts/english.toml --data DIR --packages DIR --out text
+    python tools/gather.py recipes/texts/korean.toml --data DIR --packages DIR --repositories DIR --out text
 
-`--data` has the folders that the list names; `--packages` has Debian packages (`apt-get download NAME`). Each part
-becomes a folder OUT/GROUP/PART of plain files. If a part is missing, or does not have the `sha256` of the list,
-the error names it. The hash of every part is printed.
+`--data` has the folders that the list names; `--packages` has Debian packages (`apt-get download NAME`);
+`--repositories` has clones of git repositories (`git clone --bare https://github.com/OWNER/NAME OWNER/NAME`). Each
+part becomes a folder OUT/GROUP/PART of plain files. If a part is missing, or does not have the `sha256` of the
+list, the error names it. The hash of every part is printed.
 """
 
 from __future__ import annotations
@@ -12,8 +14,12 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import hashlib
+import io
+import json
+import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 import tomllib
 from collections.abc import Iterator
@@ -27,7 +33,12 @@ SEPARATOR = "<|endoftext|>"  # between the documents of a part that is one file
 
 
 class Part(Config):
-    """One source of text: what it is, where its files are, and its licence."""
+    """One source of text: what it is, where its files are, and its licence.
+
+    Its files are in a `folder` of the data, in a Debian `package`, or in a `repository` at a `commit`. `field` is
+    the field of JSON rows that has the text, and `between` is written between two rows of a file. Each match of a
+    pattern in `remove` is left out: front matter, code, addresses.
+    """
 
     name: str
     group: str
@@ -37,8 +48,13 @@ class Part(Config):
     pattern: str
     folder: str | None = None
     package: str | None = None
+    repository: str | None = None
+    commit: str | None = None
     names: str | None = None
+    field: str | None = None
+    between: str = SEPARATOR
     leave_out: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
     sha256: str | None = None
 
 
@@ -48,11 +64,12 @@ def main() -> int:
     parser.add_argument("list", type=Path)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--packages", type=Path, required=True)
+    parser.add_argument("--repositories", type=Path, default=Path("repositories"))
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     try:
         for part in read_list(given.list):
-            found = gather(part, given.data, given.packages, given.out)
+            found = gather(part, given.data, given.packages, given.out, given.repositories)
             size = f"{found['files']:,} files, {found['bytes'] / 1e6:.1f} MB"
             print(f'{part.name}: {size}, sha256 = "{found["sha256"]}"')
     except HeadwaterError as error:
@@ -65,13 +82,20 @@ def read_list(path: Path) -> list[Part]:
     return [Part.build(one) for one in tomllib.loads(path.read_text(encoding="utf-8"))["part"]]
 
 
-def gather(part: Part, data: Path, packages: Path, out: Path) -> dict[str, Any]:
+def gather(
+    part: Part, data: Path, packages: Path, out: Path, repositories: Path = Path("repositories")
+) -> dict[str, Any]:
     """Write the files of a part to OUT/GROUP/NAME. Return their number, bytes and hash.
 
     Raises HeadwaterError if the part is missing or is not the text of the list.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        root = data / part.folder if part.folder else unpack(part, packages, Path(scratch))
+        if part.folder:
+            root = data / part.folder
+        elif part.repository:
+            root = check_out(part, repositories, Path(scratch))
+        else:
+            root = unpack(part, packages, Path(scratch))
         kept = {
             name: text
             for name, text in documents(part, root)
@@ -104,11 +128,50 @@ def documents(part: Part, root: Path) -> Iterator[tuple[str, bytes]]:
         for path in sorted(root.rglob("*")):
             name = path.relative_to(root).as_posix()
             if path.is_file() and not path.is_symlink() and fnmatch.fnmatch(name, part.pattern):
-                yield name, path.read_bytes()
+                yield readable(part, name, path.read_bytes())
         return
     names = [Path(line).name for line in (root / part.names).read_text(encoding="utf-8").split()]
     texts = (root / part.pattern).read_text(encoding="utf-8").split(SEPARATOR)
     yield from zip(names, (text.strip("\n").encode() + b"\n" for text in texts if text.strip()), strict=True)
+
+
+def readable(part: Part, name: str, data: bytes) -> tuple[str, bytes]:
+    """Return the name and the bytes of a file; with `field` or `remove`, of a text file made from it."""
+    if part.field is None and not part.remove:
+        return name, data
+    text = data.decode("utf-8", "replace")
+    if part.field is not None:
+        text = text.strip()
+        rows = json.loads(text) if text.startswith("[") else map(json.loads, text.splitlines())
+        text = part.between.join(filter(None, (row[part.field].strip() for row in rows)))
+    if part.remove:
+        text = re.sub("|".join(part.remove), "", text, flags=re.DOTALL | re.MULTILINE)
+    return f"{name}.txt", text.encode()
+
+
+def check_out(part: Part, repositories: Path, scratch: Path) -> Path:
+    """Write the files of a part from its repository, and return the folder that has them."""
+    clone = repositories / str(part.repository)
+    missing = HeadwaterError(
+        f"{repositories} has no clone of {part.repository} with the commit {part.commit} for {part.name}. "
+        f"Run: git clone --bare https://github.com/{part.repository} {clone}"
+    )
+    if not clone.exists():
+        raise missing
+    git = ["git", "-C", str(clone)]
+    listed = subprocess.run([*git, "ls-tree", "-rz", "--name-only", str(part.commit)], capture_output=True)
+    if listed.returncode:
+        raise missing
+    names = [name for name in listed.stdout.decode().split("\0") if fnmatch.fnmatch(name, part.pattern)]
+    if names:
+        archive = subprocess.run(
+            [*git, "archive", str(part.commit), "--", *(f":(literal){name}" for name in names)],
+            check=True,
+            stdout=subprocess.PIPE,
+        )
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+            files.extractall(scratch, filter="data")
+    return scratch
 
 
 def unpack(part: Part, packages: Path, scratch: Path) -> Path:
