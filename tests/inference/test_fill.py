@@ -10,7 +10,7 @@ import torch
 
 from headwater.cli.main import main
 from headwater.errors import ContextError, UsageError
-from headwater.inference.fill import MOST_MASKS, fill, pseudo_log_likelihood
+from headwater.inference.fill import MOST_MASKS, fill, hidden_scores
 from headwater.language_model import LanguageModel, load
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
@@ -48,8 +48,10 @@ def test_blanks_are_filled_as_transformers_fills_them(bert: Path) -> None:
 def test_a_text_scores_what_hiding_one_token_at_a_time_gives(bert: Path) -> None:
     lm = load(bert)
     texts = ["the sky is blue.", "a river", "", "the skys"]
-    found = pseudo_log_likelihood(lm.model, lm.tokenizer, texts)
     before, after = lm.tokenizer.frame
+    whole = [[*before, *lm.tokenizer.encode(text), *after] for text in texts]
+    asked = [(ids, range(len(before), len(ids) - len(after))) for ids in whole]
+    found = [float(scores.sum()) for scores, _ in hidden_scores(lm.model, lm.tokenizer, asked)]
     for text, score in zip(texts, found, strict=True):
         ids = [*before, *lm.tokenizer.encode(text), *after]
         total = 0.0

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headwater.errors import HeadwaterError, MismatchError
-from headwater.inference.network import DecodeRow, PromptChunk, Runner
+from headwater.errors import HeadwaterError
+from headwater.inference.network import DecodeRow, PromptChunk, Runner, require_vocabulary
 from headwater.inference.request import Event, Reason, Request
 from headwater.inference.sampling import (
     Alternatives,
@@ -113,11 +113,7 @@ class Engine:
     def __init__(self, runner: Runner, tokenizer: Tokenizer) -> None:
         self.runner, self.tokenizer = runner, tokenizer
         self.vocabulary = tokenizer.vocabulary_size  # the model's rows beyond it are never chosen
-        if tokenizer.vocabulary_size > runner.vocabulary:
-            raise MismatchError(
-                f"the tokenizer has {tokenizer.vocabulary_size:,} tokens, the model {runner.vocabulary:,} rows",
-                repair="Use the tokenizer that the model was trained with",
-            )
+        require_vocabulary(tokenizer, runner.vocabulary)
         self._lock = threading.RLock()
         self._waiting: deque[Generation] = deque()
         self._slots = [_Slot(number) for number in range(runner.slots)]

@@ -103,17 +103,6 @@ def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[li
     ]
 
 
-def pseudo_log_likelihood(model: Model, tokenizer: Tokenizer, texts: Sequence[str]) -> list[float]:
-    """Return Σ log P(token | all others) over the tokens of each text, each masked in turn.
-
-    Raises UsageError for a model that is not masked, ContextError for a text longer than the context.
-    """
-    before, after = tokenizer.frame
-    whole = [framed(model, tokenizer, text) for text in texts]
-    asked = [(ids, range(len(before), len(ids) - len(after))) for ids in whole]
-    return [float(scores.sum()) for scores, _ in hidden_scores(model, tokenizer, asked)]
-
-
 @torch.inference_mode()
 def hidden_scores(
     model: Model, tokenizer: Tokenizer, asked: Sequence[tuple[list[int], Sequence[int]]]

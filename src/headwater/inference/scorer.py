@@ -19,8 +19,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headwater.errors import DataError, MismatchError, UsageError
-from headwater.inference.network import Network, require_context, require_ids
+from headwater.errors import DataError, UsageError
+from headwater.inference.network import Network, require_context, require_ids, require_vocabulary
 from headwater.inference.packing import Pack, packs
 from headwater.inference.sampling import Alternatives, alternatives, log_probabilities
 from headwater.tokenizer import Tokenizer
@@ -50,11 +50,7 @@ class Scorer:
         self.network, self.tokenizer = network, tokenizer
         self.vocabulary: int = network.config.vocabulary
         self.context: int = network.config.context
-        if tokenizer.vocabulary_size > self.vocabulary:
-            raise MismatchError(
-                f"the tokenizer has {tokenizer.vocabulary_size:,} tokens, the model {self.vocabulary:,} rows",
-                repair="Use the tokenizer that the model was trained with",
-            )
+        require_vocabulary(tokenizer, self.vocabulary)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """Return log P(continuation | context) of each pair, and whether greedy decoding gives it.
