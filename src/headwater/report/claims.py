@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from headwater.errors import FolderError
 from headwater.storage.files import read_json
@@ -18,9 +18,14 @@ from headwater.storage.files import read_json
 KIND = "reproduction"
 
 
-@dataclass(frozen=True)
-class Claim:
+# Numbers of a section or a seed are shown as text.
+_TEXT = ConfigDict(frozen=True, coerce_numbers_to_str=True)
+
+
+class Claim(BaseModel):
     """One claim and its verdict, by the rule of `headwater reproduce`."""
+
+    model_config = _TEXT
 
     claim: str
     paper: str
@@ -35,53 +40,38 @@ class Claim:
         return tones.get(self.verdict, "open")
 
 
-@dataclass(frozen=True)
-class Reproduction:
-    """One experiment: claims, numbers, figures as (name, data URI), and its step in the chain."""
+class Reproduction(BaseModel):
+    """`results.json` of one experiment, its figures as (name, data URI), and its step in the chain."""
 
-    name: str
+    model_config = _TEXT
+
+    experiment: str
     title: str
     paper: str
     section: str
     scale: str
-    about: str
-    claims: Sequence[Claim]
-    rows: Sequence[Mapping[str, Any]]
-    setup: Sequence[tuple[str, str]]
-    notes: Sequence[str]
+    claim: str
+    findings: list[Claim]
+    rows: list[dict[str, Any]]
+    setup: list[tuple[str, str]]
+    notes: list[str]
     rule: str
-    figures: Sequence[tuple[str, str]]
+    figures: list[tuple[str, str]]
     made: str
     step: str
 
 
 def read_reproduction(path: Path, step: str) -> Reproduction:
     """Read a folder of results; `step` is its name in the chain. Raises FolderError for another form."""
-    found = read_json(path / "results.json")
+    found, made = read_json(path / "results.json"), read_json(path / "made.json")
     try:
-        made = read_json(path / "made.json")
-        return Reproduction(
-            name=str(found["experiment"]),
-            title=str(found["title"]),
-            paper=str(found["paper"]),
-            section=str(found["section"]),
-            scale=str(found["scale"]),
-            about=str(found["claim"]),
-            claims=[
-                Claim(*(str(finding[key]) for key in ("claim", "paper", "here", "verdict", "sentence")))
-                for finding in found["findings"]
-            ],
-            rows=found["rows"],
-            setup=[(str(name), str(value)) for name, value in found["setup"]],
-            notes=[str(note) for note in found["notes"]],
-            rule=str(found["rule"]),
-            figures=[(str(name).replace("-", " "), _embedded(path / f"{name}.svg")) for name in found["figures"]],
-            made=f"commit {made['commit']}; {made['machine']}; {made['command']}",
-            step=step,
-        )
-    except (KeyError, TypeError, ValueError) as error:
+        figures = [(name.replace("-", " "), _embedded(path / f"{name}.svg")) for name in found["figures"]]
+        origin = f"commit {made['commit']}; {made['machine']}; {made['command']}"
+        return Reproduction.model_validate(found | {"figures": figures, "made": origin, "step": step})
+    except (AttributeError, KeyError, TypeError, ValidationError) as error:
+        wrong = error.errors()[0]["loc"] if isinstance(error, ValidationError) else error
         raise FolderError(
-            f"{path / 'results.json'} has another format: {error!r}", repair="Make it again"
+            f"{path / 'results.json'} has another format: {wrong!r}", repair="Make it again"
         ) from None
 
 
