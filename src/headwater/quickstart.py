@@ -134,17 +134,17 @@ def quickstart(
     prompts = choose_prompts(corpus)
     write_samples(model, prompts, out / "samples", seed=seed, progress=progress)
 
-    tasks = choose_tasks(corpus)
+    classification, choice = choose_tasks(corpus)
     labels: dict[str, Path] = {}
-    for name in (tasks.classification, tasks.choice):
+    for name in (classification, choice):
         try:
             make_labels(corpus, name, out / "labels" / name, VALIDATION, seed=seed, progress=progress)
             labels[name] = out / "labels" / name
         except DataError as error:  # a short text can be enough for a model, but not for labels
             progress.note(f"left out: {error}")
     protocols = ["heldout"]
-    if tasks.choice in labels:
-        protocols.append(ZERO_SHOT[tasks.choice])
+    if choice in labels:
+        protocols.append(ZERO_SHOT[choice])
     zero_shot = out / "zero-shot"
     config = EvaluateConfig(yardstick_bytes=math.ceil(minutes * YARDSTICK_BYTES))
     limit = math.ceil(minutes * SCORED)
@@ -155,7 +155,7 @@ def quickstart(
     tuned: dict[str, dict[str, Any]] = {}
     fine_tuned: list[Path] = []
     for name, folder in labels.items():
-        kind = "choice" if name == tasks.choice else "classify"
+        kind = "choice" if name == choice else "classify"
         tuning = choose_finetuning(kind, folder, run, tokens, 60 * minutes * FINETUNE_SHARE[kind], seed)
         baseline: dict[str, Any] | None = None  # equal for both, which have the same rows
         for from_scratch in (False, True):

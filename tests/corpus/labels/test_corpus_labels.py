@@ -136,10 +136,8 @@ def test_sources_are_files_then_documents_then_word_order(make_corpus: MakeCorpu
 
 
 def test_tasks_fit_the_corpus(make_corpus: MakeCorpus) -> None:
-    tasks = choose_tasks(docs_corpus(make_corpus))
-    assert (tasks.classification, tasks.choice) == ("package", "signature")
-    tasks = choose_tasks(make_corpus([Document(id="0", text=book(1, 100))]))
-    assert (tasks.classification, tasks.choice) == ("source", "continuation")
+    assert choose_tasks(docs_corpus(make_corpus)) == ("package", "signature")
+    assert choose_tasks(make_corpus([Document(id="0", text=book(1, 100))])) == ("source", "continuation")
 
 
 @pytest.mark.parametrize("task", ["package", "signature", "source", "continuation"])

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,22 +40,14 @@ TASKS: dict[str, tuple[Format, Maker]] = {
 MINIMUM_EXAMPLES: dict[Part, int] = {"train": 32, "validation": 8}
 
 
-@dataclass(frozen=True, slots=True)
-class Tasks:
-    """The two tasks that a corpus supports."""
-
-    classification: str
-    choice: str
-
-
-def choose_tasks(corpus: Path) -> Tasks:
-    """Return package and signature if the documents have these labels, else source and continuation."""
+def choose_tasks(corpus: Path) -> tuple[str, str]:
+    """Return (classification, choice): the tasks that use the documents' labels, else those for any text."""
     import pyarrow.parquet
 
     names = pyarrow.parquet.read_schema(shard_paths(corpus)[0]).names
     if {"package", "signature", "object"} <= set(names):
-        return Tasks("package", "signature")
-    return Tasks("source", "continuation")
+        return "package", "signature"
+    return "source", "continuation"
 
 
 def make_labels(
