@@ -53,6 +53,15 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def byte_size(count: float) -> str:
+    """Return `37 B`, `4.2 kB`, `420.0 MB` or `1.60 GB`."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1000
+    return f"{count:,.2f} GB"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return `Did you mean 'x'?` for a misspelt name; empty if no known name is near."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
@@ -127,6 +136,21 @@ class TrainingError(HeadwaterError):
 
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C in work that the same command can resume."""
+
+
+@contextmanager
+def require_extra(name: str, what: str, more: str = "") -> Iterator[None]:
+    """Turn an ImportError in the block into ResourceError: `what` needs a package of the extra `name`.
+
+    more: the end of the repair: a further package, or what to do without the extra.
+    """
+    try:
+        yield
+    except ImportError as error:
+        package = (error.name or name).partition(".")[0]
+        raise ResourceError(
+            f"{what} needs the package {package}", repair=f"pip install 'headwater[{name}]'{more}"
+        ) from None
 
 
 @contextmanager

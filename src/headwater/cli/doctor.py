@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.console import AsJson, emit, warn_if_shadowed
+from headwater.errors import ResourceError, byte_size
 
 if TYPE_CHECKING:
     from headwater.model.config import ModelConfig
@@ -163,7 +164,6 @@ def _installed(name: str) -> bool:
 
 
 def _available(name: str) -> bool:
-    from headwater.errors import ResourceError
     from headwater.storage import resources
 
     try:
@@ -171,14 +171,6 @@ def _available(name: str) -> bool:
     except ResourceError:
         return False
     return True
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
-        count /= 1000
-    return f"{count:,.2f} GB"
 
 
 def _table(rows: list[tuple[str, str]]) -> str:
@@ -194,13 +186,13 @@ def _machine_text(machine: dict[str, Any]) -> str:
         ("system", machine["system"]),
         ("processor", f"{machine['processor']} ({machine['vectors']})"),
         ("cores", f"{machine['cores']} ({machine['threads']} threads in use)"),
-        ("memory", f"{_size(machine['memory_available'])} available"),
-        ("disk", f"{_size(machine['disk_free'])} free here"),
+        ("memory", f"{byte_size(machine['memory_available'])} available"),
+        ("disk", f"{byte_size(machine['disk_free'])} free here"),
     ]
     kernels, lower = machine["kernels"]["used"], ", ".join(machine["kernels"]["available"][1:])
     missing_kernels = "none: models run in torch. Install a C compiler, then install headwater again"
     rows.append(("kernels", f"{kernels} (also here: {lower})" if kernels else missing_kernels))
-    rows += [("device", f"{d['name']}, {_size(d['memory'])}") for d in machine["devices"]]
+    rows += [("device", f"{d['name']}, {byte_size(d['memory'])}") for d in machine["devices"]]
     for place, rates in machine["gflops"].items():
         # The precision that training uses; these rates change with the load of the machine.
         faster = "training uses bf16" if machine["precision"][place] == "bf16" else "training uses fp32"
@@ -227,15 +219,15 @@ def _model_text(described: dict[str, Any]) -> str:
         for part in described["parts"]
     ]
     table = _table([(name, f"{count:>15,}") for name, count in [*parts, ("total", described["parameters"])]])
-    memory = _table([(name, _size(count)) for name, count in described["memory"].items()])
-    stored = ", ".join(f"{_size(count)} as {dtype}" for dtype, count in described["stored"].items())
+    memory = _table([(name, byte_size(count)) for name, count in described["memory"].items()])
+    stored = ", ".join(f"{byte_size(count)} as {dtype}" for dtype, count in described["stored"].items())
     chain = described["lineage"]
     origin = "\n".join(tree_lines(chain, "", "")) if chain else "not recorded in a Hugging Face folder"
     sections = {
         described["model"]: f"stored: {stored}",
         "Configuration": config,
         "Parameters": table,
-        "Memory": memory + f"\nkeys and values: {_size(described['cache_per_token'])} a token in fp32",
+        "Memory": memory + f"\nkeys and values: {byte_size(described['cache_per_token'])} a token in fp32",
         "Where the weights came from": origin,
     }
     return "\n\n".join(f"{title}\n{body}" for title, body in sections.items())

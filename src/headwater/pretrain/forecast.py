@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from headwater.errors import byte_size
 from headwater.model import count_parameters
 from headwater.pretrain.cost import Memory, estimate_memory, time_updates
 from headwater.pretrain.pretraining import build_run
@@ -73,18 +74,18 @@ class Forecast:
         if self.memory is not None:
             memory = self.memory
             rows += [
-                ("weights", _size(memory.weights)),
-                ("optimizer", _size(memory.optimizer)),
-                ("gradients", _size(memory.gradients)),
-                ("activations", f"{_size(memory.activations)} at micro_batch = {self.micro_batch}"),
-                ("loss", f"{_size(memory.workspace)} temporarily"),
-                ("total", f"{_size(memory.total)} of {_size(self.available)} available"),
+                ("weights", byte_size(memory.weights)),
+                ("optimizer", byte_size(memory.optimizer)),
+                ("gradients", byte_size(memory.gradients)),
+                ("activations", f"{byte_size(memory.activations)} at micro_batch = {self.micro_batch}"),
+                ("loss", f"{byte_size(memory.workspace)} temporarily"),
+                ("total", f"{byte_size(memory.total)} of {byte_size(self.available)} available"),
             ]
         if self.next_lower is not None:
             micro_batch, size = self.next_lower
-            rows.append(("lower", f"{_size(size)} at micro_batch = {micro_batch}"))
+            rows.append(("lower", f"{byte_size(size)} at micro_batch = {micro_batch}"))
         if self.peak is not None:
-            rows.append(("this process", f"{_size(self.peak)} at its peak, measured"))
+            rows.append(("this process", f"{byte_size(self.peak)} at its peak, measured"))
         if self.tokens_per_second is not None and self.seconds is not None:
             hours = self.seconds / 3600
             duration = f"{self.seconds / 60:.1f} minutes" if hours < 2 else f"{hours:.1f} hours"
@@ -122,7 +123,7 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
     }
     state = parameters * bytes_a_parameter(dtype) // (ranks.count if config.shard else 1)
     if state > available:
-        advice = f"It does not fit: weights and optimizer alone take {_size(state)}. "
+        advice = f"It does not fit: weights and optimizer alone take {byte_size(state)}. "
         advice += "Use a smaller --preset, or --set shard=true over several ranks"
         return Forecast(**common, advice=advice)
     run = build_run(config, tokens, out, ranks, SILENT)
@@ -209,8 +210,3 @@ def _peak(ranks: Ranks) -> int | None:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def _size(count: float) -> str:
-    """Return, for example, `1.6 GB` or `420 MB`."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

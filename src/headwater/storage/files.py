@@ -252,19 +252,20 @@ def read_json(path: Path) -> Any:
 
 def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON object with a checksum of its own."""
-    write_json(path, {**content, "checksum": _seal(content)})
+    write_json(path, {**content, "checksum": json_hash(content)})
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
     """Read what `write_sealed` wrote; raises FolderError when it was cut short or altered."""
     content = read_json(path)
     checksum = content.pop("checksum", None) if isinstance(content, dict) else None
-    if checksum is None or checksum != _seal(content):
+    if checksum is None or checksum != json_hash(content):
         raise FolderError(f"{path} was cut short or altered", repair="Remove its folder and run the command again")
     return dict(content)
 
 
-def _seal(content: Mapping[str, Any]) -> str:
+def json_hash(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a JSON object, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

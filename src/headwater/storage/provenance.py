@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from headwater.errors import FolderError
-from headwater.storage.files import read_json, sha256_of
+from headwater.storage.files import json_hash, read_json, sha256_of
 
 MANIFEST = "headwater.json"
 FORMAT_VERSION = 1
@@ -203,5 +203,4 @@ def content_identity(hashes: Mapping[str, str]) -> str:
 
 
 def _checksum(manifest: Manifest) -> str:
-    content = manifest.model_dump(mode="json", exclude={"checksum"}, exclude_none=True)
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return json_hash(manifest.model_dump(mode="json", exclude={"checksum"}, exclude_none=True))
