@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 import unicodedata
 from pathlib import Path
 from typing import Literal
@@ -24,7 +25,7 @@ from pydantic import ConfigDict
 
 from headwater.cli.main import main
 from headwater.config import Config, merge, parse_settings
-from headwater.errors import DataError, FolderError, ResourceError, StorageError, UsageError
+from headwater.errors import DataError, FolderError, ResourceError, StorageError, UsageError, require_extra
 from headwater.storage.files import atomic_write, new_part, read_text, storage_errors
 from headwater.storage.lineage import lineage
 from headwater.storage.provenance import open_folder, read_manifest
@@ -364,3 +365,15 @@ def test_resources_are_found_by_hash_and_never_fetched_unasked(
     wrong.write_text("#version: 0.2\na b\n")
     with pytest.raises(ResourceError, match="its hash differs"):
         find("gpt1/vocab_40000.bpe")
+
+
+def test_a_missing_package_is_named_with_an_extra_that_exists() -> None:
+    with (
+        pytest.raises(ResourceError, match=r"needs the package fastwarc\. pip install 'headwater\[corpus\]'"),
+        require_extra("corpus", "reading WARC"),
+    ):
+        raise ModuleNotFoundError(name="fastwarc.warc")
+    root = Path(__file__).parents[2]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    sources = "".join(path.read_text() for path in (root / "src").rglob("*.py"))
+    assert set(re.findall(r'with require_extra\("(\w+)"', sources)) <= set(extras)

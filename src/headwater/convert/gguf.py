@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
+from headwater.errors import FolderError, MismatchError, UsageError, require_extra
 from headwater.model.io.folder import require_rows
 from headwater.model.io.huggingface import model_type
 from headwater.storage.files import flush_file, flush_folder, new_part, storage_errors
@@ -46,12 +46,8 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
     Raises UsageError for a model that is not a GPT-2, MismatchError for a tokenizer of another kind or with more
     ids than rows, FolderError if another file exists at `path`, ResourceError without the package `gguf`.
     """
-    try:
+    with require_extra("export", "writing GGUF"):
         import gguf
-    except ImportError:
-        raise ResourceError(
-            "the package gguf is not installed", repair="Run: pip install 'headwater[export]'"
-        ) from None
     config = model.config
     if model_type(config) != "gpt2":
         raise UsageError(

@@ -15,7 +15,7 @@ from typing import Any
 from headwater.datasets.benchmarks import HubSet
 from headwater.datasets.readers import row_of_json
 from headwater.datasets.rows import Raw
-from headwater.errors import DataError, HeadwaterError, ResourceError
+from headwater.errors import DataError, HeadwaterError, ResourceError, require_extra
 from headwater.storage.files import atomic_write, parse_json, storage_errors
 from headwater.storage.progress import SILENT, Progress
 
@@ -38,13 +38,8 @@ def fetch(described: HubSet, folder: Path, progress: Progress = SILENT) -> None:
 
     Raises ResourceError without the package or the network, DataError for an unexpected repository.
     """
-    try:
+    with require_extra("hub", "fetching data sets"):
         import huggingface_hub
-    except ImportError:
-        raise ResourceError(
-            "fetching data sets needs huggingface-hub, which is not installed",
-            repair="pip install 'headwater[hub]'",
-        ) from None
     missing = {part: place for part, place in described.parts.items() if not (folder / file_name(part)).is_file()}
     if not missing:
         return

@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from headwater.errors import ResourceError
+from headwater.errors import require_extra
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_INSTALL = "pip install 'headwater[evaluate]'"
 
 
 def normalise(text: str) -> str:
@@ -62,10 +61,8 @@ class Bleu:
     """Corpus BLEU from 0 to 100, mixed case, sacrebleu's default tokenisation (13a), of any subset of pairs."""
 
     def __init__(self, texts: Sequence[str], references: Sequence[str]) -> None:
-        try:
+        with require_extra("evaluate", "BLEU"):
             from sacrebleu.metrics.bleu import BLEU
-        except ImportError:
-            raise ResourceError("BLEU needs sacrebleu, which is not installed", repair=_INSTALL) from None
         import numpy as np
 
         self._compute, one = BLEU.compute_bleu, BLEU(effective_order=True)
@@ -82,8 +79,6 @@ class Bleu:
 
 @lru_cache(maxsize=1)
 def _rouge_scorer() -> Any:
-    try:
+    with require_extra("evaluate", "ROUGE"):
         from rouge_score.rouge_scorer import RougeScorer
-    except ImportError:
-        raise ResourceError("ROUGE needs rouge-score, which is not installed", repair=_INSTALL) from None
     return RougeScorer(["rouge1", "rouge2", "rougeLsum"], use_stemmer=True)

@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import ResourceError
+from headwater.errors import require_extra
 
 # Draws into an empty matplotlib Figure.
 Draw = Callable[[Any], None]
@@ -60,12 +60,8 @@ def save_figure(draw: Draw, path: Path, suffixes: Sequence[str] = (".svg",)) -> 
 
 def require_matplotlib() -> Any:
     """Return the module matplotlib, or raise ResourceError if it is not installed."""
-    try:
+    with require_extra("plots", "drawing figures"):
         import matplotlib.figure
-    except ImportError:
-        raise ResourceError(
-            "figures need matplotlib, which is not installed", repair="pip install 'headwater[plots]'"
-        ) from None
     return matplotlib
 
 

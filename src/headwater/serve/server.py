@@ -11,7 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from headwater.errors import ResourceError, UsageError
+from headwater.errors import UsageError, require_extra
 from headwater.serve.limits import Keys, Limits, is_loopback
 from headwater.storage.progress import SILENT, Progress
 
@@ -50,7 +50,7 @@ def serve(
         )
     with _bound(host, port) as listening, ThreadPoolExecutor(1) as opener:
         progress.start("serving")
-        try:
+        with require_extra("serve", "serving"):
             from headwater.serve.served import open_models
 
             opening = opener.submit(
@@ -62,10 +62,6 @@ def serve(
 
             from headwater.serve.api import create_app
             from headwater.serve.connection import bounded
-        except ImportError as error:
-            raise ResourceError(
-                f"serving needs the package {error.name}", repair="pip install 'headwater[serve]'"
-            ) from None
         opened = opening.result()
         app = create_app(opened, limits, keys, local=is_loopback(host))
         config = uvicorn.Config(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from headwater.errors import ResourceError
+from headwater.errors import ResourceError, require_extra
 
 _IN_CACHE = re.compile("/models--([^/]+?)--([^/]+)/snapshots/[^/]+$")  # the layout of huggingface_hub
 
@@ -23,14 +23,9 @@ def hub_name(folder: str | Path) -> str | None:
 
 def from_hub(name: str, download: bool) -> Path:
     """Return the folder of a hub model in the local cache; `download` allows fetching it."""
-    try:
+    with require_extra("hub", f"{name} is not a folder, and a hub name"):
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-    except ImportError:
-        raise ResourceError(
-            f"{name} is not a folder, and hub names need the package huggingface_hub",
-            repair="Check the path, or: pip install 'headwater[hub]'",
-        ) from None
     try:
         wanted = ["*.json", "*.safetensors", "merges.txt", "vocab.txt"]
         return Path(snapshot_download(name, allow_patterns=wanted, local_files_only=not download))

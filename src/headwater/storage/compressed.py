@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import DataError, ResourceError
+from headwater.errors import DataError, require_extra
 
 _BLOCK_BYTES = 1 << 20
 # The window of Reddit's dumps is 2 GiB (`zstd --long=31`), more than decoders allow by default.
@@ -139,12 +139,8 @@ def _stream_blocks(path: Path, new_decoder: Callable[[], Any], padding: bytes = 
 
 def _zstandard_blocks(path: Path) -> Iterator[bytes]:
     """Decode frame after frame; zstandard's own reader silently ends at a cut frame."""
-    try:
+    with require_extra("corpus", "reading .zst"):
         import zstandard
-    except ImportError:
-        raise ResourceError(
-            "reading .zst needs the package zstandard", repair="pip install 'headwater[corpus]'"
-        ) from None
     decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTANDARD_WINDOW)
     frame: Any = None
     with path.open("rb") as handle:

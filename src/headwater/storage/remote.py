@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import IO, Any, cast
 
-from headwater.errors import DataError, FolderError, HeadwaterError, ResourceError, StorageError
+from headwater.errors import DataError, FolderError, HeadwaterError, ResourceError, StorageError, require_extra
 from headwater.storage.provenance import MANIFEST, Input, Manifest, check_manifest, open_folder
 
 _BLOCK_BYTES = 8 * 1024**2  # of one request
@@ -227,10 +227,8 @@ class _Stream(io.RawIOBase):
 
 def open_store(url: str) -> tuple[Any, str]:
     """Return fsspec's file system for a URL, and the path in it."""
-    try:
+    with require_extra("corpus", url):
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
-    except ImportError:
-        raise ResourceError(f"{url} needs the package fsspec", repair="pip install 'headwater[corpus]'") from None
     store, path = url_to_fs(url)
     return store, str(path)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from headwater.errors import ResourceError
+from headwater.errors import require_extra
 
 # Characters of a string's start or end that an affix rule reads first. Every rule except a run of dots needs
 # fewer; if a match comes near the window's border, the window grows.
@@ -28,13 +28,9 @@ class EnglishWords:
     """Split chunks, parts of a line without white space, and whole lines into spaCy's words."""
 
     def __init__(self, window: int = _WINDOW) -> None:
-        try:
+        with require_extra("gpt1", "GPT-1's tokenizer"):
             import spacy
             from spacy.lang.tokenizer_exceptions import URL_PATTERN
-        except ModuleNotFoundError as error:
-            raise ResourceError(
-                f"GPT-1's tokenizer needs the package {error.name}", repair="pip install 'headwater[gpt1]'"
-            ) from None
         tokenizer: Any = spacy.blank("en").tokenizer
         self._window = window
         self._prefix: Any = tokenizer.prefix_search.__self__

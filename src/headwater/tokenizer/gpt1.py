@@ -21,7 +21,7 @@ from unicodedata import combining, normalize
 import numpy as np
 import numpy.typing as npt
 
-from headwater.errors import ResourceError
+from headwater.errors import require_extra
 from headwater.tokenizer.english import EnglishWords
 from headwater.tokenizer.vocabulary import NEWLINE, UNKNOWN, WORD_END, Vocabulary
 
@@ -134,12 +134,8 @@ class WordSplitter:
     """GPT-1's words: repaired lines, and the lower-case words of a line or of a chunk of one."""
 
     def __init__(self) -> None:
-        try:
+        with require_extra("gpt1", "GPT-1's tokenizer"):
             self._repairs = _Repairs()
-        except ModuleNotFoundError as error:
-            raise ResourceError(
-                f"GPT-1's tokenizer needs the package {error.name}", repair="pip install 'headwater[gpt1]'"
-            ) from None
         self._english = EnglishWords()
 
     def standard_lines(self, text: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from headwater.errors import ResourceError
+from headwater.errors import require_extra
 from headwater.storage.files import intact_json_lines, storage_error, write_text
 
 Tracker = Literal["tensorboard", "trackio", "wandb"]
@@ -101,9 +101,5 @@ def _figures(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _module(module: str, name: str) -> Any:
-    try:
+    with require_extra("track", f"track = {name}"):
         return importlib.import_module(module)
-    except ImportError:
-        raise ResourceError(
-            f"the tracker {name} is not installed", repair="Install it: pip install 'headwater[track]'"
-        ) from None

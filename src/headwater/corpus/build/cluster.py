@@ -16,7 +16,7 @@ from typing import Any
 
 from headwater import errors
 from headwater.corpus.build.parts import BuildPlan, run_task
-from headwater.errors import HeadwaterError, ResourceError, StorageError
+from headwater.errors import HeadwaterError, ResourceError, StorageError, require_extra
 from headwater.storage.files import read_json, write_json, write_text
 
 try:
@@ -76,13 +76,9 @@ def run_on_ray(plan: BuildPlan, workers: int, address: str) -> None:
 
     A task whose node is lost is done on another. Raises what a task raised.
     """
-    try:
+    with require_extra("cluster", "--engine ray"):
         import ray
         from datatrove.executor.ray import RayPipelineExecutor
-    except ImportError as error:
-        raise ResourceError(
-            f"--engine ray needs the package {error.name or 'ray'}", repair="pip install 'headwater[cluster]'"
-        ) from None
     if not ray.is_initialized():
         _join_ray(ray, address)
     executor = RayPipelineExecutor(

