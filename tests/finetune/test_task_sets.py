@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import combinations
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headwater.datasets import hub, readers
 from headwater.datasets.benchmarks import SETS
 from headwater.datasets.rows import Raw
-from headwater.datasets.sets import BY_NAME, choose, find
+from headwater.datasets.sets import BY_NAME, DIVIDED, choose, divide, find, separate_texts
 from headwater.errors import DataError, ResourceError, UsageError
 from headwater.finetune.task_sets import run_sets
 from headwater.finetune.training import FinetuneConfig
@@ -21,17 +24,17 @@ from headwater.finetune.training import FinetuneConfig
 # Set -> parts at hand: training, validation, tests (data/MANIFEST.md).
 AT_HAND = {
     "snli": (18_000, 9_842, {"snli": 9_824}),
-    "mnli": (9_815, None, {"mnli-mm": 1_000}),
-    "qnli": (5_463, None, {}),
+    "mnli": (8_833, 982, {"mnli-mm": 1_000}),
+    "qnli": (3_277, 547, {"qnli": 1_639}),
     "rte": (2_490, 277, {}),
-    "scitail": (2_126, None, {}),
+    "scitail": (1_275, 213, {"scitail": 638}),
     "storycloze": (1_871, None, {"storycloze": 1_871}),
     "cola": (8_551, 1_043, {}),
     "sst2": (67_349, 872, {"sst2": 1_821}),
     "mrpc": (4_076, None, {"mrpc": 1_725}),
     "stsb": (5_749, 1_500, {"stsb": 1_379}),
-    "qqp": (10_000, None, {"qqp": 10_000}),
-    "race": (958, None, {"race-m": 1_436}),
+    "qqp": (9_000, 1_000, {"qqp": 10_000}),
+    "race": (862, 96, {"race-m": 1_436}),
 }
 
 
@@ -71,6 +74,30 @@ def test_labels_mean_what_the_texts_say(data: Path) -> None:
     assert mrpc is not None
     assert Counter(row.label for row in mrpc.train) == {"1": 2_753, "0": 1_323}
     assert mrpc.train[0].segments[0].startswith('Amrozi accused his brother, whom he called "the witness"')
+
+
+@pytest.mark.parametrize("name", ["mnli", "qnli", "scitail", "race", "qqp"])
+def test_parts_of_one_file_share_no_text(data: Path, name: str) -> None:
+    """SciTail has twelve premises for a hypothesis, MNLI three hypotheses for a premise."""
+    found = find(BY_NAME[name], data / "finetune")
+    assert found is not None
+    assert found.validation is not None
+    assert DIVIDED in found.remarks
+    parts = [found.train, found.validation, *(rows for part, rows in found.tests.items() if part == name != "qqp")]
+    texts = [{text for row in rows for text in separate_texts(row, BY_NAME[name].task)} for rows in parts]
+    assert all(one.isdisjoint(other) for one, other in combinations(texts, 2))
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 40)), min_size=1, max_size=80))
+def test_divided_rows_are_all_there_and_share_no_text(pairs: list[tuple[int, int]]) -> None:
+    rows = [Raw((f"premise {a}", f"hypothesis {b}"), "x", n) for n, (a, b) in enumerate(pairs)]
+    parts = divide(rows, "entail", {"train": 0.6, "validation": 0.1, "test": 0.3})
+    assert sorted((row for part in parts.values() for row in part), key=lambda row: row.row) == rows
+    for one, other in combinations(parts.values(), 2):
+        assert {t for row in one for t in row.segments}.isdisjoint(t for row in other for t in row.segments)
+    assert parts["train"]
+    alone = divide([Raw((str(n),), "x", n) for n in range(100)], "classify", {"train": 0.9, "validation": 0.1})
+    assert len(alone["validation"]) == 10
 
 
 def test_no_race_training_question_is_about_a_test_article(data: Path) -> None:

@@ -1,24 +1,29 @@
 """Find the files of GPT-1's twelve sets, and read their rows.
 
-If a set's training rows are not available, a part of the available rows serves as training data, with a remark
-that the result is not comparable with the paper's.
+If a set's training rows are not available, another file serves as training data, with a remark that the result is
+not comparable with the paper's. `divide` makes the parts that are then missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.datasets import hub
 from headwater.datasets.benchmarks import SETS, Benchmark, SetFiles
-from headwater.datasets.rows import Raw
+from headwater.datasets.rows import Raw, Task
 from headwater.errors import DataError, UsageError, counted, suggest
 from headwater.storage.files import MALFORMED
 
 # A choice has a document, a question and at least two answers.
 _FEWEST_TEXTS = {"classify": 1, "entail": 2, "similarity": 2, "choice": 4}
 BY_NAME = {benchmark.name: benchmark for benchmark in SETS}
+# The shares of the rows of one file that becomes several parts.
+_VALIDATION, _TEST = 0.1, 0.3
+DIVIDED = "divided here into parts that share no text"
 
 
 @dataclass(frozen=True)
@@ -66,9 +71,53 @@ def find(benchmark: Benchmark, data: Path) -> Found | None:
         if source is not None:
             tests[name] = list(_rows(benchmark, name, source, folder, paths, remarks))
     if benchmark.name == "race":
-        known = {row.segments[0].strip() for rows in tests.values() for row in rows}
-        train = [row for row in train if row.segments[0].strip() not in known]
+        known = {text for rows in tests.values() for row in rows for text in separate_texts(row, benchmark.task)}
+        train = [row for row in train if known.isdisjoint(separate_texts(row, benchmark.task))]
+    if validation is None and (train_source.remark or not tests):
+        own = {} if tests else {next(iter(benchmark.tests)): _TEST}
+        shares = {"train": 1 - _VALIDATION - sum(own.values()), "validation": _VALIDATION} | own
+        parts = divide(train, benchmark.task, shares)
+        train, validation = parts.pop("train"), parts.pop("validation")
+        tests |= parts
+        remarks.append(DIVIDED)
     return Found(benchmark, train, validation, tests, paths, remarks)
+
+
+def separate_texts(row: Raw, task: Task) -> list[str]:
+    """Return the texts of a row that should be in one part only: all of them, or the document of a choice."""
+    return [text.strip() for text in (row.segments[:1] if task == "choice" else row.segments)]
+
+
+def divide(rows: Sequence[Raw], task: Task, shares: Mapping[str, float]) -> dict[str, list[Raw]]:
+    """Divide the rows of one file into parts of about these shares, in the order of the file.
+
+    Rows that share a text are in one part: the question, premise or passage of a test row is not in training. The
+    largest groups are placed first, and the first part gets the very largest. The parts depend on the rows alone.
+    """
+    leader = list(range(len(rows)))
+
+    def lead(place: int) -> int:
+        while leader[place] != place:
+            leader[place] = leader[leader[place]]
+            place = leader[place]
+        return place
+
+    first: dict[str, int] = {}
+    for place, row in enumerate(rows):
+        for text in separate_texts(row, task):
+            leader[lead(place)] = lead(first.setdefault(text, place))
+    groups: defaultdict[int, list[int]] = defaultdict(list)
+    for place in range(len(rows)):
+        groups[lead(place)].append(place)
+
+    def order(group: list[int]) -> tuple[int, bytes]:
+        return -len(group), hashlib.sha256("\0".join(rows[group[0]].segments).encode()).digest()
+
+    places: dict[str, list[int]] = {part: [] for part in shares}
+    for group in sorted(groups.values(), key=order):
+        least = min(shares, key=lambda part: len(places[part]) / shares[part])
+        places[least] += group
+    return {part: [rows[place] for place in sorted(chosen)] for part, chosen in places.items()}
 
 
 def is_there(benchmark: Benchmark, data: Path) -> bool:
