@@ -20,6 +20,7 @@ from headwater.reproduce.labelled import (
     fine_tune,
     left_out_note,
     over_parts,
+    percent_shared,
     piece_names,
     sample_set,
     sets_missing,
@@ -58,7 +59,12 @@ def run(laboratory: Laboratory) -> Findings:
         for name, (task, values, count) in without.items()
     ]
     text = scale.models["gpt1"].text
-    overlap = laboratory.overlap(text, {name: sample_set(laboratory, name) for name in there}, test_texts)
+    samples = {name: sample_set(laboratory, name) for name in there}
+    rows += [
+        Row(name, "test rows with a text that is also in its training rows, %", [percent_shared(name, sample)])
+        for name, sample in samples.items()
+    ]
+    overlap = laboratory.overlap(text, samples, test_texts)
     rows += [
         Row(name, "8-grams of its test text that are also in the training text, %", [found["percent"]], None)
         for name, found in overlap.items()

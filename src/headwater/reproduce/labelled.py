@@ -19,7 +19,7 @@ import numpy as np
 
 from headwater.datasets.benchmarks import Benchmark
 from headwater.datasets.rows import Raw
-from headwater.datasets.sets import BY_NAME, Found, find, is_there
+from headwater.datasets.sets import BY_NAME, Found, find, is_there, separate_texts
 from headwater.errors import DataError, UsageError, suggest
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.finetuning import Parts, arrange_parts, run_stage
@@ -326,10 +326,21 @@ def describe_rows(taken: Rows) -> str:
 
 
 def test_texts(rows: Path) -> list[str]:
-    """Return the test texts of a set, one a row: the test parts, else validation, else all rows."""
+    """Return the test texts of a set, one a row: those of the test parts, else of validation."""
+    return [" ".join(raw.segments) for raw in _tested(rows)]
+
+
+def percent_shared(benchmark: str, rows: Path) -> float:
+    """Return the percentage of a set's test rows (see `test_texts`) with a text that a training row has, too."""
+    task = _benchmark(benchmark).task
+    known = {text for row in _read(rows / "train.jsonl") for text in separate_texts(row, task)}
+    tested = _tested(rows)
+    return 100 * sum(not known.isdisjoint(separate_texts(row, task)) for row in tested) / len(tested)
+
+
+def _tested(rows: Path) -> list[Raw]:
     files = sorted(rows.glob("test-*.jsonl")) or [rows / "validation.jsonl"]
-    files = files if files[0].exists() else [rows / "train.jsonl"]
-    return [" ".join(raw.segments) for path in files for raw in _read(path)]
+    return [raw for path in files for raw in _read(path)]
 
 
 def _benchmark(name: str) -> Benchmark:
