@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from headwater.datasets.rows import Raw
-from headwater.errors import DataError
+from headwater.errors import DataError, FolderError, UsageError
 from headwater.reproduce import reproduce
+from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.gpt1_ablations import PUBLISHED, judge_table
 from headwater.reproduce.labelled import (
     FULL,
@@ -24,9 +25,11 @@ from headwater.reproduce.labelled import (
 )
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.objectives import LEARNERS
-from headwater.reproduce.scale import LabelledPlan, Rows, Scale
+from headwater.reproduce.scale import LabelledPlan, ModelPlan, Rows, Scale, cost_of, load_scale
+from headwater.reproduce.setup import describe_work, training_notes
 from headwater.reproduce.statistics import HOLDS
 from headwater.reproduce.tuned_tables import AVERAGE, COLUMNS
+from headwater.shipped import resolve
 from headwater.storage.provenance import open_folder
 from headwater.train.journal import read_journal
 
@@ -175,6 +178,54 @@ def test_a_set_of_one_file_has_the_same_test_rows_for_every_seed(tmp_path: Path,
     assert percent_shared("scitail", made) == 0
     (made / "test-scitail.jsonl").write_bytes((made / "train.jsonl").read_bytes())
     assert percent_shared("scitail", made) == 100
+
+
+@pytest.fixture
+def based(scale: Scale) -> Scale:
+    """The tiny scale with a model that ships as the base of GPT-1's fine-tuning."""
+    models = {**scale.models, "gpt1": ModelPlan(model="gpt1-mini")}
+    labelled = scale.labelled.model_copy(update={"sets": {"sst2": Rows(train=24, validation=8, test=12)}})
+    return scale.model_copy(update={"models": models, "labelled": labelled})
+
+
+def test_a_model_that_exists_is_not_pretrained(based: Scale, sets: Path) -> None:
+    pieces = EXPERIMENTS["gpt1_ablations"].pieces(based)
+    assert {name for kind, name in pieces if kind == "pre-training"} == {f"lstm, seed {n}" for n in (1, 2, 3)}
+    assert "floating-point operations" in describe_work(based, pieces, cost_of(based, []))
+    lacking = {name: EXPERIMENTS[name].missing(based, sets) for name in EXPERIMENTS if name[:4] != "gpt2"}
+    recipe = "a recipe to pre-train gpt1"
+    named = {"gpt1_perplexity", "gpt1_updates", "objectives"}  # held-out text, snapshots, equal seconds
+    assert {name for name, lacks in lacking.items() if lacks and lacks[0].startswith(recipe)} == named
+    assert lacking["gpt1_tables"] == lacking["gpt1_ablations"] == lacking["gpt1_layers"] == []
+    notes = training_notes(based, ["gpt1", "lstm"])
+    assert "did not train on equal text and tokens" in notes[-1]
+    assert "lstm 512 tokens of books" in notes[-1]
+    assert len(training_notes(load_scale("mini"), ["gpt1", "lstm"])) == 2
+
+
+def test_a_base_takes_the_place_of_a_recipe(scale: Scale, sets: Path) -> None:
+    mini = load_scale("mini", {"models": {"gpt1": {"model": "gpt1-mini"}}})
+    assert mini.models["gpt1"] == ModelPlan(model="gpt1-mini")  # without snapshots
+    assert mini.identity != load_scale("mini").identity
+    with pytest.raises(UsageError, match="a text and a recipe, or a model"):
+        load_scale("mini", {"models": {"gpt3": {"text": "books"}}})
+    wrong = scale.model_copy(update={"models": {"gpt1": ModelPlan(model="gpt1-mni")}})
+    with pytest.raises(FolderError, match="gpt1-mini"):
+        EXPERIMENTS["gpt1_tables"].missing(wrong, sets)
+
+
+@pytest.mark.slow
+def test_every_seed_is_fine_tuned_from_the_model_that_exists(based: Scale, sets: Path, tmp_path: Path) -> None:
+    results = reproduce(["gpt1_tables"], based, sets, tmp_path / "out").results["gpt1_tables"]
+    shared = tmp_path / "out" / "shared"
+    assert not list(shared.glob("run-*"))
+    tuned = list(shared.glob("tuned-sst2-full-*"))
+    assert len(tuned) == 3
+    identity = open_folder(resolve("gpt1-mini")).identity
+    assert all(identity in (folder / "headwater.json").read_text() for folder in tuned)
+    assert "gpt1-mini" in dict(results["setup"])["model gpt1"]
+    assert any("do not include the spread over pre-trainings" in note for note in results["notes"])
+    assert any("overlap with the training text is not measured" in note for note in results["notes"])
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater import shipped
 from headwater.config import Config
 from headwater.report.plots import Draw
 from headwater.reproduce.claims import Finding
@@ -74,11 +75,11 @@ class Findings:
 class Experiment:
     """One experiment of a paper. section: of the paper; claim: its statement, in one sentence.
 
-    models: the models of the scale that it trains, by name or by a prefix that ends in a dash (`gpt2-`); their
-    texts must exist. pieces: the work that it asks for, which the estimate of the remaining time needs; work that
-    two experiments share has one name. settings: the class of its table in the scale. lacks: what else it needs
-    and the data folder does not have, each as `SNLI (finetune/snli)`. beside: the papers' tables that its page
-    shows, by their names in `datasets.paper_tables`.
+    models: the models of the scale that it uses, by name or by a prefix that ends in a dash (`gpt2-`); their texts
+    must exist. pieces: the work that it asks for, which the estimate of the remaining time needs; work that two
+    experiments share has one name. any_base: whether a model may be one that exists, without a recipe. settings:
+    the class of its table in the scale. lacks: what else it needs and the data folder does not have, each as `SNLI
+    (finetune/snli)`. beside: the papers' tables that its page shows, by their names in `datasets.paper_tables`.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Experiment:
     models: Sequence[str]
     pieces: Callable[[Scale], set[tuple[str, str]]]
     run: Callable[[Laboratory], Findings]
+    any_base: bool = False
     settings: type[Config] = Config
     lacks: Callable[[Scale, Path], list[str]] = lambda scale, data: []
     beside: Sequence[str] = ()
@@ -97,7 +99,13 @@ class Experiment:
         """Return what it needs and the scale or `data` does not have: models and their texts first."""
         named = {asked: [name for name in scale.models if _is_named(asked, name)] for asked in self.models}
         missing = [f"a model {asked!r} in the scale" for asked, found in named.items() if not found]
-        texts = dict.fromkeys(scale.models[name].text for found in named.values() for name in found)
+        plans = {name: scale.models[name] for found in named.values() for name in found}
+        for name, plan in plans.items():
+            if plan.model and not self.any_base:
+                missing.append(f"a recipe to pre-train {name}, which is {plan.model} in the scale")
+            elif plan.model:
+                shipped.resolve(plan.model)  # raises FolderError if it does not exist
+        texts = dict.fromkeys(plan.text for plan in plans.values() if not plan.model)
         missing += [f"a text {text!r} in the scale" for text in texts if text not in scale.texts]
         missing += [
             f"the text {text} ({source})"

@@ -25,7 +25,7 @@ from headwater.reproduce.labelled import (
 )
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.setup import describe
+from headwater.reproduce.setup import describe, training_notes
 from headwater.reproduce.statistics import FAILS, HOLDS, decide
 from headwater.reproduce.tuned_tables import (
     AVERAGE,
@@ -62,7 +62,7 @@ class AblationSettings(Config):
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """Return four variants on every set, once a seed."""
-    return piece_names(_wanted(scale), VARIANTS, scale.seeds)
+    return piece_names(scale, _wanted(scale), VARIANTS)
 
 
 def run(laboratory: Laboratory) -> Findings:
@@ -73,6 +73,7 @@ def run(laboratory: Laboratory) -> Findings:
         "“Without pre-training” changes only that: the auxiliary objective stays. The paper does not say whether "
         "it stayed there.",
         "The paper's numbers are from GLUE's server; MNLI there is the mean of both test parts.",
+        *training_notes(laboratory.scale, ["gpt1", "lstm"]),
     ]
     return Findings(
         rows=variant_rows(table, _TITLES, chosen, _published),
@@ -137,6 +138,7 @@ ABLATIONS = Experiment(
     claim="Pre-training is what makes the difference; the auxiliary objective helps on the larger sets; the "
     "Transformer transfers better than an LSTM.",
     models=("gpt1", "lstm"),
+    any_base=True,
     settings=AblationSettings,
     pieces=pieces,
     run=run,

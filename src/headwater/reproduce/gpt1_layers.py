@@ -13,8 +13,6 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.errors import counted
-from headwater.model.io.folder import load_config
-from headwater.pretrain.recipe import PretrainConfig
 from headwater.reproduce.claims import CLAIMS, judge, judge_steps
 from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.figures import COLOURS, bands
@@ -29,8 +27,8 @@ from headwater.reproduce.labelled import (
     training_score,
 )
 from headwater.reproduce.laboratory import Laboratory
-from headwater.reproduce.scale import Scale
-from headwater.reproduce.setup import describe
+from headwater.reproduce.scale import Scale, shape_of
+from headwater.reproduce.setup import describe, training_notes
 from headwater.reproduce.statistics import Measured, differences, mean_of_sets
 from headwater.reproduce.tuned_tables import PERCENT, mean_row
 
@@ -49,8 +47,8 @@ class LayerTransferSettings(Config):
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """Return each number of layers on each set, once a seed."""
     settings = _settings(scale)
-    depth = PretrainConfig.build(scale.models["gpt1"].recipe).architecture.layers
-    found = piece_names(settings.sets, [FULL], scale.seeds)
+    depth = shape_of(scale, "gpt1").layers
+    found = piece_names(scale, settings.sets, [FULL])
     for layers in _layers(settings, depth):
         if layers < depth:
             names = {f"{layers} layers, seed {seed}" for seed in scale.seeds}
@@ -63,7 +61,7 @@ def run(laboratory: Laboratory) -> Findings:
     settings = _settings(laboratory.scale)
     sets, left_out = sets_there(laboratory.scale, settings.sets, laboratory.data)
     seeds = laboratory.scale.seeds
-    depth = load_config(laboratory.model("gpt1", seeds[0])).layers
+    depth = shape_of(laboratory.scale, "gpt1").layers
     layers = _layers(settings, depth)
     scores: dict[str, dict[int, Measured]] = {name: {} for name in sets}
     learned: dict[str, dict[int, Measured]] = {name: {} for name in sets}
@@ -95,6 +93,7 @@ def run(laboratory: Laboratory) -> Findings:
     notes = [
         "As in the paper, the dashed curves are for training rows.",
         "The paper prints no values; read off its figure: MultiNLI about 72 to 82, RACE about 40 to 60.",
+        *training_notes(laboratory.scale, ["gpt1"]),
     ]
     return Findings(
         rows=rows,
@@ -129,6 +128,7 @@ LAYERS = Experiment(
     section="5",
     claim="Transferring embeddings helps, and each Transformer layer adds more, up to 9 points for all of them.",
     models=("gpt1",),
+    any_base=True,
     settings=LayerTransferSettings,
     pieces=pieces,
     run=run,

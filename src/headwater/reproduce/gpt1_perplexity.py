@@ -17,8 +17,8 @@ from headwater.reproduce.claims import CLAIMS, Finding, judge
 from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.figures import bands
 from headwater.reproduce.laboratory import Laboratory
-from headwater.reproduce.scale import Scale
-from headwater.reproduce.setup import describe, parameters, tokens_read
+from headwater.reproduce.scale import Scale, tokens_read
+from headwater.reproduce.setup import describe, parameters
 from headwater.reproduce.statistics import Measured, differences, over_seeds
 from headwater.storage.provenance import open_folder
 
@@ -113,7 +113,7 @@ def _findings(measured: Mapping[tuple[str, str], Measured], size: str, passes: f
 
 def _compared_to_the_paper(laboratory: Laboratory) -> tuple[str, float]:
     """Return `1 % of the paper's parameters and read 0.005 % of its tokens`, and how often the text was read."""
-    read = tokens_read(laboratory, "gpt1")
+    read = tokens_read(laboratory.scale, "gpt1")
     packed, _ = laboratory.tokens(laboratory.scale.models["gpt1"].text)
     there = open_folder(packed, "tokens").config["counts"]["train"]["tokens"]
     shares = 100 * parameters(laboratory, "gpt1") / PARAMETERS, 100 * read / TOKENS

@@ -29,7 +29,7 @@ from headwater.reproduce.labelled import (
 )
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.setup import describe
+from headwater.reproduce.setup import describe, training_notes
 from headwater.reproduce.statistics import Estimate, Measured, mean_of_sets, over_seeds
 from headwater.reproduce.tuned_tables import PERCENT, Seeds
 
@@ -43,7 +43,7 @@ TABLES = {
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """Return the full model on every set, once a seed, and its zero-shot scores."""
-    return piece_names(list(scale.labelled.sets), [FULL], scale.seeds) | zero_shot_pieces(scale)
+    return piece_names(scale, list(scale.labelled.sets), [FULL]) | zero_shot_pieces(scale)
 
 
 def run(laboratory: Laboratory) -> Findings:
@@ -58,24 +58,29 @@ def run(laboratory: Laboratory) -> Findings:
         Row(f"{name}, zero-shot", scores[name][0][0].metric, values, None, count, f"{task}; not fine-tuned")
         for name, (task, values, count) in without.items()
     ]
-    text = scale.models["gpt1"].text
     samples = {name: sample_set(laboratory, name) for name in there}
     rows += [
         Row(name, "test rows with a text that is also in its training rows, %", [percent_shared(name, sample)])
         for name, sample in samples.items()
     ]
-    overlap = laboratory.overlap(text, samples, test_texts)
+    text = scale.models["gpt1"].text
+    overlap = laboratory.overlap(text, samples, test_texts) if text else {}
     rows += [
         Row(name, "8-grams of its test text that are also in the training text, %", [found["percent"]], None)
         for name, found in overlap.items()
     ]
     findings = [_finding(table, scores) for table in TABLES if any(name in scores for name in TABLES[table][1])]
     notes = [
-        "Each seed pre-trains and fine-tunes a model of its own. The interval includes that and the error over "
-        "test examples, about ±3 points for 1,000 examples of two classes.",
-        "Zero-shot scores are those of the same pre-trained models, by the heuristics of figure 2 on the right. "
-        "The paper draws them rescaled and prints no values.",
+        *training_notes(scale, ["gpt1"]),
+        "The error over test examples is about ±3 points for 1,000 examples of two classes.",
     ]
+    if without:
+        notes.append(
+            "Zero-shot scores are those of the same pre-trained models, by the heuristics of figure 2, right. The "
+            "paper draws them rescaled and prints no values."
+        )
+    if not text:
+        notes.append("The overlap with the training text is not measured: the scale does not have that text.")
     constant = [name for name in there if all(_is_constant(one) for one in scores[name])]
     if constant:
         notes.append(f"Within a point of a constant answer for every seed: {', '.join(constant)}.")
@@ -161,6 +166,7 @@ TABLES_2_TO_4 = Experiment(
     claim="One pre-trained model, with only its input rearranged and one linear layer added, performs natural "
     "language inference, question answering, similarity and classification.",
     models=("gpt1",),
+    any_base=True,
     pieces=pieces,
     run=run,
     lacks=lambda scale, data: sets_missing(scale, list(scale.labelled.sets), data),

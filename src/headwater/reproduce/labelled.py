@@ -100,13 +100,13 @@ def left_out_note(sets: Sequence[str]) -> list[str]:
     return [f"Left out, since they are not available: {', '.join(sets)}."] if sets else []
 
 
-def piece_names(sets: Sequence[str], variants: Sequence[Variant], seeds: Sequence[int]) -> set[tuple[str, str]]:
+def piece_names(scale: Scale, sets: Sequence[str], variants: Sequence[Variant]) -> set[tuple[str, str]]:
     """Return the work that `fine_tune` does, as the laboratory counts it, with the pre-training."""
-    names = {("pre-training", f"{variant.model}, seed {seed}") for variant in variants for seed in seeds}
-    for one in sets:
-        names |= {
-            (f"fine-tuning on {one}", f"{variant.name}, seed {seed}") for variant in variants for seed in seeds
-        }
+    names = set()
+    for variant in variants:
+        kinds = [(f"fine-tuning on {one}", variant.name) for one in sets]
+        kinds += [] if scale.models[variant.model].model else [("pre-training", variant.model)]
+        names |= {(kind, f"{name}, seed {seed}") for kind, name in kinds for seed in scale.seeds}
     return names
 
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from headwater import shipped
 from headwater.corpus.build.pipeline import build
 from headwater.corpus.build.recipes import load_recipe
 from headwater.corpus.dedup.overlap import training_grams
@@ -180,7 +181,7 @@ class Laboratory:
     # Models
 
     def run(self, name: str, seed: int, *, steps: int | None = None, note: str = "") -> Path:
-        """Return the pre-training run of a model of the scale.
+        """Return the pre-training run of a model that the scale has a recipe for.
 
         steps: updates instead of the recipe's, without snapshots; `note` gives the reason in the name of the
         piece.
@@ -201,7 +202,11 @@ class Laboratory:
         return out
 
     def model(self, name: str, seed: int) -> Path:
-        """Return the folder of a pre-trained model."""
+        """Return the folder of a pre-trained model; the same for every seed if the scale names one that exists."""
+        existing = self.scale.models[name].model
+        if existing:
+            self.used[name] = shipped.resolve(existing)
+            return self.used[name]
         return self.run(name, seed) / "model"
 
     def snapshots(self, name: str, seed: int) -> dict[int, Path]:

@@ -21,7 +21,6 @@ from headwater.datasets.paper_tables import TABLES
 from headwater.model.io.folder import load_config
 from headwater.model.io.weights import tensor_sizes
 from headwater.pretrain.masking import CHOSEN
-from headwater.pretrain.recipe import PretrainConfig
 from headwater.reproduce.claims import CLAIMS, Finding, judge_count
 from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.labelled import (
@@ -38,7 +37,7 @@ from headwater.reproduce.labelled import (
 )
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.setup import describe, parameters
+from headwater.reproduce.setup import describe, parameters, training_notes
 from headwater.reproduce.tuned_tables import (
     AVERAGE,
     COLUMNS,
@@ -97,10 +96,10 @@ _ADDED = "new parameters for a task, mean over sets"
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """Return eight learners on every set, once a seed, and again at equal seconds."""
     sets, seeds = _wanted(scale), scale.seeds
-    found = piece_names(sets, list(LEARNERS.values()), seeds)
+    found = piece_names(scale, sets, list(LEARNERS.values()))
     if scale.settings("objectives", ObjectivesSettings).seconds:
         again = [_timed(variant) for variant in LEARNERS.values() if variant not in _AS_THEY_ARE]
-        found |= piece_names(sets, again, seeds) - {
+        found |= piece_names(scale, sets, again) - {
             ("pre-training", f"{model}, seed {seed}") for model in _MODELS for seed in seeds
         }
         found |= {
@@ -143,6 +142,7 @@ def run(laboratory: Laboratory) -> Findings:
         "Seconds are from the journals of the runs on this machine, with any other work that it did meanwhile.",
         f"At {SECONDS}, GPT and GPT from scratch are those at {UPDATES}.",
         "The published scores are of models that differ in size, text and task models, on GLUE's server.",
+        *training_notes(scale, _MODELS),
     ]
     return Findings(
         rows=rows,
@@ -154,6 +154,13 @@ def run(laboratory: Laboratory) -> Findings:
             for terms, table in tables.items()
         },
     )
+
+
+def _lacks(scale: Scale, data: Path) -> list[str]:
+    existing = [name for name in _MODELS if scale.models[name].model]
+    if existing and scale.settings("objectives", ObjectivesSettings).seconds:
+        return [f"a recipe to pre-train {existing[0]}, or experiments.objectives.seconds = false"]
+    return sets_missing(scale, _wanted(scale), data)
 
 
 def _wanted(scale: Scale) -> Sequence[str]:
@@ -248,23 +255,25 @@ def _costs(laboratory: Laboratory, table: Table, terms: str) -> dict[str, Costs]
     for variant in LEARNERS.values():
         costs[variant.name] = []
         for number, seed in enumerate(laboratory.scale.seeds):
-            run = laboratory.run(variant.model, seed)
-            if terms == SECONDS:
-                run = run_at_equal_seconds(laboratory, variant.model, seed)
-            last = read_journal(run / "metrics.jsonl")[-1]
-            config = PretrainConfig.load(run / "config.toml").architecture
-            share = CHOSEN if config.is_masked else 1.0 if config.is_causal else 2.0
-            scored = [seeds[number] for seeds in table[variant.name].values()]
-            read, seconds = (0.0, 0.0) if _is_new(variant) else (float(last["tokens"]), float(last["seconds"]))
-            costs[variant.name].append(
-                {
+            config = load_config(laboratory.model(variant.model, seed))
+            cost = {}
+            if not laboratory.scale.models[variant.model].model:
+                run = laboratory.run(variant.model, seed)
+                if terms == SECONDS:
+                    run = run_at_equal_seconds(laboratory, variant.model, seed)
+                last = read_journal(run / "metrics.jsonl")[-1]
+                share = CHOSEN if config.is_masked else 1.0 if config.is_causal else 2.0
+                new = _is_new(variant)
+                read, seconds = (0.0, 0.0) if new else (float(last["tokens"]), float(last["seconds"]))
+                cost = {
                     "tokens read in pre-training": read,
                     "tokens predicted in pre-training": share * read,
                     "seconds of pre-training": seconds,
-                    "seconds of fine-tuning, all sets": sum(_journal(one)[-1]["seconds"] for one in scored),
-                    _ADDED: sum(_added(variant, one, config.width) for one in scored) / len(scored),
                 }
-            )
+            scored = [seeds[number] for seeds in table[variant.name].values()]
+            cost["seconds of fine-tuning, all sets"] = sum(_journal(one)[-1]["seconds"] for one in scored)
+            cost[_ADDED] = sum(_added(variant, one, config.width) for one in scored) / len(scored)
+            costs[variant.name].append(cost)
     return costs
 
 
@@ -291,9 +300,10 @@ OBJECTIVES = Experiment(
     section="5; BERT, section 5.1",
     claim="Objective, attention and way of transfer separate the relatives: here each of them changes alone.",
     models=_MODELS,
+    any_base=True,
     settings=ObjectivesSettings,
     pieces=pieces,
     run=run,
-    lacks=lambda scale, data: sets_missing(scale, _wanted(scale), data),
+    lacks=_lacks,
     beside=("bert-table-1", "bert-table-5"),
 )

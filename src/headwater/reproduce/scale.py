@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from headwater.config import Config, read_toml
 from headwater.errors import ResourceError, UsageError, nearest
 
 if TYPE_CHECKING:
     import torch
+
+    from headwater.model.config import ModelConfig
 
 Settings = TypeVar("Settings", bound=Config)
 
@@ -58,14 +60,25 @@ class TextPlan(Config):
 
 
 class ModelPlan(Config):
-    """A model to pre-train, once a seed: its text, and the recipe for `headwater pretrain`.
+    """A model to pre-train, once a seed: its text, and the recipe for `headwater pretrain`; or one that exists.
 
-    snapshots: updates after which the weights are saved, for scores over training.
+    snapshots: updates after which the weights are saved, for scores over training. model: a folder, or the name of
+    a model that ships. It is the base of every seed's fine-tuning; text, recipe and snapshots are then not used.
     """
 
-    text: str
-    recipe: dict[str, Any]
+    text: str = ""
+    recipe: dict[str, Any] = Field(default_factory=dict)
     snapshots: tuple[int, ...] = ()
+    model: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_one_of_both(cls, table: Any) -> Any:
+        if isinstance(table, dict) and table.get("model"):
+            return {key: value for key, value in table.items() if key not in {"text", "recipe", "snapshots"}}
+        if isinstance(table, dict) and not (table.get("text") and table.get("recipe")):
+            raise ValueError("expected a text and a recipe, or a model")
+        return table
 
 
 class LabelledPlan(Config):
@@ -93,7 +106,7 @@ class Scale(Config):
     texts: dict[str, TextPlan]
     """Training texts, each a table."""
     models: dict[str, ModelPlan]
-    """Models to pre-train, each a table."""
+    """Models to pre-train, or that exist, each a table."""
     labelled: LabelledPlan = LabelledPlan()
     experiments: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Keys of single experiments."""
@@ -164,6 +177,28 @@ def scale_names() -> list[str]:
     return sorted((path.stem for path in FOLDER.glob("*.toml")), key=lambda name: order.get(name, 9))
 
 
+def shape_of(scale: Scale, name: str) -> ModelConfig:
+    """Return the shape of a model of the scale, with the context that it is trained with."""
+    from headwater import shipped
+    from headwater.model.io.folder import load_config
+    from headwater.pretrain.recipe import PretrainConfig
+
+    plan = scale.models[name]
+    if plan.model:
+        return load_config(shipped.resolve(plan.model))
+    config = PretrainConfig.build(plan.recipe, source=f"models.{name}.recipe")
+    vocabulary = scale.texts[plan.text].vocabulary
+    return config.architecture.model_copy(update={"vocabulary": vocabulary, "context": config.window})
+
+
+def tokens_read(scale: Scale, name: str) -> int:
+    """Return the number of tokens that one pre-training of a model reads."""
+    from headwater.pretrain.recipe import PretrainConfig
+
+    recipe = PretrainConfig.build(scale.models[name].recipe, source=f"models.{name}.recipe")
+    return recipe.steps * recipe.batch_size * recipe.window
+
+
 def cost_of(scale: Scale, models: Sequence[str]) -> Cost:
     """Return the cost of pre-training `models` once a seed.
 
@@ -171,17 +206,13 @@ def cost_of(scale: Scale, models: Sequence[str]) -> Cost:
     """
     from headwater.model import count_parameters
     from headwater.pretrain.cost import training_flops_a_token
-    from headwater.pretrain.recipe import PretrainConfig
 
     flops, tokens, largest = 0.0, 0, ("", 0)
     for name in models:
-        plan = scale.models[name]
-        config = PretrainConfig.build(plan.recipe, source=f"models.{name}.recipe")
-        vocabulary = scale.texts[plan.text].vocabulary
-        shape = config.architecture.model_copy(update={"vocabulary": vocabulary})
-        read = config.steps * config.batch_size * config.window * len(scale.seeds)
+        shape = shape_of(scale, name)
+        read = tokens_read(scale, name) * len(scale.seeds)
         tokens += read
-        flops += read * training_flops_a_token(shape, config.window)
+        flops += read * training_flops_a_token(shape, shape.context)
         parameters = count_parameters(shape)
         if parameters > largest[1]:
             largest = (name, parameters)
@@ -197,6 +228,8 @@ def check_machine(scale: Scale, models: Sequence[str], device: str = "auto") -> 
     from headwater.train.parallel import choose_device
 
     cost = cost_of(scale, models)
+    if not models:
+        return "nothing is pre-trained"
     if not scale.run:
         raise ResourceError(
             f"the scale {scale.name} is described, not run: {cost.text()}",

@@ -15,7 +15,7 @@ from headwater.pretrain.cost import training_flops_a_token
 from headwater.pretrain.recipe import PretrainConfig
 from headwater.reproduce.labelled import FULL, VARIANTS, describe_rows
 from headwater.reproduce.laboratory import Laboratory
-from headwater.reproduce.scale import Cost, Rows, Scale
+from headwater.reproduce.scale import Cost, Rows, Scale, shape_of, tokens_read
 from headwater.storage.provenance import open_folder
 
 Lines = list[tuple[str, str]]
@@ -26,15 +26,30 @@ _SEQUENCES = {"similarity": 2, "choice": 4}  # the most that an example has; 1 f
 
 def describe(laboratory: Laboratory, models: Sequence[str], *, fine_tuned: bool = False) -> Lines:
     """Return the text of some models, each model, and with `fine_tuned` their fine-tuning."""
-    lines = describe_text(laboratory, laboratory.scale.models[models[0]].text)
+    texts = [text for model in models if (text := laboratory.scale.models[model].text)]
+    lines = describe_text(laboratory, texts[0]) if texts else [_describe_scale(laboratory.scale)]
     lines += [describe_model(laboratory, model) for model in models]
     return lines + (describe_fine_tuning(laboratory) if fine_tuned else [])
 
 
-def tokens_read(laboratory: Laboratory, name: str) -> int:
-    """Return the number of tokens that the pre-training of a model reads."""
-    recipe = PretrainConfig.build(laboratory.scale.models[name].recipe)
-    return recipe.steps * recipe.batch_size * recipe.window
+def training_notes(scale: Scale, models: Sequence[str]) -> list[str]:
+    """Return notes on what the seeds of some models vary, and on text and tokens if these are not equal."""
+    read, notes = {}, []
+    for name in models:
+        plan = scale.models[name]
+        if plan.model:
+            read[name] = f"what {plan.model} read"
+            notes.append(
+                f"{name} is {plan.model} for every seed: the seeds vary head, order and dropout, and intervals do "
+                "not include the spread over pre-trainings."
+            )
+        else:
+            read[name] = f"{tokens_read(scale, name):,} tokens of {plan.text}"
+            notes.append(f"Each seed pre-trains a {name} of its own, and intervals include that.")
+    if len(set(read.values())) > 1:
+        listed = ", ".join(f"{name} {what}" for name, what in read.items())
+        notes.append(f"These models did not train on equal text and tokens, which comparisons include: {listed}.")
+    return notes
 
 
 def parameters(laboratory: Laboratory, name: str) -> int:
@@ -52,7 +67,7 @@ def describe_text(laboratory: Laboratory, name: str) -> Lines:
     files = [source.rsplit("/", 1)[-1] for source in plan.sources]
     sources = ", ".join(files[:_NAMED]) + (f" and {len(files) - _NAMED} more" if len(files) > _NAMED else "")
     return [
-        ("scale", f"{laboratory.scale.name}: {laboratory.scale.about}"),
+        _describe_scale(laboratory.scale),
         (
             "text",
             f"{sources}, recipe {plan.recipe}: {sizes[0].documents:,} documents, {sizes[0].bytes / 1e6:.1f} MB, "
@@ -66,21 +81,27 @@ def describe_text(laboratory: Laboratory, name: str) -> Lines:
     ]
 
 
+def _describe_scale(scale: Scale) -> tuple[str, str]:
+    return "scale", f"{scale.name}: {scale.about}"
+
+
 def describe_model(laboratory: Laboratory, name: str) -> tuple[str, str]:
     """Return a model's shape, parameters and training."""
     plan = laboratory.scale.models[name]
-    recipe = PretrainConfig.build(plan.recipe)
     shape = load_config(laboratory.model(name, laboratory.scale.seeds[0]))
     form = f"{counted(shape.layers, 'layer')} of {shape.width}, {counted(shape.heads, 'head')}"
     if shape.is_recurrent:
         ways = " in each direction" if shape.architecture == "bilstm" else ""
         form = f"{counted(shape.layers, 'LSTM layer')}{ways} of {shape.units} units, embeddings of {shape.width}"
+    form += f", {count_parameters(shape):,} parameters"
+    if plan.model:
+        return f"model {name}", f"{plan.model}: {form}, context {shape.context}; not pre-trained here"
+    recipe = PretrainConfig.build(plan.recipe)
     seeds = ", ".join(map(str, laboratory.scale.seeds))
     return (
         f"model {name}",
-        f"{form}, context {recipe.window}, {count_parameters(shape):,} parameters; {recipe.steps:,} updates of "
-        f"{recipe.batch_size} sequences, {tokens_read(laboratory, name):,} tokens, "
-        f"rate {recipe.learning_rate:g}; seeds {seeds}",
+        f"{form}, context {recipe.window}; {recipe.steps:,} updates of {recipe.batch_size} sequences, "
+        f"{tokens_read(laboratory.scale, name):,} tokens, rate {recipe.learning_rate:g}; seeds {seeds}",
     )
 
 
@@ -109,13 +130,13 @@ def describe_work(scale: Scale, pieces: Iterable[tuple[str, str]], pretraining: 
         if rows is None:
             whole.add(benchmark)
             continue
-        plan = scale.models[models.get(name.partition(",")[0], FULL.model)]
-        recipe = PretrainConfig.build(plan.recipe)
-        shape = recipe.architecture.model_copy(update={"vocabulary": scale.texts[plan.text].vocabulary})
+        shape = shape_of(scale, models.get(name.partition(",")[0], FULL.model))
         sequences = rows * epochs * _SEQUENCES.get(BY_NAME[benchmark].task, 1)
-        flops += sequences * recipe.window * training_flops_a_token(shape, recipe.window)
+        flops += sequences * shape.context * training_flops_a_token(shape, shape.context)
     if not tuned:
         return f"the work: {work}"
-    times = flops / pretraining.flops
-    text = f"the work: {work}; fine-tuning takes at most {times:.1f} times what pre-training takes"
+    cost = f"{flops:.1e} floating-point operations"
+    if pretraining.flops:
+        cost = f"{flops / pretraining.flops:.1f} times what pre-training takes"
+    text = f"the work: {work}; fine-tuning takes at most {cost}"
     return f"{text}, without {', '.join(sorted(whole))}, of which all rows are used" if whole else text
