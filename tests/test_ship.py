@@ -27,7 +27,9 @@ pattern = "*.txt"
 
 
 @pytest.mark.slow
-def test_a_run_becomes_a_model_with_its_card(tmp_path: Path, sample_text: str, data: Path) -> None:
+def test_a_run_becomes_a_model_with_its_card(
+    tmp_path: Path, sample_text: str, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from headwater.corpus.build.pipeline import build
     from headwater.language_model import LanguageModel
     from headwater.pretrain.pretraining import pretrain
@@ -71,6 +73,14 @@ def test_a_run_becomes_a_model_with_its_card(tmp_path: Path, sample_text: str, d
     results = json.loads((out / "results.json").read_text())["results"]
     assert {result["protocol"] for result in results} >= {"heldout.bits-per-byte", "lambada.openai.whole-word"}
     assert all(model_card.number(result["value"]) in page for result in results)
+    rows = [f"{word} {number},{word}\r" for number in range(60) for word in ("good", "bad")]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows, *rows]) + "\n", newline="")
+    monkeypatch.setattr(ship, "ROWS", 80)
+    tuned = ship.fine_tune(
+        out, ship.Labelled("Rows", "rows.csv", "text", "label"), [tmp_path], work / "tuned", None
+    )
+    assert (tuned["rows"], tuned["tested"], tuned["seeds"]) == (80, 40, 3)  # each text once
+    assert tuned["baseline"] == 1
 
 
 def test_a_card_names_what_is_not_told_apart_from_guessing() -> None:
@@ -86,6 +96,25 @@ def test_a_card_names_what_is_not_told_apart_from_guessing() -> None:
     last = model_card.limits(about, results)[-1]
     assert "guessed" in last
     assert "known" not in last
+
+
+def test_a_card_is_of_the_language_of_its_text(tmp_path: Path) -> None:
+    listed = tmp_path / "list.toml"
+    listed.write_text(LIST)
+    assert gather.read_language(listed) == "en"
+    listed.write_text(f'language = "ko"\n{LIST}')
+    assert gather.read_language(listed) == "ko"
+    about = json.loads((ship.SHELF / "gpt2-mini" / "about.json").read_text())
+    about["text"]["language"] = "ko"
+    results = json.loads((ship.SHELF / "gpt2-mini" / "results.json").read_text())
+    tuned = {"rows": 2_000, "tested": 9_000, "accuracy": 0.812, "deviation": 0.01, "seeds": 3}
+    results["fine_tuned"] = [{"name": "Pairs", **tuned, "baseline": 0.802, "baseline_name": "TF-IDF"}]
+    page = model_card.card(about, results)
+    assert "language: ko" in page
+    assert "English" not in page.split("## Data")[1].split("| part")[0]
+    assert "no language but Korean" in page
+    assert "| Pairs | 2,000 | 9,000 | 0.812 | 0.010 | 3 | TF-IDF | 0.802 |" in page
+    assert "n-gram model" in page
 
 
 def test_a_command_loses_the_places_of_its_machine() -> None:

@@ -1,4 +1,4 @@
-"""The models that ship: whole, small enough, with the scores on their cards, writing what they wrote."""
+"""The models that ship: whole, small enough, with the scores on their cards, writing what their cards show."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import headwater
 from headwater import shipped
 from headwater.storage.provenance import open_folder
 
-NAMES = ("gpt1-mini", "gpt2-mini")
+NAMES = shipped.names()
 MOST_BYTES = 16_000_000
 
 
 def test_these_models_ship() -> None:
-    assert tuple(shipped.names()) == NAMES
+    assert {"gpt1-mini", "gpt2-mini"} <= set(NAMES)
     assert shipped.DEFAULT in NAMES
 
 
@@ -37,13 +37,11 @@ def test_a_card_is_what_the_scores_beside_it_say(name: str) -> None:
     assert (shipped.resolve(name) / "README.md").read_text(encoding="utf-8") == ship.card(about, results)
 
 
-@pytest.mark.parametrize(
-    ("name", "continuation"),
-    [
-        ("gpt2-mini", ":\n\n“I’m going to be"),
-        ("gpt1-mini", " : \n\" i do n't know what i 've"),
-    ],
-)
-def test_a_model_writes_what_it_wrote(name: str, continuation: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_writes_what_its_card_shows(name: str) -> None:
     lm = headwater.load(name)
-    assert lm.generate("The old man looked at her and said", max_tokens=10, temperature=0) == continuation
+    for sample in json.loads((shipped.resolve(name) / "about.json").read_text())["samples"]:
+        text = lm.generate(
+            sample["prompt"], max_tokens=10, temperature=1.0, top_k=sample["top_k"], seed=sample["seed"]
+        )
+        assert sample["text"].startswith(text.rstrip("\ufffd"))  # the tenth token may end within a character

@@ -77,6 +77,11 @@ def main() -> int:
     return 0
 
 
+def read_language(path: Path) -> str:
+    """Return the code of the language of a text list, by default English's."""
+    return str(tomllib.loads(path.read_text(encoding="utf-8")).get("language", "en"))
+
+
 def read_list(path: Path) -> list[Part]:
     """Return the parts of a text list. Raise HeadwaterError for a missing licence or an unknown key."""
     return [Part.build(one) for one in tomllib.loads(path.read_text(encoding="utf-8"))["part"]]

@@ -3,9 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-PROMPTS = ("It was a dark and stormy night", "The old man looked at her and said")
+
+@dataclass(frozen=True)
+class Language:
+    """What a card states for a language. A word's bytes include its space; `views` are those of the text."""
+
+    name: str
+    prompts: tuple[str, ...]
+    bytes_a_word: float
+    views: str
+
+
+LANGUAGES = {
+    "en": Language(
+        "English",
+        ("It was a dark and stormy night", "The old man looked at her and said"),
+        5.7,
+        "Books keep the views of their time on sex, class, race and religion",
+    ),
+    "ko": Language(
+        "Korean",
+        ("오늘은", "이 영화는", "사용자가 파일을 저장하면"),
+        10.9,
+        "Reviews and petitions keep the views, the tone and the misspellings of those who wrote them",
+    ),
+}
 _POINTS = 12  # of the curve
 _NORMAL_95 = 1.96
 _LARGE = 1_000
@@ -15,11 +40,13 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     """Return the model card: what the model is, its text, recipe, curve, scores and limits."""
     model, text, run, tokenizer = about["model"], about["text"], about["run"], about["tokenizer"]
     shape = f"{model['layers']} layers of {model['width']}, {model['heads']} heads, context {model['context']}"
+    code = text.get("language", "en")
+    language = LANGUAGES[code]
     norm = "before each part, as GPT-2" if model["norm"] == "pre" else "after each part, as GPT-1"
     lines = [
         "---",
         "license: mit",
-        "language: en",
+        f"language: {code}",
         "library_name: headwater",
         "pipeline_tag: text-generation",
         "---",
@@ -32,7 +59,7 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         "```python",
         "import headwater as hw",
         "",
-        f'hw.load("{about["name"]}").generate("{PROMPTS[0]}", max_tokens=40, top_k=40, seed=1)',
+        f'hw.load("{about["name"]}").generate("{language.prompts[0]}", max_tokens=40, top_k=40, seed=1)',
         "```",
         "",
         *_tokenizer_note(about),
@@ -40,8 +67,8 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         "",
         "## Data",
         "",
-        f"{text['documents']:,} documents in English, {text['train']['bytes'] / 1e6:.1f} MB to train on and "
-        f"{text['validation']['bytes'] / 1e6:.1f} MB held out: {text['train']['tokens']:,} and "
+        f"{text['documents']:,} documents in {language.name}, {text['train']['bytes'] / 1e6:.1f} MB to train on "
+        f"and {text['validation']['bytes'] / 1e6:.1f} MB held out: {text['train']['tokens']:,} and "
         f"{text['validation']['tokens']:,} tokens of a tokenizer of kind {tokenizer['kind']} with "
         f"{tokenizer['entries']:,} entries, learned from the same text (corpus {text['identity'][:12]})."
         + _listed(text["list"]),
@@ -95,6 +122,8 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         "",
         *(f"- {entry['protocol']} is left out: {entry['reason']}" for entry in results["skipped"]),
         *([""] if results["skipped"] else []),
+        *_yardsticks(results),
+        *_fine_tuned(results),
         "## Limits",
         "",
         *(f"- {limit}" for limit in limits(about, results)),
@@ -137,6 +166,31 @@ def _score(entry: Mapping[str, Any]) -> str:
     )
 
 
+def _yardsticks(results: Mapping[str, Any]) -> list[str]:
+    for entry in results["results"]:
+        if found := entry["details"].get("yardsticks"):
+            values = "; ".join(f"{one['name']}: {number(one['bits_per_byte'])}" for one in found)
+            return [f"Bits per byte of other methods on the same held-out text. {values}.", ""]
+    return []
+
+
+def _fine_tuned(results: Mapping[str, Any]) -> list[str]:
+    if not results.get("fine_tuned"):
+        return []
+    return [
+        "Fine-tuned with the defaults of `headwater finetune`, next to the baseline on the same rows:",
+        "",
+        "| set | rows to train on | rows tested | accuracy | ± over seeds | seeds | baseline | accuracy |",
+        "|---|---:|---:|---:|---:|---:|---|---:|",
+        *(
+            f"| {one['name']} | {one['rows']:,} | {one['tested']:,} | {one['accuracy']:.3f} "
+            f"| {one['deviation']:.3f} | {one['seeds']} | {one['baseline_name']} | {one['baseline']:.3f} |"
+            for one in results["fine_tuned"]
+        ),
+        "",
+    ]
+
+
 def number(value: float) -> str:
     """Format a number with three decimals if it is small, and with none if it is large."""
     return f"{value:.3f}" if abs(value) < _LARGE else f"{value:,.0f}"
@@ -144,11 +198,13 @@ def number(value: float) -> str:
 
 def limits(about: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
     """Return what the model cannot do. The last sentences follow from its scores."""
+    language = LANGUAGES[about["text"].get("language", "en")]
     found = [
         f"It sees {about['model']['context']} tokens, some {_words(about):,} words, and nothing before them.",
-        "It has read the texts above and nothing else. Books keep the views of their time on sex, class, race and "
-        "religion; nothing was filtered out, and nothing was tuned to people's wishes.",
-        "What it says of the world is invented. It follows no instructions, and it knows no language but English.",
+        f"It has read the texts above and nothing else. {language.views}; nothing was filtered out, and nothing "
+        "was tuned to people's wishes.",
+        "What it says of the world is invented. It follows no instructions, and it knows no language but "
+        f"{language.name}.",
     ]
     guessed = [
         entry["protocol"]
@@ -165,7 +221,8 @@ def limits(about: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
 def _words(about: Mapping[str, Any]) -> int:
     """Return how many words fill a context, to the nearest ten, from the bytes a token of the held-out text."""
     held = about["text"]["validation"]
-    return round(about["model"]["context"] * held["bytes"] / held["tokens"] / 5.7 / 10) * 10
+    a_word = LANGUAGES[about["text"].get("language", "en")].bytes_a_word
+    return round(about["model"]["context"] * held["bytes"] / held["tokens"] / a_word / 10) * 10
 
 
 def thinned(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -12,33 +12,55 @@ interrupted evaluation resumes.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
+import random
 import shlex
 import shutil
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gather
-from model_card import PROMPTS, card
+from model_card import LANGUAGES, card
 
 ROOT = Path(__file__).resolve().parent.parent
 SHELF = ROOT / "src" / "headwater" / "shipped"
 MOST_BYTES = 16_000_000
-# The protocols that score a model that ships.
+# The zero-shot protocols that score a model that ships, by the language of its text.
 HELD_OUT = "heldout"
-PROTOCOLS = (
-    "lambada.openai.whole-word",
-    "wikitext-2.detokenized",
-    "ptb.detokenized",
-    "wsc273.partial",
-    "dprd.substitution",
-    "sst-2.whole-word",
-    "story-cloze.mean",
-    "race-middle.mean",
-)
+PROTOCOLS: dict[str, tuple[str, ...]] = {
+    "en": (
+        "lambada.openai.whole-word",
+        "wikitext-2.detokenized",
+        "ptb.detokenized",
+        "wsc273.partial",
+        "dprd.substitution",
+        "sst-2.whole-word",
+        "story-cloze.mean",
+        "race-middle.mean",
+    ),
+    "ko": (),
+}
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A CSV file of labelled texts: its name, and the columns of the text and the label."""
+
+    name: str
+    file: str
+    text: str
+    label: str
+
+
+# The sets that a model is fine-tuned on, by language: ROWS rows to train, all others to test, once for each seed.
+LABELLED: dict[str, tuple[Labelled, ...]] = {"ko": (Labelled("ChatbotData", "ChatbotData.csv", "Q", "label"),)}
+ROWS = 2_000
+SEEDS = (1, 2, 3)
 
 
 def main() -> int:
@@ -84,6 +106,8 @@ def ship(
 
     progress = PlainProgress()
     manifest = open_folder(run, "run")
+    language = gather.read_language(texts)
+    protocols = PROTOCOLS[language]
     runs = chain(run)
     tokens = source_of(run, "tokens")
     corpus = source_of(tokens, "corpus")
@@ -92,11 +116,14 @@ def ship(
     convert(run / "model", model, precision="bf16", progress=progress)
     evaluate(model, [HELD_OUT], tokens, work / f"{name}-held-out", limit=books, progress=progress)
     # Each folder of data has its own scores, so that a folder added later does not repeat the others.
-    scores = [work / f"{name}-scores{number or ''}" for number in range(len(data))]
-    for folder, out in zip(data, scores, strict=True):
-        evaluate(model, PROTOCOLS, [folder], out, overlap=corpus, limit=limit, progress=progress)
-    results = merged([read_results(folder).to_dict() for folder in (work / f"{name}-held-out", *scores)])
+    scores = {folder: work / f"{name}-scores{number or ''}" for number, folder in enumerate(data) if protocols}
+    for folder, out in scores.items():
+        evaluate(model, protocols, [folder], out, overlap=corpus, limit=limit, progress=progress)
+    results = merged([read_results(folder).to_dict() for folder in (work / f"{name}-held-out", *scores.values())])
     results |= {"model": name, "limit": limit}
+    results["fine_tuned"] = [
+        fine_tune(model, one, data, work / f"{name}-{one.name}", limit) for one in LABELLED.get(language, ())
+    ]
     lm = load(model)
     about["samples"] = [
         {
@@ -105,13 +132,13 @@ def ship(
             "top_k": 40,
             "text": lm.generate(prompt, max_tokens=60, temperature=1.0, seed=1),
         }
-        for prompt in PROMPTS
+        for prompt in LANGUAGES[language].prompts
     ]
     out = shelf / name
     decided = {
         "run": manifest.identity,
         "precision": "bf16",
-        "protocols": list(PROTOCOLS),
+        "protocols": list(protocols),
         "limit": limit,
         "books": books,
     }
@@ -130,6 +157,50 @@ def ship(
                 raise SystemExit(f"{name} has {size:,} bytes of weights, more than {MOST_BYTES:,}")
     print(f"{out}: {sum(path.stat().st_size for path in out.iterdir()):,} bytes")
     return out
+
+
+def fine_tune(
+    model: Path, labelled: Labelled, data: Sequence[Path], work: Path, limit: int | None
+) -> dict[str, Any]:
+    """Return the accuracy on a labelled set after fine-tuning on ROWS of its rows, next to the baseline's.
+
+    A text is in one row only, so that no test row was trained on. `limit` is the most rows of either part.
+    """
+    from headwater.cli.console import PlainProgress
+    from headwater.finetune.examples import Columns
+    from headwater.finetune.finetuning import finetune
+    from headwater.finetune.training import FinetuneConfig
+
+    path = next((place for folder in data for place in folder.rglob(labelled.file)), None)
+    if path is None:
+        raise SystemExit(f"{', '.join(map(str, data))} has no {labelled.file}, which the card needs")
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list({row[labelled.text]: row for row in csv.DictReader(file)}.values())
+    random.Random(0).shuffle(rows)
+    parts = {"train": rows[:ROWS][:limit], "test": rows[ROWS:][:limit]}
+    work.mkdir(parents=True, exist_ok=True)
+    for part, chosen in parts.items():
+        with (work / f"{part}.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(("text", "label"))
+            writer.writerows((row[labelled.text], row[labelled.label].strip()) for row in chosen)
+    found = []
+    for seed in SEEDS:
+        config = FinetuneConfig(columns=Columns(text="text", label="label"), seed=seed)
+        files = {part: work / f"{part}.csv" for part in parts}
+        metrics = finetune(config, work / f"seed-{seed}", model=model, progress=PlainProgress(), **files)
+        found.append(metrics["tests"]["test"])
+    values = [test["accuracy"]["value"] for test in found]
+    return {
+        "name": labelled.name,
+        "rows": len(parts["train"]),
+        "tested": len(parts["test"]),
+        "accuracy": statistics.fmean(values),
+        "deviation": statistics.stdev(values),
+        "seeds": len(SEEDS),
+        "baseline": found[0]["baseline"]["value"],
+        "baseline_name": found[0]["baseline"]["name"],
+    }
 
 
 def merged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -183,6 +254,7 @@ def describe(name: str, runs: Sequence[Path], texts: Path, tokens: Path, corpus:
         "text": {
             "identity": gathered.identity,
             "list": texts.name,
+            "language": gather.read_language(texts),
             "parts": documents,
             "documents": sum(part["documents"] for part in documents),
             "train": counts["train"],
