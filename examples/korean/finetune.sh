@@ -1,3 +1,3 @@
 headwater finetune --model 내_모델/run/model --task classify --train ChatbotData.csv \
-    --text Q --label label --learning-rate 1e-3 --out 주제_분류기_2
+    --text Q --label label --out 주제_분류기_2
 headwater predict --model 주제_분류기_2 ChatbotData.csv --out 결과.csv --limit 100

@@ -7,7 +7,7 @@ lines = Path("quickstart/labels/package/train.jsonl").read_text(encoding="utf-8"
 rows = [json.loads(line) for line in lines]
 texts, labels = [row["text"] for row in rows], [row["label"] for row in rows]
 
-classifier = hw.Classifier(base="quickstart/run/model", learning_rate=1e-3).fit(texts, labels)
+classifier = hw.Classifier(base="quickstart/run/model").fit(texts, labels)
 print(classifier.predict(texts[:3]), labels[:3])
 print(dict(zip(classifier.classes_, classifier.predict_proba(texts[:1])[0].round(3), strict=True)))
 classifier.save("package-classifier")

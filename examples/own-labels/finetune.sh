@@ -1,4 +1,4 @@
 headwater finetune --model quickstart/run/model --task classify \
     --train quickstart/labels/package/train.jsonl \
     --validation quickstart/labels/package/validation.jsonl \
-    --learning-rate 1e-3 --out packages
+    --out packages

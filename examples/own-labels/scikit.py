@@ -9,5 +9,5 @@ lines = Path("quickstart/labels/package/train.jsonl").read_text(encoding="utf-8"
 rows = [json.loads(line) for line in lines[:600]]
 texts, labels = [row["text"] for row in rows], [row["label"] for row in rows]
 
-classifier = hw.Classifier(base="quickstart/run/model", learning_rate=1e-3, epochs=1)
+classifier = hw.Classifier(base="quickstart/run/model", epochs=1)
 print(cross_val_score(classifier, texts, labels, cv=3))

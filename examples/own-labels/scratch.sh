@@ -1,5 +1,5 @@
 headwater finetune --model quickstart/run/model --task classify \
     --train quickstart/labels/package/train.jsonl \
     --validation quickstart/labels/package/validation.jsonl \
-    --learning-rate 1e-3 --from-scratch --out packages-from-scratch
+    --from-scratch --out packages-from-scratch
 headwater report packages packages-from-scratch --out labels.html

@@ -1,3 +1,3 @@
 headwater finetune --model quickstart/run/model --task classify --train reviews.csv \
-    --text review --label stars --learning-rate 1e-3 --out reviews
+    --text review --label stars --out reviews
 headwater predict --model reviews new-reviews.csv --out labelled.jsonl

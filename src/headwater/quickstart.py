@@ -59,8 +59,6 @@ VOCABULARY = (512, 4_096)
 # The share of the minutes for each fine-tuning; a choice among four answers needs more time than one text (with
 # 1/18 it stays at chance).
 FINETUNE_SHARE = {"classify": 1 / 24, "choice": 1 / 8}
-# For fine-tuned models and those from scratch: small models need a higher rate than the paper's 6.25e-5.
-FINETUNE_RATE = 1e-3
 BATCH = 16  # sequences an update
 # For each measurement of the held-out loss: ten measurements on 256 windows cost as much as 53 updates.
 VALIDATION_WINDOWS = 64
@@ -331,6 +329,5 @@ def choose_finetuning(
         validate_every=steps,  # once: three measurements on all held-out rows can cost more than the updates
         limit=steps * batch_size,
         batch_size=batch_size,
-        learning_rate=FINETUNE_RATE,
         seed=seed,
     )

@@ -16,16 +16,25 @@ Schedule = Literal["cosine", "linear", "constant", "wsd", "gpt1-cosine", "gpt1-l
 
 DECAY_SHARE = 0.2  # of the updates, at the end of "wsd"
 
-# GPT-1's rate of fine-tuning, the width of its model, and the exponent for narrower ones.
-PAPER_RATE, PAPER_WIDTH, RATE_POWER = 6.25e-5, 768, 1.5
+# GPT-1's rate of fine-tuning and its width; the rate measured for narrow models, and up to which width.
+PAPER_RATE, PAPER_WIDTH = 6.25e-5, 768
+NARROW_RATE, NARROW_WIDTH = 1.5e-3, 320
+_NARROWER = math.log(NARROW_RATE / PAPER_RATE) / math.log(PAPER_WIDTH / NARROW_WIDTH)  # 3.6
+_WIDER = 1.5
 
 
 def transfer_rate(width: int) -> float:
-    """Return the peak learning rate for a trained model of this width: 6.25e-5 · (768 / width)^1.5.
+    """Return the peak learning rate for a trained model of this width.
 
-    At GPT-1's width that is the paper's rate of fine-tuning (Radford et al. 2018, section 4.1).
+    At GPT-1's width it is the paper's rate of fine-tuning, 6.25e-5 (Radford et al. 2018, section 4.1). Up to a
+    width of 320 it is 1.5e-3. With 2,000 rows of SST-2 and SNLI, its validation accuracy was within 1.3 points of
+    the best of the rates tried, from 2.3e-4 to 1e-2, at widths of 64, 128, 192 and 320. In between it is a power
+    of the width.
     """
-    return float(f"{PAPER_RATE * (PAPER_WIDTH / width) ** RATE_POWER:.3g}")
+    if width <= NARROW_WIDTH:
+        return NARROW_RATE
+    power = _NARROWER if width < PAPER_WIDTH else _WIDER
+    return float(f"{PAPER_RATE * (PAPER_WIDTH / width) ** power:.3g}")
 
 
 def learning_rate_factor(
