@@ -318,7 +318,8 @@ def test_a_plan_says_how_many_items_decide() -> None:
 
 
 def test_results_of_another_configuration_are_left_out_of_the_index(tmp_path: Path) -> None:
-    for name, seeds in (("gpt1_tables", [1, 2, 3]), ("gpt1_layers", [1]), ("gpt1_updates", [7, 8, 9])):
+    results_of = {"gpt1_tables": [1, 2, 3], "gpt1_perplexity": [1, 2, 3], "gpt1_layers": [1]}
+    for name, seeds in (results_of | {"gpt1_updates": [7, 8, 9]}).items():
         claim = {"claim": f"claim of {name}", "paper": "1", "here": "2", "verdict": HOLDS, "sentence": ""}
         results = {
             "experiment": name,
@@ -331,7 +332,9 @@ def test_results_of_another_configuration_are_left_out_of_the_index(tmp_path: Pa
             **dict.fromkeys(("section", "claim", "rule"), ""),
             **dict.fromkeys(("rows", "setup", "notes", "figures"), ()),
         }
-        with Stage(tmp_path / name, kind=KIND, config={}, inputs={}).write() as work:
+        planned = load_scale("mini").experiments.get(name, {})
+        config = {"settings": {"windows": 7} if name == "gpt1_perplexity" else planned}
+        with Stage(tmp_path / name, kind=KIND, config=config, inputs={}).write() as work:
             write_json(work / "results.json", results)
             write_json(work / "made.json", {"commit": "", "machine": "", "versions": {}, "command": ""})
     write_index(tmp_path, load_scale("mini", {"seeds": [1]}))
@@ -343,6 +346,10 @@ def test_results_of_another_configuration_are_left_out_of_the_index(tmp_path: Pa
     assert "another configuration than the rest:** gpt1_updates (scale mini, seeds 7, 8, 9)" in page
     assert "claim of gpt1_layers" in page
     assert "fewer seeds than the rest: gpt1_layers (1)" in page
+    assert "With other settings than the scale's: gpt1_perplexity (windows = 7).\n" in page
+    write_index(tmp_path, load_scale("mini", {"experiments": {"gpt1_perplexity": {"windows": 7}}}))
+    page = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "gpt1_perplexity (windows" not in page
 
 
 def test_only_results_of_a_scale_that_ships_are_published(

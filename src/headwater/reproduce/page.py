@@ -6,6 +6,7 @@ the page.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
@@ -22,8 +23,9 @@ from headwater.report.claims import KIND
 from headwater.report.plots import save_figure
 from headwater.reproduce.claims import correct_family
 from headwater.reproduce.experiment import Experiment, Findings
+from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.laboratory import Laboratory
-from headwater.reproduce.scale import Scale, load_scale, scale_names
+from headwater.reproduce.scale import Scale, shipped_scale
 from headwater.reproduce.statistics import RULE
 from headwater.storage.files import read_json, write_json, write_text
 from headwater.storage.provenance import MANIFEST, read_manifest
@@ -83,7 +85,7 @@ def write_experiment(
         "findings": [finding.to_dict() for finding in correct_family(findings.findings)],
         "rows": [row.to_dict() for row in findings.rows],
         "setup": [list(line) for line in findings.setup],
-        "notes": list(findings.notes),
+        "notes": [*findings.notes, *_own_settings(config)],
         "figures": list(findings.figures),
         "beside": list(experiment.beside),
     }
@@ -105,6 +107,12 @@ def write_experiment(
         write_text(work / PAGE, page(results, made))
     report([out], out.with_name(f"{out.name}.html"), title=f"{experiment.paper}: {experiment.title}")
     return results
+
+
+def _own_settings(config: Mapping[str, Any]) -> list[str]:
+    shipped = shipped_scale(config["scale"])
+    changed = changed_settings(config["experiment"], config["settings"], shipped) if shipped else ""
+    return [f"Other settings than those of the scale {config['scale']}: {changed}."] if changed else []
 
 
 def page(results: Mapping[str, Any], made: Mapping[str, Any]) -> str:
@@ -146,7 +154,8 @@ def outdated(results: Mapping[str, Any]) -> list[str]:
 def fewer_seeds(results: Mapping[str, Any]) -> list[str]:
     """Return a sentence as Markdown if the run or a claim has fewer seeds than the scale plans."""
     scale, seeds = results["scale"], results["seeds"]
-    planned = max(len(seeds), len(load_scale(scale).seeds) if scale in scale_names() else 0)
+    shipped = shipped_scale(scale)
+    planned = max(len(seeds), len(shipped.seeds) if shipped else 0)
     short = []
     if len(seeds) < planned:
         short.append(f"this run has {len(seeds)} of the {planned} seeds of the scale {scale}")
@@ -189,7 +198,8 @@ def rows_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def write_index(out: Path, scale: Scale | None = None) -> None:
     """Write the claims of all experiments in `out` on one page, as README.md and report.html.
 
-    Results of another configuration than `scale`, or than that of most, are left out and named.
+    Results of another configuration than `scale`, or than that of most, are left out and named. Results whose
+    experiment had other settings than the scale's are named.
     """
     found = [read_json(path) for path in sorted(out.glob(f"*/{RESULTS}"))]
     found = [one for one in found if "experiment" in one]
@@ -205,6 +215,7 @@ def write_index(out: Path, scale: Scale | None = None) -> None:
     if old:
         lines += [f"From before a change of a protocol, as their pages say: {', '.join(old)}.", ""]
     lines += _with_fewer_seeds(found)
+    lines += _with_other_settings(out, found, scale)
     lines += [*claims_table(found, linked=True), "", f"The rule: {RULE}", ""]
     lines += [f"- [{one['paper']}: {one['title']}]({one['experiment']}/{PAGE})" for one in found]
     write_text(out / PAGE, "\n".join(lines) + "\n")
@@ -242,6 +253,29 @@ def _with_fewer_seeds(found: Sequence[Mapping[str, Any]]) -> list[str]:
     most = max((len(one["seeds"]) for one in found), default=0)
     short = [f"{one['experiment']} ({_listed(one['seeds'])})" for one in found if len(one["seeds"]) < most]
     return [f"With fewer seeds than the rest: {', '.join(short)}.", ""] if short else []
+
+
+def _with_other_settings(out: Path, found: Sequence[Mapping[str, Any]], scale: Scale | None) -> list[str]:
+    """Return a sentence as Markdown on results whose experiment had other settings than the scale has for it."""
+    other = []
+    for one in found:
+        page_scale = scale or shipped_scale(one["scale"])
+        own = read_manifest(out / one["experiment"]).config.get("settings", {})
+        changed = changed_settings(one["experiment"], own, page_scale) if page_scale else ""
+        other += [f"{one['experiment']} ({changed})"] if changed else []
+    return [f"With other settings than the scale's: {'; '.join(other)}.", ""] if other else []
+
+
+def changed_settings(name: str, own: Mapping[str, Any], scale: Scale) -> str:
+    """Return the settings of an experiment's results that the scale has otherwise: `limit = 100`; "" if none.
+
+    Settings that results have no record of, since they did not exist, had their defaults.
+    """
+    settings = EXPERIMENTS[name].settings
+    planned = scale.settings(name, settings).to_dict()
+    there = settings.defaults() | dict(own)
+    changed = [key for key in sorted({*planned, *there}) if planned.get(key) != there.get(key)]
+    return ", ".join(f"{key} = {json.dumps(there.get(key))}" for key in changed)
 
 
 def _listed(seeds: Sequence[int]) -> str:

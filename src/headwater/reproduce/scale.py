@@ -131,9 +131,8 @@ class Scale(Config):
     @property
     def is_shipped(self) -> bool:
         """Whether it equals the scale of its name in Headwater, except for `most_hours`."""
-        if self.name not in scale_names():
-            return False
-        return self == load_scale(self.name).model_copy(update={"most_hours": self.most_hours})
+        shipped = shipped_scale(self.name)
+        return shipped is not None and self == shipped.model_copy(update={"most_hours": self.most_hours})
 
 
 @dataclass(frozen=True)
@@ -169,6 +168,11 @@ def load_scale(name_or_file: str, overrides: Mapping[str, Any] | None = None) ->
             repair=nearest(name_or_file, scale_names()),
         )
     return Scale.build({"name": path.stem}, read_toml(path), overrides or {}, source=str(path.name))
+
+
+def shipped_scale(name: str) -> Scale | None:
+    """Return the scale of this name that comes with Headwater; None if there is none."""
+    return load_scale(name) if name in scale_names() else None
 
 
 def scale_names() -> list[str]:
