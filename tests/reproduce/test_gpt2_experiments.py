@@ -111,6 +111,20 @@ def test_each_ends_in_numbers_verdicts_figures_and_a_page(done: Path, name: str)
 
 
 @pytest.mark.slow
+def test_sets_have_rows_with_and_without_a_detokenizer_and_missing_files_are_named(done: Path) -> None:
+    results = json.loads((done / "gpt2_zero_shot" / "results.json").read_text())
+    rows = [row["measure"] for row in results["rows"] if row["setting"].startswith("gpt2-a")]
+    for name in ("WikiText-2", "PTB"):
+        assert f"{name} perplexity" in rows
+        assert f"{name} perplexity, not de-tokenized" in rows
+    assert not [name for name in rows if "1BW" in name or "text8" in name]
+    for file in ("news.en.heldout-00000-of-00050", "cbtest_CN_valid_2000ex.txt", "text8.test.5mb"):
+        (note,) = (note for note in results["notes"] if file in note)
+        assert "was not found in the data folder" in note
+    assert not [finding for finding in results["findings"] if "de-tokenized" in finding["claim"]]
+
+
+@pytest.mark.slow
 def test_the_ladder_and_the_continuations_are_made_once(done: Path) -> None:
     made = [path.name.rpartition("-")[0] for path in (done / "shared").iterdir() if path.is_dir()]
     for kind in ("run", "continuations"):

@@ -24,7 +24,7 @@ from headwater.reproduce.figures import COLOURS, Curve, bands
 from headwater.reproduce.gpt1_perplexity import MODELS
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.scores import ScoreTable, result_of
+from headwater.reproduce.scores import ScoreTable, left_out_notes, result_of
 from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import Measured, differences, mean_of_sets, over_seeds
 
@@ -156,7 +156,10 @@ def run(laboratory: Laboratory) -> Findings:
         rows=rows,
         findings=_findings(scores, steps),
         setup=describe(laboratory, list(MODELS)),
-        notes=[f"Rescaled from a random guess to a system of the paper's tables: {scales}.", *table.notes()],
+        notes=[
+            f"Rescaled from a random guess to a system of the paper's tables: {scales}.",
+            *left_out_notes(table.left_out),
+        ],
         figures={"figure-2-right": lambda figure: _draw(figure, curves)},
     )
 

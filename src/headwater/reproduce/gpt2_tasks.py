@@ -30,7 +30,7 @@ from headwater.reproduce.gpt2_ladder import (
 )
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.scores import Column, ScoreTable
+from headwater.reproduce.scores import Column, ScoreTable, left_out_notes
 from headwater.reproduce.setup import describe, parameters
 from headwater.reproduce.statistics import Measured, differences, over_seeds, percent
 
@@ -133,7 +133,7 @@ def run(laboratory: Laboratory) -> Findings:
             "The first three sentences, three random ones and the most common answer of each type need no model.",
             "Lines across figure 1 are other systems' numbers on the whole sets; ? marks an unverified number.",
             f"The most confident answers of {largest}, seed {first}: {_most_confident(answered[largest, first])}.",
-            *scores.notes(),
+            *left_out_notes(scores.left_out),
         ],
         figures={"figure-1-tasks-over-size": lambda figure: _draw(figure, scores.values, sizes)},
     )

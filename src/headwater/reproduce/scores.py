@@ -46,9 +46,12 @@ class ScoreTable:
                     table.setdefault(column, {}).setdefault(model, Measured()).add(value, error, items)
                 self.counts[column] = found.count
 
-    def notes(self) -> list[str]:
-        """Return a note on each protocol that was left out."""
-        return [f"{protocol} is left out: {reason}" for protocol, reason in self.left_out.items()]
+
+def left_out_notes(left_out: Mapping[str, str]) -> list[str]:
+    """Return a note on each reason for which protocols were left out."""
+    reasons = dict.fromkeys(left_out.values())
+    named = {reason: [protocol for protocol, why in left_out.items() if why == reason] for reason in reasons}
+    return [f"Left out: {', '.join(protocols)}. {reason}" for reason, protocols in named.items()]
 
 
 def is_lower_better(result: Result) -> bool:
