@@ -13,6 +13,7 @@ from headwater.finetune.features import FrozenTaskModel
 from headwater.finetune.head import TaskModel
 from headwater.finetune.inputs import Encoded, Task
 from headwater.finetune.objective import l3
+from headwater.finetune.task_models import TaskModelName
 from headwater.model import ModelConfig, build_model, preset
 from headwater.model.loss import IGNORE
 from headwater.pretrain.objectives import both_directions, l1, masked
@@ -23,6 +24,11 @@ from headwater.train.parallel import Ranks
 TRANSFORMERS = ("gpt1", "gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl", "bert-base", "bert-large")
 # The preset's 455 units make rows that are not aligned: right, but slower.
 RECURRENT: dict[str, dict[str, int]] = {"lstm": {"layers": 1}, "bilstm-mini": {"layers": 2, "units": 456}}
+# Frozen bases with the task model that reads them.
+FROZEN: dict[str, tuple[str, TaskModelName]] = {
+    "frozen gpt1": ("gpt1", "pooling"),
+    **{f"frozen {name}, lstm": (name, "lstm") for name in ("gpt1", "bilstm-mini")},
+}
 OUTPUTS: dict[Task, int] = {"classify": 2, "entail": 3, "similarity": 2, "choice": 1}
 
 
@@ -68,14 +74,15 @@ def test_an_update_is_one_that_a_gpu_takes(
 
 
 @pytest.mark.parametrize("task", OUTPUTS)
-@pytest.mark.parametrize("base", ["gpt1", "gpt2-small", "bert-base", *RECURRENT, "frozen"])
+@pytest.mark.parametrize("base", ["gpt1", "gpt2-small", "bert-base", *RECURRENT, *FROZEN])
 def test_a_fine_tuning_update_is_one_that_a_gpu_takes(
     fake_cuda: Any, on_device: Any, device: torch.device, task: Task, base: str
 ) -> None:
-    name = "gpt1" if base == "frozen" else base
+    name, reader = FROZEN.get(base, (base, "pooling"))
     config = preset(name, context=32, dropout=0.1, **RECURRENT.get(name, {"layers": 2}))
     random, each = np.random.default_rng(1), 3 if task == "choice" else 2 if task == "similarity" else 1
-    lengths = random.integers(3, 5 if base in RECURRENT else 30, 8 * each)
+    recurrent = name in RECURRENT or reader == "lstm"  # each position is an operator of its own
+    lengths = random.integers(3, 5 if recurrent else 30, 8 * each)
     encoded = Encoded(
         random.integers(0, 40, lengths.sum()).astype(np.int32),
         np.concatenate([[0], np.cumsum(lengths)]),
@@ -85,8 +92,8 @@ def test_a_fine_tuning_update_is_one_that_a_gpu_takes(
     targets = np.full((8, 3 if task == "choice" else OUTPUTS[task]), 0.5, dtype=np.float32)
     batches = ExampleSampler(encoded, targets, batch_size=8, seed=1, micro_batch=2 * each).micro_batches(0)
     plain = build_model(config, device="meta")
-    if base == "frozen":
-        model: TaskModel = FrozenTaskModel(plain, task, OUTPUTS[task], delimiter=5)
+    if base in FROZEN:
+        model: TaskModel = FrozenTaskModel(plain, task, OUTPUTS[task], delimiter=5, reader=reader)
     else:
         model = TaskModel(plain, task, OUTPUTS[task])
     lambda_lm = 0.5 if base in ("gpt1", "gpt2-small", "lstm") else 0.0

@@ -23,6 +23,7 @@ from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model, save_model
 from headwater.storage.progress import Progress
 from headwater.tokenizer import Tokenizer
+from headwater.train.loop import Precision
 
 Sentences = Callable[..., tuple[list[str], list[str]]]
 
@@ -71,9 +72,9 @@ def test_each_text_passes_through_the_base_once_whatever_the_epochs(
     np.testing.assert_array_equal(again.predict_proba(fresh), classifier.predict_proba(fresh))
 
 
-@pytest.mark.parametrize("task_model", ["pooling", "lstm"])
+@pytest.mark.parametrize(("task_model", "precision"), [("pooling", "fp32"), ("lstm", "fp32"), ("lstm", "bf16")])
 def test_two_texts_are_told_apart(
-    base: Path, tokenizer: Tokenizer, tmp_path: Path, task_model: TaskModelName
+    base: Path, tokenizer: Tokenizer, tmp_path: Path, task_model: TaskModelName, precision: Precision
 ) -> None:
     words = ["film", "story", "plot", "dull", "great"]
     pairs = [(a, b) for a in words for b in words] * 4
@@ -82,7 +83,13 @@ def test_two_texts_are_told_apart(
     rows = [f"{a},{b},{y}\n" for (a, b), y in zip(pairs, same, strict=True)]
     table.write_text("premise,hypothesis,label\n" + "".join(rows), encoding="utf-8")
     config = FinetuneConfig(
-        task="entail", freeze=True, task_model=task_model, epochs=20, learning_rate=1e-2, class_weight="balanced"
+        task="entail",
+        freeze=True,
+        task_model=task_model,
+        epochs=20,
+        learning_rate=1e-2,
+        class_weight="balanced",
+        precision=precision,
     )
     finetune(config, tmp_path / "tuned", model=base, train=table, validation=table)
     tuned = FineTuned.load(tmp_path / "tuned")

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headwater.model.bilstm import reversal
+from headwater.model.lstm import recur
+from headwater.model.transformer import Linear
 
 TaskModelName = Literal["pooling", "lstm"]
 
@@ -39,7 +41,7 @@ class PoolingReader(nn.Module):
 
 
 class BothWays(nn.Module):
-    """A bi-LSTM that skips padding both ways: (sequences, time, width) -> (sequences, time, 2 · units)."""
+    """A bi-LSTM that skips padding both ways: (sequences, time, width) -> (sequences, time, 2 · units) float32."""
 
     def __init__(self, width: int, units: int) -> None:
         super().__init__()
@@ -48,10 +50,11 @@ class BothWays(nn.Module):
 
     def forward(self, x: Tensor, inside: Tensor) -> Tensor:
         """inside: (sequences, time) bool, the positions that are not padding."""
+        x = x.to(self.forwards.get_parameter("weight_ih_l0").dtype)
         back = reversal(inside, inside.sum(dim=1))[:, :, None]
-        forwards, _ = self.forwards(x)
-        backwards, _ = self.backwards(x.gather(1, back.expand_as(x)))
-        return torch.cat([forwards, backwards.gather(1, back.expand_as(backwards))], dim=2)
+        forwards, _ = recur(self.forwards, x)
+        backwards, _ = recur(self.backwards, x.gather(1, back.expand_as(x)))
+        return torch.cat([forwards, backwards.gather(1, back.expand_as(backwards))], dim=2).float()
 
 
 class RecurrentReader(nn.Module):
@@ -64,9 +67,9 @@ class RecurrentReader(nn.Module):
         with torch.device("meta"):  # does not use torch's global generator
             self.encoder = BothWays(width, units)
             if texts == 2:
-                self.comparison = nn.Linear(8 * units, units)
+                self.comparison = Linear(8 * units, units)
                 self.composition = BothWays(units, units)
-                self.last = nn.Linear(8 * units, units)
+                self.last = Linear(8 * units, units)
         self.to_empty(device="cpu")
         with torch.no_grad():
             for parameter in self.parameters():
@@ -90,7 +93,7 @@ class RecurrentReader(nn.Module):
             compared = torch.cat([own, other, own - other, own * other], dim=2)  # (sequences, time, 8 · units)
             composed = self.composition(functional.relu(self.comparison(compared)), inside)
             pooled.append(_mean_and_maximum(composed, inside))
-        return torch.tanh(self.last(torch.cat(pooled, dim=1)))
+        return torch.tanh(self.last(torch.cat(pooled, dim=1)).float())
 
 
 def take(x: Tensor, start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
