@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch._dynamo.utils import counters
 
+from headwater.finetune.batches import Batch, ExampleSampler, inference_batches
+from headwater.finetune.head import TaskModel
+from headwater.finetune.inputs import Encoded
+from headwater.finetune.objective import l3
 from headwater.model import build_model, preset
 from headwater.model.loss import IGNORE
 from headwater.pretrain.objectives import l1, masked
@@ -16,6 +22,7 @@ from headwater.train import compile
 from headwater.train.compile import compile_checked
 from headwater.train.loop import TrainConfig, Trainer
 
+DELIMITER = 5
 SMALL: dict[str, Any] = {"vocabulary": 61, "context": 12, "width": 32}
 
 
@@ -45,6 +52,76 @@ def test_one_graph_serves_every_block(monkeypatch: pytest.MonkeyPatch, name: str
     loss = 0 if trainer.backend.native else 1  # a native kernel computes it
     assert counters["stats"]["unique_graphs"] == modes + loss
     assert not counters["graph_break"]
+
+
+def fine_tuning(name: str, **changes: Any) -> tuple[Trainer, list[list[Batch]], list[Batch]]:
+    """A task model's trainer, its updates of pairs of different lengths, and the batches of a validation."""
+    random = np.random.default_rng(1)
+    lengths = random.integers(3, 30, 24)
+    ends = np.cumsum(lengths)
+    ids = random.integers(10, 40, ends[-1]).astype(np.int32)
+    ids[ends - lengths + 1] = DELIMITER
+    encoded = Encoded(ids, np.concatenate([[0], ends]), np.arange(25), np.zeros(24))
+    targets = np.full((24, 2), 0.5, dtype=np.float32)
+    shape: dict[str, Any] = {"vocabulary": 61, "context": 40, "width": 32, "heads": 2, "layers": 3}
+    config = preset(name, **shape | changes)
+    model = TaskModel(build_model(config, seed=3), "entail", 2, dropout=0.0, delimiter=DELIMITER)
+    settings = TrainConfig(steps=5, precision="fp32", dropout=config.dropout)
+    sampler = ExampleSampler(encoded, targets, batch_size=6, seed=1, micro_batch=3)
+    trainer = Trainer(model, l3(0.0 if config.is_masked else 0.5), settings)
+    validation = [batch for _, batch in inference_batches(encoded, targets)]
+    return trainer, [sampler.micro_batches(step) for step in range(4)], validation
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+@pytest.mark.parametrize(
+    ("name", "dropout"),
+    [
+        ("gpt1-nano", 0.0),
+        ("bert-nano", 0.0),
+        pytest.param("bert-nano", 0.1, marks=pytest.mark.slow),
+        pytest.param("gpt2-pico", 0.1, marks=pytest.mark.slow),
+    ],
+)
+def test_one_graph_serves_every_block_and_length_of_fine_tuning(
+    monkeypatch: pytest.MonkeyPatch, name: str, dropout: float
+) -> None:
+    """BERT's blocks have a key mask, from the lengths; its pairs have segments."""
+    monkeypatch.setattr(compile, "_COMPILER", "aot_eager")
+    torch._dynamo.reset()
+    changes = {"dropout": dropout, "segments": 2 if name.startswith("bert") else 0}
+    (eager, updates, validation), (trainer, _, _) = fine_tuning(name, **changes), fine_tuning(name, **changes)
+    shapes = {batch.ids.shape for update in updates for batch in update}
+    assert len(shapes) > 4
+    counters.clear()
+    notes: list[str] = []
+    compile_checked(trainer, updates[0], "on", notes.append, dynamic=True)
+    assert notes == ["compiled: the first batch gives the eager loss"]
+    for update in updates:
+        losses = [one.update(update).loss for one in (trainer, eager)]
+        assert losses[0] == pytest.approx(losses[1], rel=0.2 if dropout else 1e-5)  # other masks
+    trainer.model.eval()
+    with torch.no_grad():
+        for batch in validation:
+            assert trainer.model(batch).logits.isfinite().all()
+    modes = 3 if dropout else 2  # with dropout, without, and without gradients
+    assert counters["stats"]["unique_graphs"] == modes
+    assert not counters["graph_break"]
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+def test_a_second_training_of_a_process_compiles_as_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile, "_COMPILER", "eager")
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for width in (32, 48):
+            trainer, updates, _ = fine_tuning("gpt2-pico", width=width)
+            notes: list[str] = []
+            compile_checked(trainer, updates[0], "on", notes.append, dynamic=True)
+            assert notes == ["compiled: the first batch gives the eager loss"]
+            assert trainer.update(updates[1]).loss > 0
+            compile.uncompile(trainer)
+            pickle.dumps(trainer.model)
 
 
 def test_the_loss_gradient_is_one_graph_for_all_full_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ def tiny(dropout: float = 0.0) -> tuple[Trainer, list[TokenBatch]]:
 def test_a_compiler_that_is_not_there_is_a_note(
     monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
 ) -> None:
-    def fail(forward: Forward) -> Forward:
+    def fail(forward: Forward, dynamic: Any) -> Forward:
         raise error
 
     monkeypatch.setattr(compile, "_compile", fail)
@@ -48,7 +48,7 @@ def test_a_compiler_that_is_not_there_is_a_note(
 
 
 def test_a_compiled_step_that_differs_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compile, "_compile", lambda forward: lambda *given: forward(*given) * 1.5)
+    monkeypatch.setattr(compile, "_compile", lambda forward, dynamic: lambda *given: forward(*given) * 1.5)
     trainer, batches = tiny()
     expected = tiny()[0].update(batches).loss
     notes: list[str] = []
@@ -58,7 +58,7 @@ def test_a_compiled_step_that_differs_is_not_taken(monkeypatch: pytest.MonkeyPat
 
 
 def test_on_a_cpu_auto_stays_eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compile, "_compile", lambda forward: pytest.fail("compiled"))
+    monkeypatch.setattr(compile, "_compile", lambda forward, dynamic: pytest.fail("compiled"))
     trainer, batches = tiny()
     compile_checked(trainer, batches, "auto", pytest.fail)
 
@@ -66,7 +66,7 @@ def test_on_a_cpu_auto_stays_eager(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_with_dropout_the_losses_are_compared_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[bool] = []
 
-    def same(forward: Forward) -> Forward:
+    def same(forward: Forward, dynamic: Any) -> Forward:
         def run(*given: Any) -> Any:
             called.append(trainer.model.training)
             return forward(*given)
@@ -82,7 +82,7 @@ def test_with_dropout_the_losses_are_compared_without_it(monkeypatch: pytest.Mon
 
 
 def test_one_rank_that_cannot_compile_keeps_all_eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compile, "_compile", lambda forward: forward)
+    monkeypatch.setattr(compile, "_compile", lambda forward, dynamic: forward)
     monkeypatch.setattr(Ranks, "any", lambda self, flag: True)
     trainer, batches = tiny()
     compile_checked(trainer, batches, "on", (notes := []).append)
@@ -101,7 +101,7 @@ def test_a_run_compiles_under_the_settings_that_it_trains_with(monkeypatch: pyte
     source: Any = SimpleNamespace(micro_batches=lambda step: batches, tokens=lambda step: 48)
     seen: list[bool] = []
     monkeypatch.setattr(
-        run, "compile_checked", lambda *_: seen.append(torch.are_deterministic_algorithms_enabled())
+        run, "compile_checked", lambda *_, **__: seen.append(torch.are_deterministic_algorithms_enabled())
     )
     settings = TrainConfig(steps=1, deterministic=True)
     Run(trainer, settings, source, lambda: Measurement({"validation_loss": 1.0}, (0.0,))).train()

@@ -115,7 +115,7 @@ class Estimator:
             sample_weight=_weights(sample_weight, len(rows), kept),
             on_update=on_update,
         )
-        outcome.trainer.optimizer.end_training()
+        outcome.end_training()
         self._compared = (
             outcome.metric,
             outcome.best_entry()[outcome.metric],

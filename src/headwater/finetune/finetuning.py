@@ -170,7 +170,7 @@ def run_stage(
                 metrics["tests"][name] |= _measured(outcome.fine_tuned, encoded[name], shares)
             shares = outcome.probabilities
             write_predictions(outcome.fine_tuned, "validation", parts.validation.rows, shares, work)
-            outcome.trainer.optimizer.end_training()
+            outcome.end_training()
             report = page(outcome.fine_tuned, metrics, parts.validation.rows, validation, shares)
             write_text(work / "report.html", report)
             outcome.fine_tuned.save(work)

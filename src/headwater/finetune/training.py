@@ -34,6 +34,7 @@ from headwater.model.io.folder import require_rows
 from headwater.model.rows import add_rows
 from headwater.storage.progress import SILENT, Progress
 from headwater.tokenizer import Tokenizer
+from headwater.train.compile import uncompile
 from headwater.train.loop import TrainConfig, Trainer
 from headwater.train.optimizer import AdamForm
 from headwater.train.parallel import Ranks
@@ -140,7 +141,7 @@ def resolve(config: FinetuneConfig, *, width: int, examples: int) -> FinetuneCon
 class TrainingOutcome:
     """The result of training: the best state, its step, and the curve.
 
-    The model computes as in training until `trainer.optimizer.end_training` gives it its float32 weights.
+    The model computes as in training until `end_training`.
     probabilities: (validation rows, outputs) of the best state.
     """
 
@@ -151,6 +152,11 @@ class TrainingOutcome:
     steps: int
     curve: list[dict[str, Any]]
     probabilities: npt.NDArray[np.float32]
+
+    def end_training(self) -> None:
+        """Make the model eager, with its float32 weights, and free the gradients."""
+        uncompile(self.trainer)
+        self.trainer.optimizer.end_training()
 
     def best_entry(self) -> dict[str, Any]:
         """Return the curve's entry of the best state."""
@@ -237,6 +243,7 @@ def train_task(
         progress=progress,
         measured_after=_measurements(config.validate_every, trainer.config.steps, source.updates_an_epoch),
         patience=config.patience,
+        dynamic=True,  # texts of all lengths
         on_update=on_update,
     )
     run.train()

@@ -45,12 +45,12 @@ def attend(
 
         return flex_attention(query, key, value, block_mask=mask)
     query_time, key_time = query.shape[-2], key.shape[-2]
+    if causal and mask is None and query_time == key_time:
+        # A literal True: compiled for any length, the comparison is a symbol, which the kernel does not take.
+        return functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
     if causal and mask is None and 1 < query_time < key_time:
         mask = causal_mask(query_time, key_time, query.device)
-    fused_causal = causal and mask is None and query_time == key_time
-    return functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=fused_causal
-    )
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
 
 
 def attend_plainly(

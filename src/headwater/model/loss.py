@@ -26,6 +26,8 @@ _CHUNK_BYTES = 128 * 1024**2
 _SOFTMAX_BYTES = 4 * 1024**2
 # Matmuls are fastest if their number of rows is a multiple of this.
 _EVEN = 64
+# The most compiled variants of the softmax's gradient in a process.
+_VARIANTS = 64
 # Bytes of bfloat16 logits that are converted to float32 at a time.
 _PROJECT_BYTES = 24 * 1024**2
 
@@ -208,4 +210,6 @@ def _softmax_gradient_(logits: Tensor, targets: Tensor, weights: Tensor) -> Tens
 def _gradient_by(compiler: str | None) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     if compiler is None:
         return _softmax_gradient_
-    return torch.compile(_softmax_gradient_, backend=compiler, fullgraph=True)
+    # All models of the process share it: logits of any vocabulary, aligned or not, in both dtypes.
+    options: dict[str, Any] = {"recompile_limit": _VARIANTS}  # not in the signatures that torch declares
+    return torch.compile(_softmax_gradient_, backend=compiler, fullgraph=True, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -20,35 +21,49 @@ _COMPILER = "inductor"
 
 
 def compile_checked(
-    trainer: Trainer, micro_batches: Sequence[Any], mode: str, note: Callable[[str], None]
+    trainer: Trainer,
+    micro_batches: Sequence[Any],
+    mode: str,
+    note: Callable[[str], None],
+    *,
+    dynamic: bool | None = None,
 ) -> None:
     """Compile blocks and loss if `mode` is "on", or "auto" on an accelerator.
 
     The first micro-batch decides, without dropout: if its loss or gradient differs on any rank, or there is no
     compiler, all ranks stay eager and `note` says so. Blocks share one compilation, so depth does not matter.
+    dynamic: whether it serves batches of any shape; None compiles for a shape, and for any once another is met.
     """
     if mode == "off" or (mode == "auto" and trainer.ranks.device.type == "cpu"):
         return
-    blocks = [module for module in trainer.model.modules() if isinstance(module, Block)]
-    backend = trainer.backend
-    reason = _compile_and_compare(trainer, blocks, micro_batches[0])
+    reason = _compile_and_compare(trainer, micro_batches[0], dynamic)
     # All ranks need the same kernels, or their weights would differ after a restart.
     if not trainer.ranks.any(bool(reason)):
         note("compiled: the first batch gives the eager loss")
         return
-    for block in blocks:
-        vars(block).pop("forward", None)
-    use_backend(trainer.model, backend)
+    uncompile(trainer)
     note(f"not compiled: {reason or 'another rank could not'}")
 
 
-def _compile_and_compare(trainer: Trainer, blocks: Sequence[Block], batch: Any) -> str:
+def uncompile(trainer: Trainer) -> None:
+    """Make the model compute eagerly again."""
+    for block in _blocks(trainer):
+        vars(block).pop("forward", None)
+    use_backend(trainer.model, trainer.backend)
+
+
+def _blocks(trainer: Trainer) -> list[Block]:
+    return [module for module in trainer.model.modules() if isinstance(module, Block)]
+
+
+def _compile_and_compare(trainer: Trainer, batch: Any, dynamic: bool | None) -> str:
     """Compile the model; return why the result cannot be used, or an empty string."""
     eager = _loss_and_norm(trainer, batch, training=False)
     try:
-        for block in blocks:
+        forward = _compile(_with_own_code(Block.forward), dynamic)
+        for block in _blocks(trainer):
             # `block.compile()` would include the hooks that gather a sharded block in the graph.
-            vars(block)["forward"] = _compile(block.forward)
+            vars(block)["forward"] = MethodType(forward, block)
         use_backend(trainer.model, replace(trainer.backend, compiler=_COMPILER))
         compiled = _loss_and_norm(trainer, batch, training=False)
         if trainer.config.dropout:
@@ -64,8 +79,20 @@ def _compile_and_compare(trainer: Trainer, blocks: Sequence[Block], batch: Any) 
     return ""
 
 
-def _compile(forward: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(forward, backend=_COMPILER, fullgraph=True)
+def _compile(forward: Callable[..., Any], dynamic: bool | None) -> Callable[..., Any]:
+    return torch.compile(forward, backend=_COMPILER, fullgraph=True, dynamic=dynamic)
+
+
+def _with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a copy that shares no compilations with the original.
+
+    torch stores them by code object, and refuses to compile one more than eight times: with shared code, a process
+    that trains a second model would fail.
+    """
+    assert isinstance(function, FunctionType)
+    return FunctionType(
+        function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__
+    )
 
 
 def _loss_and_norm(trainer: Trainer, batch: Any, *, training: bool) -> tuple[float, float]:

@@ -84,8 +84,8 @@ class Run:
 
     validate: measures the current weights, always on the same data. measured_after: the updates to validate after,
     besides the last one; None is every `validate_every`. patience: stop after so many validations without a better
-    one. flops_a_token: None omits the utilization from the journal. follow: called after every update, returns
-    more figures for the journal.
+    one. flops_a_token: None omits the utilization from the journal. dynamic: see `compile_checked`. follow: called
+    after every update, returns more figures for the journal.
     """
 
     trainer: Trainer
@@ -96,6 +96,7 @@ class Run:
     name: str = "training"
     progress: Progress = SILENT
     flops_a_token: float | None = None
+    dynamic: bool | None = None
     measured_after: Container[int] | None = None
     patience: int | None = None
     watch: Watch | None = None
@@ -140,20 +141,21 @@ class Run:
             # Before compilation, which depends on these settings.
             stack.enter_context(arithmetic(trainer.ranks.device, deterministic=config.deterministic))
             if not self._is_over():
-                compile_checked(trainer, self.read(trainer.step), config.compile, progress.note)
+                batches = self.read(trainer.step)
+                compile_checked(trainer, batches, config.compile, progress.note, dynamic=self.dynamic)
             progress.start(self.name, config.steps, "updates")
             progress.advance(trainer.step)
             if self.checkpoints is not None:
                 stack.callback(self.checkpoints.wait)
             journal = self._open_journal(stack)
-            batches = _Ahead(self.read, config.steps)
-            stack.callback(batches.close)
+            ahead = _Ahead(self.read, config.steps)
+            stack.callback(ahead.close)
             interruption = Interruption()
             if self.out is not None:  # a library call does not change the process's signals
                 interruption = stack.enter_context(delayed_interruption())
             while not self._is_over():
                 started = time.perf_counter()
-                result = self._update(batches)
+                result = self._update(ahead)
                 line = self._line(result, time.perf_counter() - started)
                 self._warn(result.loss)
                 stop = trainer.ranks.any(interruption.requested)
@@ -197,10 +199,10 @@ class Run:
             return False
         return sum(entry["step"] > self.best["step"] for entry in self.curve) >= self.patience
 
-    def _update(self, batches: _Ahead) -> UpdateResult:
+    def _update(self, ahead: _Ahead) -> UpdateResult:
         trainer = self.trainer
         try:
-            return trainer.update(batches.take(trainer.step))
+            return trainer.update(ahead.take(trainer.step))
         except TrainingError as error:
             if self.checkpoints is None:
                 raise
