@@ -62,3 +62,21 @@ def test_intervals_equal_those_of_resampled_examples() -> None:
         )
     low, high = metrics.measure_scores(truth + 0.0, chosen + random.random(300))["pearson"]["interval"]
     assert low < high
+
+
+@pytest.mark.parametrize("count", [40, 300])
+@pytest.mark.parametrize("classes", [2, 5])
+def test_all_right_or_all_wrong_is_not_certain(count: int, classes: int) -> None:
+    """The bound is the rate of errors at which so many right answers in a row have a chance of 2.5 %."""
+    truth = np.arange(count) % classes
+    bound = 1 - 0.025 ** (1 / count)
+    for name in ("f1", "macro_f1", "matthews"):
+        right = metrics.measure_classes(truth, truth, classes)[name]
+        assert right["interval"][1] == right["value"] == 1
+        assert 1 - right["interval"][0] == pytest.approx(bound * (2 if name == "matthews" else 1), rel=0.4)
+        if name != "matthews" or classes == 2:  # of five classes, Matthews' of all wrong has a spread
+            wrong = metrics.measure_classes(truth, (truth + 1) % classes, classes)[name]
+            assert wrong["interval"][0] == wrong["value"] == (-1 if name == "matthews" else 0)
+            assert wrong["interval"][1] - wrong["value"] > bound / 2
+        low, high = metrics.measure_classes(truth, np.zeros_like(truth), classes)[name]["interval"]
+        assert low < high, "one class for all"

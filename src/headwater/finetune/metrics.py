@@ -2,14 +2,15 @@
 
 Accuracy is a share and has Wilson's interval, which has a width even if all predictions are right. The others have
 a bootstrap interval. F1 and Matthews' correlation are functions of the confusion matrix, and resampling examples
-draws that matrix from a multinomial: exact, and fast for any number of examples. Pearson's and Spearman's
-correlations resample examples.
+draws that matrix from a multinomial: exact, and fast for any number of examples. If every resample gives the same
+value, as for all right, all wrong or one predicted class, the interval is that of `_without_spread`. Pearson's and
+Spearman's correlations resample examples.
 GPT-1 (Radford et al. 2018), table 4: Matthews for CoLA, F1 for MRPC and QQP, Pearson for STS-B.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,17 +110,43 @@ def measure_classes(
     shares = (confusion / confusion.sum()).ravel()
     random = np.random.default_rng(seed)
     others = {name: metric for name, metric in OF_CONFUSION.items() if name != "accuracy"}
-    resampled: dict[str, list[Floats]] = {name: [] for name in others}
+    resampled = _resample(others, classes, lambda size: random.multinomial(len(truth), shares, size))
+    if any(np.ptp(values) == 0 for values in resampled.values()):
+        posterior = _without_spread(confusion)
+        drawn = _resample(others, classes, lambda size: random.dirichlet(posterior, size))
+    for name, metric in others.items():
+        value, values = float(metric(confusion)), resampled[name]
+        if np.ptp(values) == 0:
+            values = drawn[name]
+        low, high = _interval(values)
+        measured[name] = {"value": value, "interval": [min(low, value), max(high, value)]}
+    return measured
+
+
+def _resample(
+    metrics: Mapping[str, Callable[[Floats], Floats]], classes: int, draw: Callable[[int], npt.NDArray[Any]]
+) -> dict[str, Floats]:
+    """Return {metric: (RESAMPLES,)} of confusion matrices that `draw` returns, (size, classes²)."""
+    found: dict[str, list[Floats]] = {name: [] for name in metrics}
     together = max(1, _CELLS // classes**2)
     for start in range(0, RESAMPLES, together):
-        drawn = random.multinomial(len(truth), shares, size=min(together, RESAMPLES - start))
-        matrices = drawn.reshape(-1, classes, classes).astype(float)
-        for name, metric in others.items():
-            resampled[name].append(metric(matrices))
-    return measured | {
-        name: {"value": float(metric(confusion)), "interval": _interval(np.concatenate(resampled[name]))}
-        for name, metric in others.items()
-    }
+        matrices = draw(min(together, RESAMPLES - start)).reshape(-1, classes, classes).astype(float)
+        for name, metric in metrics.items():
+            found[name].append(metric(matrices))
+    return {name: np.concatenate(values) for name, values in found.items()}
+
+
+def _without_spread(confusion: Floats) -> Floats:
+    """Return the Dirichlet posterior of the matrix's shares, (classes²,): F1's as Goutte and Gaussier (2005).
+
+    The prior is one right and one wrong prediction, divided evenly over their cells, so the share of errors has a
+    uniform prior. If none of n predictions is wrong, its one-sided 95 % bound is then 3/n, the rule of three
+    (Jovanovic and Levy 1997), and its two-sided one is near Wilson's.
+    """
+    classes = len(confusion)
+    right = np.eye(classes)
+    prior = right / classes + (1 - right) / max(1, classes * (classes - 1))
+    return (confusion + prior).ravel()
 
 
 def measure_scores(truth: Floats, predicted: Floats, *, seed: int = 0) -> dict[str, dict[str, Any]]:
