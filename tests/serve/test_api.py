@@ -243,6 +243,8 @@ def test_a_missing_model_is_typed_as_openai_types_it(client: openai.OpenAI) -> N
     with pytest.raises(openai.NotFoundError) as raised:
         client.models.retrieve("nothing")
     assert (raised.value.code, raised.value.type) == ("model_not_found", "invalid_request_error")
+    assert "there is no model 'nothing'; expected 'base'" in raised.value.message
+    assert "GET /v1/models lists them." in raised.value.message
 
 
 def test_a_text_that_is_too_long_is_one_error_everywhere(http: httpx.Client) -> None:

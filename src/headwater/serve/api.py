@@ -28,7 +28,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, UsageError, nearest
 from headwater.serve import inside, tasks
 from headwater.serve.answers import CompletionPlan
 from headwater.serve.budget import Budget, Share
@@ -65,13 +65,12 @@ class Server:
         if name is None:
             return next(iter(self.models.values()))
         if name not in self.models:
-            known = ", ".join(self.models)
-            raise Problem(
-                404,
-                f"There is no model {name[:200]!a}; there are: {known}.",
-                param="model",
-                code="model_not_found",
+            unknown = UsageError(
+                f"there is no model {name[:200]!a}",
+                expected=" or ".join(map(repr, self.models)),
+                repair=nearest(name[:200], self.models) or "GET /v1/models lists them",
             )
+            raise Problem(404, str(unknown), param="model", code="model_not_found")
         return self.models[name]
 
 
