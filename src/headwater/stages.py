@@ -127,7 +127,8 @@ def evaluate(
     with their files. overlap: a training corpus, to score also without the examples that overlap with it. limit:
     use only the first examples of each protocol.
 
-    Raises UsageError for an unknown task, ResourceError for a folder of data that does not exist.
+    Raises UsageError for an unknown task, ResourceError for a folder of data that does not exist or if no protocol
+    can be scored.
     """
     return run_evaluation(
         Path(model),

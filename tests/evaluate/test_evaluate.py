@@ -144,6 +144,21 @@ def test_a_missing_set_is_skipped_and_said(world: Any, tmp_path: Path) -> None:
     assert read_results(tmp_path / "out") == results
 
 
+def test_a_run_that_scores_nothing_is_an_error_and_writes_nothing(
+    world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    tasks = "lambada.openai.whole-word,lambada.openai.last-token,continuation.four.mean"
+    options = ["--model", str(world.model), "--data", str(world.labels), "--out", str(out)]
+    assert main(["evaluate", "--tasks", tasks, *options]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "no protocol could be scored: lambada.openai.whole-word and others: lambada_test" in said
+    assert "continuation.four.mean: " in said
+    assert said.count("lambada_test_openai.jsonl or lambada_test.jsonl was not found") == 1
+    assert f"headwater evaluate --list --tasks {tasks} --data {world.labels}" in said
+    assert not out.exists()
+
+
 def test_a_data_folder_that_is_not_there_is_an_error(world: Any, tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match="nowhere"):
         evaluate(world.model, ["heldout"], [world.tokens, tmp_path / "nowhere"], tmp_path / "out")

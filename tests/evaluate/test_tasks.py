@@ -14,7 +14,7 @@ import torch
 from sklearn.metrics import matthews_corrcoef
 
 from headwater.corpus.folder import Document, write_documents
-from headwater.errors import DataError
+from headwater.errors import DataError, ResourceError
 from headwater.evaluate import evaluate
 from headwater.evaluate.agreement import Bleu, exact_match, f1_against_people, word_f1
 from headwater.evaluate.protocols import Scored, ratio_error
@@ -263,9 +263,8 @@ def test_cola_tunes_its_threshold_on_the_training_sentences(world: Any, tmp_path
 def test_sst2_needs_its_label_words_whole(world: Any, tmp_path: Path) -> None:
     (tmp_path / "SST-2").mkdir()
     (tmp_path / "SST-2" / "dev.tsv").write_text("sentence\tlabel\nthe river flows\t1\n", encoding="utf-8")
-    results = evaluate(world.model, ["sst-2.very"], tmp_path, tmp_path / "out")
-    assert not results.results
-    assert "'negative'" in results.skipped[0].reason
+    with pytest.raises(ResourceError, match=r"no protocol could be scored: sst-2\.very.*'negative'"):
+        evaluate(world.model, ["sst-2.very"], tmp_path, tmp_path / "out")
 
 
 def test_translations_answers_and_conversations_are_written(world: Any, tmp_path: Path) -> None:
@@ -343,7 +342,9 @@ def test_damaged_sentences_are_skipped_by_name(world: Any, tmp_path: Path, conte
     for name in ("cola/in_domain_train.tsv", "cola/in_domain_dev.tsv", "SST-2/dev.tsv"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    results = evaluate(world.model, ["cola", "sst-2.whole-word"], tmp_path, tmp_path / "out")
+    (tmp_path / "wsc273.txt").write_text(SCHEMAS, encoding="utf-8")
+    protocols = ["cola", "sst-2.whole-word", "wsc273.full"]
+    results = evaluate(world.model, protocols, tmp_path, tmp_path / "out")
     reasons = {skipped.protocol: skipped.reason for skipped in results.skipped}
     if b"\xff" not in content:  # a reader of labelled sets takes bytes that are no UTF-8 for U+FFFD
         assert "in_domain_dev.tsv" in reasons["cola.mean-log-probability"]

@@ -39,6 +39,10 @@ from headwater.storage.files import MALFORMED
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import identity_of
 from headwater.storage.stage import Stage
+from headwater.train.parallel import choose_device
+
+# The most reasons in the error that no protocol could be scored.
+_REASONS = 3
 
 
 class EvaluateConfig(Config):
@@ -103,6 +107,7 @@ def evaluate(
     overlap: Path | None = None,
     limit: int | None = None,
     device: str = "auto",
+    allow_empty: bool = False,
     progress: Progress = SILENT,
 ) -> Results:
     """Evaluate a model, a folder or a shipped one, and write the results folder `out`, unless it is complete.
@@ -112,8 +117,10 @@ def evaluate(
     overlap: a training corpus; each result then also has the score without the examples that share 8-grams with it
     (GPT-2 section 4). Call it again to resume after an interruption.
 
-    Raises UsageError for an unknown task, ResourceError if a folder of `data` does not exist.
+    Raises UsageError for an unknown task, ResourceError if a folder of `data` does not exist or, unless
+    `allow_empty`, no protocol can be scored; then nothing is written.
     """
+    choose_device(device, training=False)  # its error comes first
     config = config or EvaluateConfig()
     named, model = hub_name(model) or str(model), shipped.resolve(model)
     chosen = [task.configured(yardstick_bytes=config.yardstick_bytes) for task in select(tasks)]
@@ -126,6 +133,8 @@ def evaluate(
             found[task.protocol] = listing.locate(task.sources)
         except HeadwaterError as error:
             skipped.append(Skipped(task.benchmark, task.protocol, str(error)))
+    if not found and not allow_empty:
+        raise _nothing_scored(skipped, tasks, folders)
     places = {place.resolve(): place for roles in found.values() for place in roles.values()}
     sources = source_hashes(chosen)
     own = {"own_tasks": sources} if sources else {}
@@ -168,10 +177,26 @@ def evaluate(
             results += outcome.results
             skipped += [outcome.left_out] if outcome.left_out else []
             write_examples(outcome.records, task.protocol, work)
+        if not results and not allow_empty:
+            raise _nothing_scored(skipped, tasks, folders)
         summary = Results(named, results, skipped)
         write_results(summary, work)
     cache.remove()
     return summary
+
+
+def _nothing_scored(skipped: Sequence[Skipped], tasks: Sequence[str], data: Sequence[Path]) -> ResourceError:
+    """Return the error that no protocol could be scored, with each different reason once."""
+    reasons: dict[str, list[str]] = {}
+    for one in skipped:
+        reasons.setdefault(one.reason, []).append(one.protocol)
+    said = [f"{protocols[0]}{' and others' * (len(protocols) > 1)}: {why}" for why, protocols in reasons.items()]
+    more = f" ({len(said) - _REASONS} more reasons)" if len(said) > _REASONS else ""
+    options = " ".join(["--tasks", ",".join(tasks), *(f"--data {folder}" for folder in data)])
+    return ResourceError(
+        f"no protocol could be scored: {' '.join(said[:_REASONS])}{more}",
+        repair=f"See which protocols have their files: headwater evaluate --list {options}",
+    )
 
 
 def _require_fit(task: Task, config: ModelConfig) -> None:
