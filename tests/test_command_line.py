@@ -122,6 +122,7 @@ def test_import_needs_no_heavy_package() -> None:
     "arguments",
     [
         ["generate", "The river"],
+        ["fill", "The [MASK].", "--model=gpt2-mini"],
         ["serve", "--port=0"],
         ["predict", "rows.csv", "--model=m", "--out=p.csv"],
         ["evaluate", "--model=gpt2-mini", "--tasks=heldout", "--data=.", "--out=results"],

@@ -34,7 +34,7 @@ def test_the_whole_flow_in_calls(tmp_path: Path, sample_text: str) -> None:
     )
     assert [line["step"] for line in lines] == [1, 2, 3]
     assert "loss" in lines[0]
-    results = hw.evaluate(model, "heldout", tmp_path / "tokens", tmp_path / "results", limit=2)
+    results = hw.evaluate(model, "heldout", tmp_path / "tokens", tmp_path / "results", limit=2, device="cpu")
     assert results.results[0].metric == "bits per byte"
     for name, kind in {"corpus": "corpus", "tokenizer": "tokenizer", "run": "run", "results": "results"}.items():
         open_folder(tmp_path / name, kind)

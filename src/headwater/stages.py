@@ -118,6 +118,7 @@ def evaluate(
     *,
     overlap: str | Path | None = None,
     limit: int | None = None,
+    device: str = "auto",
     settings: Mapping[str, Any] | None = None,
     verbose: bool = False,
 ) -> Results:
@@ -138,6 +139,7 @@ def evaluate(
         config=EvaluateConfig.build(settings or {}, source="settings"),
         overlap=None if overlap is None else Path(overlap),
         limit=limit,
+        device=device,
         progress=_progress(verbose),
     )
 
