@@ -239,7 +239,7 @@ def train_task(
         source=source,
         validate=validate,
         out=out,
-        name="fine-tuning",
+        name="fine-tuning" if out is None else f"fine-tuning {out.resolve().name}",
         progress=progress,
         measured_after=_measurements(config.validate_every, trainer.config.steps, source.updates_an_epoch),
         patience=config.patience,
