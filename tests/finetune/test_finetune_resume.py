@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +106,22 @@ def test_a_stopped_training_resumes_bit_for_bit(
     assert {"l1", "l2", "validation_accuracy"} <= read_journal(tmp_path / "whole" / "metrics.jsonl")[-1].keys()
 
 
+def test_trainings_of_a_flow_are_told_apart_by_their_folders(
+    base: Path, tables: dict[str, Path], tmp_path: Path
+) -> None:
+    class Stages(Progress):
+        names: tuple[str, ...] = ()
+
+        def start(self, stage: str, total: float | None = None, unit: str = "") -> None:
+            self.names += (stage,)
+
+    stages = Stages()
+    for name in ("source", "source-from-scratch"):
+        config = FinetuneConfig.build(settings("classify", steps=1))
+        finetune(config, tmp_path / name, model=base, train=tables["classify"], progress=stages)
+    assert {"fine-tuning source", "fine-tuning source-from-scratch"} <= set(stages.names)
+
+
 def test_patience_counts_across_a_stop(base: Path, tables: dict[str, Path], tmp_path: Path) -> None:
     """The best state, the measurements since and the losses since the last one are all in the checkpoint."""
     config = FinetuneConfig.build(settings("classify", epochs=30, patience=3, validate_every=1, steps=None))
@@ -172,21 +187,35 @@ def command(base: Path, table: Path, task: str, out: Path, **changes: Any) -> li
     chosen = settings(task, **changes)
     given = [f"--set={key}={value}" for key, value in chosen.items() if key != "task"]
     files = [f"--model={base}", f"--train={table}", f"--task={task}", f"--out={out}"]
-    return [sys.executable, "-m", "headwater", "finetune", *files, *given]
+    return ["finetune", *files, *given]
 
 
-def start(arguments: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        arguments, env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True
-    )
+# The command, ended by a signal to itself after a line of the journal: an observer could be late.
+_ENDED = """
+import os, sys
+from headwater.cli.main import main
+from headwater.train.journal import Journal
+
+number, step = map(int, sys.argv[1:3])
+write = Journal.write
+
+def write_and_end(journal, line):
+    warning = write(journal, line)
+    if line["step"] == step:
+        os.kill(os.getpid(), number)
+    return warning
+
+Journal.write = write_and_end
+sys.exit(main(sys.argv[3:]))
+"""
 
 
-def wait_for(out: Path, lines: int, process: subprocess.Popen[str]) -> None:
-    """Return when the journal has so many lines."""
-    journal = out / "metrics.jsonl"
-    while not journal.exists() or len(read_journal(journal)) < lines:
-        assert process.poll() is None
-        time.sleep(0.005)
+def run_command(arguments: list[str], ended_by: tuple[signal.Signals, int] | None = None) -> tuple[int, str]:
+    """Return a command's exit status and what it said; `ended_by`: the signal, and the update after which."""
+    program = ["-m", "headwater"] if ended_by is None else ["-c", _ENDED, *map(str, map(int, ended_by))]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *program, *arguments], env=environment, capture_output=True, text=True)
+    return done.returncode, done.stderr
 
 
 @pytest.mark.slow
@@ -198,15 +227,11 @@ def test_killed_training_ends_bit_for_bit_where_an_undisturbed_one_does(
     config = FinetuneConfig.build(settings(task, steps=120, checkpoint_every=10))
     finetune(config, whole, model=base, train=tables[task])
     arguments = command(base, tables[task], task, killed, steps=120, checkpoint_every=10)
-    for lines in (12, 45, 90):
-        process = start(arguments)
-        wait_for(killed, lines, process)
-        process.kill()
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL
-    process = start(arguments)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
+    for step in (12, 45, 90):
+        assert run_command(arguments, (signal.SIGKILL, step))[0] == -signal.SIGKILL
+        assert read_journal(killed / "metrics.jsonl")[-1]["step"] == step
+    status, errors = run_command(arguments)
+    assert status == 0, errors
     assert "resuming from step" in errors
     found, expected = content_of(killed), content_of(whole)
     for given in (found, expected):  # its command line differs
@@ -220,15 +245,11 @@ def test_ctrl_c_writes_a_checkpoint_that_the_same_command_resumes_from(
     base: Path, tables: dict[str, Path], tmp_path: Path
 ) -> None:
     out = tmp_path / "m"
-    arguments = command(base, tables["classify"], "classify", out, steps=1500, checkpoint_every=100_000)
-    process = start(arguments)
-    wait_for(out, 3, process)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors
+    arguments = command(base, tables["classify"], "classify", out, steps=40, checkpoint_every=100_000)
+    status, errors = run_command(arguments, (signal.SIGINT, 3))
+    assert status == 130, errors
     assert "Run the same command again to resume" in errors
-    process = start(arguments)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
+    status, errors = run_command(arguments)
+    assert status == 0, errors
     assert "resuming from step" in errors
     assert not (out / "checkpoints").exists()
