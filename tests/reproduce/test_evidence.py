@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from headwater.cli.main import main
 from headwater.errors import FolderError
@@ -176,6 +177,10 @@ def test_pseudo_values_have_the_metric_as_their_mean() -> None:
     right = (truth == guess).astype(float)
     values = pseudo_values(truth, guess, lambda a, b: float(np.mean(a == b)))
     assert values == pytest.approx(right)
+
+
+def test_p_of_seeds_that_agree_is_that_of_the_items() -> None:
+    assert p_value(Measured([0.1] * 3, [0.05] * 3)) == pytest.approx(2 * ndtr(-2))
 
 
 def test_holm_corrects_the_claims_of_an_experiment() -> None:

@@ -158,7 +158,8 @@ def p_value(values: Sequence[float]) -> float | None:
 
     def excess(log_p: float) -> float:
         tail = math.exp(log_p) / 2
-        return math.hypot(stdtrit(count - 1, tail) * seeds, ndtri(tail) * items) - mean
+        over_seeds = stdtrit(count - 1, tail) * seeds if seeds else 0.0  # the quantile can be infinite
+        return math.hypot(over_seeds, ndtri(tail) * items) - mean
 
     lowest = math.log(_SMALLEST_P)
     return math.exp(brentq(excess, lowest, 0.0)) if excess(lowest) > 0 else 0.0
