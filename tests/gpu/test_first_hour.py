@@ -1,7 +1,7 @@
 """The first hour with a GPU: `make test-gpu`. What only a GPU can show; skipped where there is none.
 
 Losses of 20 updates against the CPU's, waits of the host, kill and resume bit for bit, memory against the
-forecast, the recorded step of generation, and two ranks over NCCL where there are two GPUs.
+forecast, compiled fine-tuning, the recorded step of generation, and two ranks over NCCL where there are two GPUs.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from typing import Any
 import pytest
 import torch
 
+from headwater.finetune.finetuning import finetune
+from headwater.finetune.training import FinetuneConfig
 from headwater.inference import torch_network
 from headwater.inference.engine import Engine
 from headwater.inference.request import Request
 from headwater.inference.sampling import Sampling
 from headwater.inference.torch_network import TorchNetwork, TorchRunner
 from headwater.model import build_model, preset
-from headwater.model.io.folder import load_model
+from headwater.model.io.folder import load_model, save_model
 from headwater.model.loss import IGNORE
 from headwater.pretrain.forecast import forecast
 from headwater.pretrain.objectives import both_directions, l1, masked
 from headwater.pretrain.recipe import PretrainConfig
 from headwater.pretrain.tokens.sampler import TokenBatch
+from headwater.storage.progress import Progress
 from headwater.tokenizer import Tokenizer
 from headwater.train.compile import compile_checked
 from headwater.train.journal import read_journal
@@ -177,6 +180,30 @@ def test_the_recorded_step_of_generation_gives_the_launched_one_s_text(
     assert texts(crowd=False) == recorded
     monkeypatch.setattr(torch_network, "recorded", lambda compute: compute)
     assert texts(crowd=True) == recorded
+
+
+@pytest.mark.parametrize("name", ["gpt1-nano", "bert-nano"])
+def test_two_fine_tunings_of_a_process_are_compiled_for_texts_of_all_lengths(name: str, tmp_path: Path) -> None:
+    class Notes(Progress):
+        texts: tuple[str, ...] = ()
+
+        def note(self, text: str) -> None:
+            self.texts += (text,)
+
+    tokenizer = Tokenizer.train(["a river "], vocab_size=270, special_tokens=["<|endoftext|>"])
+    base, table = tmp_path / "base", tmp_path / "rows.csv"
+    base.mkdir()
+    shape = preset(name, vocabulary=tokenizer.vocabulary_size, context=96)
+    save_model(build_model(shape, seed=1), base, tokenizer=tokenizer)
+    rows = [f"{'ab'[n % 2] * (1 + 7 * n % 80)},{'ab'[n % 2]}\n" for n in range(64)]
+    table.write_text("text,label\n" + "".join(rows), encoding="utf-8")
+    for place in ("first", "second"):
+        notes = Notes()
+        config = FinetuneConfig(
+            epochs=4, batch_size=8, learning_rate=1e-3, compile="on", device=str(CUDA), precision="bf16"
+        )
+        finetune(config, tmp_path / place, model=base, train=table, validation=table, progress=notes)
+        assert "compiled: the first batch gives the eager loss" in notes.texts
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
