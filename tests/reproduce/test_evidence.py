@@ -332,6 +332,7 @@ def test_results_of_another_configuration_are_left_out_of_the_index(tmp_path: Pa
             "paper": "GPT-1",
             "title": name,
             "scale": "mini",
+            "scale_identity": load_scale("mini", {"seeds": seeds}).identity,
             "seeds": seeds,
             "findings": [claim],
             **dict.fromkeys(("section", "claim", "rule"), ""),

@@ -38,7 +38,6 @@ from headwater.reproduce.tuned_tables import (
     gains,
     judge_gain,
     variant_rows,
-    wanted_sets,
 )
 
 # What table 5 prints for each variant, by the names of the sets here.
@@ -85,7 +84,7 @@ def run(laboratory: Laboratory) -> Findings:
 
 
 def _wanted(scale: Scale) -> Sequence[str]:
-    return wanted_sets(scale, scale.settings("gpt1_ablations", AblationSettings).sets)
+    return scale.settings("gpt1_ablations", AblationSettings).sets or list(scale.labelled.sets)
 
 
 def _published(variant: str, name: str) -> float | None:

@@ -49,7 +49,6 @@ from headwater.reproduce.tuned_tables import (
     fine_tune_all,
     judge_gain,
     variant_rows,
-    wanted_sets,
 )
 from headwater.train.journal import read_journal
 
@@ -164,7 +163,7 @@ def _lacks(scale: Scale, data: Path) -> list[str]:
 
 
 def _wanted(scale: Scale) -> Sequence[str]:
-    return wanted_sets(scale, scale.settings("objectives", ObjectivesSettings).sets)
+    return scale.settings("objectives", ObjectivesSettings).sets or list(scale.labelled.sets)
 
 
 def _titles(suffix: str = "") -> dict[str, str]:

@@ -38,20 +38,9 @@ PAGE = "README.md"
 HTML = "report.html"
 _SMALL, _LARGE = 10, 100_000
 # The version of what experiments measure, and its changes by experiment, which the pages of earlier results list.
-# Increase it with every change of a protocol.
+# Increase it with every change of a protocol. Results before version 4 are not shown.
 VERSION = 5
-_EVERY = {
-    2: "intervals did not include the error over items; GPT-1's dropout and softmax were not those of its code",
-    3: "differences were not paired by item, and claims were not corrected over their family",
-}
 CHANGES: dict[int, dict[str, str]] = {
-    2: {
-        "gpt1_updates": "DPRD, Story Cloze's and RACE's scale, and the mean over an answer's tokens changed",
-        "gpt2_zero_shot": "LAMBADA's stop-word filter and the de-tokenizers of WikiText-2 and PTB changed",
-        "gpt2_tasks": "Winograd schemata with a possessive pronoun were asked without its ending",
-    },
-    3: {},
-    4: dict.fromkeys(("gpt1_updates", "gpt2_zero_shot", "gpt2_tasks"), "zero-shot scores were not paired by item"),
     5: dict.fromkeys(
         ("gpt1_tables", "gpt1_ablations", "objectives"),
         "sets without official parts were split by the seed and not paired by item; 96 % of the test rows of "
@@ -141,11 +130,9 @@ def page(results: Mapping[str, Any], made: Mapping[str, Any]) -> str:
 
 def outdated(results: Mapping[str, Any]) -> list[str]:
     """Return a sentence as Markdown if the protocol of the numbers has changed since."""
-    reasons = []
-    for version, changed in CHANGES.items():
-        if version > results.get("version", 1):
-            reasons += [changed[results["experiment"]]] if results["experiment"] in changed else []
-            reasons += [_EVERY[version]] if version in _EVERY else []
+    name = results["experiment"]
+    later = [changed for version, changed in CHANGES.items() if version > results["version"]]
+    reasons = [changed[name] for changed in later if name in changed]
     if not reasons:
         return []
     return [f"**These numbers are from before a change of the protocol:** {'; '.join(reasons)}.", ""]
@@ -202,7 +189,7 @@ def write_index(out: Path, scale: Scale | None = None) -> None:
     experiment had other settings than the scale's are named.
     """
     found = [read_json(path) for path in sorted(out.glob(f"*/{RESULTS}"))]
-    found = [one for one in found if "experiment" in one]
+    found = [one for one in found if "scale_identity" in one]
     if not found:
         return
     other = _of_another_configuration(found, scale)
@@ -226,24 +213,21 @@ def write_index(out: Path, scale: Scale | None = None) -> None:
 def _of_another_configuration(found: Sequence[Mapping[str, Any]], scale: Scale | None) -> dict[str, str]:
     """Return the experiments whose configuration is not `scale`, or not that of most, with their configuration.
 
-    An experiment may have only the first seeds of the scale, or more seeds. Results before version 4 have no
-    identity of their scale: only its name and seeds are compared.
+    An experiment may have only the first seeds of the scale, or more seeds.
     """
     name = scale.name if scale else Counter(one["scale"] for one in found).most_common(1)[0][0]
     seeds = list(scale.seeds) if scale else max((one["seeds"] for one in found if one["scale"] == name), key=len)
     other = {}
     for one in found:
-        same = [e["scale_identity"] for e in found if e["seeds"] == one["seeds"] and e.get("scale_identity")]
-        identity: str | None
+        same = Counter(each["scale_identity"] for each in found if each["seeds"] == one["seeds"])
+        identity = same.most_common(1)[0][0]
         if scale is not None:
             identity = scale.model_copy(update={"seeds": tuple(one["seeds"])}).identity
-        else:
-            identity = Counter(same).most_common(1)[0][0] if same else None
         described = f"scale {one['scale']}, seeds {_listed(one['seeds'])}"
         common = min(len(one["seeds"]), len(seeds))
         if one["scale"] != name or one["seeds"][:common] != seeds[:common]:
             other[one["experiment"]] = described
-        elif one.get("scale_identity", identity) != identity:
+        elif one["scale_identity"] != identity:
             other[one["experiment"]] = f"{described}, other settings"
     return other
 

@@ -71,7 +71,7 @@ def reproduce(
         raise DataError(
             f"none of these experiments can be run with {data}: "
             + "; ".join(f"{name} {why}" for name, why in left_out.items()),
-            repair="Give the folder of this data with --data",
+            repair="Give the folder of this data with --data, or another --scale",
         )
     pieces = set[tuple[str, str]]().union(*(experiment.pieces(scale) for experiment in ready))
     models = {name.partition(",")[0] for kind, name in pieces if kind == "pre-training"}

@@ -10,7 +10,6 @@ from headwater.reproduce.experiment import Row
 from headwater.reproduce.figures import grouped_bars
 from headwater.reproduce.labelled import FinetunedScore, Variant, fine_tune, over_parts
 from headwater.reproduce.laboratory import Laboratory
-from headwater.reproduce.scale import Scale
 from headwater.reproduce.statistics import Measured, differences, mean_of_sets, over_seeds
 
 PERCENT = 100
@@ -21,11 +20,6 @@ AVERAGE = "average"
 
 Seeds = Sequence[Sequence[FinetunedScore]]
 Table = Mapping[str, Mapping[str, Seeds]]  # variant -> set -> one list a seed
-
-
-def wanted_sets(scale: Scale, chosen: Sequence[str] | None) -> Sequence[str]:
-    """Return the sets that an experiment asks for; by default all sets of the scale."""
-    return chosen or tuple(scale.labelled.sets)
 
 
 def fine_tune_all(laboratory: Laboratory, sets: Sequence[str], variants: Sequence[Variant]) -> Table:
