@@ -38,14 +38,14 @@ def test_examples_run(server: Any, name: str) -> None:
 
 
 def table(heading: str) -> dict[str, str]:
-    """The rows of the tables of docs/serving.md under a heading: field -> taken, differs or refused."""
+    """The rows of the tables of docs/serving.md under a heading: field -> supported, differs or refused."""
     text = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
     rows: dict[str, str] = {}
     for part in text.split(f"| `{heading}` | | |\n|---|---|---|\n")[1:]:
         for line in part.partition("\n\n")[0].splitlines():
             names, status, explanation = [cell.strip() for cell in line.replace("\\|", "!").strip("|").split("|")]
-            assert status in {"taken", "differs", "refused"}
-            assert explanation or status == "taken"
+            assert status in {"supported", "differs", "refused"}
+            assert explanation or status == "supported"
             rows |= dict.fromkeys(re.findall(r"`([a-z_]+)`", names), status)
     return rows
 
