@@ -465,7 +465,7 @@ def test_retry_after_is_the_time_until_there_is_room(base_folder: Path) -> None:
             for number in range(7):
                 now += 3.0
                 run.running.discard(number)
-                worker.settle(run)
+                worker.count_finished(run)
             assert worker.waiting == 1
             runs.append(worker.open(requests[:7]))
             with pytest.raises(Problem) as full:

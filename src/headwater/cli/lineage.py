@@ -15,7 +15,7 @@ def lineage(
     folder: Annotated[
         str, typer.Argument(help="A folder that a Headwater command wrote, its URL, or a shipped model.")
     ],
-    remote: Annotated[bool, typer.Option("--remote", help="Also check inputs that are behind a URL.")] = False,
+    remote: Annotated[bool, typer.Option("--remote", help="Also check inputs at URLs.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the chain from a folder back to its first sources, with the command that made each."""

@@ -1,1 +1,1 @@
-"""A model behind HTTP: an OpenAI-compatible API, and a page that looks inside the model."""
+"""Models over HTTP: an OpenAI-compatible API, and a page that looks inside the model."""

@@ -38,7 +38,7 @@ async def inspect(served: Served, body: InspectRequest, share: Share) -> dict[st
     target = ids[position + 1] if body.target is None and position + 1 < len(ids) else body.target
     share.take(_answer_bytes(served, body, len(ids)), "prompt")
 
-    def look() -> dict[str, Any]:
+    def answer_at() -> dict[str, Any]:
         found = look_inside(served.scorer.network, before, vocabulary, window=body.window, off=off)
         answer = _described(served, body, before, found, target)
         if body.continuation:
@@ -48,7 +48,7 @@ async def inspect(served: Served, body: InspectRequest, share: Share) -> dict[st
             answer["continuation"] = {"token_ids": follow, "text": text}
         return answer
 
-    answer = await served.compute(look)
+    answer = await served.compute(answer_at)
     names = [token_name(served.lm.tokenizer, token) for token in ids]
     draw = None if body.seed is None else uniform(body.seed % 2**64, 0, body.step)
     return {

@@ -59,13 +59,13 @@ class GenerationGroup:
             return
         if isinstance(event, Problem) or event.finished is not None:
             self.running.discard(number)
-            self._worker.settle(self)
+            self._worker.count_finished(self)
         if not self.closed:
             self._events.put_nowait((number, event))
 
 
 class Worker:
-    """Drives one engine. The event loop calls `open` and `settle`; the thread calls `cancel` and the steps."""
+    """Drives one engine. The event loop calls `open`; the thread calls `cancel` and the steps."""
 
     def __init__(
         self, engine: Engine, queue_length: int, name: str, clock: Callable[[], float] = time.monotonic
@@ -107,7 +107,7 @@ class Worker:
         self.post(lambda: self._submit(run, requests))
         return run
 
-    def settle(self, run: GenerationGroup) -> None:
+    def count_finished(self, run: GenerationGroup) -> None:
         """Count one continuation of a run as finished."""
         now = self._clock()
         if self._freed is not None and self.waiting:

@@ -53,7 +53,7 @@ function look(model, entries, index, how) {
   return opened;
 }
 
-// Fine-tuned models write, too, but stand apart; masked models do not write.
+// Fine-tuned models can write too, and are listed separately; masked models do not write.
 function fillModels(models) {
   const pair = (model) => [model.id, model.id];
   const plain = models.filter((model) => !model.task && !model.masked);

@@ -78,7 +78,7 @@ export function showAttention(story, on) {
   }
 }
 
-// The head that attends most to one token other than the first: the first one often takes what is not needed.
+// The head that attends most to one token other than the first: heads with nothing to attend to use the first.
 function strongest(attention) {
   let best = { layer: 0, head: 0, weight: -1 };
   attention.forEach((row, layer) => row.forEach((weights, head) => {

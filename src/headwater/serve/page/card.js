@@ -1,4 +1,4 @@
-// What a token competed with: its probability and rank, the alternatives, and where one can go from here.
+// What a token competed with: its probability and rank, the alternatives, and what can be done next.
 // A panel next to the text; on a narrow screen a sheet at the bottom.
 
 import { announce, byId, make, percent } from "./dom.js";

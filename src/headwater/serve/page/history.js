@@ -20,7 +20,7 @@ function save(items) {
   try {
     localStorage.setItem(KEY, JSON.stringify(items));
   } catch {
-    // the browser keeps nothing for this page, or no more
+    // the browser's storage is disabled or full
   }
   render(items);
 }

@@ -44,7 +44,7 @@ export async function openText(model, text, index = null) {
   await openStory(model, entries, index ?? entries.length, null);
 }
 
-// The story of the token `index`; behind the last one it is that of the next token.
+// The story of the token `index`; after the last token, that of the next one.
 export async function openStory(model, entries, index, settings) {
   hideCard();
   byId("inside-model").value = model;

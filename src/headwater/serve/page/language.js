@@ -1,4 +1,4 @@
-// The language of the page: the reader's choice, else the browser's; English where neither is here.
+// The language of the page: the reader's choice, else the browser's; English if neither is available.
 
 import english from "./words_en.js";
 import korean from "./words_ko.js";
@@ -40,7 +40,7 @@ export function setUpLanguage() {
     try {
       localStorage.setItem("headwater.language", event.target.value);
     } catch {
-      // it lasts as long as the page then
+      // the choice then lasts until the page is closed
     }
     use(event.target.value);
   });

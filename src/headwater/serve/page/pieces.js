@@ -1,4 +1,4 @@
-// What the model reads: not letters but the numbers of tokens, each of which stands for some bytes.
+// What the model reads: the numbers of tokens. A token is a few bytes of the text.
 
 import { byId, make } from "./dom.js";
 import { t } from "./language.js";

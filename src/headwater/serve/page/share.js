@@ -1,4 +1,4 @@
-// Taking a text along: as text, as a request in curl or Python, as a link that carries every setting.
+// Copy a text: as text, as a request in curl or Python, as a link that carries every setting.
 
 import { usesKey } from "./api.js";
 import { announce, byId, say } from "./dom.js";

@@ -174,9 +174,9 @@ export default {
   "choice.others": (count) => `all others (${count})`,
   "choice.id": (id) => `id ${id}`,
   "choice.said.next": (name) => `With these settings the next token is “${name}”.`,
-  "choice.said.prompt": (name) => `This token stands in the prompt; nobody drew it. With these settings the model writes “${name}” here.`,
+  "choice.said.prompt": (name) => `This token is part of the prompt, so it was not drawn. With these settings the model writes “${name}” here.`,
   "choice.said.you": (name) => `You chose this token. With these settings the model writes “${name}” here.`,
-  "choice.said.same": (name) => `The random number falls into the part of “${name}”: this is how the token was written.`,
+  "choice.said.same": (name) => `The random number falls into the interval of “${name}”: this is how the token was drawn.`,
   "choice.said.other": (name) => `With these settings the model writes “${name}” here.`,
 
   "compare.a": "Model A",

@@ -108,7 +108,7 @@ async function run(action) {
   }
 }
 
-// Lets the model go on behind the current branch.
+// Continues the current branch.
 async function generate(signal) {
   const branch = tree.current;
   const before = tree.entries();

@@ -1,6 +1,6 @@
 """What requests and answers look like: the OpenAI API's completions and embeddings, and our own calls.
 
-Names and defaults are those of OpenAI's specification; beyond it are vLLM's. docs/serving.md lists every field.
+Names and defaults are OpenAI's; those of the other fields are vLLM's. docs/serving.md lists every field.
 Types are strict: "12" is not a number. A list is checked up to its first error, and its length is bounded, so that
 a wrong body costs no more than a right one.
 """
@@ -35,7 +35,7 @@ class Body(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
-    model: str | None = Field(default=None, description="One of /v1/models; none is the first.")
+    model: str | None = Field(default=None, description="One of /v1/models. Default: the first.")
 
     def given(self, name: str) -> bool:
         """Return whether the request has a field, and not as null."""
@@ -54,7 +54,7 @@ class StreamOptions(BaseModel):
 class CompletionRequest(Body):
     """Continue a prompt, or each of several."""
 
-    prompt: Texts | None = Field(default=None, description="Text or token ids; none begins a new text.")
+    prompt: Texts | None = Field(default=None, description="Text or token ids. Default: begin a new text.")
     best_of: Annotated[int, Field(ge=1, le=20)] | None = None
     echo: bool | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
@@ -67,7 +67,7 @@ class CompletionRequest(Body):
     stop: Annotated[list[StopText], Field(max_length=16, fail_fast=True)] | StopText | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    suffix: str | None = Field(default=None, description="Not supported: the model writes forwards only.")
+    suffix: str | None = Field(default=None, description="Not supported: the model only continues a text.")
     temperature: Annotated[float, Field(ge=0, le=100)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     user: str | None = None
@@ -76,7 +76,7 @@ class CompletionRequest(Body):
     min_tokens: Annotated[int, Field(ge=0, le=2**31)] | None = None
     repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
     stop_token_ids: Annotated[list[TokenId], Field(max_length=MOST_BIASED, fail_fast=True)] | None = None
-    ignore_eos: bool | None = Field(default=None, description="Write on after <|endoftext|>.")
+    ignore_eos: bool | None = Field(default=None, description="Continue after <|endoftext|>.")
     add_special_tokens: bool | None = Field(default=None, description="Without effect: there are none to add.")
     prompt_logprobs: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] | None = None
     return_token_ids: bool | None = Field(default=None, description="Adds ids to the choices and logprobs.")
@@ -89,7 +89,7 @@ class ChatRequest(BaseModel):
 
 
 class TokenizeRequest(Body):
-    """A text to split into tokens, as vLLM has it."""
+    """A text to split into tokens, as in vLLM."""
 
     prompt: str
     add_special_tokens: bool | None = Field(default=None, description="Without effect: there are none to add.")
@@ -97,7 +97,7 @@ class TokenizeRequest(Body):
 
 
 class DetokenizeRequest(Body):
-    """Token ids to join into a text, as vLLM has it."""
+    """Token ids to join into a text, as in vLLM."""
 
     tokens: TokenIds
 
@@ -113,7 +113,7 @@ class EmbeddingRequest(Body):
 
 
 class ScoreRequest(Body):
-    """Pairs of texts: how alike they are, or how likely the second is behind the first."""
+    """Pairs of texts: how similar they are, or how probable the second is after the first."""
 
     text_1: str | Strings
     text_2: str | Strings
@@ -126,7 +126,7 @@ class ClassifyRequest(Body):
     """
 
     input: str | Strings | Annotated[list[Strings], Field(fail_fast=True)]
-    explain: bool | None = Field(default=None, description="Also say which words moved the decision.")
+    explain: bool | None = Field(default=None, description="Also return how much each word changes the answer.")
 
 
 class FillRequest(Body):
@@ -140,13 +140,13 @@ HeadNumber = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, ma
 
 
 class InspectRequest(Body):
-    """A text, and the position in it to look at; none is the last."""
+    """A text, and a position in it to inspect, by default the last."""
 
     prompt: str | TokenIds
     position: Annotated[int, Field(ge=0)] | None = None
     top: Annotated[int, Field(ge=1, le=200)] = Field(default=5, description="Candidates of each state.")
     target: Annotated[int, Field(ge=0, le=2**31)] | None = Field(
-        default=None, description="Token id to follow through the states; none is the token behind the position."
+        default=None, description="Token id to follow through the states. Default: the token after the position."
     )
     window: Annotated[int, Field(ge=0, le=64)] = Field(
         default=0, description="Also the attention among this many last tokens, in all heads."
