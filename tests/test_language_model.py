@@ -48,7 +48,7 @@ def test_large_objects_print_in_a_few_words(lm: LanguageModel) -> None:
         assert len(repr(large)) < 200
 
 
-def test_an_lstm_continues_a_text_as_its_logits_say_alone_or_beside_others(tmp_path: Path) -> None:
+def test_an_lstm_continues_a_text_as_its_logits_say_alone_or_with_others(tmp_path: Path) -> None:
     tokenizer = hw.Tokenizer.train(TEXTS, kind="gpt2", vocab_size=280, special_tokens=["<|endoftext|>"])
     config = preset("lstm-nano", vocabulary=tokenizer.vocabulary_size, context=40, init_deviation=0.3)
     save_model(build_model(config, seed=1), tmp_path, tokenizer=tokenizer)

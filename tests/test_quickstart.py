@@ -97,7 +97,7 @@ def test_the_report_is_one_file_that_asks_nobody(flow: Path) -> None:
         assert shown in page
 
 
-def test_its_own_model_stands_beside_the_one_that_ships_on_the_same_bytes(flow: Path) -> None:
+def test_the_report_compares_the_model_with_the_one_that_ships_on_the_same_bytes(flow: Path) -> None:
     scores = {}
     for name in ("zero-shot", "shipped/zero-shot"):
         found = json.loads((flow / name / "results.json").read_text())["results"]

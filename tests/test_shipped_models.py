@@ -30,7 +30,7 @@ def test_a_model_is_whole_and_small_and_names_no_place(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_card_is_what_the_scores_beside_it_say(name: str) -> None:
+def test_a_card_says_what_the_scores_next_to_it_say(name: str) -> None:
     about, results = (
         json.loads((shipped.resolve(name) / f"{file}.json").read_text()) for file in ("about", "results")
     )

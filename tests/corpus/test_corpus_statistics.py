@@ -42,7 +42,7 @@ def test_an_empty_corpus_has_no_figures(make_corpus: MakeCorpus) -> None:
     assert (found["documents"], found["characters_per_document"], found["vocabulary"]) == (0, {}, [])
 
 
-def test_domains_beside_webtext(data: Path, make_corpus: MakeCorpus) -> None:
+def test_domains_next_to_webtexts(data: Path, make_corpus: MakeCorpus) -> None:
     urls = (
         ["http://www.nytimes.com/a"] * 3
         + ["http://news.bbc.co.uk/b"] * 2

@@ -397,7 +397,7 @@ def test_bleu_of_any_choice_of_pairs_is_sacrebleus() -> None:
         assert bleu.score(np.array(chosen)) == pytest.approx(expected)
 
 
-def test_what_stands_in_the_training_corpus_is_left_out_beside(world: Any, tmp_path: Path) -> None:
+def test_a_second_score_leaves_out_what_the_training_corpus_has(world: Any, tmp_path: Path) -> None:
     passages = [
         "the river flows north of the lake to a stream",
         "a lake of the stream flows very slowly north to it",

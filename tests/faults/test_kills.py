@@ -1,7 +1,7 @@
 """SIGKILL at random moments in every command that writes: nothing is lost, and the end has the same bytes.
 
 The moments come from a printed seed (HEADWATER_FAULTS_SEED). A trial kills a command several times in one folder
-and then lets it end; all that is left must be what an undisturbed run leaves, and nothing beside it.
+and then lets it end; it must leave what an undisturbed run leaves, and nothing else.
 HEADWATER_FAULTS_KILLS asks for at least so many kills of all commands of KILLS together.
 """
 

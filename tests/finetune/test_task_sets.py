@@ -156,7 +156,7 @@ def test_official_glue_files_train_and_write_the_servers_files(base: Path, tmp_p
     qnli = (tmp_path / "out" / "glue" / "QNLI.tsv").read_text().splitlines()
     assert qnli[1].split("\t")[1] in {"entailment", "not_entailment"}
     written = (tmp_path / "out" / "table.md").read_text()
-    assert "82.3" in written  # the paper's MRPC stands beside ours
+    assert "82.3" in written  # the paper's MRPC is next to ours
     again = run_sets(config, "gpt1", tmp_path / "glue", model=base, out=tmp_path / "out")
     assert again == table
 

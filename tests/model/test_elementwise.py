@@ -101,7 +101,7 @@ def test_the_gradient_of_the_loss(rows: int, vocabulary: int, dtype: torch.dtype
     loss = elementwise.kernels().loss_gradient_(padded[:, :vocabulary], targets, weights)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
     assert_close([padded[:, :vocabulary].float()], [gradient.float()], dtype)
-    assert (padded[:, vocabulary:] == 7).all()  # nothing is written beside it
+    assert (padded[:, vocabulary:] == 7).all()  # nothing is written next to it
 
 
 def test_what_is_not_a_number_stays_so() -> None:

@@ -128,7 +128,7 @@ static void norm(const double *x, const float *weight, const float *bias, int64_
 
 enum { CONTEXT = 40, VOCABULARY = 70, TABLES = 2 * ((CONTEXT + PAGE - 1) / PAGE) };
 
-/* One layer, norms first, of a text of CONTEXT tokens: a block of its prompt, then the rest token by token, beside a
+/* One layer, norms first, of a text of CONTEXT tokens: a block of its prompt, then the rest token by token, next to a
  * second text in another slot; against the same in double precision. */
 static void forward(int64_t width, int64_t heads, int64_t threads) {
     const int64_t head = width / heads, stride = (head + 15) / 16 * 16, padded = (width + 63) / 64 * 64;

@@ -134,7 +134,7 @@ def test_a_row_is_the_same_bit_for_bit_alone_and_in_any_company(
     forward, pages = forward_of(weights, slots=3), weights.shape.pages
     places = tables(3, pages)
     out = torch.empty(3, weights.output.structure.outputs)
-    for position, token in enumerate(ids):  # token by token, beside two other texts
+    for position, token in enumerate(ids):  # token by token, with two other texts
         others = [7, 9] if position else [1, 2]
         forward([token, *others], [1, 0, 2], [position] * 3, places, 3, out)
         assert torch.equal(out[0, :101], together[position, :101])
@@ -178,7 +178,7 @@ def test_what_is_out_of_range_is_refused_before_anything_is_written() -> None:
     assert (out == 7).all()
 
 
-def test_int8_with_a_scale_for_every_64_inputs_is_closer_beside_large_values() -> None:
+def test_int8_with_a_scale_for_every_64_inputs_is_closer_next_to_large_values() -> None:
     weight, x = drawn(1, 100, 256), drawn(2, 9, 256)
     x[:, 5] *= 100
     exact = x @ weight.t()

@@ -47,7 +47,7 @@ def imports(nodes: Iterator[ast.AST]) -> Iterator[str]:
             yield node.module.split(".")[0]
 
 
-def test_every_file_beside_the_code_travels_with_it() -> None:
+def test_the_package_contains_every_file_next_to_the_code() -> None:
     declared = wheels.expected()
     sources = {path.relative_to(ROOT).as_posix() for path in (PACKAGE / "native").glob("*.[ch]")}
     built = {".pyc", ".so", ".pyd"}
@@ -135,7 +135,7 @@ def test_the_wheel_holds_the_package_and_works_where_it_is_installed(tmp_path: P
     (wheel,) = tmp_path.glob("*.whl")
     assert wheels.faults(wheel, compiled=compiler is None and shutil.which("cc") is not None) == []
 
-    # Installed alone, over the packages that are here already: from anywhere, not beside the source.
+    # Installed alone, over the packages that are here already: from anywhere, not next to the source.
     site = tmp_path / "site"
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", site, wheel]
     subprocess.run(install, check=True, capture_output=True)

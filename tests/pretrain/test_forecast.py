@@ -32,7 +32,7 @@ def test_a_forecast_counts_what_the_run_is_made_of(tokens: Path, tmp_path: Path)
     assert not (tmp_path / "run").exists()
     assert result.tokens == 30 * 8 * 32
     assert result.memory is not None
-    # float32: the weights are their own masters; two moments and a gradient beside them.
+    # float32: the weights are their own masters; plus two moments and a gradient.
     assert result.memory.weights == 4 * result.parameters
     assert result.memory.optimizer == 8 * result.parameters
     assert result.memory.gradients == 4 * result.parameters

@@ -209,7 +209,7 @@ def test_a_chart_of_nothing_is_nothing_and_of_one_point_is_drawn() -> None:
     assert "polyline" in line_chart([Series("one", [(0.0, 1.0)])], "x", "y")
 
 
-def test_claims_stand_beside_the_papers_numbers_and_lead_to_their_provenance(world: Path) -> None:
+def test_claims_are_next_to_the_papers_numbers_and_lead_to_their_provenance(world: Path) -> None:
     finding = {"claim": f"It helps {HOSTILE}", "paper": "74.7", "here": "61.2", "verdict": "does not hold"}
     row = {"setting": "sst2", "measure": "accuracy", "value": 0.612, "low": 0.6, "high": 0.62, "seeds": 3}
     results = {

@@ -169,7 +169,7 @@ def test_a_vocabulary_of_characters_needs_its_unknown_token(tmp_path: Path) -> N
 
 def test_another_way_of_splitting_is_refused(small: Tokenizer, tmp_path: Path) -> None:
     small.save(tmp_path)
-    # Its ids are others', although the vocabulary and the merges beside it are of GPT-2's form.
+    # Its ids are others', although the vocabulary and the merges next to it are of GPT-2's form.
     _edit(tmp_path, "tokenizer.json", '"use_regex": true', '"use_regex": false')
     with pytest.raises(DataError, match="does not split text as GPT-2"):
         Tokenizer.load(tmp_path)

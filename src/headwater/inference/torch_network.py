@@ -231,7 +231,7 @@ class TorchRunner:
         config = network.config
         self.vocabulary = config.vocabulary
         self.padded = network.device.type != "cpu" if padded is None else padded
-        # Whole blocks, so that the padding of the last one has its place; behind them one that is never read.
+        # Whole blocks, so that there is room for the padding of the last one; after them one that is never read.
         self._nowhere = -(-config.context // BLOCK) * BLOCK
         positions = self._nowhere + (_EVEN if self.padded else 0)
         shape = (slots, config.heads, positions, config.width // config.heads)

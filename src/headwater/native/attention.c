@@ -62,7 +62,7 @@ ALWAYS void mix_values(const Target *to, int kind, const int R, const int C, int
 ALWAYS void attend(const Target *to, int kind, const int R, int64_t row, int64_t head, float *scores) {
     const Model *m = to->model;
     const int64_t last = to->positions[row + R - 1], pages = last / PAGE + 1, slot = to->slots[row];
-    const int64_t stride = m->pages * PAGE + m->stride; /* of the scores of a row, and behind them its result */
+    const int64_t stride = m->pages * PAGE + m->stride; /* of the scores of a row, followed by its result */
     float *mixed = scores + m->pages * PAGE;
     const Floats scale = all(1.0f / sqrtf((float)m->head)), never = all(-INFINITY);
     Ints lanes;

@@ -48,7 +48,7 @@ ALWAYS void store(void *to, int64_t at, int half, Floats x) {
     else store_floats((float *)to + at, x);
 }
 
-/* The last few of a row, `fill` behind them. */
+/* The last few of a row, followed by `fill`. */
 ALWAYS Floats load_some(const void *from, int64_t at, int half, int64_t count, float fill) {
     Floats x = all(fill);
     for (int64_t i = 0; i < count; i++) {
@@ -73,7 +73,7 @@ ALWAYS void store_some(void *to, int64_t at, int half, int64_t count, Floats x) 
     else memcpy((float *)to + at, line, (size_t)count * sizeof *line);
 }
 
-/* The statements for `at` at every vector of [0, count), of which the last may have only `some` elements. */
+/* The statements for `at` at every vector of [0, count), where the last may have only `some` elements. */
 #define EACH_VECTOR(count, ...)                                   \
     do {                                                          \
         int64_t at = 0;                                           \
@@ -146,7 +146,7 @@ ALWAYS void loss_row(const Loss *l, int64_t row, int half) {
     Floats most = all(-INFINITY), sum = {0};
     EACH_VECTOR(l->columns, most = larger(LOAD(logits, half, -INFINITY), most););
     const float top = largest_of(most);
-    EACH_VECTOR(l->columns, sum += exponential(LOAD(logits, half, -INFINITY) - top);); /* behind the end: 1e-38 */
+    EACH_VECTOR(l->columns, sum += exponential(LOAD(logits, half, -INFINITY) - top);); /* after the end: 1e-38 */
     const float total = sum_of(sum), weight = l->weights[row], factor = weight / total;
     const int64_t target = l->targets[row];
     const float chosen = load_some(logits, target, half, 1, 0)[0] - top;

@@ -165,7 +165,7 @@ class Elementwise:
         self._call("adam", weight, gradient, *moments, copy, weight.numel(), _is_half(gradient), *numbers)
 
     def _call(self, name: str, *arguments: Tensor | float | None) -> None:
-        """Pass tensors as their addresses, and torch's number of threads behind the rest."""
+        """Pass tensors as their addresses, and torch's number of threads after the rest."""
         addresses = [a.data_ptr() if isinstance(a, Tensor) else a for a in arguments]
         check(getattr(self.library, f"headwater_{name}")(*addresses, torch.get_num_threads()))
 

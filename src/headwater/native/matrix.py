@@ -48,7 +48,7 @@ def padded_size(size: int) -> int:
 
 
 def pad(values: Tensor, *sizes: int) -> Tensor:
-    """Return `values` with zeros behind its last dimensions, up to `sizes`."""
+    """Return `values` padded with zeros in its last dimensions, up to `sizes`."""
     missing = [(0, size - have) for size, have in zip(sizes, values.shape[-len(sizes) :], strict=True)]
     if not any(amount for _, amount in missing):
         return values
@@ -80,7 +80,7 @@ class Arena:
         """Copy a tensor, in the order of its indices; return its address, a multiple of 64."""
         size = source.numel() * source.element_size()
         if self._used + size > self._size:
-            raise MemoryError(f"{size:,} bytes do not fit behind {self._used:,} of {self._size:,}")
+            raise MemoryError(f"{size:,} bytes do not fit after {self._used:,} of {self._size:,}")
         place = self._bytes[self._used : self._used + size].view(source.dtype)
         place.view(source.shape).copy_(source)
         self._used += -(-size // 64) * 64

@@ -27,7 +27,7 @@ static void normalise_row(const void *task, int64_t row, int thread) {
     Floats mean = {0}, inverse = all(1.0f);
     if (to->weight) {
         Floats sum = {0}, squares = {0};
-        for (int64_t i = 0; i < m->padded; i += LANES) sum += load_floats(x + i); /* zeros behind the width */
+        for (int64_t i = 0; i < m->padded; i += LANES) sum += load_floats(x + i); /* zeros after the width */
         mean = all(sum_of(sum) / (float)width);
         int64_t i = 0;
         for (; i + LANES <= width; i += LANES) {

@@ -1,7 +1,7 @@
 """Draw plots: lines as inline SVG in a page, everything else by matplotlib as files.
 
 Inline SVG follows the page's colours, light or dark, and its width, and needs no dependency. Each plot has two
-widths, of which the style sheet shows one: scaled down to a phone, the numbers of one drawing would be too small.
+widths, and the style sheet shows one: scaled down to a phone, the numbers of one drawing would be too small.
 Colours are style-sheet classes. Texts are escaped.
 """
 

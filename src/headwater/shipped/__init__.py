@@ -13,12 +13,12 @@ from headwater.shipped.hub import from_hub, is_hub_name
 
 FOLDER = Path(__file__).parent
 CONFIG = "config.json"
-DEFAULT = "gpt2-mini"  # what is generated from and served where no model is named
+DEFAULT = "gpt2-mini"  # of `generate` and `serve` if no model is named
 TRAINED_ON = "free text, mostly books"
 
 
 def names() -> list[str]:
-    """The models that ship, by name."""
+    """Return the names of the models that ship."""
     return sorted(path.parent.name for path in FOLDER.glob(f"*/{CONFIG}"))
 
 
@@ -59,10 +59,10 @@ def not_a_model(path: Path) -> FolderError:
 
 
 def is_shadowed(model: str | Path) -> bool:
-    """Whether a folder here has the name of a model that ships, and is taken in its place."""
+    """Return whether a folder here has the name of a model that ships, and is used in its place."""
     return str(model) in names() and Path(model).exists()
 
 
 def name_of(folder: Path) -> str:
-    """What a model is called by its folder: `small` for runs/small/model, else the folder's own name."""
+    """Return the name of a model by its folder: `small` for runs/small/model, else the folder's own name."""
     return folder.parent.name if folder.name == "model" and folder.parent.name else folder.name

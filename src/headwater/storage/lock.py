@@ -25,7 +25,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
         if not _acquire(handle.fileno()):
             handle.seek(0)
             raise FolderError(
-                f"{folder} is in use by a living process ({handle.read().decode() or 'unknown'})",
+                f"{folder} is in use by a running process ({handle.read().decode() or 'unknown'})",
                 repair="Wait for it, stop it, or choose another --out",
             )
         with suppress(OSError):  # on a full disk the lock works without its owner's name

@@ -247,8 +247,8 @@ class _Repairs:
         self._fix_encoding: Any = ftfy.fix_encoding
         self._c1 = {code: fixes.fix_c1_controls(chr(code)) for code in range(0x80, 0xA0)}
         signs = [fixes.fix_latin_ligatures, fixes.fix_character_width, fixes.uncurl_quotes]
-        self._signs = _Table([fixes.fix_c1_controls, *signs])
-        self._signs_and_controls = _Table([fixes.fix_c1_controls, *signs, fixes.remove_control_chars])
+        self._signs = _CharacterTable([fixes.fix_c1_controls, *signs])
+        self._signs_and_controls = _CharacterTable([fixes.fix_c1_controls, *signs, fixes.remove_control_chars])
 
     def repair(self, text: str, unescape: bool) -> str:
         """Return `ftfy.fix_text` of a line; unescape: replace entities."""
@@ -276,7 +276,7 @@ class _Repairs:
                 return text
 
 
-class _Table(dict[int, str]):
+class _CharacterTable(dict[int, str]):
     """A translation table that computes each entry on first use, by applying steps in order."""
 
     def __init__(self, steps: list[Callable[[str], str]]) -> None:

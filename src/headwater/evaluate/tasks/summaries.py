@@ -1,6 +1,6 @@
 """Summaries of CNN and Daily Mail articles (GPT-2, Radford et al. 2019, section 3.6, table 4).
 
-`tldr`: the article, a new line and `TL;DR:`; 100 tokens with top-k 2, of which the first three sentences count.
+`tldr`: the article, a new line and `TL;DR:`; 100 tokens with top-k 2; the first three sentences count.
 `no-hint` omits `TL;DR:`. `lead-3` and `random-3` take three sentences of the article, without a model. All are
 compared with the highlights, by ROUGE.
 """
