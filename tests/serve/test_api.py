@@ -141,7 +141,7 @@ def test_models_are_found_by_name(client: openai.OpenAI) -> None:
         "blanks",
     ]
     assert client.models.retrieve("classes").model_extra["task"] == "classify"  # type: ignore[index]
-    with pytest.raises(openai.NotFoundError, match="base, lstm, classes, entail"):
+    with pytest.raises(openai.NotFoundError, match="'base' or 'lstm' or 'classes' or 'entail'"):
         client.completions.create(model="other", prompt="the")
 
 
