@@ -17,14 +17,15 @@ from headwater.errors import DataError, FolderError
 from headwater.language_model import LanguageModel
 from headwater.model import build_model, preset
 from headwater.quickstart import (
+    BYTES_A_TOKEN,
     GATHERED_BYTES,
     SCORED,
     YARDSTICK_BYTES,
     choose_folder,
     choose_prompts,
+    choose_shipped,
     choose_start,
     compare_shipped,
-    knows,
     quickstart,
 )
 from headwater.storage.lineage import lineage
@@ -190,11 +191,10 @@ def test_another_budget_goes_to_a_folder_of_its_own_and_says_so_at_once(flow: Pa
 
 
 def test_text_in_another_language_is_not_compared_with_the_model_that_ships(flow: Path, tmp_path: Path) -> None:
-    tokenizer = Tokenizer.load(shipped.resolve(shipped.DEFAULT))
-    assert knows(tokenizer, flow / "corpus")
+    assert choose_shipped(flow / "corpus", BYTES_A_TOKEN) == shipped.DEFAULT
     (tmp_path / "text.txt").write_text("강물은 바다로 흐르고 아이들은 웃는다. " * 400, encoding="utf-8")
     build([tmp_path / "text.txt"], tmp_path / "corpus")
-    assert not knows(tokenizer, tmp_path / "corpus")
+    assert choose_shipped(tmp_path / "corpus", BYTES_A_TOKEN) is None
     assert compare_shipped(tmp_path / "corpus", ["heldout"], [], tmp_path / "shipped", 10, SILENT) == []
     assert not (tmp_path / "shipped").exists()
 
@@ -214,6 +214,21 @@ def test_a_small_text_in_the_language_of_the_model_that_ships_continues_from_it(
     assert Tokenizer.load(out / "run/model").identity == tokenizer.identity
     assert not (out / "tokenizer").exists()
     assert choose_start(out / "corpus", 30_000_000) is None
+
+
+def test_a_korean_text_continues_from_the_korean_model(
+    tmp_path: Path, sample_text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    korean = "강물은 바다로 흐르고 아이들은 웃는다. " * 400
+    for name, text in ((shipped.DEFAULT, sample_text), ("gpt2-mini-ko", korean)):
+        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
+        build([tmp_path / f"{name}.txt"], tmp_path / name)
+        tokenizer = Tokenizer.train([text], kind="gpt2", vocab_size=280, special_tokens=["<|endoftext|>"])
+        config = preset("gpt2-pico", layers=1, width=16, heads=2, vocabulary=tokenizer.vocabulary_size)
+        LanguageModel(build_model(config, seed=1), tokenizer).save(tmp_path / "shelf" / name)
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "shelf")
+    for name in shipped.STARTS:
+        assert choose_shipped(tmp_path / name, BYTES_A_TOKEN) == name
 
 
 @pytest.mark.parametrize(

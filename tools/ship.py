@@ -96,11 +96,11 @@ def ship(
     books: int | None = None,
 ) -> Path:
     """Write the folder of a model that ships, and return its path."""
-    from headwater.cli.console import PlainProgress
     from headwater.convert import convert
     from headwater.evaluate import evaluate
     from headwater.evaluate.results import read_results
     from headwater.language_model import load
+    from headwater.storage.progress import PlainProgress
     from headwater.storage.provenance import open_folder
     from headwater.storage.stage import Stage
 
@@ -166,10 +166,10 @@ def fine_tune(
 
     A text is in one row only, so that no test row was trained on. `limit` is the most rows of either part.
     """
-    from headwater.cli.console import PlainProgress
     from headwater.finetune.examples import Columns
     from headwater.finetune.finetuning import finetune
     from headwater.finetune.training import FinetuneConfig
+    from headwater.storage.progress import PlainProgress
 
     path = next((place for folder in data for place in folder.rglob(labelled.file)), None)
     if path is None:
@@ -186,9 +186,14 @@ def fine_tune(
             writer.writerows((row[labelled.text], row[labelled.label].strip()) for row in chosen)
     found = []
     for seed in SEEDS:
-        config = FinetuneConfig(columns=Columns(text="text", label="label"), seed=seed)
-        files = {part: work / f"{part}.csv" for part in parts}
-        metrics = finetune(config, work / f"seed-{seed}", model=model, progress=PlainProgress(), **files)
+        metrics = finetune(
+            FinetuneConfig(columns=Columns(text="text", label="label"), seed=seed),
+            work / f"seed-{seed}",
+            model=model,
+            train=work / "train.csv",
+            test=work / "test.csv",
+            progress=PlainProgress(),
+        )
         found.append(metrics["tests"]["test"])
     values = [test["accuracy"]["value"] for test in found]
     return {

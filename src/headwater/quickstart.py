@@ -204,14 +204,25 @@ def _time(minutes: float) -> str:
     return f"{minutes:g} minute{'' if minutes == 1 else 's'}"
 
 
-def knows(tokenizer: Tokenizer, corpus: Path, *, bytes_a_token: float = BYTES_A_TOKEN) -> bool:
-    """Return whether a tokenizer encodes more than `bytes_a_token` of a corpus in a token."""
+def choose_shipped(corpus: Path, bytes_a_token: float) -> str | None:
+    """Return the shipped model whose tokenizer needs the fewest tokens for a corpus.
+
+    None if a token has at most `bytes_a_token` of the text, or if a local folder has the name of the model.
+    """
     text = ""
     for document in read_documents(corpus):
         text += document.text[:SHOWN]
         if len(text) > 16 * SHOWN:
             break
-    return len(text.encode()) > bytes_a_token * len(tokenizer.encode(text))
+    sizes = {
+        name: len(Tokenizer.load(shipped.FOLDER / name).encode(text))
+        for name in shipped.STARTS
+        if name in shipped.names()
+    }
+    best = min(sizes, key=lambda name: sizes[name], default=None)
+    if best is None or shipped.is_shadowed(best) or len(text.encode()) <= bytes_a_token * sizes[best]:
+        return None
+    return best
 
 
 def compare_shipped(
@@ -219,22 +230,19 @@ def compare_shipped(
 ) -> Sequence[Result]:
     """Return the scores of the shipped model on the same text and questions, `limit` of each protocol.
 
-    Empty if there is no such model, or if its tokenizer does not know the language of the text.
+    Empty if no such model's tokenizer knows the language of the text.
     """
-    if shipped.is_shadowed(shipped.DEFAULT):
-        progress.note(f"not compared with the shipped model: {shipped.DEFAULT} is a local folder")
-        return []
-    if shipped.DEFAULT not in shipped.names():
-        return []
-    if not knows(Tokenizer.load(shipped.resolve(shipped.DEFAULT)), corpus):
-        progress.note(f"not compared with {shipped.DEFAULT}, which was trained on text of another language")
+    name = choose_shipped(corpus, BYTES_A_TOKEN)
+    if name is None:
+        progress.note("not compared with a shipped model: none was trained on text of this language")
         return []
     # Bits per byte of text are comparable between tokenizers.
-    pack(corpus, shipped.resolve(shipped.DEFAULT), out / "tokens", VALIDATION, progress=progress)
-    model = Path(shipped.DEFAULT)
+    pack(corpus, shipped.resolve(name), out / "tokens", VALIDATION, progress=progress)
     folders = [out / "tokens", *labels]
     config = EvaluateConfig(yardstick_bytes=0)  # they are part of the new model's scores
-    results = evaluate(model, protocols, folders, out / "zero-shot", config=config, limit=limit, progress=progress)
+    results = evaluate(
+        Path(name), protocols, folders, out / "zero-shot", config=config, limit=limit, progress=progress
+    )
     return results.results
 
 
@@ -244,11 +252,7 @@ def choose_start(corpus: Path, size: int) -> str | None:
     A small text is not enough to learn a language. A large one, or one that the model's tokenizer does not split
     into words, is better served by a model and a tokenizer of its own.
     """
-    name = shipped.DEFAULT
-    if shipped.is_shadowed(name) or name not in shipped.names() or size > CONTINUE_BYTES:
-        return None
-    known = knows(Tokenizer.load(shipped.resolve(name)), corpus, bytes_a_token=WORDS_BYTES_A_TOKEN)
-    return name if known else None
+    return None if size > CONTINUE_BYTES else choose_shipped(corpus, WORDS_BYTES_A_TOKEN)
 
 
 def choose_recipe(

@@ -148,9 +148,18 @@ JOURNEYS = {
     "serving": Journey(("serving/serve.sh&",), needs=("fastapi",)),
     # What the list names is not at hand; the cards of real runs are tested in tests/test_ship.py.
     "models": Journey(
-        ("models/gather.sh", "models/corpus.sh", "models/train.sh", "models/ship.sh"),
+        ("models/gather.sh", "models/corpus.sh", "models/korean.sh", "models/train.sh", "models/ship.sh"),
         {
             "apt-get download": "true",
+            "$(sed -n 's/^repository = \"\\(.*\\)\"/\\1/p' recipes/texts/korean.toml | sort -u)": "",
+            "python tools/gather.py recipes/texts/korean.toml --data data --packages packages-ko --out text-ko": (
+                "mkdir -p text-ko/prose/a text-ko/documentation/b && cp my_texts/* text-ko/prose/a "
+                "&& cp my_texts/0.txt text-ko/documentation/b"
+            ),
+            "python examples/models/chatbot.py": ('echo \'{"text": "one two three four five six seven eight"}\''),
+            "--vocab-size 5120": "--vocab-size 400",
+            'languages=["ko"]': 'languages=["en"]',
+            "--set language=true": "--set language=false",
             "python tools/gather.py recipes/texts/english.toml --data data --packages packages --out text": (
                 "mkdir -p text/books/a text/documentation/b && cp my_texts/* text/books/a "
                 "&& cp my_texts/* text/documentation/b"
@@ -282,6 +291,7 @@ ELSEWHERE = {
     "other-tools/llama.sh",  # tried by hand with llama.cpp; the other two need an account or a program
     "other-tools/ollama.sh",
     "other-tools/upload.sh",
+    "models/chatbot.py",  # reads a set that is not in the repository
     "tokenizers/encode.py",  # tests/tokenizer
     "tokenizers/other_libraries.py",
 }

@@ -14,7 +14,8 @@ from headwater.shipped.hub import from_hub, is_hub_name
 FOLDER = Path(__file__).parent
 CONFIG = "config.json"
 DEFAULT = "gpt2-mini"  # of `generate` and `serve` if no model is named
-TRAINED_ON = "free text, mostly books"
+STARTS = (DEFAULT, "gpt2-mini-ko")  # a small text continues from the one whose tokenizer knows its language
+TRAINED_ON = "free text"
 
 
 def names() -> list[str]:
