@@ -31,6 +31,7 @@ from headwater.storage.lineage import lineage
 from headwater.storage.provenance import open_folder, read_manifest
 from headwater.storage.resources import cache_folder, find
 from headwater.storage.stage import Stage
+from headwater.storage.tables import decoded_blocks
 
 
 def write(out: Path, content: bytes = b"hello", **config: object) -> Path:
@@ -244,8 +245,12 @@ def test_a_full_disk_that_a_rust_library_met_is_one_too(told: str) -> None:
 def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes("first\nsecond\nna\xefve".encode("latin1"))
-    with pytest.raises(DataError, match=r"0xef in line 3.*iconv"):
+    with pytest.raises(DataError, match=r"0xef in line 3.*iconv -f latin1"):
         read_text(path)
+    path.write_bytes("first\n강물은 바다로 흐른다.\n".encode("cp949"))
+    for read in (read_text, lambda path: list(decoded_blocks(path))):
+        with pytest.raises(DataError, match=r"0xb0 in line 2.*iconv -f cp949"):
+            read(path)
     path.write_bytes(b"\x7fELF\x00\x00")
     with pytest.raises(DataError, match="binary"):
         read_text(path)

@@ -227,10 +227,21 @@ def decode_text(data: bytes, path: Path) -> str:
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise not_utf8(path, f"{path} is not UTF-8: byte 0x{data[error.start]:02x} in line {line}") from None
+        seen = f"{path} is not UTF-8: byte 0x{data[error.start]:02x} in line {line}"
+        raise not_utf8(path, seen, likely_encoding(data)) from None
 
 
-def not_utf8(path: Path, seen: str, encoding: str = "latin1", error: type[DataError] = DataError) -> DataError:
+_HANGUL = re.compile(rb"[\xb0-\xc8][\xa1-\xfe]")  # a syllable in EUC-KR, the common part of cp949
+_BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
+
+
+def likely_encoding(data: bytes) -> str:
+    """Return cp949 for bytes that are mostly Korean syllables, otherwise latin1."""
+    hangul = 2 * len(_HANGUL.findall(data))
+    return "cp949" if hangul > 0.8 * len(_BEYOND_ASCII.findall(data)) else "latin1"
+
+
+def not_utf8(path: Path, seen: str, encoding: str, error: type[DataError] = DataError) -> DataError:
     """Return the DataError for a text file in another encoding, with the command that converts it."""
     return error(
         seen,

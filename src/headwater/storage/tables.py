@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from headwater.errors import DataError, counted
 from headwater.storage.compressed import CompressedFile
-from headwater.storage.files import file_error, not_utf8, parse_json
+from headwater.storage.files import file_error, likely_encoding, not_utf8, parse_json
 
 Row = Mapping[str, Any]
 PACKED = (".gz", ".zst", ".xz", ".bz2")
@@ -261,7 +261,7 @@ def decoded_blocks(path: Path, block_bytes: int | None = None) -> Iterator[str]:
             except UnicodeDecodeError as error:
                 line = lines + error.object.count(b"\n", 0, error.start) + 1
                 seen = f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {line}"
-                raise not_utf8(path, seen, error=Unusable) from None
+                raise not_utf8(path, seen, likely_encoding(error.object), Unusable) from None
             if first:
                 text, first = text.removeprefix("\ufeff"), False
             lines += text.count("\n")
