@@ -80,6 +80,27 @@ def test_ranks_and_micro_batches_only_divide_the_update(tokens: Path) -> None:
     assert float(whole.weights.sum()) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("pairing", [None, Pairing(301, 302, 303)])
+def test_a_rank_reads_its_own_windows_only(
+    tokens: Path, monkeypatch: pytest.MonkeyPatch, pairing: Pairing | None
+) -> None:
+    stream, masking = TokenStream(tokens, "train", 16), Masking(300, 300, 1)
+    step = (stream.windows - 1) // 6  # the last window of a shard, which overlaps, is in it
+    whole = MaskedSampler(Sampler(stream, 6, 6, 1), masking, pairing).micro_batches(step)[0]
+    window, read = TokenStream.window, []
+    monkeypatch.setattr(TokenStream, "window", lambda self, index: read.append(index) or window(self, index))
+    for rank in range(3):
+        sampler = Sampler(stream, 6, 6, 1, rank, 3)
+        read.clear()
+        (batch,) = MaskedSampler(sampler, masking, pairing).micro_batches(step)
+        elsewhere = 0 if batch.random_next is None else int(batch.random_next.sum())
+        assert len(read) == 2 + elsewhere
+        assert set(sampler.windows_of(step)[rank::3]) <= set(read)
+        for name in ("ids", "targets", "weights", "segments", "random_next", "pair_weights"):
+            mine, every = getattr(batch, name), getattr(whole, name)
+            assert mine is every is None or torch.equal(mine, every[rank::3]), name
+
+
 def test_held_out_windows_are_masked_the_same_way_whatever_the_batch(tokens: Path) -> None:
     stream = MaskedStream(TokenStream(tokens, "validation", 16), Masking(7, 300, 1))
     together = stream.batch(np.array([0, 2]))
@@ -157,7 +178,9 @@ def test_pairs_are_of_the_window_or_of_another_one(tokens: Path) -> None:
     elsewhere = 0
     for index in range(stream.windows):
         ids, _ = stream.window(index)
-        read, candidates, segments, is_random = pairing.pair(stream, index, np.random.default_rng(index))
+        second = pairing.second(stream, index, np.random.default_rng(index))
+        read, segments = pairing.pair(stream, index, second)
+        candidates, is_random = pairing.candidates(stream, index, second), second != index
         assert read[[0, 7, 15]].tolist() == [301, 302, 303]
         assert not candidates[[0, 7, 15]].any()
         assert segments.tolist() == [0] * 8 + [1] * 8

@@ -79,6 +79,18 @@ def test_ranks_and_micro_batches_only_divide_the_update(tmp_path: Path, ranks: i
     assert weight == pytest.approx(1.0)
 
 
+def test_a_rank_reads_its_own_windows_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = TokenStream(write_tokens(tmp_path / "tokens", [np.arange(200, dtype=np.uint16)]), "train", 16)
+    window, read = TokenStream.window, []
+    monkeypatch.setattr(TokenStream, "window", lambda self, index: read.append(index) or window(self, index))
+    for rank in range(3):
+        sampler = Sampler(stream, 12, 2, 1, rank, 3)
+        read.clear()
+        sampler.micro_batches(5)
+        assert read == sampler.windows_of(5)[rank::3].tolist()
+        assert len(read) == 4
+
+
 def test_text_shorter_than_a_window_is_named(tmp_path: Path) -> None:
     folder = write_tokens(tmp_path / "tokens", [np.arange(10, dtype=np.uint16)])
     with pytest.raises(DataError, match="less than one window"):

@@ -30,6 +30,11 @@ class Masking:
     vocabulary: int
     seed: int
 
+    def count(self, candidates: np.ndarray) -> int:
+        """Return how many of the candidates, (context,) bool, are chosen."""
+        places = int(candidates.sum())
+        return min(places, max(1, round(CHOSEN * places)))
+
     def window(
         self, ids: np.ndarray, candidates: np.ndarray, update: int, row: int
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -38,8 +43,7 @@ class Masking:
         ids: (context,) int64; candidates: (context,) bool, the positions that may be chosen.
         """
         generator = np.random.default_rng([self.seed, update, row])
-        places = np.flatnonzero(candidates)
-        count = min(len(places), max(1, round(CHOSEN * len(places))))
+        places, count = np.flatnonzero(candidates), self.count(candidates)
         chosen = generator.permutation(places)[:count]
         draw = generator.random(count)
         random = generator.integers(0, self.vocabulary, count)
@@ -65,14 +69,13 @@ class MaskedStream:
         """The number of windows."""
         return self.stream.windows
 
-    def batch(self, indices: np.ndarray, update: int = _HELD_OUT) -> tuple[Tensor, Tensor]:
-        """Return ids and targets, each (len(indices), context) int64; row i is masked as row i of `update`."""
+    def batch(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return ids and targets, each (len(indices), context) int64."""
         rows = []
-        for row, index in enumerate(indices):
-            ids, following = self.stream.window(int(index))
+        for index in map(int, indices):
+            ids, following = self.stream.window(index)
             # A shard's last window overlaps the previous one; its first positions were candidates there.
-            key = int(index) if update == _HELD_OUT else row
-            rows.append(self.masking.window(ids, following != IGNORE, update, key))
+            rows.append(self.masking.window(ids, following != IGNORE, _HELD_OUT, index))
         reads, targets = (torch.from_numpy(np.stack(part)) for part in zip(*rows, strict=True))
         return reads, targets
 
@@ -89,20 +92,29 @@ class Pairing:
     separator: int
     last: int
 
-    def pair(
-        self, stream: TokenStream, index: int, generator: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
-        """Return (ids, candidates for masking, segments), each (context,), and whether B comes from elsewhere."""
-        ids, following = stream.window(index)
-        new = following != IGNORE
-        first, both = (len(ids) - 3) // 2, len(ids) - 3
+    def second(self, stream: TokenStream, index: int, generator: np.random.Generator) -> int:
+        """Return the window that B is taken from: `index` itself, or another one."""
         other = (index + 1 + int(generator.integers(0, max(1, stream.windows - 1)))) % stream.windows
-        is_random = bool(generator.random() < RANDOM_NEXT) and other != index
-        second = stream.window(other)[0][first:both] if is_random else ids[first:both]
-        new_second = np.ones(both - first, dtype=bool) if is_random else new[first:both]
-        read = np.concatenate([[self.start], ids[:first], [self.separator], second, [self.last]])
-        candidates = np.concatenate([[False], new[:first], [False], new_second, [False]])
-        return read, candidates, (np.arange(len(ids)) > first + 1).astype(np.int64), is_random
+        return other if generator.random() < RANDOM_NEXT else index
+
+    def candidates(self, stream: TokenStream, index: int, second: int) -> np.ndarray:
+        """Return which positions of the pair may be masked, (context,) bool."""
+        new = stream.has_target(index)
+        first, both = self._ends(stream)
+        of_second = new[first:both] if second == index else np.ones(both - first, dtype=bool)
+        return np.concatenate([[False], new[:first], [False], of_second, [False]])
+
+    def pair(self, stream: TokenStream, index: int, second: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return ids and segments, each (context,)."""
+        ids = stream.window(index)[0]
+        first, both = self._ends(stream)
+        of_second = (ids if second == index else stream.window(second)[0])[first:both]
+        read = np.concatenate([[self.start], ids[:first], [self.separator], of_second, [self.last]])
+        return read, (np.arange(len(ids)) > first + 1).astype(np.int64)
+
+    def _ends(self, stream: TokenStream) -> tuple[int, int]:
+        """Return where A and B end in their windows."""
+        return (stream.context - 3) // 2, stream.context - 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,26 +133,37 @@ class MaskedSampler:
         return self.sampler.tokens(step)
 
     def micro_batches(self, step: int) -> list[TokenBatch]:
-        """Return this rank's part of update `step`, divided into micro-batches."""
-        sampler = self.sampler
-        windows = sampler.windows_of(step)
-        pairs: list[Tensor] = []
-        if self.pairing is None:
-            ids, targets = MaskedStream(sampler.stream, self.masking).batch(windows, step)
-        else:
-            ids, targets, *pairs = self._pairs(self.pairing, windows, step)
-        weights = (targets != IGNORE).float() / int((targets != IGNORE).sum())
-        mine = slice(sampler.rank, None, sampler.ranks)
-        parts = (t[mine].split(sampler.micro_batch) for t in (ids, targets, weights, *pairs))
+        """Return this rank's part of update `step`, divided into micro-batches; only its windows are read."""
+        sampler, stream, masking = self.sampler, self.sampler.stream, self.masking
+        windows = sampler.windows_of(step).tolist()
+        seconds = [self._second(step, row, index) for row, index in enumerate(windows)]
+        candidates = [self._candidates(*places) for places in zip(windows, seconds, strict=True)]
+        rows = []
+        for row in range(sampler.rank, len(windows), sampler.ranks):
+            index, second = windows[row], seconds[row]
+            added: list[np.ndarray] = []
+            if self.pairing is None:
+                read = stream.window(index)[0]
+            else:
+                read, segments = self.pairing.pair(stream, index, second)
+                added = [segments, np.asarray(second != index, dtype=np.int64)]
+            rows.append((*masking.window(read, candidates[row], step, row), *added))
+        ids, targets, *others = (torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True))
+        weights = (targets != IGNORE).float() / sum(map(masking.count, candidates))
+        if others:
+            others.append(torch.full((len(rows),), 1 / len(windows)))
+        parts = (tensor.split(sampler.micro_batch) for tensor in (ids, targets, weights, *others))
         return [TokenBatch(*part) for part in zip(*parts, strict=True)]
 
-    def _pairs(self, pairing: Pairing, windows: np.ndarray, step: int) -> list[Tensor]:
-        """Return ids, targets, segments, each (rows, context), and labels and weights of the pairs, (rows,)."""
-        rows = []
-        for row, index in enumerate(windows):
-            generator = np.random.default_rng([self.masking.seed, step, row, 1])  # not the masking's random stream
-            read, candidates, segments, is_random = pairing.pair(self.sampler.stream, int(index), generator)
-            ids, targets = self.masking.window(read, candidates, step, row)
-            rows.append((ids, targets, segments, np.int64(is_random)))
-        columns = [torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True)]
-        return [*columns, torch.full((len(rows),), 1 / len(rows))]
+    def _second(self, step: int, row: int, index: int) -> int:
+        """Return the window that a pair's second text is taken from; without pairs the window itself."""
+        if self.pairing is None:
+            return index
+        generator = np.random.default_rng([self.masking.seed, step, row, 1])  # not the masking's random stream
+        return self.pairing.second(self.sampler.stream, index, generator)
+
+    def _candidates(self, index: int, second: int) -> np.ndarray:
+        """Return which positions of a row may be masked, (context,) bool."""
+        if self.pairing is None:
+            return self.sampler.stream.has_target(index)
+        return self.pairing.candidates(self.sampler.stream, index, second)

@@ -82,31 +82,33 @@ class TokenStream:
         if not self.shards:
             raise too_short(folder, self.manifest, part, context)
         # Windows of each shard: the last one, full but overlapping, counts as one.
-        self._counts = [-(-(len(shard) - 1) // context) for shard in self.shards]
-        self._ends = np.cumsum(self._counts)
+        self._ends = np.cumsum([-(-(len(shard) - 1) // context) for shard in self.shards])
         self.windows = int(self._ends[-1])
 
     def window(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Return ids and targets of one window, each (context,) int64; IGNORE in the overlap."""
-        shard_index = int(np.searchsorted(self._ends, index, side="right"))
-        local = index - (int(self._ends[shard_index - 1]) if shard_index else 0)
-        shard = self.shards[shard_index]
-        start = local * self.context
-        overlap = max(0, start + self.context + 1 - len(shard))
-        start -= overlap
-        chunk = shard[start : start + self.context + 1]
-        check_ids(chunk, self._vocabulary, self._paths[shard_index], start)
+        number, start, overlap = self._place(index)
+        chunk = self.shards[number][start : start + self.context + 1]
+        check_ids(chunk, self._vocabulary, self._paths[number], start)
         chunk = chunk.astype(np.int64)
         ids, targets = chunk[:-1], chunk[1:].copy()
         targets[:overlap] = IGNORE
         return ids, targets
 
+    def has_target(self, index: int) -> np.ndarray:
+        """Return which positions of a window have a target, (context,) bool, without reading the window."""
+        return np.arange(self.context) >= self._place(index)[2]
+
     def targets_in(self, indices: np.ndarray) -> int:
-        """Return how many targets these windows have; only a shard's last window overlaps another."""
-        count = len(indices) * self.context
-        for end, windows, shard in zip(self._ends, self._counts, self.shards, strict=True):
-            count -= int((indices == end - 1).sum()) * (windows * self.context + 1 - len(shard))
-        return count
+        """Return how many targets these windows have, without reading them."""
+        return sum(self.context - self._place(index)[2] for index in indices.tolist())
+
+    def _place(self, index: int) -> tuple[int, int, int]:
+        """Return a window's shard, its start there, and how many targets the shard's previous window has of it."""
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        start = (index - int(self._ends[number - 1] if number else 0)) * self.context
+        overlap = max(0, start + self.context + 1 - len(self.shards[number]))
+        return number, start - overlap, overlap
 
     def batch(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return ids and targets, each (len(indices), context) int64."""
