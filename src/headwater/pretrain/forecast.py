@@ -180,7 +180,9 @@ def profile(config: PretrainConfig, tokens: Path, out: Path) -> list[TimeShare]:
     with process_group(config.device) as ranks:
         config = resolve(config, tokens, ranks)
         run = build_run(config, tokens, out, ranks, SILENT)
-        return profile_updates(run.trainer, run.read, config.architecture, config.window)
+        with arithmetic(ranks.device, deterministic=config.deterministic):  # as the run would
+            compile_checked(run.trainer, run.read(0), config.compile, lambda _: None)
+            return profile_updates(run.trainer, run.read, config.architecture, config.window)
 
 
 def _draw(found: RateSearch, figure: Any) -> None:

@@ -62,6 +62,7 @@ def profile_updates(
     activities = [torch.profiler.ProfilerActivity.CPU]
     if on_device:
         activities.append(torch.profiler.ProfilerActivity.CUDA)
+    least = 1 if on_device else 20  # microseconds of an operation; views and book-keeping take less
     wall = 0.0
     moved = 0
     sequences = 0
@@ -77,11 +78,13 @@ def profile_updates(
                 torch.cuda.synchronize()
             wall += time.perf_counter() - started
         for event in profiler.events():
+            # On a device an operation's time is that of the kernels that it launched, which are also listed.
+            if event.device_type != torch.autograd.DeviceType.CPU:
+                continue
             part = _part_of(event)
-            # On a device an operation's time is that of the kernels that it launched.
             microseconds = event.self_device_time_total if on_device else event.self_cpu_time_total
             spent[part] += microseconds / 1e6
-            if part == "element-wise":
+            if part == "element-wise" and microseconds >= least:
                 moved += _bytes_moved(event)
     spent["idle"] = max(0.0, wall - sum(seconds for part, seconds in spent.items() if part != "data"))
     limits = _limits(trainer, config, sequences * context, context, moved // _UPDATES)
@@ -101,7 +104,7 @@ def _part_of(event: Any) -> str:
 
 def _bytes_moved(event: Any) -> int:
     """Return the bytes of an operation's tensor operands, and of one result of the largest one's size."""
-    if not event.name.startswith("aten::") or event.self_cpu_time_total < 20:  # views and book-keeping
+    if not event.name.startswith("aten::"):
         return 0
     sizes = [math.prod(n if isinstance(n, int) else 0 for n in shape or [0]) for shape in event.input_shapes or []]
     return 2 * (sum(sizes) + max(sizes, default=0))  # at least two bytes an element

@@ -1,0 +1,241 @@
+"""What a run, a dry run and a profile ask of a CUDA device, on a machine without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file
+from torch.autograd import DeviceType
+from torch.autograd.profiler_util import FunctionEvent
+
+from headwater.errors import Interrupted
+from headwater.model import build_model, transformer
+from headwater.model.backend import Backend
+from headwater.pretrain import cost, forecast, pretraining
+from headwater.pretrain.recipe import PretrainConfig, resolve
+from headwater.storage.progress import SILENT
+from headwater.train import checkpoint, compile, machine, parallel
+from headwater.train.parallel import Ranks, process_group
+
+TINY: dict[str, Any] = {
+    "preset": "gpt2-pico",
+    "context": 32,
+    "model": {"width": 32, "heads": 2},
+    "steps": 4,
+    "batch_size": 4,
+    "micro_batch": 2,
+    "checkpoint_every": 2,
+    "dropout": 0.0,
+}
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, on_device: Any) -> Iterator[SimpleNamespace]:
+    """A GPU's name and memory, and its clock: each pair of events is 2 ms apart."""
+    seen = SimpleNamespace(name=H100, events=0, synchronised=0)
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+            self.recorded = False
+
+        def record(self, stream: Any) -> None:
+            self.recorded = True
+
+        def synchronize(self) -> None:
+            assert self.recorded
+
+        def elapsed_time(self, end: Event) -> float:
+            assert self.recorded
+            assert end.recorded
+            seen.events += 1
+            return 2.0
+
+    def synchronize() -> None:
+        seen.synchronised += 1
+
+    def build(config: Any, seed: int) -> Any:
+        return on_device(build_model(config, device="meta"))
+
+    monkeypatch.setattr(pretraining, "build_model", build)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: seen.name)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (80 << 30, 80 << 30))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 1 << 30)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    machine.matmul_rate.cache_clear()
+    machine.memory_rate.cache_clear()
+    yield seen
+    machine.matmul_rate.cache_clear()
+    machine.memory_rate.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def begun(tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that began on the CPU and was interrupted after its third update, with a checkpoint of the second."""
+    out = tmp_path_factory.mktemp("begun") / "run"
+
+    def stop(line: dict[str, Any]) -> None:
+        if line["step"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        config = PretrainConfig.build(TINY, {"precision": "fp32", "device": "cpu"})
+        pretraining.pretrain(config, tokens, out, on_update=stop)
+    return out
+
+
+def test_a_run_begun_on_a_cpu_resumes_with_a_gpu_s_kernels(
+    begun: Path, tokens: Path, fake_cuda: Any, gpu: Any, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The choice of any processor's kernels.
+    monkeypatch.setattr(transformer, "default_backend", lambda: Backend("onednn", "blocks", native=True))
+    recipe = pretraining._begun(begun)
+    assert recipe is not None
+    # Read before, because the file's tensors have data.
+    saved = load_file(begun / "checkpoints" / "step-00000002" / checkpoint._WHOLE)
+    opened = SimpleNamespace(keys=saved.keys, get_tensor=saved.__getitem__)
+    monkeypatch.setattr(checkpoint, "safe_open", lambda path, framework: nullcontext(opened))
+    with fake_cuda() as contract:
+        ranks = Ranks(device=device)
+        resumed = resolve(PretrainConfig.build(TINY, {"device": "cuda"}), tokens, ranks, recipe)
+        assert resumed.deciding() == recipe.deciding()
+        run = pretraining.build_run(resumed, tokens, begun, ranks, SILENT)
+        assert run.trainer.backend.attention == "blocks"
+        run._resume()
+        assert run.trainer.step == 2
+        contract.operators.clear()
+        contract.waits.clear()
+        run.trainer.update(run.read(2))
+    assert contract.waits == ["tolist"]
+    assert contract.operators["_fused_adamw_"] == 2
+    assert contract.operators["_scaled_dot_product_efficient_attention"] == 2 * 2  # blocks, micro-batches
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "rate"),
+    [
+        (H100, torch.bfloat16, 989e12),
+        (H100, torch.float32, 495e12),
+        ("NVIDIA H100 PCIe", torch.bfloat16, 756e12),
+        ("NVIDIA A100-SXM4-80GB", torch.bfloat16, 312e12),
+        ("NVIDIA L40S", torch.bfloat16, 362e12),
+        ("NVIDIA L40", torch.bfloat16, None),
+        ("NVIDIA H1000", torch.float32, None),
+    ],
+)
+def test_the_peak_rate_is_of_the_data_sheet_or_measured_by_the_gpu_s_clock(
+    fake_cuda: Any, gpu: Any, device: torch.device, name: str, dtype: torch.dtype, rate: float | None
+) -> None:
+    gpu.name = name
+    with fake_cuda() as contract:
+        found = machine.matmul_rate(dtype, device)
+    # Four products, in a series that chooses kernels and three that count, of 2 ms each.
+    assert found == (rate or 4 * 2 * 8192**3 / 2e-3)
+    assert contract.operators["mm"] == (0 if rate else 4 * 4)
+    assert gpu.events == (0 if rate else 4)
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The precision of float32 matmuls, once for each block that ran in compiled code."""
+    ran: list[str] = []
+
+    def compile_(forward: Any, dynamic: bool | None) -> Any:
+        def run(*given: Any) -> Any:
+            ran.append(torch.backends.cuda.matmul.fp32_precision)
+            return forward(*given)
+
+        return run
+
+    monkeypatch.setattr(compile, "_compile", compile_)
+    # Compiled too, which has no place below a device without data.
+    monkeypatch.setattr(compile, "_COMPILER", None)
+    return ran
+
+
+def test_a_dry_run_times_the_compiled_updates_of_the_run(
+    fake_cuda: Any, gpu: Any, compiled: list[str], tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "_WARMUP", (1, 0.0))
+    monkeypatch.setattr(cost, "_TIMED", (2, 0.0))
+    monkeypatch.setattr(pretraining, "held_out_loss", lambda trainer, stream, config: 1.0)
+    with fake_cuda() as contract:
+        found = forecast.forecast(PretrainConfig.build(TINY, {"device": "cuda"}), tokens, tmp_path / "run")
+    assert (found.precision, found.available, found.peak) == ("bf16", 80 << 30, 1 << 30)
+    assert found.advice == "It fits"
+    # Compared once, then three updates of two micro-batches; two blocks.
+    assert compiled == ["tf32"] * 2 * (1 + 3 * 2)
+    assert contract.waits.count("tolist") == 3
+
+
+def test_a_profile_of_a_gpu_counts_each_kernel_once(
+    fake_cuda: Any, gpu: Any, compiled: list[str], tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The profiler lists a kernel twice: with the operation that launched it, and by itself."""
+    asked: list[set[Any]] = []
+    real = torch.profiler.profile
+    kernels = {"aten::mm": 400.0, "aten::gelu": 30.0, "aten::_fused_adamw_": 50.0}
+    parts = ("matrix products", "element-wise", "optimizer")
+
+    class Profile(real):  # type: ignore[misc,valid-type]
+        def __init__(self, activities: Any, **options: Any) -> None:
+            asked.append(set(activities))
+            super().__init__(activities=[torch.profiler.ProfilerActivity.CPU], **options)
+
+        def events(self) -> list[FunctionEvent]:
+            found = []
+            for name, microseconds in kernels.items():
+                launch = FunctionEvent(1, name, 0, 0, 10, use_device="cuda", input_shapes=[[8, 8]])
+                launch.append_kernel(f"kernel of {name}", 0, microseconds)
+                itself = {"device_type": DeviceType.CUDA, "use_device": "cuda"}
+                found += [launch, FunctionEvent(2, f"kernel of {name}", 0, 20, 20 + microseconds, **itself)]
+            return found
+
+    monkeypatch.setattr(torch.profiler, "profile", Profile)
+    with fake_cuda():
+        shares = forecast.profile(PretrainConfig.build(TINY, {"device": "cuda"}), tokens, tmp_path / "run")
+    activities = torch.profiler.ProfilerActivity
+    assert asked == [{activities.CPU, activities.CUDA}] * 3
+    assert gpu.synchronised == 3
+    assert compiled
+    seconds = {share.part: share.seconds for share in shares}
+    assert [seconds[part] for part in parts] == pytest.approx([time / 1e6 for time in kernels.values()])
+    limits = {share.part: share.limit for share in shares}
+    # Bytes of an update's operands, over those that 2 ms read and write.
+    assert limits["element-wise"] == pytest.approx(2 * 2 * 64 / (2 * 64 * 1024**2 / 2e-3))
+
+
+def test_nccl_is_given_the_rank_s_device_and_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, Any]] = []
+    store = dist.HashStore()
+    dist.PrefixStore("start", store).set("device of 0", "cuda")  # as the other rank does
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    current: list[torch.device] = []
+    monkeypatch.setattr(torch, "zeros", lambda size, device: torch.ones(size))
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    monkeypatch.setattr(dist, "rendezvous", lambda *_, **__: iter([(store, 1, 2)]))
+    monkeypatch.setattr(parallel, "agreed_name", lambda *_: "start")
+    monkeypatch.setattr(
+        dist, "init_process_group", lambda backend, **options: given.append({"backend": backend} | options)
+    )
+    with process_group("cuda") as ranks:
+        assert (ranks.rank, ranks.count, ranks.device) == (1, 2, torch.device("cuda:1"))
+    (options,) = given
+    del options["store"]
+    assert options == {
+        **{"backend": "nccl", "rank": 1, "world_size": 2},
+        **{"device_id": torch.device("cuda:1"), "timeout": parallel.TIMEOUT},
+    }
+    assert current == [torch.device("cuda:1")]
