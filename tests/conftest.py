@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import random
 import re
+import signal
 import socket
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,23 @@ def _logs_of_torchrun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PET_LOG_DIR", str(tmp_path_factory.getbasetemp() / "torchrun"))
         yield
+
+
+Ended = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="session")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """`ended(signal, step, rank=0)`: Python's arguments, instead of `-m headwater`, to end a command by a signal.
+
+    The process of that rank sends it to itself after that update, once.
+    """
+
+    def arguments(number: signal.Signals, step: int, rank: int = 0) -> list[str]:
+        marker = tmp_path_factory.mktemp("ended") / "sent"
+        return [str(Path(__file__).with_name("ended.py")), *map(str, (int(number), rank, step, marker))]
+
+    return arguments
 
 
 @pytest.fixture(scope="session")

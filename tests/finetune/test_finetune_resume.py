@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -190,29 +191,8 @@ def command(base: Path, table: Path, task: str, out: Path, **changes: Any) -> li
     return ["finetune", *files, *given]
 
 
-# The command, ended by a signal to itself after a line of the journal: an observer could be late.
-_ENDED = """
-import os, sys
-from headwater.cli.main import main
-from headwater.train.journal import Journal
-
-number, step = map(int, sys.argv[1:3])
-write = Journal.write
-
-def write_and_end(journal, line):
-    warning = write(journal, line)
-    if line["step"] == step:
-        os.kill(os.getpid(), number)
-    return warning
-
-Journal.write = write_and_end
-sys.exit(main(sys.argv[3:]))
-"""
-
-
-def run_command(arguments: list[str], ended_by: tuple[signal.Signals, int] | None = None) -> tuple[int, str]:
-    """Return a command's exit status and what it said; `ended_by`: the signal, and the update after which."""
-    program = ["-m", "headwater"] if ended_by is None else ["-c", _ENDED, *map(str, map(int, ended_by))]
+def run_command(arguments: list[str], program: Sequence[str] = ("-m", "headwater")) -> tuple[int, str]:
+    """Return a command's exit status and what it said."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, *program, *arguments], env=environment, capture_output=True, text=True)
     return done.returncode, done.stderr
@@ -221,14 +201,14 @@ def run_command(arguments: list[str], ended_by: tuple[signal.Signals, int] | Non
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["classify", "choice"])
 def test_killed_training_ends_bit_for_bit_where_an_undisturbed_one_does(
-    base: Path, tables: dict[str, Path], tmp_path: Path, task: str
+    base: Path, tables: dict[str, Path], tmp_path: Path, ended: Any, task: str
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     config = FinetuneConfig.build(settings(task, steps=120, checkpoint_every=10))
     finetune(config, whole, model=base, train=tables[task])
     arguments = command(base, tables[task], task, killed, steps=120, checkpoint_every=10)
     for step in (12, 45, 90):
-        assert run_command(arguments, (signal.SIGKILL, step))[0] == -signal.SIGKILL
+        assert run_command(arguments, ended(signal.SIGKILL, step))[0] == -signal.SIGKILL
         assert read_journal(killed / "metrics.jsonl")[-1]["step"] == step
     status, errors = run_command(arguments)
     assert status == 0, errors
@@ -242,11 +222,11 @@ def test_killed_training_ends_bit_for_bit_where_an_undisturbed_one_does(
 
 @pytest.mark.slow
 def test_ctrl_c_writes_a_checkpoint_that_the_same_command_resumes_from(
-    base: Path, tables: dict[str, Path], tmp_path: Path
+    base: Path, tables: dict[str, Path], tmp_path: Path, ended: Any
 ) -> None:
     out = tmp_path / "m"
     arguments = command(base, tables["classify"], "classify", out, steps=40, checkpoint_every=100_000)
-    status, errors = run_command(arguments, (signal.SIGINT, 3))
+    status, errors = run_command(arguments, ended(signal.SIGINT, 3))
     assert status == 130, errors
     assert "Run the same command again to resume" in errors
     status, errors = run_command(arguments)

@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -117,25 +116,23 @@ def command(tokens: Path, out: Path, **changes: Any) -> list[str]:
     } | changes
     options = [f"--set={key}={value}" for key, value in settings.items()]
     target = ["--preset=gpt2-nano", f"--tokens={tokens}", f"--out={out}", "--device=cuda"]
-    return ["-m", "headwater", "pretrain", *target, *options]
+    return ["pretrain", *target, *options]
 
 
-def run(*arguments: str) -> None:
+def run(*arguments: str) -> int:
     environment = os.environ | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-    subprocess.run([sys.executable, *arguments], check=True, env=environment, timeout=600)
+    return subprocess.run([sys.executable, *arguments], env=environment, timeout=600).returncode
 
 
-def test_a_killed_run_ends_bit_for_bit_where_an_undisturbed_one_does(tokens: Path, tmp_path: Path) -> None:
-    run(*command(tokens, tmp_path / "whole"))
+def test_a_killed_run_ends_bit_for_bit_where_an_undisturbed_one_does(
+    tokens: Path, tmp_path: Path, ended: Any
+) -> None:
+    assert run("-m", "headwater", *command(tokens, tmp_path / "whole")) == 0
     killed = tmp_path / "killed"
-    environment = os.environ | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-    with subprocess.Popen([sys.executable, *command(tokens, killed)], env=environment) as process:
-        while not list((killed / "checkpoints").glob("step-*")):
-            assert process.poll() is None
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
+    assert run(*ended(signal.SIGKILL, 12), *command(tokens, killed)) == -signal.SIGKILL
+    assert (killed / "checkpoints" / "step-00000005").exists()
     assert not (killed / "model").exists()
-    run(*command(tokens, killed))
+    assert run("-m", "headwater", *command(tokens, killed)) == 0
     weights = [load_model(path / "model").state_dict() for path in (tmp_path / "whole", killed)]
     for name, weight in weights[0].items():
         assert torch.equal(weight, weights[1][name]), name
@@ -210,8 +207,8 @@ def test_two_fine_tunings_of_a_process_are_compiled_for_texts_of_all_lengths(nam
 @pytest.mark.parametrize("shard", ["false", "true"])
 def test_two_ranks_over_nccl_give_the_losses_of_one(tokens: Path, tmp_path: Path, shard: str) -> None:
     settings = {"precision": "fp32", "deterministic": "false", "steps": 12}
-    run(*command(tokens, tmp_path / "one", **settings))
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    run(*torchrun, *command(tokens, tmp_path / "two", shard=shard, **settings))
+    assert run("-m", "headwater", *command(tokens, tmp_path / "one", **settings)) == 0
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "headwater")
+    assert run(*torchrun, *command(tokens, tmp_path / "two", shard=shard, **settings)) == 0
     one, two = (read_journal(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
     assert [line["loss"] for line in two] == pytest.approx([line["loss"] for line in one], rel=1e-3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -44,11 +43,14 @@ STANDALONE = ("--standalone", "--nproc-per-node=2")
 
 def headwater(tokens: Path, out: Path, **changes: Any) -> list[str]:
     settings = [f"--set={key}={value}" for key, value in (SETTINGS | changes).items()]
-    return ["-m", "headwater", "pretrain", "--preset=gpt2-pico", f"--tokens={tokens}", f"--out={out}", *settings]
+    return ["pretrain", "--preset=gpt2-pico", f"--tokens={tokens}", f"--out={out}", *settings]
 
 
 def torchrun(*options: str) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", *options]
+
+
+HEADWATER = ("-m", "headwater")
 
 
 def train(launched: Launched, arguments: list[str], out: Path) -> list[dict[str, Any]]:
@@ -56,12 +58,6 @@ def train(launched: Launched, arguments: list[str], out: Path) -> list[dict[str,
     with launched(arguments, log) as process:
         assert process.wait(timeout=300) == 0, log.read_text()
     return read_journal(out / "metrics.jsonl")
-
-
-def wait_for_a_checkpoint(run: Path, *processes: subprocess.Popen[bytes]) -> None:
-    while not list((run / "checkpoints").glob("step-*")):
-        assert all(process.poll() is None for process in processes)
-        time.sleep(0.005)
 
 
 def free_port() -> int:
@@ -142,7 +138,7 @@ def test_too_little_memory_is_one_clear_error() -> None:
 @pytest.fixture(scope="module")
 def alone(launched: Launched, tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("alone") / "run"
-    train(launched, [sys.executable, *headwater(tokens, out)], out)
+    train(launched, [sys.executable, *HEADWATER, *headwater(tokens, out)], out)
     return out
 
 
@@ -150,7 +146,7 @@ def alone(launched: Launched, tokens: Path, tmp_path_factory: pytest.TempPathFac
 def whole(launched: Launched, tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """The losses of a long run of two ranks that nothing disturbed."""
     out = tmp_path_factory.mktemp("whole") / "run"
-    lines = train(launched, torchrun(*STANDALONE, *headwater(tokens, out, **LONG)), out)
+    lines = train(launched, torchrun(*STANDALONE, *HEADWATER, *headwater(tokens, out, **LONG)), out)
     return [line["loss"] for line in lines]
 
 
@@ -160,7 +156,8 @@ def test_ranks_give_the_losses_of_one(
     launched: Launched, tokens: Path, tmp_path: Path, alone: Path, ranks: int
 ) -> None:
     run = tmp_path / "run"
-    lines = train(launched, torchrun("--standalone", f"--nproc-per-node={ranks}", *headwater(tokens, run)), run)
+    options = ("--standalone", f"--nproc-per-node={ranks}", *HEADWATER)
+    lines = train(launched, torchrun(*options, *headwater(tokens, run)), run)
     assert_same_losses(lines, read_journal(alone / "metrics.jsonl"))
 
 
@@ -169,7 +166,7 @@ def test_sharded_ranks_give_the_losses_and_the_model_of_one(
     launched: Launched, tokens: Path, tmp_path: Path, alone: Path
 ) -> None:
     run = tmp_path / "run"
-    lines = train(launched, torchrun(*STANDALONE, *headwater(tokens, run, shard="true")), run)
+    lines = train(launched, torchrun(*STANDALONE, *HEADWATER, *headwater(tokens, run, shard="true")), run)
     assert_same_losses(lines, read_journal(alone / "metrics.jsonl"))
     expected = load_model(alone / "model").state_dict()
     for name, weight in load_model(run / "model").state_dict().items():
@@ -179,13 +176,16 @@ def test_sharded_ranks_give_the_losses_and_the_model_of_one(
 @pytest.mark.slow
 @pytest.mark.parametrize("shard", ["false", "true"])
 def test_a_run_goes_on_with_another_number_of_ranks(
-    launched: Launched, tokens: Path, tmp_path: Path, alone: Path, shard: str
+    launched: Launched, tokens: Path, tmp_path: Path, alone: Path, ended: Any, shard: str
 ) -> None:
     run = tmp_path / "run"
-    with launched(torchrun(*STANDALONE, *headwater(tokens, run, shard=shard)), tmp_path / "log") as process:
-        wait_for_a_checkpoint(run, process)
+    # The checkpoint of step 3 is complete before that of step 6 is begun.
+    command = torchrun(*STANDALONE, *ended(signal.SIGKILL, 7), *headwater(tokens, run, shard=shard))
+    with launched(command, tmp_path / "log") as process:
+        assert process.wait(timeout=300) == 1
+    assert (run / "checkpoints" / "step-00000003").exists()
     assert not (run / "model").exists()
-    lines = train(launched, [sys.executable, *headwater(tokens, run)], run)
+    lines = train(launched, [sys.executable, *HEADWATER, *headwater(tokens, run)], run)
     assert_same_losses(lines, read_journal(alone / "metrics.jsonl"))
 
 
@@ -199,7 +199,7 @@ write, calls = checkpoint._write_shards, []
 def stuck(folder, state, group):
     calls.append(1)
     if len(calls) == 2 and os.environ["RANK"] == "1":
-        threading.Event().wait(60)  # until the test kills it
+        threading.Event().wait()  # until the test kills it
     write(folder, state, group)
 
 checkpoint._write_shards = stuck
@@ -212,12 +212,12 @@ def test_sharded_ranks_that_were_killed_end_bit_for_bit_where_undisturbed_ones_d
     launched: Launched, tokens: Path, tmp_path: Path
 ) -> None:
     def arguments(run: Path) -> list[str]:
-        return torchrun(*STANDALONE, *headwater(tokens, run, shard="true"))
+        return torchrun(*STANDALONE, *HEADWATER, *headwater(tokens, run, shard="true"))
 
     train(launched, arguments(tmp_path / "whole"), tmp_path / "whole")
     killed, script = tmp_path / "killed", tmp_path / "stuck.py"
     script.write_text(STUCK_AT_THE_SECOND)
-    command = torchrun(*STANDALONE, str(script), *headwater(tokens, killed, shard="true")[2:])
+    command = torchrun(*STANDALONE, str(script), *headwater(tokens, killed, shard="true"))
     log, journal = tmp_path / "log", killed / "metrics.jsonl"
     with launched(command, log) as process:
         # The second checkpoint, of step 6, is being written while training goes on to the third.
@@ -260,7 +260,7 @@ def test_a_full_disk_costs_sharded_ranks_a_checkpoint_not_the_run(
 ) -> None:
     run, script = tmp_path / "run", tmp_path / "full.py"
     script.write_text(FULL_AT_FIRST)
-    arguments = headwater(tokens, run, shard="true")[2:]
+    arguments = headwater(tokens, run, shard="true")
     lines = train(launched, torchrun(*STANDALONE, str(script), *arguments), run)
     assert len(lines) == SETTINGS["steps"]
     said = run.with_suffix(".log").read_text()
@@ -271,22 +271,18 @@ def test_a_full_disk_costs_sharded_ranks_a_checkpoint_not_the_run(
 @pytest.mark.slow
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_torchrun_restarts_a_rank_that_was_killed(
-    launched: Launched, tokens: Path, tmp_path: Path, whole: list[float], nodes: int
+    launched: Launched, tokens: Path, tmp_path: Path, whole: list[float], ended: Any, nodes: int
 ) -> None:
     run = tmp_path / "run"
     options = list(STANDALONE)
     if nodes == 2:  # each with one rank, and with a count of restarts of its own
         endpoint = f"--rdzv-endpoint=127.0.0.1:{free_port()}"
         options = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", endpoint, "--local-addr=127.0.0.1"]
-    arguments = torchrun(*options, "--max-restarts=2", *headwater(tokens, run, **LONG))
+    program = [*ended(signal.SIGKILL, 7, rank=1), *headwater(tokens, run, **LONG)]
+    arguments = torchrun(*options, "--max-restarts=2", *program)
     logs = [tmp_path / f"{node}.log" for node in range(nodes)]
     with ExitStack() as stack:
         launchers = [stack.enter_context(launched(arguments, log)) for log in logs]
-        wait_for_a_checkpoint(run, *launchers)
-        ranks = subprocess.run(
-            ["pgrep", "-P", str(launchers[-1].pid), "-f", "headwater pretrain"], capture_output=True, text=True
-        ).stdout.split()
-        os.kill(int(ranks[-1]), signal.SIGKILL)
         states = [launcher.wait(timeout=300) for launcher in launchers]
     assert states == [0] * nodes, "\n".join(log.read_text() for log in logs)
     lines = read_journal(run / "metrics.jsonl")
@@ -297,21 +293,19 @@ def test_torchrun_restarts_a_rank_that_was_killed(
 @pytest.mark.slow
 @pytest.mark.parametrize("shard", ["false", "true"])
 def test_a_rank_that_lost_another_says_so_and_ends(
-    launched: Launched, tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard: str
+    launched: Launched, tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: Any, shard: str
 ) -> None:
     run = tmp_path / "run"
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", str(free_port()))
     monkeypatch.setenv("WORLD_SIZE", "2")
-    arguments = [sys.executable, *headwater(tokens, run, steps=100_000, shard=shard)]
+    program = [*ended(signal.SIGKILL, 7, rank=1), *headwater(tokens, run, steps=100_000, shard=shard)]
     with ExitStack() as stack:
         processes = []
         for rank in range(2):  # without torchrun, which would stop the survivor as soon as it sees the death
             monkeypatch.setenv("RANK", str(rank))
-            processes.append(stack.enter_context(launched(arguments, tmp_path / f"{rank}.log")))
-        wait_for_a_checkpoint(run, *processes)
-        processes[1].kill()
-        assert processes[0].wait(timeout=60) == 1
+            processes.append(stack.enter_context(launched([sys.executable, *program], tmp_path / f"{rank}.log")))
+        assert [process.wait(timeout=300) for process in processes] == [1, -signal.SIGKILL]
     said = (tmp_path / "0.log").read_text()
     assert said.count("Error: rank 0 of 2 lost another one: ") == 1
     assert "Traceback" not in said
