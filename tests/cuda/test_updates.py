@@ -28,7 +28,7 @@ RECURRENT: dict[str, dict[str, int]] = {"lstm": {"layers": 1}, "bilstm-mini": {"
 # Frozen bases with the task model that reads them.
 FROZEN: dict[str, tuple[str, TaskModelName]] = {
     "frozen gpt1": ("gpt1", "pooling"),
-    **{f"frozen {name}, lstm": (name, "lstm") for name in ("gpt1", "bilstm-mini")},
+    **{f"frozen {name}, lstm": (name, "lstm") for name in ("gpt1", "bert-base", "bilstm-mini")},
 }
 ALIGNMENT = 16  # bytes
 # Every preset, and the models of the scales that need a GPU.
@@ -38,6 +38,14 @@ SHAPES = {name: preset(name) for name in PRESETS} | {
     for name, plan in load_scale(scale).models.items()
 }
 OUTPUTS: dict[Task, int] = {"classify": 2, "entail": 3, "similarity": 2, "choice": 1}
+TASKS = tuple(OUTPUTS)
+BASES = ("gpt1", "gpt2-small", "bert-base", *RECURRENT, *FROZEN)
+# Each base with each task in bf16 with dropout, and with each other setting in one task.
+FINE_TUNED = [(base, task, "bf16", 0.1) for base in BASES for task in TASKS] + [
+    (base, TASKS[(first + place) % len(TASKS)], precision, dropout)
+    for first, base in enumerate(BASES)
+    for place, (precision, dropout) in enumerate((("fp32", 0.1), ("bf16", 0.0), ("fp32", 0.0)))
+]
 
 
 def batch(context: int, config: ModelConfig) -> TokenBatch:
@@ -92,37 +100,39 @@ def test_rows_of_every_matrix_are_aligned_in_bfloat16(name: str) -> None:
                 assert size * torch.bfloat16.itemsize % ALIGNMENT == 0, f"{key} {tuple(matrix.shape)}"
 
 
-@pytest.mark.parametrize("task", OUTPUTS)
-@pytest.mark.parametrize("base", ["gpt1", "gpt2-small", "bert-base", *RECURRENT, *FROZEN])
+@pytest.mark.parametrize(("base", "task", "precision", "dropout"), FINE_TUNED)
 def test_a_fine_tuning_update_is_one_that_a_gpu_takes(
-    fake_cuda: Any, on_device: Any, device: torch.device, task: Task, base: str
+    fake_cuda: Any, on_device: Any, device: torch.device, base: str, task: Task, precision: Any, dropout: float
 ) -> None:
     name, reader = FROZEN.get(base, (base, "pooling"))
-    config = preset(name, context=32, dropout=0.1, **RECURRENT.get(name, {"layers": 2}))
+    config = preset(name, context=32, dropout=dropout, **RECURRENT.get(name, {"layers": 2}))
     random, each = np.random.default_rng(1), 3 if task == "choice" else 2 if task == "similarity" else 1
     recurrent = name in RECURRENT or reader == "lstm"  # each position is an operator of its own
-    lengths = random.integers(3, 5 if recurrent else 30, 8 * each)
+    lengths = random.integers(3, 5 if recurrent else 30, 4 * each)
     encoded = Encoded(
         random.integers(0, 40, lengths.sum()).astype(np.int32),
         np.concatenate([[0], np.cumsum(lengths)]),
-        np.arange(0, 8 * each + 1, each),
-        np.zeros(8),
+        np.arange(0, 4 * each + 1, each),
+        np.zeros(4),
     )
-    targets = np.full((8, 3 if task == "choice" else OUTPUTS[task]), 0.5, dtype=np.float32)
-    batches = ExampleSampler(encoded, targets, batch_size=8, seed=1, micro_batch=2 * each).micro_batches(0)
+    targets = np.full((4, 3 if task == "choice" else OUTPUTS[task]), 0.5, dtype=np.float32)
+    batches = ExampleSampler(encoded, targets, batch_size=4, seed=1, micro_batch=2 * each).micro_batches(0)
     plain = build_model(config, device="meta")
     if base in FROZEN:
-        model: TaskModel = FrozenTaskModel(plain, task, OUTPUTS[task], delimiter=5, reader=reader)
+        model: TaskModel = FrozenTaskModel(plain, task, OUTPUTS[task], delimiter=5, reader=reader, dropout=dropout)
     else:
-        model = TaskModel(plain, task, OUTPUTS[task])
+        model = TaskModel(plain, task, OUTPUTS[task], dropout=dropout)
     lambda_lm = 0.5 if base in ("gpt1", "gpt2-small", "lstm") else 0.0
     with fake_cuda(masks=config.is_masked) as contract:
-        settings = TrainConfig(steps=5, precision="bf16", dropout=0.1)
+        settings = TrainConfig(steps=5, precision=precision, dropout=dropout)
         trainer = Trainer(on_device(model), l3(lambda_lm), settings, ranks=Ranks(device=device))
         moved = [part.to(device) for part in batches]
         assert not contract.waits
         trainer.update(moved)
         assert contract.waits == ["tolist"]
+        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        assert {master.dtype for master in trainer.optimizer.masters} == {torch.float32}
+        assert {p.dtype for p in trainer.optimizer.parameters if p.dim() >= 2} == {dtype}
         with torch.no_grad():
             trainer.model.eval()
             assert trainer.model(moved[0]).logits.shape == targets[:2].shape
