@@ -179,6 +179,22 @@ def test_a_dry_run_times_the_compiled_updates_of_the_run(
     assert contract.waits.count("tolist") == 3
 
 
+def test_a_search_for_a_rate_computes_as_the_run(
+    fake_cuda: Any, gpu: Any, compiled: list[str], tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Searched(Exception):
+        pass
+
+    def search(trainer: Any, read: Any, progress: Any) -> None:
+        trainer.update(read(0))
+        raise Searched
+
+    monkeypatch.setattr(forecast, "search_rate", search)
+    with fake_cuda(), pytest.raises(Searched):
+        forecast.find_rate(PretrainConfig.build(TINY, {"device": "cuda"}), tokens, tmp_path / "rates")
+    assert compiled == ["tf32"] * 2 * (1 + 2)  # blocks; the comparison, and two micro-batches
+
+
 def test_a_profile_of_a_gpu_counts_each_kernel_once(
     fake_cuda: Any, gpu: Any, compiled: list[str], tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

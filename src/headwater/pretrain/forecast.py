@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -32,6 +34,7 @@ from headwater.train.compile import compile_checked
 from headwater.train.machine import arithmetic, available_cores, available_memory, cores_in_use
 from headwater.train.optimizer import bytes_a_parameter
 from headwater.train.parallel import Ranks, process_group
+from headwater.train.run import Run
 
 _BUSY = 0.3  # cores used by other programs above which a measured speed is misleading
 _POINTS = "points.jsonl"  # of a range test
@@ -134,8 +137,7 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
         advice = "It does not fit. "
         advice += f"Use --set micro_batch={fits}" if fits >= 1 else "Use a smaller --preset or --set context"
         return Forecast(**counted, advice=advice)
-    with arithmetic(ranks.device, deterministic=config.deterministic):  # as the run would
-        compile_checked(run.trainer, run.read(0), config.compile, lambda _: None)
+    with _computing_as_the_run(run, config):
         update = time_updates(run.trainer, run.read)
         started = time.perf_counter()
         run.validate()
@@ -166,7 +168,8 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
             progress.note(f"{out} is complete already")
             return read_off([Point(**json.loads(line)) for line in read_text(out / _POINTS).splitlines()])
         run = build_run(config, tokens, out, ranks, SILENT)
-        found = search_rate(run.trainer, run.read, progress=progress)
+        with _computing_as_the_run(run, config):
+            found = search_rate(run.trainer, run.read, progress=progress)
         if ranks.is_first:
             with stage.write() as work:
                 lines = [json.dumps(point._asdict()) + "\n" for point in found.points]
@@ -180,9 +183,16 @@ def profile(config: PretrainConfig, tokens: Path, out: Path) -> list[TimeShare]:
     with process_group(config.device) as ranks:
         config = resolve(config, tokens, ranks)
         run = build_run(config, tokens, out, ranks, SILENT)
-        with arithmetic(ranks.device, deterministic=config.deterministic):  # as the run would
-            compile_checked(run.trainer, run.read(0), config.compile, lambda _: None)
+        with _computing_as_the_run(run, config):
             return profile_updates(run.trainer, run.read, config.architecture, config.window)
+
+
+@contextmanager
+def _computing_as_the_run(run: Run, config: PretrainConfig) -> Iterator[None]:
+    """Within the block compute in the run's precision of float32 matmuls, and compiled if the run would be."""
+    with arithmetic(run.trainer.ranks.device, deterministic=config.deterministic):
+        compile_checked(run.trainer, run.read(0), config.compile, lambda _: None)
+        yield
 
 
 def _draw(found: RateSearch, figure: Any) -> None:
