@@ -230,6 +230,19 @@ def test_a_korean_text_continues_from_the_korean_model(
     for name in shipped.STARTS:
         assert choose_shipped(tmp_path / name, BYTES_A_TOKEN) == name
 
+    class Notes(Progress):
+        texts: tuple[str, ...] = ()
+
+        def note(self, text: str) -> None:
+            self.texts += (text,)
+
+    notes = Notes()
+    monkeypatch.chdir(tmp_path)  # the corpora have the names of the models
+    assert compare_shipped(tmp_path / "gpt2-mini-ko", ["heldout"], [], tmp_path / "shipped", 10, notes) == []
+    assert notes.texts == ("not compared with the shipped gpt2-mini-ko: a local folder has this name",)
+    monkeypatch.setattr("headwater.quickstart.choose_shipped", lambda corpus, bytes_a_token: "gpt2-mini-ko")
+    assert choose_start(tmp_path / "gpt2-mini-ko", 1_000) is None
+
 
 @pytest.mark.parametrize(
     ("content", "named"),

@@ -207,7 +207,7 @@ def _time(minutes: float) -> str:
 def choose_shipped(corpus: Path, bytes_a_token: float) -> str | None:
     """Return the shipped model whose tokenizer needs the fewest tokens for a corpus.
 
-    None if a token has at most `bytes_a_token` of the text, or if a local folder has the name of the model.
+    None if a token encodes at most `bytes_a_token` bytes of the text, on average.
     """
     text = ""
     for document in read_documents(corpus):
@@ -220,21 +220,22 @@ def choose_shipped(corpus: Path, bytes_a_token: float) -> str | None:
         if name in shipped.names()
     }
     best = min(sizes, key=lambda name: sizes[name], default=None)
-    if best is None or shipped.is_shadowed(best) or len(text.encode()) <= bytes_a_token * sizes[best]:
-        return None
-    return best
+    return None if best is None or len(text.encode()) <= bytes_a_token * sizes[best] else best
 
 
 def compare_shipped(
     corpus: Path, protocols: Sequence[str], labels: Sequence[Path], out: Path, limit: int, progress: Progress
 ) -> Sequence[Result]:
-    """Return the scores of the shipped model on the same text and questions, `limit` of each protocol.
+    """Return the scores of a shipped model on the same text and questions, `limit` of each protocol.
 
-    Empty if no such model's tokenizer knows the language of the text.
+    Empty if no such model's tokenizer knows the language of the text, or if a local folder has the model's name.
     """
     name = choose_shipped(corpus, BYTES_A_TOKEN)
     if name is None:
         progress.note("not compared with a shipped model: none was trained on text of this language")
+        return []
+    if shipped.is_shadowed(name):
+        progress.note(f"not compared with the shipped {name}: a local folder has this name")
         return []
     # Bits per byte of text are comparable between tokenizers.
     pack(corpus, shipped.resolve(name), out / "tokens", VALIDATION, progress=progress)
@@ -250,9 +251,11 @@ def choose_start(corpus: Path, size: int) -> str | None:
     """Return the shipped model to continue from; None for a corpus that gets a model from scratch.
 
     A small text is not enough to learn a language. A large one, or one that the model's tokenizer does not split
-    into words, is better served by a model and a tokenizer of its own.
+    into words, is better served by a model and a tokenizer of its own. None also if a local folder has the name of
+    the shipped model.
     """
-    return None if size > CONTINUE_BYTES else choose_shipped(corpus, WORDS_BYTES_A_TOKEN)
+    name = None if size > CONTINUE_BYTES else choose_shipped(corpus, WORDS_BYTES_A_TOKEN)
+    return None if name is None or shipped.is_shadowed(name) else name
 
 
 def choose_recipe(
