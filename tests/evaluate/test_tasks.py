@@ -265,6 +265,7 @@ def test_sst2_needs_its_label_words_whole(world: Any, tmp_path: Path) -> None:
     (tmp_path / "SST-2" / "dev.tsv").write_text("sentence\tlabel\nthe river flows\t1\n", encoding="utf-8")
     with pytest.raises(ResourceError, match=r"no protocol could be scored: sst-2\.very.*'negative'"):
         evaluate(world.model, ["sst-2.very"], tmp_path, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["SST-2"]
 
 
 def test_translations_answers_and_conversations_are_written(world: Any, tmp_path: Path) -> None:

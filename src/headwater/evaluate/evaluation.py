@@ -6,6 +6,7 @@ or longer than the context) is left out and counted.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,9 +117,10 @@ def evaluate(
     the official files, or Headwater's tokens and labels folders. limit: the number of examples of each protocol.
     overlap: a training corpus; each result then also has the score without the examples that share 8-grams with it
     (GPT-2 section 4). Call it again to resume after an interruption.
+    allow_empty: write results without scores if no protocol can be scored.
 
-    Raises UsageError for an unknown task, ResourceError if a folder of `data` does not exist or, unless
-    `allow_empty`, no protocol can be scored; then nothing is written.
+    Raises UsageError for an unknown task, ResourceError if a folder of `data` does not exist or if no protocol can
+    be scored; then nothing is written.
     """
     choose_device(device, training=False)  # its error comes first
     config = config or EvaluateConfig()
@@ -178,6 +180,7 @@ def evaluate(
             skipped += [outcome.left_out] if outcome.left_out else []
             write_examples(outcome.records, task.protocol, work)
         if not results and not allow_empty:
+            cache.remove()
             raise _nothing_scored(skipped, tasks, folders)
         summary = Results(named, results, skipped)
         write_results(summary, work)
@@ -192,7 +195,7 @@ def _nothing_scored(skipped: Sequence[Skipped], tasks: Sequence[str], data: Sequ
         reasons.setdefault(one.reason, []).append(one.protocol)
     said = [f"{protocols[0]}{' and others' * (len(protocols) > 1)}: {why}" for why, protocols in reasons.items()]
     more = f" ({len(said) - _REASONS} more reasons)" if len(said) > _REASONS else ""
-    options = " ".join(["--tasks", ",".join(tasks), *(f"--data {folder}" for folder in data)])
+    options = shlex.join(["--tasks", ",".join(tasks), *(f"--data={folder}" for folder in data)])
     return ResourceError(
         f"no protocol could be scored: {' '.join(said[:_REASONS])}{more}",
         repair=f"See which protocols have their files: headwater evaluate --list {options}",
