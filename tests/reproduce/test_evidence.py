@@ -186,7 +186,7 @@ def test_p_of_seeds_that_agree_is_that_of_the_items() -> None:
 def test_holm_corrects_the_claims_of_an_experiment() -> None:
     assert holm([0.01, 0.04, 0.03, None])[0] == [True, False, False, False]
     assert holm([0.01, 0.02, 0.04])[0] == [True, True, True]
-    # The first claim has another hypothesis that can still be true, so that the second is tested at a half.
+    # One hypothesis of the first claim is not rejected, so the second claim is tested at half the level.
     assert holm([0.01, 0.04], [0.9, None])[0] == [True, False]
     assert holm([0.01, 0.04], [0.02, None]) == ([True, True], [True, False])
     near = [0.9, 1.0, 1.4]  # decided by itself
@@ -244,6 +244,7 @@ def test_items_that_never_differ_bound_the_effect_by_their_number() -> None:
     assert p_at_least(none(2), 0.59) == pytest.approx(2 * 0.41**2)  # two questions do not exclude 59 %
     assert p_at_least(Measured([0.0] * 3), 0.5) == 1.0
     assert p_at_least(none(200), 0.0) == 1.0
+    assert p_at_least(none(2), 1.6) == 1.0  # per cent: two texts without a difference exclude nothing
 
 
 def test_fewer_seeds_than_planned_are_told() -> None:

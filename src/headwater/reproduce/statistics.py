@@ -172,10 +172,12 @@ def _errors(values: Sequence[float]) -> tuple[float, float]:
 
 
 def p_at_least(values: Sequence[float], effect: float) -> float | None:
-    """Return the two-sided p of "the mean is at least `effect`"; 1 if the values' mean is, None as for `p_value`.
+    """Return the two-sided p of "the true mean is at least `effect`"; 1 if the observed mean is.
 
-    Values that are equal for every seed and item show no error. As an item's difference is at most 1, a mean of
-    `effect` needs a difference in at least that share of all items; n items show none with (1 - effect)^n.
+    None as for `p_value`. If the values are equal for every seed and item, there is no error to compute with. The
+    difference of an item that is right or wrong is at most 1, so a mean of `effect` needs a difference in at least
+    that share of all possible items. The chance that n items have none is then at most (1 - effect)^n. An effect
+    of 1 or more is in another unit, such as per cent, and is not excluded.
     """
     measured = values if isinstance(values, Measured) else Measured(values)
     p = p_value(measured.linear(1.0, -effect))
@@ -184,7 +186,7 @@ def p_at_least(values: Sequence[float], effect: float) -> float | None:
     if any(_errors(values)):
         return p
     fewest = min((len(one.ids) for one in (measured.items or {}).values()), default=0)
-    return min(1.0, 2 * max(0.0, 1 - effect) ** fewest)
+    return 1.0 if effect >= 1 else min(1.0, 2 * (1 - effect) ** fewest)
 
 
 def holm(
@@ -193,8 +195,8 @@ def holm(
     """Return which hypotheses of a family are rejected at a familywise level; None never is.
 
     Claim i has two: there is no difference (p `none[i]`), and it is at least the expected effect (`at_least[i]`).
-    At most one of the two is true, so that at each step as many can be true as there are claims with one that is
-    not rejected yet (Shaffer 1986). With `none` alone this is Holm's method (Holm 1979).
+    At most one of the two is true. So at each step, at most as many hypotheses are true as there are claims with
+    one that is not yet rejected (Shaffer 1986). With `none` alone this is Holm's method (Holm 1979).
     """
     families = (none, at_least or [None] * len(none))
     left = {(which, index) for which, ps in enumerate(families) for index, p in enumerate(ps) if p is not None}
