@@ -282,5 +282,5 @@ def test_a_page_of_earlier_numbers_says_what_has_changed() -> None:
 
 def test_a_page_shows_the_papers_tables_with_the_earlier_systems() -> None:
     for experiment in EXPERIMENTS.values():
-        assert set(experiment.beside) <= set(TABLES)
-    assert "BiAttention MRU (9×)" in "".join(TABLES[EXPERIMENTS["gpt1_tables"].beside[1]].markdown())
+        assert set(experiment.paper_tables) <= set(TABLES)
+    assert "BiAttention MRU (9×)" in "".join(TABLES[EXPERIMENTS["gpt1_tables"].paper_tables[1]].markdown())

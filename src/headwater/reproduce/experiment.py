@@ -77,9 +77,10 @@ class Experiment:
 
     models: the models of the scale that it uses, by name or by a prefix that ends in a dash (`gpt2-`); their texts
     must exist. pieces: the work that it asks for, which the estimate of the remaining time needs; work that two
-    experiments share has one name. any_base: whether a model may be one that exists, without a recipe. settings:
+    experiments share has one name. any_base: whether its models may be existing ones, without a recipe. settings:
     the class of its table in the scale. lacks: what else it needs and the data folder does not have, each as `SNLI
-    (finetune/snli)`. beside: the papers' tables that its page shows, by their names in `datasets.paper_tables`.
+    (finetune/snli)`. paper_tables: the papers' tables that its page shows, by their names in
+    `datasets.paper_tables`.
     """
 
     name: str
@@ -93,7 +94,7 @@ class Experiment:
     any_base: bool = False
     settings: type[Config] = Config
     lacks: Callable[[Scale, Path], list[str]] = lambda scale, data: []
-    beside: Sequence[str] = ()
+    paper_tables: Sequence[str] = ()
 
     def missing(self, scale: Scale, data: Path) -> list[str]:
         """Return what it needs and the scale or `data` does not have: models and their texts first."""

@@ -142,5 +142,5 @@ ABLATIONS = Experiment(
     pieces=pieces,
     run=run,
     lacks=lambda scale, data: sets_missing(scale, _wanted(scale), data),
-    beside=("gpt1-table-5",),
+    paper_tables=("gpt1-table-5",),
 )

@@ -132,6 +132,6 @@ LAYERS = Experiment(
     settings=LayerTransferSettings,
     pieces=pieces,
     run=run,
-    beside=("gpt1-figure-2-left",),
+    paper_tables=("gpt1-figure-2-left",),
     lacks=lambda scale, data: sets_missing(scale, _settings(scale).sets, data),
 )

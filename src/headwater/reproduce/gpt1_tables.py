@@ -170,5 +170,5 @@ TABLES_2_TO_4 = Experiment(
     pieces=pieces,
     run=run,
     lacks=lambda scale, data: sets_missing(scale, list(scale.labelled.sets), data),
-    beside=("gpt1-table-2", "gpt1-table-3", "gpt1-table-4"),
+    paper_tables=("gpt1-table-2", "gpt1-table-3", "gpt1-table-4"),
 )

@@ -267,5 +267,5 @@ UPDATES = Experiment(
     pieces=pieces,
     run=run,
     lacks=_lacks,
-    beside=("gpt1-figure-2-right",),
+    paper_tables=("gpt1-figure-2-right",),
 )

@@ -186,5 +186,5 @@ OVERLAP = Experiment(
     pieces=pieces,
     run=run,
     lacks=lambda scale, data: files_missing({"LAMBADA": SETS["LAMBADA"][0]}, data),
-    beside=("gpt2-table-6",),
+    paper_tables=("gpt2-table-6",),
 )

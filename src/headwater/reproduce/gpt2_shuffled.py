@@ -180,5 +180,5 @@ SHUFFLED = Experiment(
     settings=ShuffledSettings,
     pieces=pieces,
     run=run,
-    beside=("gpt2-table-3",),
+    paper_tables=("gpt2-table-3",),
 )

@@ -226,5 +226,5 @@ TASKS = Experiment(
     pieces=pieces,
     run=run,
     lacks=lambda scale, data: files_missing(NEEDED, data),
-    beside=("gpt2-text", "gpt2-table-4", "gpt2-figure-1", *LINES),
+    paper_tables=("gpt2-text", "gpt2-table-4", "gpt2-figure-1", *LINES),
 )

@@ -250,5 +250,5 @@ ZERO_SHOT = Experiment(
     pieces=pieces,
     run=run,
     lacks=lambda scale, data: files_missing(NEEDED, data),
-    beside=("gpt2-table-3", "sizes", "gpt2-figure-references"),
+    paper_tables=("gpt2-table-3", "sizes", "gpt2-figure-references"),
 )

@@ -304,5 +304,5 @@ OBJECTIVES = Experiment(
     pieces=pieces,
     run=run,
     lacks=_lacks,
-    beside=("bert-table-1", "bert-table-5"),
+    paper_tables=("bert-table-1", "bert-table-5"),
 )

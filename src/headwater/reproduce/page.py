@@ -76,7 +76,7 @@ def write_experiment(
         "setup": [list(line) for line in findings.setup],
         "notes": [*findings.notes, *_own_settings(config)],
         "figures": list(findings.figures),
-        "beside": list(experiment.beside),
+        "beside": list(experiment.paper_tables),
     }
     _remove_earlier(out)
     inputs = {name: path for name, path in laboratory.used.items() if (path / MANIFEST).exists()}
@@ -240,7 +240,7 @@ def _with_fewer_seeds(found: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _with_other_settings(out: Path, found: Sequence[Mapping[str, Any]], scale: Scale | None) -> list[str]:
-    """Return a sentence as Markdown on results whose experiment had other settings than the scale has for it."""
+    """Return a sentence as Markdown that names the experiments whose settings were not the scale's."""
     other = []
     for one in found:
         page_scale = scale or shipped_scale(one["scale"])
@@ -251,9 +251,9 @@ def _with_other_settings(out: Path, found: Sequence[Mapping[str, Any]], scale: S
 
 
 def changed_settings(name: str, own: Mapping[str, Any], scale: Scale) -> str:
-    """Return the settings of an experiment's results that the scale has otherwise: `limit = 100`; "" if none.
+    """Return the settings in which an experiment's results differ from the scale: `limit = 100`; "" if none.
 
-    Settings that results have no record of, since they did not exist, had their defaults.
+    A setting that the results do not record did not exist when they were made, and counts as its default.
     """
     settings = EXPERIMENTS[name].settings
     planned = scale.settings(name, settings).to_dict()
