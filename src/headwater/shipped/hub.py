@@ -23,7 +23,7 @@ def hub_name(folder: str | Path) -> str | None:
 
 def from_hub(name: str, download: bool) -> Path:
     """Return the folder of a hub model in the local cache; `download` allows fetching it."""
-    with require_extra("hub", f"{name} is not a folder, and a hub name"):
+    with require_extra("hub", f"{name} is not a folder, and a hub name", ", or check the path"):
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
     try:
