@@ -117,9 +117,9 @@ Ended = Callable[..., list[str]]
 
 @pytest.fixture(scope="session")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """`ended(signal, step, rank=0)`: Python's arguments, instead of `-m headwater`, to end a command by a signal.
+    """Return `ended(signal, step, rank=0)`: arguments for Python in place of `-m headwater`.
 
-    The process of that rank sends it to itself after that update, once.
+    The process of that rank then sends the signal to itself after that update, once.
     """
 
     def arguments(number: signal.Signals, step: int, rank: int = 0) -> list[str]:

@@ -1,4 +1,4 @@
-"""tools/ship.py: a card holds the numbers that lie beside it and nothing of the machine that made it."""
+"""tools/ship.py: a card has the numbers of the files next to it, and nothing of the machine that made it."""
 
 from __future__ import annotations
 

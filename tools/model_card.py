@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Language:
-    """What a card states for a language. A word's bytes include its space; `views` are those of the text."""
+    """What a card states for a language. A word's bytes include its space; `views` is about the text's views."""
 
     name: str
     prompts: tuple[str, ...]

@@ -35,7 +35,7 @@ def faults(wheel: Path, *, compiled: bool) -> list[str]:
     held = names - extensions - about
     wanted = expected()
     found = [f"{wheel.name} lacks {name}" for name in sorted(wanted - held)]
-    found += [f"{wheel.name} holds {name}, which is no part of the package" for name in sorted(held - wanted)]
+    found += [f"{wheel.name} holds {name}, which is not part of the package" for name in sorted(held - wanted)]
     for name in ("portable", *(() if "win" in wheel.name.rpartition("-")[2][:3] else ("generic",))):
         if compiled and not any(extension.startswith(f"{COMPILED}{name}.") for extension in extensions):
             found.append(f"{wheel.name} lacks the compiled extension {COMPILED}{name}")

@@ -1,4 +1,4 @@
-"""GGUF files hold the model and its tokenizer; llama.cpp, where it is at hand, continues as Headwater does."""
+"""GGUF files hold the model and its tokenizer; llama.cpp, if it is installed, continues as Headwater does."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ REDIRECTS = {
     **{f"/closed-{i}": f"http://closed.test:1/{i}" for i in range(4)},
     **{f"/dead-{i}": f"http://missing.test:PORT/{i}" for i in range(5)},
     "/bent": "http://[bad",
-    "/latin": "/caf\udce9",  # a byte that is no UTF-8
+    "/latin": "/caf\udce9",  # a byte that is not UTF-8
     "/dotted": "/story/../private/page",
     **{f"/step-{i}": f"/step-{i + 1}" for i in range(20)},
 }

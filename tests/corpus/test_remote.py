@@ -1,4 +1,4 @@
-"""Sources and corpora behind a URL: the same documents as from a disk, in any number of workers."""
+"""Sources and corpora at a URL: the same documents as from a disk, in any number of workers."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 def test_webtext_from_store_to_store(
     tmp_path: Path, store: Any, web: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Dumps, links, pages and corpus behind URLs: nothing stays here, and the chain leads back to the dumps."""
+    """Dumps, links, pages and corpus at URLs: nothing stays here, and the chain leads back to the dumps."""
     post = {"score": 5, "created_utc": 1_400_000_000, "subreddit": "rivers"}
     for number in range(2):
         posts = [post | {"url": web.url("site", f"/story/{number}-{page}")} for page in range(3)]

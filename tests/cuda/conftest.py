@@ -95,7 +95,7 @@ class Contract(TorchDispatchMode):
         if on_device and name in _UNKNOWN_SIZES:
             self.waits.append(name)
             return on_device[0].new_empty((on_device[0].numel(), on_device[0].dim()), dtype=torch.int64)
-        if name == "threshold_backward":  # ReLU's, whose parts FakeTensor would make on the device told above
+        if name == "threshold_backward":  # ReLU's; FakeTensor would decompose it into operators on META
             func, args = torch.ops.aten.empty_like.default, args[:1]
         if name == "_to_copy" and not on_device:  # to the device: what is there has no data
             args = (torch.empty_strided(args[0].shape, args[0].stride(), dtype=args[0].dtype), *args[1:])

@@ -110,7 +110,7 @@ def test_one_graph_serves_every_block_and_length_of_fine_tuning(
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")
-def test_a_second_training_of_a_process_compiles_as_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_training_in_a_process_is_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compile, "_COMPILER", "eager")
     torch._dynamo.reset()
     with torch._dynamo.config.patch(recompile_limit=1):

@@ -37,7 +37,7 @@ def trains_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_blocks_give_what_the_mask_gives_and_are_compiled_once() -> None:
     generator = torch.Generator().manual_seed(0)
     in_blocks = torch.compile(attend, backend="aot_eager", fullgraph=True)
-    for _ in range(3):  # the time is no multiple of a block
+    for _ in range(3):  # the time is not a multiple of a block
         ids = torch.randint(0, 60, (2, 300), generator=generator)
         ids[0, 20:170] = 1  # a document over a whole block
         inputs = [torch.randn(2, 3, 300, 16, generator=generator, requires_grad=True) for _ in range(3)]

@@ -98,11 +98,11 @@ def begun(tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_begun_on_a_cpu_resumes_with_a_gpu_s_kernels(
     begun: Path, tokens: Path, fake_cuda: Any, gpu: Any, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The choice of any processor's kernels.
+    # A CPU's backend, whatever the processor of this machine.
     monkeypatch.setattr(transformer, "default_backend", lambda: Backend("onednn", "blocks", native=True))
     recipe = pretraining._begun(begun)
     assert recipe is not None
-    # Read before, because the file's tensors have data.
+    # Read outside `fake_cuda`, because the file's tensors have data.
     saved = load_file(begun / "checkpoints" / "step-00000002" / checkpoint._WHOLE)
     opened = SimpleNamespace(keys=saved.keys, get_tensor=saved.__getitem__)
     monkeypatch.setattr(checkpoint, "safe_open", lambda path, framework: nullcontext(opened))
@@ -140,7 +140,7 @@ def test_the_peak_rate_is_of_the_data_sheet_or_measured_by_the_gpu_s_clock(
     gpu.name = name
     with fake_cuda() as contract:
         found = machine.matmul_rate(dtype, device)
-    # Four products, in a series that chooses kernels and three that count, of 2 ms each.
+    # Four series of four matmuls, 2 ms each: the first chooses kernels, three are timed.
     assert found == (rate or 4 * 2 * 8192**3 / 2e-3)
     assert contract.operators["mm"] == (0 if rate else 4 * 4)
     assert gpu.events == (0 if rate else 4)
@@ -159,7 +159,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return run
 
     monkeypatch.setattr(compile, "_compile", compile_)
-    # Compiled too, which has no place below a device without data.
+    # The gradient of the loss stays eager: its compiled code cannot run on a device without data.
     monkeypatch.setattr(compile, "_COMPILER", None)
     return ran
 
@@ -228,11 +228,11 @@ def test_a_profile_of_a_gpu_counts_each_kernel_once(
     seconds = {share.part: share.seconds for share in shares}
     assert [seconds[part] for part in parts] == pytest.approx([time / 1e6 for time in kernels.values()])
     limits = {share.part: share.limit for share in shares}
-    # Bytes of an update's operands, over those that 2 ms read and write.
+    # The bytes of an update's operands, divided by the measured bytes a second.
     assert limits["element-wise"] == pytest.approx(2 * 2 * 64 / (2 * 64 * 1024**2 / 2e-3))
 
 
-def test_nccl_is_given_the_rank_s_device_and_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nccl_gets_the_rank_s_device_and_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[dict[str, Any]] = []
     store = dist.HashStore()
     dist.PrefixStore("start", store).set("device of 0", "cuda")  # as the other rank does

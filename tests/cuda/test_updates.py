@@ -94,7 +94,7 @@ def test_rows_of_every_matrix_are_aligned_in_bfloat16(name: str) -> None:
     config = SHAPES[name]
     for part in build_model(config, device="meta").modules():
         for key, matrix in part.named_parameters(recurse=False):
-            # The number of a table's rows does not count: products with it are padded.
+            # The number of an embedding's rows does not matter: matmuls with it are padded.
             sizes = matrix.shape[1:] if isinstance(part, torch.nn.Embedding) else matrix.shape
             for size in sizes if matrix.dim() > 1 else ():
                 assert size * torch.bfloat16.itemsize % ALIGNMENT == 0, f"{key} {tuple(matrix.shape)}"

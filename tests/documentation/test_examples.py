@@ -146,7 +146,7 @@ JOURNEYS = {
         needs=("peft", "transformers", "gguf"),
     ),
     "serving": Journey(("serving/serve.sh&",), needs=("fastapi",)),
-    # What the list names is not at hand; the cards of real runs are tested in tests/test_ship.py.
+    # The texts of the lists are not available; the cards of real runs are tested in tests/test_ship.py.
     "models": Journey(
         ("models/gather.sh", "models/corpus.sh", "models/korean.sh", "models/train.sh", "models/ship.sh"),
         {

@@ -347,7 +347,7 @@ def test_damaged_sentences_are_skipped_by_name(world: Any, tmp_path: Path, conte
     protocols = ["cola", "sst-2.whole-word", "wsc273.full"]
     results = evaluate(world.model, protocols, tmp_path, tmp_path / "out")
     reasons = {skipped.protocol: skipped.reason for skipped in results.skipped}
-    if b"\xff" not in content:  # a reader of labelled sets takes bytes that are no UTF-8 for U+FFFD
+    if b"\xff" not in content:  # a reader of labelled sets takes bytes that are not UTF-8 for U+FFFD
         assert "in_domain_dev.tsv" in reasons["cola.mean-log-probability"]
     assert "dev.tsv" in reasons["sst-2.whole-word"]
 

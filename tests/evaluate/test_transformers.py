@@ -1,4 +1,4 @@
-"""Every protocol whose files are at hand equals its computation through transformers, example by example."""
+"""Every protocol whose files are available equals its computation through transformers, example by example."""
 
 from __future__ import annotations
 

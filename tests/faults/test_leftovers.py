@@ -1,4 +1,4 @@
-"""What a killed or a second process leaves behind is no hindrance, and what a full disk leaves out is noticed."""
+"""Files that a killed or a second process left do not disturb a command; what a full disk cut off is noticed."""
 
 from __future__ import annotations
 

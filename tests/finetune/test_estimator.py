@@ -30,7 +30,7 @@ def test_a_classifier_learns_and_comes_back_from_its_folder(base: Path, sentence
     probabilities = classifier.predict_proba(np.array(fresh))
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
     classifier.save(tmp_path / "saved")
-    classifier.save(tmp_path / "saved")  # the same again is no conflict
+    classifier.save(tmp_path / "saved")  # the same again is not a conflict
     loaded = Classifier.load(tmp_path / "saved")
     np.testing.assert_allclose(loaded.predict_proba(fresh), probabilities, atol=1e-6)
     assert loaded.get_params()["learning_rate"] == 5e-3

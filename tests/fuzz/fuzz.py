@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of one parser, or of each in turn: `python tests/fuzz/fuzz.py warc --seconds 600`.
 
-Needs atheris (`pip install atheris`), which is no dependency of Headwater. An input that ends in anything but a
+Needs atheris (`pip install atheris`), which is not a dependency of Headwater. An input that ends in anything but a
 HeadwaterError, takes longer than 20 s (`--patience`) or more than 2 GiB is written to `--findings`; once mended it
 belongs into seeds/TARGET/, where `test_fuzz_seeds.py` tries it every time. What grows is kept in `--work`.
 """

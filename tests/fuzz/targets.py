@@ -81,7 +81,7 @@ def release_arrays(data: bytes) -> None:
 
 
 def model_folder(data: bytes) -> None:
-    """`config.json` and the header of `model.safetensors`, with as many zeros behind it as a small model has."""
+    """`config.json` and the header of `model.safetensors`, followed by as many zeros as a small model has."""
     from headwater.model.io.folder import load_model
 
     config, header = parts(data, 2)

@@ -1,7 +1,7 @@
 """The first hour with a GPU: `make test-gpu`. What only a GPU can show; skipped where there is none.
 
-Losses of 20 updates against the CPU's, waits of the host, kill and resume bit for bit, memory against the
-forecast, compiled fine-tuning, the recorded step of generation, and two ranks over NCCL where there are two GPUs.
+Losses of 20 updates against the CPU's, synchronisations with the host, kill and resume bit for bit, memory against
+the forecast, compiled fine-tuning, generation by a CUDA graph, and two ranks over NCCL where there are two GPUs.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def test_the_peak_is_within_a_tenth_of_the_forecast(tokens: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_the_recorded_step_of_generation_gives_the_launched_one_s_text(
+def test_generation_by_a_cuda_graph_gives_the_text_of_single_launches(
     monkeypatch: pytest.MonkeyPatch, precision: Any
 ) -> None:
     tokenizer = Tokenizer.train(["a river "], vocab_size=270, special_tokens=["<|endoftext|>"])

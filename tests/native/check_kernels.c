@@ -158,7 +158,7 @@ static void forward(int64_t width, int64_t heads, int64_t threads) {
     check("a token beyond the vocabulary", 0, (double)headwater_forward(&m, &bad, slots, positions, 1, 1, logits), -3, 0);
     int failed = 0;
     failed |= headwater_forward(&m, tokens, slots, positions, 23, 0, NULL) != 0;
-    for (int at = 23; at < CONTEXT; at++) { /* the second text begins at this step, a token behind the other's */
+    for (int at = 23; at < CONTEXT; at++) { /* the second text begins at this step, a token after the other's */
         const int32_t two[] = {tokens[at], tokens[at - 23]}, places[] = {at, at - 23}, both[] = {0, 1};
         failed |= headwater_forward(&m, two, both, places, 2, 1, logits + at * m.output.outputs) != 0;
     }

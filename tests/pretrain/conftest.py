@@ -36,7 +36,7 @@ def _launched(arguments: list[str], log: Path) -> Iterator[subprocess.Popen[byte
 
 
 def _kill_with_descendants(pid: int) -> None:
-    """SIGKILL a launcher and its ranks, which are in sessions of their own and would go on without it."""
+    """SIGKILL a launcher and its ranks, which are in sessions of their own and would continue without it."""
     children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
     os.kill(pid, signal.SIGKILL)
     for child in children:

@@ -1,4 +1,4 @@
-"""What a run will cost and which rate suits it, found out without leaving anything behind."""
+"""What a run will cost and which rate suits it, measured without leaving files."""
 
 from __future__ import annotations
 

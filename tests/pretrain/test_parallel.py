@@ -175,7 +175,7 @@ def test_sharded_ranks_give_the_losses_and_the_model_of_one(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shard", ["false", "true"])
-def test_a_run_goes_on_with_another_number_of_ranks(
+def test_a_run_resumes_with_another_number_of_ranks(
     launched: Launched, tokens: Path, tmp_path: Path, alone: Path, ended: Any, shard: str
 ) -> None:
     run = tmp_path / "run"
@@ -220,7 +220,7 @@ def test_sharded_ranks_that_were_killed_end_bit_for_bit_where_undisturbed_ones_d
     command = torchrun(*STANDALONE, str(script), *headwater(tokens, killed, shard="true"))
     log, journal = tmp_path / "log", killed / "metrics.jsonl"
     with launched(command, log) as process:
-        # The second checkpoint, of step 6, is being written while training goes on to the third.
+        # The second checkpoint, of step 6, is being written while training continues to the third.
         while not journal.exists() or not [line for line in read_journal(journal) if line["step"] == 9]:
             assert process.poll() is None, log.read_text()
             time.sleep(0.005)

@@ -309,7 +309,7 @@ def test_killed_runs_end_bit_for_bit_where_undisturbed_ones_do(
 
 
 @pytest.mark.slow
-def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tokens: Path, tmp_path: Path, ended: Any) -> None:
+def test_ctrl_c_writes_a_checkpoint_and_says_how_to_resume(tokens: Path, tmp_path: Path, ended: Any) -> None:
     run = tmp_path / "run"
     result = subprocess.run(
         [sys.executable, *ended(signal.SIGINT, 3), *command(tokens, run, TINY | {"checkpoint_every": 5_000})],

@@ -203,7 +203,7 @@ def test_a_model_that_exists_is_not_pretrained(based: Scale, sets: Path) -> None
     assert len(training_notes(load_scale("mini"), ["gpt1", "lstm"])) == 2
 
 
-def test_a_base_takes_the_place_of_a_recipe(scale: Scale, sets: Path) -> None:
+def test_an_existing_model_replaces_a_recipe(scale: Scale, sets: Path) -> None:
     mini = load_scale("mini", {"models": {"gpt1": {"model": "gpt1-mini"}}})
     assert mini.models["gpt1"] == ModelPlan(model="gpt1-mini")  # without snapshots
     assert mini.identity != load_scale("mini").identity

@@ -113,7 +113,7 @@ class TensorBundle:
 
 
 def is_intact(data: bytes, masked: int) -> bool:
-    """Return whether data has a CRC-32C, given in LevelDB's masked form: rotated by 15 bits, a constant added."""
+    """Return whether data has a CRC-32C; `masked` is LevelDB's form: rotated by 15 bits, a constant added."""
     rotated = (masked - 0xA282EAD8) & 0xFFFFFFFF
     return bool(google_crc32c.value(data) == (rotated >> 17 | rotated << 15) & 0xFFFFFFFF)
 

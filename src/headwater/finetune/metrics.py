@@ -3,8 +3,8 @@
 Accuracy is a share and has Wilson's interval, which has a width even if all predictions are right. The others have
 a bootstrap interval. F1 and Matthews' correlation are functions of the confusion matrix, and resampling examples
 draws that matrix from a multinomial: exact, and fast for any number of examples. If every resample gives the same
-value, as for all right, all wrong or one predicted class, the interval is that of `_without_spread`. Pearson's and
-Spearman's correlations resample examples.
+value (all predictions right, all wrong, or all of one class), matrices are drawn from the posterior of
+`_without_spread` instead. Pearson's and Spearman's correlations resample examples.
 GPT-1 (Radford et al. 2018), table 4: Matthews for CoLA, F1 for MRPC and QQP, Pearson for STS-B.
 """
 
@@ -137,11 +137,12 @@ def _resample(
 
 
 def _without_spread(confusion: Floats) -> Floats:
-    """Return the Dirichlet posterior of the matrix's shares, (classes²,): F1's as Goutte and Gaussier (2005).
+    """Return the parameters of a Dirichlet posterior of the cells' shares, (classes²,).
 
-    The prior is one right and one wrong prediction, divided evenly over their cells, so the share of errors has a
-    uniform prior. If none of n predictions is wrong, its one-sided 95 % bound is then 3/n, the rule of three
-    (Jovanovic and Levy 1997), and its two-sided one is near Wilson's.
+    Goutte and Gaussier (2005) derive F1's distribution from such a posterior. The prior counts one right and one
+    wrong prediction, each divided evenly over its cells, so the share of errors has a uniform prior. If none of n
+    predictions is wrong, the one-sided 95 % bound of that share is then 3/n, the rule of three (Jovanovic and Levy
+    1997), and the two-sided bound is near Wilson's.
     """
     classes = len(confusion)
     right = np.eye(classes)

@@ -46,7 +46,7 @@ def attend(
         return flex_attention(query, key, value, block_mask=mask)
     query_time, key_time = query.shape[-2], key.shape[-2]
     if causal and mask is None and query_time == key_time:
-        # A literal True: compiled for any length, the comparison is a symbol, which the kernel does not take.
+        # Pass a literal True: compiled for any length, the comparison is symbolic, and the kernel rejects that.
         return functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
     if causal and mask is None and 1 < query_time < key_time:
         mask = causal_mask(query_time, key_time, query.device)

@@ -147,7 +147,8 @@ _BERT = _MASKED | {
 }
 _LSTM: dict[str, Any] = {"architecture": "lstm", "layers": 1, "heads": 1, "dropout": 0.1}
 # ELMo's two layers. Units are a multiple of 8: rows of bfloat16 then begin at a multiple of 16 bytes, which fast
-# matmuls on a GPU need. These bring the parameters nearest to gpt1-nano's (1.4 % more) and gpt1-mini's (0.2 %).
+# matmuls on a GPU need. These units bring the parameters nearest to gpt1-nano's (1.4 % more) and gpt1-mini's
+# (0.2 % more).
 _BILSTM = _LSTM | {"architecture": "bilstm", "layers": 2}
 
 PRESETS: dict[str, dict[str, Any]] = {

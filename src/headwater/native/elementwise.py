@@ -1,4 +1,4 @@
-"""The element-wise kernels of a training step, their checks, each with its twin in torch.
+"""The element-wise kernels of a training step, with checked arguments, and the twin of each in torch.
 
 `Elementwise` is an immutable handle on one variant's kernels. Every method checks shapes, dtypes and layout before
 memory reaches C. Elements are float32 or bfloat16, arithmetic is float32, and a result does not depend on the

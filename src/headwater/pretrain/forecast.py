@@ -189,7 +189,7 @@ def profile(config: PretrainConfig, tokens: Path, out: Path) -> list[TimeShare]:
 
 @contextmanager
 def _computing_as_the_run(run: Run, config: PretrainConfig) -> Iterator[None]:
-    """Within the block compute in the run's precision of float32 matmuls, and compiled if the run would be."""
+    """Within the block, compute as the run does: compiled if it is, with its precision of float32 matmuls."""
     with arithmetic(run.trainer.ranks.device, deterministic=config.deterministic):
         compile_checked(run.trainer, run.read(0), config.compile, lambda _: None)
         yield

@@ -78,7 +78,7 @@ def profile_updates(
                 torch.cuda.synchronize()
             wall += time.perf_counter() - started
         for event in profiler.events():
-            # On a device an operation's time is that of the kernels that it launched, which are also listed.
+            # Leave out a device's kernels: the operation that launched them has their time.
             if event.device_type != torch.autograd.DeviceType.CPU:
                 continue
             part = _part_of(event)

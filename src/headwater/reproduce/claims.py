@@ -54,9 +54,9 @@ class PaperClaim(Config):
         return f"{estimate.text(self.shown.digits, self.shown.scale)}{self.shown.unit}"
 
     def expected(self, facts: Mapping[str, object]) -> float | None:
-        """Return the expected effect of the version of the claim that `facts` fill in; None if it has no bound.
+        """Return the expected effect of the claim as `facts` complete it; None if a smaller one decides nothing.
 
-        A plan with `most` has the largest effect that there can be, so that a smaller one says nothing.
+        With `most`, the plan states the largest possible effect: a smaller one is not evidence against the claim.
         """
         claimed = self.claim.format(**facts)
         plans = [plan for plan in self.plans if self.claim.format(**plan) == claimed and not plan.get("most")]
@@ -138,8 +138,9 @@ def judge_all(
 ) -> Finding:
     """Return the finding on a claim that every part is above zero, each with one value a seed.
 
-    It holds if each part by itself does, does not hold if any part does not, is weaker than expected if any part
-    is, and is not decided if there are no parts. The difference is that of the part whose interval starts lowest.
+    It holds if each part by itself does, and does not hold if any part does not. Otherwise it is weaker than
+    expected if any part is, corrected for their number. It is not decided if there are no parts. The difference is
+    that of the part whose interval starts lowest.
     """
     effect = claim.expected(facts)
     verdicts = {decide(values)[0] for values in parts} or {OPEN}

@@ -331,7 +331,7 @@ def test_texts(rows: Path) -> list[str]:
 
 
 def percent_shared(benchmark: str, rows: Path) -> float:
-    """Return the percentage of a set's test rows (see `test_texts`) with a text that a training row has, too."""
+    """Return the percentage of a set's test rows (see `test_texts`) with a text that is also in a training row."""
     task = _benchmark(benchmark).task
     known = {text for row in _read(rows / "train.jsonl") for text in separate_texts(row, task)}
     tested = _tested(rows)

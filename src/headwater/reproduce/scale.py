@@ -73,7 +73,7 @@ class ModelPlan(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _is_one_of_both(cls, table: Any) -> Any:
+    def _has_recipe_or_model(cls, table: Any) -> Any:
         if isinstance(table, dict) and table.get("model"):
             return {key: value for key, value in table.items() if key not in {"text", "recipe", "snapshots"}}
         if isinstance(table, dict) and not (table.get("text") and table.get("recipe")):

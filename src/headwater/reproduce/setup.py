@@ -33,22 +33,24 @@ def describe(laboratory: Laboratory, models: Sequence[str], *, fine_tuned: bool 
 
 
 def training_notes(scale: Scale, models: Sequence[str]) -> list[str]:
-    """Return notes on what the seeds of some models vary, and on text and tokens if these are not equal."""
+    """Return notes on what differs between the seeds of a model, and between the training texts of the models."""
     read, notes = {}, []
     for name in models:
         plan = scale.models[name]
         if plan.model:
             read[name] = f"what {plan.model} read"
             notes.append(
-                f"{name} is {plan.model} for every seed: the seeds vary head, order and dropout, and intervals do "
-                "not include the spread over pre-trainings."
+                f"{name} is {plan.model} for every seed: seeds change only head, order of rows and dropout. "
+                "Intervals do not include the spread over pre-trainings."
             )
         else:
             read[name] = f"{tokens_read(scale, name):,} tokens of {plan.text}"
-            notes.append(f"Each seed pre-trains a {name} of its own, and intervals include that.")
+            notes.append(f"Each seed pre-trains its own {name}; intervals include the spread over pre-trainings.")
     if len(set(read.values())) > 1:
         listed = ", ".join(f"{name} {what}" for name, what in read.items())
-        notes.append(f"These models did not train on equal text and tokens, which comparisons include: {listed}.")
+        notes.append(
+            f"These models did not train on equal text and tokens, and comparisons include that: {listed}."
+        )
     return notes
 
 

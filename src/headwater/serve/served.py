@@ -1,8 +1,8 @@
 """A served model: its name, its engine's thread, and a second thread for everything but generation.
 
 The second thread scores, embeds, classifies and inspects, one job at a time, so that only one job needs memory.
-Requests split their work into short jobs: the jobs of several requests take turns, and of a cancelled request
-at most one more job runs. The engine's calls of the kernels go before this thread's.
+Requests split their work into short jobs: the jobs of several requests take turns, and after a request is
+cancelled, at most one more of its jobs runs. The engine's kernel calls have priority over this thread's.
 """
 
 from __future__ import annotations

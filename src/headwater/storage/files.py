@@ -236,7 +236,7 @@ _BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 
 
 def likely_encoding(data: bytes) -> str:
-    """Return cp949 for bytes that are mostly Korean syllables, otherwise latin1."""
+    """Return cp949 if the bytes beyond ASCII are mostly Korean syllables, otherwise latin1."""
     hangul = 2 * len(_HANGUL.findall(data))
     return "cp949" if hangul > 0.8 * len(_BEYOND_ASCII.findall(data)) else "latin1"
 

@@ -32,7 +32,7 @@ def compile_checked(
 
     The first micro-batch decides, without dropout: if its loss or gradient differs on any rank, or there is no
     compiler, all ranks stay eager and `note` says so. Blocks share one compilation, so depth does not matter.
-    dynamic: whether it serves batches of any shape; None compiles for a shape, and for any once another is met.
+    dynamic: True compiles once for batches of any shape; None for the first shape, and for any after a second one.
     """
     if mode == "off" or (mode == "auto" and trainer.ranks.device.type == "cpu"):
         return
@@ -87,7 +87,7 @@ def _with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a copy that shares no compilations with the original.
 
     torch stores them by code object, and refuses to compile one more than eight times: with shared code, a process
-    that trains a second model would fail.
+    that trains several models would fail.
     """
     assert isinstance(function, FunctionType)
     return FunctionType(

@@ -121,7 +121,7 @@ def _measured_rate(dtype: torch.dtype, device: torch.device, size: int) -> float
 def _seconds(compute: Callable[[], Any], device: torch.device, repeats: int) -> float:
     """Return the shortest time of several calls, after one that chooses kernels and allocates memory.
 
-    On CUDA the device's own time, without launches.
+    On CUDA it is the device's own time, without the time of launches.
     """
     import torch
 

@@ -354,7 +354,7 @@ def test_a_killed_fetch_goes_on_at_the_next_link(tmp_path: Path, web: Any) -> No
     journaled = (out / JOURNAL).read_text().count("\n")
     assert journaled == 11
     with (out / JOURNAL).open("a") as journal:
-        journal.write('{"url": "http://cut')  # a line cut short is no line
+        journal.write('{"url": "http://cut')  # a line cut short is skipped
     before = len(web.visits)
     found = fetch_links(links, out, FetchConfig(delay=0.0, allow_private=True))
     assert (found["links"], found["pages"]) == (30, 30)

@@ -104,7 +104,7 @@ class TokenStream:
         return sum(self.context - self._place(index)[2] for index in indices.tolist())
 
     def _place(self, index: int) -> tuple[int, int, int]:
-        """Return a window's shard, its start there, and how many targets the shard's previous window has of it."""
+        """Return a window's shard, its start there, and how many of its targets the previous window has too."""
         number = int(np.searchsorted(self._ends, index, side="right"))
         start = (index - int(self._ends[number - 1] if number else 0)) * self.context
         overlap = max(0, start + self.context + 1 - len(self.shards[number]))
