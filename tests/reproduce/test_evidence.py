@@ -225,8 +225,8 @@ def test_an_effect_below_the_expected_one_is_decided() -> None:
     assert finding.verdict == WEAKER
     assert "smaller than the expected 3.000" in finding.sentence
     assert judge(claim, [0.1, -0.1, 0.05], name="B").verdict == OPEN  # it has no expected effect
-    most = claim.model_copy(update={"plans": ({"name": "A", "chosen": 3, "why": "", "most": True},)})
-    assert judge(most, [0.1, -0.1, 0.05], name="A").verdict == OPEN
+    threshold = claim.model_copy(update={"plans": ({"name": "A", "chosen": 3, "why": "", "threshold": True},)})
+    assert judge(threshold, [0.1, -0.1, 0.05], name="A").verdict == OPEN
     steps = [[4.0, 4.1, 4.2], [0.1, -0.1, 0.05]]
     assert judge_all(claim, steps, name="A").verdict == WEAKER
     corrected = correct_family([judge(claim, [1.0, -0.9, 0.4], name="A")] * 9)[0]
