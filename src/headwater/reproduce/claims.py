@@ -56,10 +56,10 @@ class PaperClaim(Config):
     def expected(self, facts: Mapping[str, object]) -> float | None:
         """Return the expected effect of the claim as `facts` complete it; None if a smaller one decides nothing.
 
-        With `most`, the plan states the largest possible effect: a smaller one is not evidence against the claim.
+        A plan with `threshold` is of a claim about a threshold: a smaller effect is not evidence against it.
         """
         claimed = self.claim.format(**facts)
-        plans = [plan for plan in self.plans if self.claim.format(**plan) == claimed and not plan.get("most")]
+        plans = [plan for plan in self.plans if self.claim.format(**plan) == claimed and not plan.get("threshold")]
         return planned_effect(plans[0]) if plans else None
 
 
