@@ -31,7 +31,6 @@ from headwater.reproduce.statistics import HOLDS
 from headwater.reproduce.tuned_tables import AVERAGE, COLUMNS
 from headwater.shipped import resolve
 from headwater.storage.provenance import open_folder
-from headwater.train.journal import read_journal
 
 NAMES = ("gpt1_tables", "gpt1_ablations", "gpt1_layers", "gpt1_updates", "objectives")
 
@@ -90,19 +89,13 @@ def test_the_relatives_are_compared_at_equal_updates_and_at_equal_seconds(found:
     assert len(verdicts) == 8
     assert verdicts["Features need more new parameters for a task than fine-tuning."] == HOLDS
     assert verdicts["Only a causal model can continue a text and score it in one pass."] == HOLDS
-    # At equal seconds the updates follow from the journals of the runs at equal updates, which have snapshots.
-    shared = found["out"] / "shared"
-    runs = [path.with_name(path.name.removesuffix("-snapshots")) for path in shared.glob("run-*-1-*-snapshots")]
-    gpt, equal = (
-        next(read_journal(run / "metrics.jsonl") for run in runs if run.name.startswith(f"run-{name}-1-"))
-        for name in ("gpt1", "bert")
+    # At equal seconds the updates of every seed follow from one measurement of each model's time for an update.
+    gpt, masked = (
+        rows[f"{title}, equal updates", "seconds of pre-training"]["value"]
+        for title in ("GPT, fine-tuned", "BERT, fine-tuned")
     )
-    (timed,) = (
-        run for run in shared.glob("run-bert-1-*") if run not in runs and not run.name.endswith("snapshots")
-    )
-    assert len(read_journal(timed / "metrics.jsonl")) == max(
-        1, round(4 * gpt[-1]["seconds"] / equal[-1]["seconds"])
-    )
+    longer = rows["BERT, fine-tuned, equal seconds", "tokens read in pre-training"]
+    assert longer["values"] == [128 * max(1, round(4 * gpt / masked))] * 3
 
 
 @pytest.mark.slow

@@ -183,8 +183,8 @@ class Laboratory:
     def run(self, name: str, seed: int, *, steps: int | None = None, note: str = "") -> Path:
         """Return the pre-training run of a model that the scale has a recipe for.
 
-        steps: updates instead of the recipe's, without snapshots; `note` gives the reason in the name of the
-        piece.
+        steps: updates instead of the recipe's, without snapshots; `note` gives the reason at the end of the
+        name of the piece.
         """
         return self.once(("run", name, str(seed), str(steps)), lambda: self._run(name, seed, steps, note))
 
@@ -196,7 +196,7 @@ class Laboratory:
         config = PretrainConfig.build(plan.recipe, changes, source=f"models.{name}.recipe")
         out = self.place(f"run-{name}-{seed}", config.to_dict() | {"snapshots": snapshots}, {"tokens": tokens})
         config = config.model_copy(update={"device": self.device})  # the device does not change the folder
-        with self.piece(f"pre-training {note}".rstrip(), f"{name}, seed {seed}", out):
+        with self.piece(f"pre-training{note}", f"{name}, seed {seed}", out):
             keep = _Snapshots(out, plan, tokens) if snapshots else None
             pretrain(config, tokens, out, follow=keep, progress=self.progress)
         return out

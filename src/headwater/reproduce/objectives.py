@@ -3,8 +3,11 @@
 Eight learners on the same rows and seeds: GPT and BERT fine-tuned whole, and without pre-training; GPT, BERT and
 ELMo as frozen features under a task model (`finetune.features`); the LSTM of GPT-1's table 5, fine-tuned. They are
 compared twice. At equal updates, every model is pre-trained and fine-tuned with as many updates as GPT. At equal
-seconds, a model gets as many updates as fit into GPT's seconds, by its own time for an update. These times are
-read from the journals of the runs at equal updates, so that the same folders give the same numbers.
+seconds, a model gets as many updates as fit into GPT's seconds, by its own time for an update.
+
+The time for an update is measured with the first seed, one model directly after another, so that other work on the
+machine slows all of them. The number of updates is the same for every seed. The times are read from the journals
+of these runs, so that the same folders give the same numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.config import Config
 from headwater.datasets.paper_tables import TABLES
@@ -73,6 +76,12 @@ LEARNERS: Mapping[str, Variant] = {
 _AS_THEY_ARE = (GPT, GPT_SCRATCH)
 _MODELS = ("gpt1", "bert", "elmo", "lstm")
 UPDATES, SECONDS = "equal updates", "equal seconds"
+_TIMED_UPDATES = 100  # of pre-training
+_TIMING = (
+    "The seconds of an update are measured with the first seed, one model directly after another, on this machine."
+    " The seconds in the table are the updates times these."
+    f" At {SECONDS}, GPT and GPT from scratch are those at {UPDATES}."
+)
 _PAIRS = ("mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "snli", "scitail")
 
 # The rows of BERT's table 1 that are shown next to a learner.
@@ -87,6 +96,13 @@ class ObjectivesSettings(Config):
     seconds: bool = True
 
 
+class _Times(NamedTuple):
+    """Seconds of an update: in pre-training by model, in fine-tuning by set and learner."""
+
+    pretraining: dict[str, float]
+    tuning: dict[tuple[str, str], float]
+
+
 # The cost of a learner, one dictionary a seed.
 Costs = list[dict[str, float]]
 _ADDED = "new parameters for a task, mean over sets"
@@ -97,12 +113,19 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
     sets, seeds = _wanted(scale), scale.seeds
     found = piece_names(scale, sets, list(LEARNERS.values()))
     if scale.settings("objectives", ObjectivesSettings).seconds:
-        again = [_timed(variant) for variant in LEARNERS.values() if variant not in _AS_THEY_ARE]
+        again = [_labelled(variant, SECONDS) for variant in LEARNERS.values() if variant not in _AS_THEY_ARE]
         found |= piece_names(scale, sets, again) - {
             ("pre-training", f"{model}, seed {seed}") for model in _MODELS for seed in seeds
         }
         found |= {
             (f"pre-training at {SECONDS}", f"{model}, seed {seed}") for model in _MODELS[1:] for seed in seeds
+        }
+        found |= {("pre-training, timed", f"{model}, seed {seeds[0]}") for model in _MODELS}
+        found |= {
+            (f"fine-tuning on {name}", f"{_labelled(variant, 'timed').name}, seed {seeds[0]}")
+            for variant in LEARNERS.values()
+            for name in sets
+            if not _is_new(variant)
         }
     return found
 
@@ -112,14 +135,16 @@ def run(laboratory: Laboratory) -> Findings:
     scale = laboratory.scale
     chosen, left_out = sets_there(scale, _wanted(scale), laboratory.data)
     tables = {UPDATES: fine_tune_all(laboratory, chosen, list(LEARNERS.values()))}
+    times = None
     if scale.settings("objectives", ObjectivesSettings).seconds:
-        tables[SECONDS] = _at_equal_seconds(laboratory, chosen, tables[UPDATES])
+        times = _measure_times(laboratory, chosen)
+        tables[SECONDS] = _at_equal_seconds(laboratory, chosen, tables[UPDATES], times)
     rows: list[Row] = []
     findings: list[Finding] = []
     for terms, table in tables.items():
         rows += variant_rows(table, _titles(f", {terms}"), chosen, _published)
         findings += judge_table(table, chosen, terms)
-    costs = {terms: _costs(laboratory, table, terms) for terms, table in tables.items()}
+    costs = {terms: _costs(laboratory, table, terms, times) for terms, table in tables.items()}
     rows += [
         Row(f"{title}, {terms}", measure, [cost[measure] for cost in found[variant.name]])
         for terms, found in costs.items()
@@ -138,8 +163,7 @@ def run(laboratory: Laboratory) -> Findings:
     notes = [
         "ELMo's character network is left out: all models read the same tokens.",
         "A masked model predicts 15 % of the tokens that it reads, ELMo's model each token twice.",
-        "Seconds are from the journals of the runs on this machine, with any other work that it did meanwhile.",
-        f"At {SECONDS}, GPT and GPT from scratch are those at {UPDATES}.",
+        *([_TIMING] if times else []),
         "The published scores are of models that differ in size, text and task models, on GLUE's server.",
         *training_notes(scale, _MODELS),
     ]
@@ -170,7 +194,32 @@ def _titles(suffix: str = "") -> dict[str, str]:
     return {variant.name: title + suffix for title, variant in LEARNERS.items()}
 
 
-def _at_equal_seconds(laboratory: Laboratory, chosen: Sequence[str], equal: Table) -> Table:
+def _measure_times(laboratory: Laboratory, chosen: Sequence[str]) -> _Times:
+    """Measure the seconds of an update with the first seed, one model directly after another."""
+    seed = laboratory.scale.seeds[0]
+    timed = {
+        name: laboratory.run(
+            name, seed, steps=min(_TIMED_UPDATES, laboratory.curve(name, seed)[-1]["step"]), note=", timed"
+        )
+        for name in _MODELS
+    }
+    tuning = {}
+    for name in chosen:
+        for variant in LEARNERS.values():
+            if not _is_new(variant):
+                scores = fine_tune(laboratory, name, _labelled(variant, "timed"), seed)
+                tuning[name, variant.name] = _update_seconds(_journal(scores))
+        tuning[name, GPT_SCRATCH.name] = tuning[name, GPT.name]
+        tuning[name, BERT_SCRATCH.name] = tuning[name, BERT.name]
+    pretraining = {name: _update_seconds(read_journal(run / "metrics.jsonl")) for name, run in timed.items()}
+    return _Times(pretraining, tuning)
+
+
+def _update_seconds(journal: Sequence[Mapping[str, Any]]) -> float:
+    return float(journal[-1]["seconds"]) / int(journal[-1]["step"])
+
+
+def _at_equal_seconds(laboratory: Laboratory, chosen: Sequence[str], equal: Table, times: _Times) -> Table:
     """Fine-tune again, for as many seconds as GPT in `equal`."""
     table: dict[str, dict[str, Seeds]] = {variant.name: {} for variant in LEARNERS.values()}
     for name in chosen:
@@ -178,29 +227,31 @@ def _at_equal_seconds(laboratory: Laboratory, chosen: Sequence[str], equal: Tabl
             if variant in _AS_THEY_ARE:
                 table[variant.name][name] = equal[variant.name][name]
                 continue
+            share = times.tuning[name, GPT.name] / times.tuning[name, variant.name]
             found = []
             for number, seed in enumerate(laboratory.scale.seeds):
-                budget, own = (_journal(equal[one.name][name][number])[-1] for one in (GPT, variant))
-                steps = max(1, round(own["step"] * budget["seconds"] / own["seconds"]))
-                changes = dict(variant.changes or {}) | {"steps": steps}
-                timed = replace(_timed(variant), changes=changes)
-                run = None if _is_new(variant) else run_at_equal_seconds(laboratory, variant.model, seed)
-                found.append(fine_tune(laboratory, name, timed, seed, base=run and run / "model"))
+                steps = max(1, round(_journal(equal[GPT.name][name][number])[-1]["step"] * share))
+                timed = _labelled(variant, SECONDS)
+                timed = replace(timed, changes=dict(variant.changes or {}) | {"steps": steps})
+                base = None
+                if not _is_new(variant):
+                    base = run_at_equal_seconds(laboratory, variant.model, seed, times.pretraining) / "model"
+                found.append(fine_tune(laboratory, name, timed, seed, base=base))
             table[variant.name][name] = found
     return table
 
 
-def run_at_equal_seconds(laboratory: Laboratory, model: str, seed: int) -> Path:
-    """Return a pre-training run for as many seconds as GPT's, by the model's own time for an update."""
+def run_at_equal_seconds(laboratory: Laboratory, model: str, seed: int, seconds: Mapping[str, float]) -> Path:
+    """Return a pre-training run for as many seconds as GPT's; seconds: those of an update of each model."""
     if model == _MODELS[0]:
         return laboratory.run(model, seed)
-    budget, own = (laboratory.curve(name, seed)[-1] for name in (_MODELS[0], model))
-    steps = max(1, round(own["step"] * budget["seconds"] / own["seconds"]))
-    return laboratory.run(model, seed, steps=steps, note=f"at {SECONDS}")
+    updates = laboratory.curve(_MODELS[0], seed)[-1]["step"]
+    steps = max(1, round(updates * seconds[_MODELS[0]] / seconds[model]))
+    return laboratory.run(model, seed, steps=steps, note=f" at {SECONDS}")
 
 
-def _timed(variant: Variant) -> Variant:
-    return replace(variant, name=f"{variant.name}-{SECONDS.replace(' ', '-')}")
+def _labelled(variant: Variant, label: str) -> Variant:
+    return replace(variant, name=f"{variant.name}-{label.replace(' ', '-')}")
 
 
 def _is_new(variant: Variant) -> bool:
@@ -249,7 +300,7 @@ def _more_parameters(costs: Mapping[str, Costs]) -> Finding:
     return judge_count(CLAIMS["objectives.parameters"], min(features) - max(tuned), here=here)
 
 
-def _costs(laboratory: Laboratory, table: Table, terms: str) -> dict[str, Costs]:
+def _costs(laboratory: Laboratory, table: Table, terms: str, times: _Times | None) -> dict[str, Costs]:
     costs: dict[str, Costs] = {}
     for variant in LEARNERS.values():
         costs[variant.name] = []
@@ -258,20 +309,20 @@ def _costs(laboratory: Laboratory, table: Table, terms: str) -> dict[str, Costs]
             cost = {}
             if not laboratory.scale.models[variant.model].model:
                 run = laboratory.run(variant.model, seed)
-                if terms == SECONDS:
-                    run = run_at_equal_seconds(laboratory, variant.model, seed)
+                if terms == SECONDS and times is not None:
+                    run = run_at_equal_seconds(laboratory, variant.model, seed, times.pretraining)
                 last = read_journal(run / "metrics.jsonl")[-1]
                 share = CHOSEN if config.is_masked else 1.0 if config.is_causal else 2.0
-                new = _is_new(variant)
-                read, seconds = (0.0, 0.0) if new else (float(last["tokens"]), float(last["seconds"]))
-                cost = {
-                    "tokens read in pre-training": read,
-                    "tokens predicted in pre-training": share * read,
-                    "seconds of pre-training": seconds,
-                }
-            scored = [seeds[number] for seeds in table[variant.name].values()]
-            cost["seconds of fine-tuning, all sets"] = sum(_journal(one)[-1]["seconds"] for one in scored)
-            cost[_ADDED] = sum(_added(variant, one, config.width) for one in scored) / len(scored)
+                read, updates = (0.0, 0) if _is_new(variant) else (float(last["tokens"]), last["step"])
+                cost = {"tokens read in pre-training": read, "tokens predicted in pre-training": share * read}
+                if times is not None:
+                    cost["seconds of pre-training"] = updates * times.pretraining[variant.model]
+            scored = {name: seeds[number] for name, seeds in table[variant.name].items()}
+            if times is not None:
+                cost["seconds of fine-tuning, all sets"] = sum(
+                    _journal(one)[-1]["step"] * times.tuning[name, variant.name] for name, one in scored.items()
+                )
+            cost[_ADDED] = sum(_added(variant, one, config.width) for one in scored.values()) / len(scored)
             costs[variant.name].append(cost)
     return costs
 
