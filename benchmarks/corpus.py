@@ -305,7 +305,7 @@ def compete(case: str, contenders: list[str], folder: Path, rounds: int) -> None
 
 
 def quality(folder: Path, contenders: list[str]) -> None:
-    """What each contender removed of the first SAMPLE documents, beside exact Jaccard of their pairs.
+    """What each contender removed of the first SAMPLE documents, compared with exact Jaccard of their pairs.
 
     Recall: of pairs at SIMILARITY or above, those of which a document went. Precision: of documents that went,
     those that have another at SIMILARITY or above.

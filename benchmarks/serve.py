@@ -196,7 +196,7 @@ async def peer(options: argparse.Namespace) -> dict[str, Any]:
                             result[f"{name}, {key} {what} p99 ms"] = 1000 * percentile(values, 0.99)
                 result[f"{name}, ratio"] = medians["headwater"] / medians["llama.cpp"]
             if clients == 1:
-                result |= await beside_scoring(ours, options)
+                result |= await streams_during_scoring(ours, options)
         finally:
             llama.stop()
             result["exit status"] = ours.stop()
@@ -250,13 +250,13 @@ async def scoring(options: argparse.Namespace) -> dict[str, Any]:
     server = Server(options)
     try:
         await ask_all(server, options, 0, True)
-        result: dict[str, Any] = await beside_scoring(server, options)
+        result: dict[str, Any] = await streams_during_scoring(server, options)
     finally:
         status = server.stop()
     return {**result, "exit status": status}
 
 
-async def beside_scoring(server: Server, options: argparse.Namespace) -> dict[str, float]:
+async def streams_during_scoring(server: Server, options: argparse.Namespace) -> dict[str, float]:
     """The 99th percentile between a stream's tokens while another client scores, and without."""
     rows = {"text_1": PROMPT * 8, "text_2": [f" a stone {number} lies there" for number in range(200)]}
 
@@ -266,17 +266,17 @@ async def beside_scoring(server: Server, options: argparse.Namespace) -> dict[st
                 pass
 
     alone: list[float] = []
-    beside: list[float] = []
+    during: list[float] = []
     for number in range(4):
         alone += (await ask_all(server, options, number, True))[2]
         task = asyncio.create_task(score())
-        beside += (await ask_all(server, options, number, True))[2]
+        during += (await ask_all(server, options, number, True))[2]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    late = percentile(alone, 0.99), percentile(beside, 0.99)
+    late = percentile(alone, 0.99), percentile(during, 0.99)
     return {
         "alone, between tokens p50 ms": 1000 * percentile(alone, 0.5),
-        "scoring, between tokens p50 ms": 1000 * percentile(beside, 0.5),
+        "scoring, between tokens p50 ms": 1000 * percentile(during, 0.5),
         "alone, between tokens p99 ms": 1000 * late[0],
         "scoring, between tokens p99 ms": 1000 * late[1],
         "scoring / alone": late[1] / late[0],
@@ -348,7 +348,7 @@ async def load(options: argparse.Namespace) -> dict[str, Any]:
         "wrong": sum(count for name, count in outcomes.items() if name.startswith("wrong")),
         "memory MiB": statistics.mean(memory[-fifth:]),
         "growth": statistics.mean(memory[-fifth:]) / statistics.mean(memory[fifth : 2 * fifth] or memory[:1]),
-        "left behind": sum(left),
+        "still open": sum(left),
         "exit status": status,
     }
 

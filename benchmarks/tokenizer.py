@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--vocab-size", type=int, default=32_000)
-    parser.add_argument("--only", nargs="+", help="contenders beside headwater")
+    parser.add_argument("--only", nargs="+", help="other contenders than headwater")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--many", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

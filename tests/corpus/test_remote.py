@@ -122,7 +122,7 @@ def test_a_corpus_is_uploaded_whole_and_read_back(tmp_path: Path, memory: Any) -
         build([out], tmp_path / "third")
 
 
-def test_an_upload_that_fails_goes_on(tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_upload_continues(tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("one")
     out = "memory://bucket/corpus"
     put, sent = type(memory).put_file, []
@@ -218,7 +218,7 @@ def test_webtext_from_store_to_store(
     assert states == [("corpus", "complete"), ("pages", "complete"), ("links", "complete"), ("folder", "changed")]
 
 
-def test_a_file_behind_http_is_a_source(tmp_path: Path, web: Any) -> None:
+def test_a_file_served_by_http_is_a_source(tmp_path: Path, web: Any) -> None:
     pytest.importorskip("aiohttp")
     url = f"http://127.0.0.1:{web.port}/story/1"
     build([url], tmp_path / "corpus")

@@ -92,7 +92,7 @@ def test_choices_are_those_of_a_plain_computation(world: Any, tmp_path: Path, ho
         assert record["accuracy"] == float(record["chosen"] == row["label"])
 
 
-def test_an_interrupted_evaluation_goes_on_where_it_was(
+def test_an_interrupted_evaluation_continues_where_it_was(
     world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
@@ -118,7 +118,7 @@ def test_an_interrupted_evaluation_goes_on_where_it_was(
     assert not list(tmp_path.glob(".*"))  # nothing is left lying about
 
 
-def test_a_damaged_answer_file_is_begun_anew(world: Any, tmp_path: Path) -> None:
+def test_a_damaged_answer_file_is_written_again(world: Any, tmp_path: Path) -> None:
     (tmp_path / ".out.answers").write_bytes(b"no database at all" * 100)
     assert evaluate(world.model, ["signature"], world.labels, tmp_path / "out").results
 

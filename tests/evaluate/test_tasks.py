@@ -330,7 +330,7 @@ def greedy(model: Plain, prompt: str, count: int, stop: str) -> str:
     return model.tokenizer.decode(written).partition(stop)[0]
 
 
-def test_a_damaged_file_is_skipped_by_name_and_the_others_go_on(world: Any, tmp_path: Path) -> None:
+def test_a_damaged_file_is_skipped_by_name_and_the_others_are_scored(world: Any, tmp_path: Path) -> None:
     (tmp_path / "lambada_test.jsonl").write_text('{"text": "the river"}\n{"text": "cut', encoding="utf-8")
     (tmp_path / "wsc273.txt").write_text(SCHEMAS, encoding="utf-8")
     results = evaluate(world.model, ["lambada.openai.whole-word", "wsc273.full"], tmp_path, tmp_path / "out")
@@ -368,7 +368,7 @@ def test_an_example_longer_than_the_context_is_left_out_and_counted(world: Any, 
     assert "longer than the model's context" in results.skipped[0].reason
 
 
-def test_windows_score_every_token_once_behind_enough_others(world: Any) -> None:
+def test_windows_score_every_token_once_after_enough_others(world: Any) -> None:
     tokenizer = Tokenizer.load(world.model)
     for count in (1, 5, 47, 48, 49, 100, 333):
         ids = list(range(1, count + 1))

@@ -66,8 +66,8 @@ def test_killed_commands_end_with_the_same_bytes(campaign: Any, counted: Counted
 
 
 @pytest.mark.slow
-def test_a_quickstart_goes_on_after_every_kill(campaign: Any, counted: Counted) -> None:
-    """Its size is measured anew each time, so that not bytes are compared: what was complete stays as it is."""
+def test_a_quickstart_continues_after_every_kill(campaign: Any, counted: Counted) -> None:
+    """It measures its size each time, so the test compares no bytes: complete files stay as they are."""
     folder = campaign.trial("quickstart")
     arguments = ["quickstart", "--minutes", "0.01", "--text", "../world/texts", "--out", "out"]
     kills = 0

@@ -246,7 +246,7 @@ def test_show_prints_examples_as_the_model_sees_them(
         (["--task", "classify", "--train", "TABLE", "--data", "sets"], 2, "--data belongs to --task-set"),
     ],
 )
-def test_mistakes_leave_one_message_and_nothing_behind(
+def test_mistakes_leave_one_message_and_no_file(
     base: Path,
     table: Path,
     tmp_path: Path,

@@ -39,7 +39,7 @@ AVAILABLE = {
 
 
 @pytest.mark.parametrize("name", AVAILABLE)
-def test_the_sets_at_hand_are_read_whole(data: Path, name: str) -> None:
+def test_the_available_sets_are_read_whole(data: Path, name: str) -> None:
     found = find(BY_NAME[name], data / "finetune")
     assert found is not None
     train, validation, tests = AVAILABLE[name]

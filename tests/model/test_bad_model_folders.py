@@ -91,7 +91,7 @@ def test_an_altered_header_is_named(folder: Path, where: int) -> None:
     assert "model.safetensors" in str(refusal(folder))
 
 
-def test_bytes_behind_the_tensors_are_noticed(folder: Path) -> None:
+def test_bytes_after_the_tensors_are_noticed(folder: Path) -> None:
     with (folder / "model.safetensors").open("ab") as handle:
         handle.write(b"more")
     assert "cut short or damaged" in str(refusal(folder))

@@ -110,7 +110,7 @@ def _load(endpoint: str, home: Path, call: str) -> subprocess.CompletedProcess[s
     )
 
 
-def test_a_hub_model_is_fetched_where_the_network_is_allowed_and_then_at_hand(
+def test_a_hub_model_is_fetched_where_the_network_is_allowed_and_then_kept(
     hub: tuple[str, list[str]], folder: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("huggingface_hub")

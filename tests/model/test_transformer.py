@@ -103,7 +103,7 @@ def test_no_position_sees_what_comes_after_it(name: str) -> None:
     assert not torch.allclose(before[:, 7:], after[:, 7:])
 
 
-def test_an_lstm_goes_on_from_its_state_and_has_no_mask() -> None:
+def test_an_lstm_continues_from_its_state_and_has_no_mask() -> None:
     model = build_model(preset("lstm-nano", vocabulary=40), seed=1).eval()
     ids = torch.arange(12)[None]
     state = RecurrentState()

@@ -56,7 +56,7 @@ def test_every_number_has_its_seeds_and_every_claim_its_verdict(found: dict[str,
 
 
 @pytest.mark.slow
-def test_ablations_stand_beside_the_paper_and_are_fine_tuned_once(found: dict[str, Any]) -> None:
+def test_ablations_stand_next_to_the_paper_and_are_fine_tuned_once(found: dict[str, Any]) -> None:
     rows = {row["setting"]: row for row in found["gpt1_ablations"]["rows"]}
     assert rows["sst2: Transformer without pre-training"]["published"] == 0.84
     tuned = [path.name for path in (found["out"] / "shared").glob("tuned-sst2-*")]

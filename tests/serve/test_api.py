@@ -342,7 +342,7 @@ def test_inspection_agrees_with_the_model(http: httpx.Client, lm: LanguageModel)
     assert found["uniform"] == uniform(4, 0, 2)
 
 
-def test_a_token_behind_a_full_context_can_be_inspected(http: httpx.Client, lm: LanguageModel) -> None:
+def test_a_token_after_a_full_context_can_be_inspected(http: httpx.Client, lm: LanguageModel) -> None:
     ids = (lm.tokenizer.encode("the river runs to the sea. ") * 20)[: lm.model.config.context + 1]
     found = http.post("/inspect", json={"prompt": ids, "position": len(ids) - 2}).json()
     assert found["target"]["token"] == ids[-1]

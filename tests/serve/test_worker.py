@@ -37,7 +37,7 @@ async def tokens_of(run: GenerationGroup) -> list[int]:
     return [event.token async for _, event in run if event.token is not None]
 
 
-def test_a_step_that_fails_ends_what_runs_and_the_worker_goes_on(
+def test_a_failed_step_ends_what_runs_and_the_worker_continues(
     base_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:

@@ -195,7 +195,7 @@ def test_folder_without_a_tokenizer_or_altered_since_is_refused(tmp_path: Path) 
 
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A small tokenizer in the place of GPT-2's original, with its own hashes; nothing at hand yet."""
+    """A small tokenizer in the place of GPT-2's original, with its own hashes; no file is there yet."""
     Tokenizer.train([TEXT], vocab_size=300).save(tmp_path)
     known = {}
     for name, file in (("gpt2/encoder.json", "vocab.json"), ("gpt2/vocab.bpe", "merges.txt")):

@@ -76,7 +76,7 @@ def write_experiment(
         "setup": [list(line) for line in findings.setup],
         "notes": [*findings.notes, *_own_settings(config)],
         "figures": list(findings.figures),
-        "beside": list(experiment.paper_tables),
+        "paper_tables": list(experiment.paper_tables),
     }
     _remove_earlier(out)
     inputs = {name: path for name, path in laboratory.used.items() if (path / MANIFEST).exists()}
@@ -115,9 +115,9 @@ def page(results: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     for name in results["figures"]:
         lines += ["", f"![{name.replace('-', ' ')}]({name}.png)"]
     lines += ["", "## Numbers", "", *rows_table(results["rows"])]
-    if results.get("beside"):
+    if results.get("paper_tables"):
         lines += ["", "## The paper's tables"]
-        lines += [line for name in results["beside"] for line in ("", *TABLES[name].markdown())]
+        lines += [line for name in results["paper_tables"] for line in ("", *TABLES[name].markdown())]
     lines += ["", "## Set-up", "", *(f"- **{name}**: {value}" for name, value in results["setup"])]
     lines += ["", *(f"- {note}" for note in results["notes"])] if results["notes"] else []
     lines += ["", f"The rule: {results['rule']}", "", "## Made with", "", "```sh", made["command"], "```", ""]

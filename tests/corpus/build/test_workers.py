@@ -118,7 +118,7 @@ def test_a_build_killed_after_its_corpus_stood_is_tidied_by_the_next(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_killed_build_continues_where_it_was(tmp_path: Path) -> None:
     files = write_files(tmp_path / "files")
     script = (
         "import os, signal, sys\n"

@@ -343,7 +343,7 @@ fetch_links(Path(sys.argv[1]), Path(sys.argv[2]), config)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-def test_a_killed_fetch_goes_on_at_the_next_link(tmp_path: Path, web: Any) -> None:
+def test_a_killed_fetch_continues_at_the_next_link(tmp_path: Path, web: Any) -> None:
     urls = [web.url(f"host-{i % 5}", f"/story/{i}") for i in range(30)]
     links = make_links(tmp_path, urls)
     out = tmp_path / "pages"
