@@ -16,6 +16,7 @@ from torch import Tensor
 
 from headwater.errors import UsageError
 from headwater.inference.network import require_context
+from headwater.inference.sampling import no_number
 from headwater.model.attention import padding_mask
 from headwater.model.config import ModelConfig
 from headwater.tokenizer.vocabulary import MASK
@@ -92,7 +93,7 @@ def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[li
     device = model.tokens.weight.device
     hidden = model.hidden(torch.tensor([ids], device=device))[0, blanks]  # (blanks, width)
     # Rows beyond the vocabulary, as GPT-1's code has them for positions, are not words.
-    logits = model.logits(hidden)[:, : tokenizer.vocabulary_size]
+    logits = _finite(model.logits(hidden)[:, : tokenizer.vocabulary_size])
     probabilities, tokens = logits.softmax(dim=-1).topk(top)
     return [
         [
@@ -134,12 +135,19 @@ def hidden_scores(
         truth = padded[numbers, at]
         padded[numbers, at] = tokenizer.mask
         hidden = model.hidden(padded, mask=padding_mask(lengths, time))[numbers, at]  # (batch, width)
-        log_probabilities = model.logits(hidden)[:, : tokenizer.vocabulary_size].log_softmax(dim=-1)
+        log_probabilities = _finite(model.logits(hidden)[:, : tokenizer.vocabulary_size]).log_softmax(dim=-1)
         found = log_probabilities.gather(1, truth[:, None])[:, 0]
         greedy = found >= log_probabilities.amax(dim=1)
         for (number, which), score, best in zip(batch, found.tolist(), greedy.tolist(), strict=True):
             scores[number][0][which], scores[number][1][which] = score, best
     return scores
+
+
+def _finite(logits: Tensor) -> Tensor:
+    """Return the logits; raise DataError if one is not a finite number."""
+    if not bool(logits.isfinite().all()):
+        raise no_number(float(logits.abs().max()))
+    return logits
 
 
 def framed(model: Model, tokenizer: Tokenizer, text: str, allow_special: bool = False) -> list[int]:

@@ -136,7 +136,7 @@ def choose(
 
 
 def no_number(largest: float) -> DataError:
-    """Return the error of logits without a finite maximum."""
+    """Return the error of logits that are not finite."""
     return DataError(
         f"the model's largest logit is {largest}",
         expected="a finite number: its weights contain NaN or infinity, or overflow",

@@ -22,7 +22,7 @@ from torch import Tensor
 from headwater.errors import DataError, UsageError
 from headwater.inference.network import Network, require_context, require_ids, require_vocabulary
 from headwater.inference.packing import Pack, packs
-from headwater.inference.sampling import Alternatives, alternatives, log_probabilities
+from headwater.inference.sampling import Alternatives, alternatives, log_probabilities, no_number
 from headwater.tokenizer import Tokenizer
 
 # Bytes of the logits of one chunk of scored rows.
@@ -211,7 +211,10 @@ class Scorer:
         return [results[index] for index in range(len(parts))]
 
     def _score_pack(self, pack: Pack, wanted: Sequence[list[int]]) -> TokenScores:
-        """Return the scores of the tokens `wanted`, one list for each member of the pack, joined."""
+        """Return the scores of the tokens `wanted`, one list for each member of the pack, joined.
+
+        Raises DataError if one is not a finite number.
+        """
         rows = np.concatenate([path[-len(mine) :] for path, mine in zip(pack.paths, wanted, strict=True)])
         targets = np.concatenate([np.asarray(mine) for mine in wanted])
         kept, place = np.unique(rows, return_inverse=True)  # a row that several members share is projected once
@@ -224,6 +227,8 @@ class Scorer:
             row = torch.from_numpy(place[mine] - start).to(logits.device)
             tokens = torch.from_numpy(targets[mine]).to(logits.device)
             log_probability[mine] = log_probabilities(logits, row, tokens).cpu().numpy()
+            if not np.isfinite(log_probability[mine]).all():
+                raise no_number(float(logits.abs().max()))
             is_greedy[mine] = (logits[row, tokens] >= logits.amax(dim=1)[row]).cpu().numpy()
         return TokenScores(log_probability, is_greedy)
 
