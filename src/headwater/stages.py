@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headwater import shipped
 from headwater.config import read_recipe
 from headwater.corpus.build.pipeline import build
 from headwater.corpus.build.recipes import load_recipe
@@ -124,15 +125,16 @@ def evaluate(
 ) -> Results:
     """Score a model zero-shot and write the results folder `out`; return the results.
 
-    tasks: protocols or beginnings of their names (`headwater evaluate --list`), or "my_module:TASK". data: folders
-    with their files. overlap: a training corpus, to score also without the examples that overlap with it. limit:
-    use only the first examples of each protocol.
+    model: a folder, a shipped model, or a hub name that is on this machine. tasks: protocols or beginnings of
+    their names (`headwater evaluate --list`), or "my_module:TASK". data: folders with their files. overlap: a
+    training corpus, to score also without the examples that overlap with it. limit: use only the first examples
+    of each protocol.
 
     Raises UsageError for an unknown task, ResourceError for a folder of data that does not exist or if no protocol
     can be scored.
     """
     return run_evaluation(
-        Path(model),
+        shipped.existing(model),
         [tasks] if isinstance(tasks, str) else list(tasks),
         [Path(folder) for folder in _listed(data)],
         Path(out),

@@ -80,17 +80,11 @@ def warn_if_shadowed(model: str | Path) -> None:
 
 
 def local_model(model: str | Path, download: bool) -> Path:
-    """Return the path or shipped model as given; for a hub name, the folder of its files.
-
-    Raises FolderError if there is no such model, ResourceError for a hub name that is not on this machine, unless
-    `download` is set.
-    """
+    """Return what `shipped.existing` returns; say so if a local folder has the name of a shipped model."""
     from headwater import shipped
-    from headwater.shipped.hub import is_hub_name
 
     warn_if_shadowed(model)
-    folder = shipped.resolve(str(model), download=download)
-    return folder if is_hub_name(str(model)) else Path(model)
+    return shipped.existing(model, download=download)
 
 
 def terminal_progress() -> Progress:

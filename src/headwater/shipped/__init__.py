@@ -49,6 +49,15 @@ def resolve(model: str | Path, *, download: bool = False) -> Path:
     return path
 
 
+def existing(model: str | Path, *, download: bool = False) -> Path:
+    """Return a path or a shipped model as given; for a hub name, the folder of its files.
+
+    Raises what `resolve` raises.
+    """
+    folder = resolve(str(model), download=download)
+    return folder if is_hub_name(str(model)) else Path(model)
+
+
 def not_a_model(path: Path) -> FolderError:
     """Return the error about a path that is not a folder, and not the name of a model."""
     return FolderError(
