@@ -55,8 +55,8 @@ def evaluate(
     if compare:
         _compare(*compare, as_json=as_json)
         return
-    if model is None or not tasks or not data or out is None:
-        given = {"--model": model, "--tasks": tasks, "--data": data, "--out": out}
+    if model is None or not names or not data or out is None:
+        given = {"--model": model, "--tasks": names, "--data": data, "--out": out}
         missing = ", ".join(option for option, value in given.items() if not value)
         raise UsageError(f"{missing} is missing", repair="See: headwater evaluate --help")
     from headwater.config import parse_settings
@@ -106,7 +106,7 @@ def _compare(a: Path, b: Path, *, as_json: bool) -> None:
 
     from headwater.evaluate.compare import compare
 
-    found = compare(a, b)
+    found = compare(a, b, terminal_progress())
     lines = []
     for one in found:
         interval = "" if one.low is None else f", 95 % from {one.low:+.4f} to {one.high:+.4f}"

@@ -1,9 +1,9 @@
 """Compare two evaluations example by example: the difference between two models, and its interval.
 
 Both models were asked the same examples, so differences are paired, and their error is smaller than that of two
-separate scores (Miller 2024, section 4). For scores that are not a mean over examples (perplexity, bits per byte),
-the log-likelihood of each example is compared. Scores of generated texts that are not a mean (BLEU) cannot be
-compared example by example.
+separate scores (Miller 2024, section 4). For scores of a text that are not a mean over examples (perplexity, bits
+per byte), the log-likelihood of each example is compared. Other scores that are not a mean (BLEU, Matthews'
+correlation) cannot be compared example by example, nor can a text that was split into different windows.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from headwater.errors import MismatchError
 from headwater.evaluate.protocols import standard_error
 from headwater.evaluate.results import read_examples, read_results
+from headwater.storage.progress import SILENT, Progress
 
 _NORMAL_95 = 1.96
 
@@ -35,29 +36,49 @@ class Difference:
     count: int
 
 
-def compare(a: Path, b: Path) -> list[Difference]:
+def compare(a: Path, b: Path, progress: Progress = SILENT) -> list[Difference]:
     """Return the differences of all comparable protocols that are in both results folders.
 
-    Raises MismatchError if they have no protocol in common.
+    Notes why a protocol that both have is left out. Raises MismatchError if no protocol can be compared.
     """
     first, second = read_results(a), read_results(b)
     here = {(result.protocol, result.metric) for result in first.results}
     shared = [(r.protocol, r.metric) for r in second.results if (r.protocol, r.metric) in here]
-    if not shared:
-        raise MismatchError(
-            f"{a} and {b} have no protocol in common",
-            expected="the same tasks",
-            repair="Evaluate both on one task",
-        )
-    found: list[Difference] = []
+    found: dict[tuple[str, str], Difference] = {}
+    reasons: dict[str, str] = {}
     for protocol, metric in shared:
         mine = {record["id"]: record for record in read_examples(a, protocol)}
         theirs = {record["id"]: record for record in read_examples(b, protocol)}
         pairs = [(mine[key], theirs[key]) for key in mine if key in theirs]
+        if not pairs or not all(_is_same_example(x, y) for x, y in pairs):
+            reasons[protocol] = f"{protocol}: the examples of the same number have different texts"
+            continue
         name, values = _values(metric, pairs)
-        if values and not any(d.protocol == protocol and d.metric == name for d in found):
-            found.append(_difference(protocol, name, values))
-    return found
+        if values:
+            found[protocol, name] = _difference(protocol, name, values)
+        else:
+            reasons[f"{protocol} {metric}"] = f"{protocol} {metric}: it is not a mean over examples"
+    if not found:
+        why = f"; {'; '.join(reasons.values())}" if reasons else ""
+        raise MismatchError(
+            f"{a} and {b} have no protocol in common that can be compared{why}",
+            expected="the same tasks and data, with the same window and stride",
+            repair="Evaluate both on one task",
+        )
+    for reason in reasons.values():
+        progress.note(f"left out: {reason}")
+    return list(found.values())
+
+
+def _is_same_example(x: Mapping[str, Any], y: Mapping[str, Any]) -> bool:
+    """Return whether two records of one number are of the same text; a document by its length, if it is stored.
+
+    The length in bytes depends on the tokenizer if the tokenizer is lossy.
+    """
+    a, b = x["example"], y["example"]
+    if a.get("tokenizer") != b.get("tokenizer"):
+        return True
+    return all(a[key] == b[key] for key in a.keys() & b.keys()) and x.get("bytes") == y.get("bytes")
 
 
 def _values(
@@ -66,7 +87,8 @@ def _values(
     """Return the metric if every example has it, else the log-likelihood of each example's text."""
     if all(metric in record for pair in pairs for record in pair):
         return metric, [(float(x[metric]), float(y[metric])) for x, y in pairs]
-    if any("text" in answer for pair in pairs for record in pair for answer in record["answers"]):
+    records = [record for pair in pairs for record in pair]
+    if any("label" in record or any("text" in one for one in record["answers"]) for record in records):
         return metric, []
     return "log-likelihood an example", [(_log_likelihood(x), _log_likelihood(y)) for x, y in pairs]
 
