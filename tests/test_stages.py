@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import headwater as hw
+from headwater import shipped
 from headwater.storage.provenance import open_folder
 
 
@@ -38,6 +39,13 @@ def test_the_whole_flow_in_calls(tmp_path: Path, sample_text: str) -> None:
     assert results.results[0].metric == "bits per byte"
     for name, kind in {"corpus": "corpus", "tokenizer": "tokenizer", "run": "run", "results": "results"}.items():
         open_folder(tmp_path / name, kind)
+
+
+def test_a_hub_model_is_evaluated_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(shipped, "from_hub", lambda name, download: shipped.FOLDER / shipped.DEFAULT)
+    (tmp_path / "wsc273.txt").write_text("One saw two when [MASK] came .\n[MASK]\none,two\none\n")
+    assert hw.evaluate("owner/name", "wsc273.full", tmp_path, tmp_path / "results").results
 
 
 @pytest.mark.parametrize("name", ["build_corpus", "evaluate", "pretrain", "train_tokenizer", "load"])

@@ -11,6 +11,7 @@ import torch
 
 from headwater.cli.main import main
 from headwater.cli.process import import_from_here
+from headwater.corpus.folder import Document, write_documents
 from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
 from headwater.evaluate import evaluate
 from headwater.evaluate.cache import AnswerCache
@@ -22,7 +23,8 @@ from headwater.evaluate.protocols import Scored
 from headwater.evaluate.reader import ContinuationRequest
 from headwater.evaluate.results import read_examples, read_results
 from headwater.inference.scorer import Scorer
-from headwater.model.io.folder import load_model
+from headwater.model.io.folder import load_model, save_model
+from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 
 BOTH = ["heldout", "signature.docstring"]
@@ -193,6 +195,89 @@ def one_task(world: Any, tmp_path: Path) -> Path:
     return tmp_path / "other"
 
 
+def test_windows_of_different_texts_are_not_compared(
+    world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ptb.test.txt").write_text(" the river flows slowly to the lake of the north \n" * 40)
+    (tmp_path / "wsc273.txt").write_text("One saw two when [MASK] came .\n[MASK]\none,two\none\n")
+    results = {}
+    for name in ("model", "wide"):  # their contexts are 48 and 640 tokens, and so are their windows
+        results[name] = tmp_path / name
+        evaluate(getattr(world, name), ["ptb.tokens", "wsc273.full"], tmp_path, results[name])
+    assert [one.protocol for one in compare(*results.values())] == ["wsc273.full"]
+    assert main(["evaluate", "--compare", *map(str, results.values())]) == 0
+    said = capsys.readouterr()
+    assert "left out: ptb.tokens: the examples of the same number have different texts" in said.err
+    assert "ptb.tokens" not in said.out
+    for name in results:
+        evaluate(getattr(world, name), ["ptb.tokens"], tmp_path, tmp_path / f"{name} alone")
+    with pytest.raises(MismatchError, match=r"ptb.tokens: the examples .* different texts"):
+        compare(tmp_path / "model alone", tmp_path / "wide alone")
+
+
+def test_matthews_correlation_is_not_compared_by_likelihood(world: Any, tmp_path: Path) -> None:
+    write_cola(tmp_path)
+    evaluate(world.model, ["cola.mean-log-probability"], tmp_path, tmp_path / "out")
+    with pytest.raises(MismatchError, match="matthews: it is not a mean over examples"):
+        compare(tmp_path / "out", tmp_path / "out")
+
+
+def write_cola(folder: Path) -> None:
+    (folder / "CoLA").mkdir()
+    (folder / "CoLA/train.tsv").write_text("x\t1\t\tthe river flows\nx\t0\t*\tlake of slowly\n")
+    sentence = "the stream flows north very slowly to the lake of the river"
+    (folder / "CoLA/dev.tsv").write_text(f"x\t1\t\t{sentence}\nx\t0\t*\tlake of of slowly\n")
+
+
+def test_a_score_stays_where_all_of_its_examples_overlap(world: Any, tmp_path: Path) -> None:
+    write_cola(tmp_path)
+    sentence = (tmp_path / "CoLA/dev.tsv").read_text(encoding="utf-8").partition("\n")[0].rpartition("\t")[2]
+    with Stage(tmp_path / "corpus", kind="corpus", config={}, inputs={}).write() as work:
+        write_documents([Document(id="0" * 32, text=sentence)], work)
+    task = ["cola.mean-log-probability"]
+    found = evaluate(world.model, task, tmp_path, tmp_path / "out", overlap=tmp_path / "corpus", limit=1).results
+    assert [one.metric for one in found] == ["matthews", "accuracy"]
+    assert found[0].details["overlap"]["examples"] == 1
+    assert "value without" not in found[0].details["overlap"]
+
+
+def test_chance_counts_the_candidates_of_each_schema(world: Any, tmp_path: Path) -> None:
+    schema = "One saw two when [MASK] came .\n[MASK]\n{}\none\n\n"
+    (tmp_path / "PDP.txt").write_text(schema.format("one,two") + schema.format("one,two,three,four"))
+    (result,) = evaluate(world.model, ["pdp.full"], tmp_path, tmp_path / "out").results
+    assert result.chance == (1 / 2 + 1 / 4) / 2
+
+
+def test_scores_that_are_not_numbers_are_no_result(world: Any, tmp_path: Path) -> None:
+    model, tokenizer = load_model(world.model), Tokenizer.load(world.model)
+    with torch.no_grad():
+        model.final_norm.weight.mul_(1e38)  # finite, and the logits are not
+    (tmp_path / "large").mkdir()
+    save_model(model, tmp_path / "large", tokenizer=tokenizer)
+    (tmp_path / "wsc273.txt").write_text("One saw two when [MASK] came .\n[MASK]\none,two\none\n")
+    with pytest.raises(ResourceError, match="the model's largest logit is inf"):
+        evaluate(tmp_path / "large", ["wsc273.full"], tmp_path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_below_one_is_refused(world: Any, tmp_path: Path, limit: int) -> None:
+    with pytest.raises(UsageError, match=f"limit is {limit}"):
+        evaluate(world.model, ["heldout"], world.tokens, tmp_path / "out", limit=limit)
+
+
+def test_tasks_without_a_name_are_wrong_use(
+    world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--model", str(world.model), "--data", str(world.tokens), "--out", str(tmp_path / "out")]
+    assert main(["evaluate", "--tasks", ",", *options]) == 2
+    assert "--tasks is missing" in capsys.readouterr().err
+
+
+def test_a_results_folder_of_any_name_leaves_no_answers(world: Any, tmp_path: Path) -> None:
+    evaluate(world.model, ["signature"], world.labels, tmp_path / "results [1]", limit=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["results [1]"]
+
+
 def test_texts_that_two_models_wrote_are_not_compared_by_their_own_likelihood() -> None:
     record = {"text": "a lake", "answers": [{"text": "a lake", "log_probabilities": [-1.0]}]}
     assert _values("bleu", [(record, record)]) == ("bleu", [])
@@ -284,6 +369,13 @@ def test_a_name_that_is_not_a_task_is_refused(here: Path, name: str, message: st
     import_from_here([name])
     with pytest.raises(UsageError, match=message):
         select([name])
+
+
+def test_an_own_protocol_is_named_as_a_file_can_be(here: Path) -> None:
+    (here / "own_verbs.py").write_text(OWN_TASK.replace('"verbs.agreement"', '"verbs/agreement"'))
+    import_from_here(["own_verbs:TASKS"])
+    with pytest.raises(UsageError, match="has the protocol name 'verbs/agreement'"):
+        select(["own_verbs:TASKS"])
 
 
 def test_an_own_task_cannot_take_the_name_of_a_protocol(here: Path) -> None:

@@ -65,8 +65,7 @@ class AnswerCache:
     def remove(self) -> None:
         """Delete the file, when every answer is in the results folder."""
         self._database.close()
-        for path in self.path.parent.glob(f"{self.path.name}*"):
-            path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
     def _open(self) -> sqlite3.Connection:
         try:

@@ -119,10 +119,12 @@ def evaluate(
     (GPT-2 section 4). Call it again to resume after an interruption.
     allow_empty: write results without scores if no protocol can be scored.
 
-    Raises UsageError for an unknown task, ResourceError if a folder of `data` does not exist or if no protocol can
-    be scored; then nothing is written.
+    Raises UsageError for an unknown task and for a limit below 1, ResourceError if a folder of `data` does not
+    exist or if no protocol can be scored; then nothing is written.
     """
     choose_device(device, training=False)  # its error comes first
+    if limit is not None and limit < 1:
+        raise UsageError(f"limit is {limit}", expected="at least 1")
     config = config or EvaluateConfig()
     named, model = hub_name(model) or str(model), shipped.resolve(model)
     chosen = [task.configured(yardstick_bytes=config.yardstick_bytes) for task in select(tasks)]
@@ -257,7 +259,7 @@ def run_task(
             count=figure.count,
             seconds=round(seconds, 3),
             published=published(task.protocol, figure.metric),
-            chance=task.metric(figure.metric).chance,
+            chance=task.chance(figure.metric, examples),
             higher_is_better=task.metric(figure.metric).higher_is_better,
             settings=task.settings(reader),
             details={**figure.details, **details, **without.get(figure.metric, {})},
@@ -323,8 +325,10 @@ def _without_overlap(
     }
     if not any(texts.values()):
         return {}
-    figures = task.summarise(clean) if clean else []
-    found = {figure.metric: figure for figure in figures}
+    try:
+        found = {figure.metric: figure for figure in task.summarise(clean)} if clean else {}
+    except DataError:  # too few examples are left for a score
+        found = {}
     details = {}
     for metric in task.metrics:
         without = found.get(metric.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from headwater.storage.files import sha256_of
 
 EXPECTED = "MODULE:NAME of a Task, a class of one, or a list of them, in a module that Python can import"
 
+_PROTOCOL = re.compile(r"\w[\w.-]*")
+
 
 def is_own(name: str) -> bool:
     """Return whether the name of a task is `MODULE:NAME`."""
@@ -20,7 +23,7 @@ def is_own(name: str) -> bool:
 
 
 def load_tasks(name: str) -> list[Task]:
-    """Return the tasks of `MODULE:NAME`; raise UsageError if it has none."""
+    """Return the tasks of `MODULE:NAME`; raise UsageError if it has none, or one with a wrong protocol name."""
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -38,6 +41,12 @@ def load_tasks(name: str) -> list[Task]:
     if not tasks:
         kind = type(getattr(module, attribute)).__name__
         raise UsageError(f"--tasks {name} names an object of type {kind}", expected=EXPECTED)
+    for task in tasks:
+        if not _PROTOCOL.fullmatch(task.protocol):  # it is the name of a file
+            raise UsageError(
+                f"--tasks {name} has the protocol name {task.protocol!r}",
+                expected="letters, digits, '_', '-' and '.'",
+            )
     return tasks
 
 

@@ -158,6 +158,10 @@ class Task(ABC):
         """Return details that need no model, such as yardsticks on the same text."""
         return {}
 
+    def chance(self, metric: str, examples: Sequence[Example]) -> float | None:
+        """Return the value of random guessing on the examples; None if it is not defined."""
+        return self.metric(metric).chance
+
     def metric(self, name: str) -> Metric:
         """Return the metric with this name, or a plain one."""
         return next((metric for metric in self.metrics if metric.name == name), Metric(name))

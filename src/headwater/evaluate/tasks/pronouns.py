@@ -48,7 +48,7 @@ _CONJUNCTION = re.compile(r"\b(?:because|since|so|but|and|although|though|as|whe
 class Pronouns(ChoiceTask):
     """The antecedent among the candidates."""
 
-    metrics = (Metric("accuracy", chance=0.5),)
+    metrics = (Metric("accuracy"),)
 
     def __init__(self, benchmark: str, reading: Reading, names: tuple[str, ...], where: str) -> None:
         self.benchmark, self.reading = benchmark, reading
@@ -77,6 +77,10 @@ class Pronouns(ChoiceTask):
             else:
                 asked.append(reader.pair(f"{before}{candidate}", after))
         return asked
+
+    def chance(self, metric: str, examples: Sequence[Example]) -> float:
+        """Return the mean over the examples: some have more than two candidates."""
+        return sum(1 / len(example.content["candidates"]) for example in examples) / len(examples)
 
 
 def read_blocks(path: Path) -> list[tuple[str, str, str, list[str], int]]:

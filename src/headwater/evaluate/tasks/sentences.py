@@ -127,9 +127,11 @@ class Acceptability(Task):
         return {"value": answer.mean, "label": example.content["label"], "tuned": example.content["tuned"]}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
-        """Return Matthews' correlation and accuracy at the tuned threshold."""
+        """Return Matthews' correlation and accuracy at the tuned threshold; raise DataError without sentences."""
         threshold, tuned = best_threshold([(r["value"], r["label"]) for r in records if r["tuned"]])
         measured = [record for record in records if not record["tuned"]]
+        if not measured:
+            raise DataError("there are no development sentences to measure")
         chosen = np.array([record["value"] > threshold for record in measured], dtype=np.int64)
         labels = np.array([record["label"] for record in measured], dtype=np.int64)
         details = {"threshold": threshold, "matthews on the tuning sentences": tuned}
