@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,12 +35,11 @@ def handle(variant: str) -> native.Kernels:
     return found
 
 
-def built(width: int, heads: int, kind: Kind, *, norm: str = "pre", layers: int = 2) -> Transformer:
-    """A model whose matrices are what a kind makes of them."""
+def built(width: int, heads: int, *, norm: str = "pre", **changes: Any) -> Transformer:
+    """Return a small model with random biases and norms."""
     name = "gpt2-pico" if norm == "pre" else "gpt1-nano"
-    model = build_model(
-        preset(name, vocabulary=101, context=40, width=width, heads=heads, layers=layers, dropout=0.0), seed=3
-    )
+    shape = {"vocabulary": 101, "context": 40, "width": width, "heads": heads, "layers": 2, "dropout": 0.0}
+    model = build_model(preset(name, **shape, **changes), seed=3)
     assert isinstance(model, Transformer)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -115,11 +115,24 @@ def test_a_model_of_any_shape_gives_torchs_logits(variant: str, width: int, head
     ids = [int(i) for i in torch.randint(0, 101, (37,), generator=torch.Generator().manual_seed(width))]
     for kind in KINDS:
         for norm in ("pre", "post"):
-            model = built(width, heads, kind, norm=norm)
+            model = built(width, heads, norm=norm)
             got = logits_of(weights_of(model, handle(variant), kind), ids)
             expected = expected_logits(model, ids, kind)
             error = (got[:, :101] - expected[:, :101]).square().mean().sqrt() / expected.std()
             assert error <= TOLERANCE[kind], (kind, norm)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_final_norm_is_applied_if_the_model_has_one(norm: str) -> None:
+    ids = list(range(20))
+    for kind in KINDS:
+        for final_norm in (True, False):
+            model = built(60, 3, norm=norm, final_norm=final_norm)
+            weights = weights_of(model, handle(VARIANTS[0]), kind)
+            got, expected = logits_of(weights, ids), expected_logits(model, ids, kind)
+            assert (got - expected).square().mean().sqrt() <= TOLERANCE[kind] * expected.std(), (kind, final_norm)
+            hidden = forward_of(weights)(ids, [0] * 20, range(20), tables(1, weights.shape.pages), 20, None)
+            torch.testing.assert_close(weights.output(hidden), got, atol=0, rtol=0)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -128,7 +141,7 @@ def test_a_model_of_any_shape_gives_torchs_logits(variant: str, width: int, head
 def test_a_row_is_the_same_bit_for_bit_alone_and_in_any_company(
     variant: str, kind: Kind, width: int, heads: int
 ) -> None:
-    weights = weights_of(built(width, heads, kind), handle(variant), kind)
+    weights = weights_of(built(width, heads), handle(variant), kind)
     ids = [int(i) for i in torch.randint(0, 101, (21,), generator=torch.Generator().manual_seed(1))]
     together = logits_of(weights, ids)
     forward, pages = forward_of(weights, slots=3), weights.shape.pages
@@ -142,7 +155,7 @@ def test_a_row_is_the_same_bit_for_bit_alone_and_in_any_company(
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_threads_change_nothing(variant: str) -> None:
-    weights = weights_of(built(96, 3, "int8"), handle(variant), "int8")
+    weights = weights_of(built(96, 3), handle(variant), "int8")
     ids, before = list(range(30)), torch.get_num_threads()
     try:
         found = []
@@ -155,17 +168,19 @@ def test_threads_change_nothing(variant: str) -> None:
 
 
 def test_what_is_out_of_range_is_refused_before_anything_is_written() -> None:
-    weights = weights_of(built(60, 3, "fp32"), handle(VARIANTS[0]), "fp32")
+    weights = weights_of(built(60, 3), handle(VARIANTS[0]), "fp32")
     forward, pages = forward_of(weights), weights.shape.pages
     out = torch.full((2, weights.output.structure.outputs), 7.0)
-    wrong = tables(1, pages) + 1000
+    wrong, gap = tables(1, pages) + 1000, tables(1, pages)
+    gap[0, 1] = pages  # a page before those of the last row's position
     for tokens, slots, positions, places, wanted in [
         ([101], [0], [0], tables(1, pages), 1),
         ([-1], [0], [0], tables(1, pages), 1),
         ([0], [1], [0], tables(1, pages), 1),
         ([0], [0], [40], tables(1, pages), 1),
         ([0], [0], [0], tables(1, pages), 2),
-        ([0], [0], [PAGE], np.ascontiguousarray(wrong), 1),
+        ([0], [0], [PAGE], wrong, 1),
+        ([0, 0], [0, 0], [0, 2 * PAGE], gap, 2),
     ]:
         with pytest.raises(IndexError):
             forward(tokens, slots, positions, places, wanted, out)

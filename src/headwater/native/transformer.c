@@ -72,7 +72,9 @@ static int in_range(const Model *m, const int32_t *tokens, const int32_t *slots,
         if (slots[row] < 0 || slots[row] >= m->slots) return 0;
         if (positions[row] < 0 || positions[row] >= m->context || positions[row] / PAGE >= m->pages) return 0;
         const int64_t last = positions[row] / PAGE;
-        for (int64_t page = row && slots[row] == slots[row - 1] ? last : 0; page <= last; page++) {
+        /* Rows of one slot follow each other: earlier ones have checked the pages before the previous row's. */
+        const int64_t first = row && slots[row] == slots[row - 1] ? positions[row - 1] / PAGE : 0;
+        for (int64_t page = first; page <= last; page++) {
             const int32_t place = m->tables[slots[row] * m->pages + page];
             if (place < 0 || place >= m->page_count) return 0;
         }
@@ -111,7 +113,7 @@ EXPORT int64_t headwater_forward(const Model *m, const int32_t *tokens, const in
         if (!m->pre_norm) normalise(&to, l->norm_2_weight, l->norm_2_bias, 1, rows);
     }
     if (wanted > 0) {
-        if (m->pre_norm) normalise(&to, m->final_weight, m->final_bias, logits == NULL, wanted);
+        if (m->pre_norm || m->final_weight) normalise(&to, m->final_weight, m->final_bias, logits == NULL, wanted);
         to.logits = logits;
         if (logits) multiply(&to, LOGITS, &m->output, &narrow, wanted);
     }

@@ -168,8 +168,6 @@ class TransformerWeights:
             self._table("positions", positions, shape.context),
         ]
         self._final = (None, None) if final_norm is None else self._norm(final_norm)
-        if shape.pre_norm and final_norm is None:
-            raise ValueError("a Transformer with norms before its sublayers needs a final norm")
 
     def model(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> Any:
         """Return the structure of a model with these caches, a pair a layer; the workspace is the caller's."""
