@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -46,6 +47,23 @@ def test_every_preset_builds(name: str) -> None:
 def test_a_misspelt_preset_is_answered_with_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"'gpt2-smal'\. Did you mean 'gpt2-small'\?$"):
         preset("gpt2-smal")
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("gpt2-nano", "activation", "gelu"),
+        ("gpt1-nano", "segments", 2),
+        ("gpt2-nano", "embedding_norm", True),
+        ("lstm-nano", "output_transform", True),
+        ("bert-base", "softmax_rows", "all"),
+    ],
+)
+def test_parts_of_bert_that_inference_or_the_loss_would_ignore_are_refused(
+    name: str, key: str, value: Any
+) -> None:
+    with pytest.raises(UsageError, match=f"{key} = {value}"):
+        preset(name, **{key: value})
 
 
 @pytest.mark.parametrize("name", ["gpt1-nano", "gpt2-nano", "lstm-nano"])

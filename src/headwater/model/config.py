@@ -33,6 +33,9 @@ _FAITHFUL: dict[str, dict[Faithful, dict[str, Any]]] = {
     "gpt2": {"code": {"position_deviation": 0.01}, "paper": {"position_deviation": 0.02}},
 }
 
+# Parts that inference with causal models does not compute.
+_MASKED_ONLY = ("activation", "segments", "embedding_norm", "output_transform")
+
 
 class ModelConfig(Config):
     """Shape and variant of one model. Sizes count rows, positions, blocks, dimensions."""
@@ -95,6 +98,12 @@ class ModelConfig(Config):
             raise ValueError(f"architecture = {self.architecture} cannot have attention = full")
         if self.next_sentence and not (self.is_masked and self.segments > 1):
             raise ValueError("next_sentence needs attention = full and segments = 2, as BERT")
+        for key in _MASKED_ONLY:
+            value = getattr(self, key)
+            if not self.is_masked and value != type(self).model_fields[key].default:
+                raise ValueError(f"{key} = {value} needs attention = full, as BERT")
+        if self.output_transform and self.softmax_rows == "all":
+            raise ValueError("softmax_rows = all has no bias for position rows, as output_transform needs")
         return self
 
     def faithful_to(self, faithful: Faithful) -> ModelConfig:

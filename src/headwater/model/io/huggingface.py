@@ -57,8 +57,7 @@ def model_type(config: ModelConfig) -> str:
     """Return the `model_type`: "gpt2", "openai-gpt", "bert", "headwater-lstm" or "headwater-transformer"."""
     if bert.is_bert(config):
         return "bert"
-    extended = config.is_masked or config.segments or config.embedding_norm or config.output_transform
-    if config.architecture == "transformer" and config.activation == "gelu-tanh" and not extended:
+    if config.architecture == "transformer" and not config.is_masked:
         if config.norm == "pre" and config.final_norm:
             return "gpt2"
         if config.norm == "post" and not config.final_norm:
