@@ -73,20 +73,25 @@ class Checkpoints:
 
         Raises FolderError if all checkpoints are damaged.
         """
-        damaged = []
-        for path in reversed(self._all()):
-            try:
-                open_folder(path, "checkpoint", hashes=True)
+        found = self._all()
+        for path in reversed(found):
+            if self.is_good(path):
                 return path, read_json(path / _RECORD)
-            except HeadwaterError as error:
-                damaged.append(path)
-                self.note(f"{path.name} is damaged and is skipped: {error.seen}")
-        if damaged:
+        if found:
             raise FolderError(
                 f"every checkpoint in {self.folder} is damaged",
                 repair="Remove that folder to start the run again",
             )
         return None
+
+    def is_good(self, path: Path) -> bool:
+        """Return whether a checkpoint is undamaged; else a message names the damage."""
+        try:
+            open_folder(path, "checkpoint", hashes=True)
+        except HeadwaterError as error:
+            self.note(f"{path.name} is damaged and is skipped: {error.seen}")
+            return False
+        return True
 
     def load(self, path: Path, state: dict[str, Tensor]) -> None:
         """Load a checkpoint, written by any number of ranks, into the tensors of `state`."""

@@ -317,12 +317,20 @@ class Run:
         self.tokens, self.seconds, self.best = record["tokens"], record["seconds"], record["best"]
         self.curve, self._sums, self._summed = record["curve"], record["sums"], record["summed"]
         self.checkpoints.pinned = set(record["pinned"])
-        if self.best and not self._is_kept(self.best["step"]):
-            self.progress.note(
-                f"Warning: the best checkpoint, of step {self.best['step']}, is missing: a later one is used"
-            )
-            self.best = None
-        self.progress.note(f"resuming from step {record['step']:,} of {self.config.steps:,}")
+        step = record["step"]
+        if self.best and not self._has_best(self.best["step"], step):
+            gone = f"the best checkpoint, of step {self.best['step']}, is missing or damaged"
+            self.progress.note(f"Warning: {gone}: a later one is used")
+            # A run that is over measures no other state: its last one is used.
+            self.best = {"rank": [], "step": step} if step == self.config.steps else None
+        self.progress.note(f"resuming from step {step:,} of {self.config.steps:,}")
+
+    def _has_best(self, best: int, resumed: int) -> bool:
+        """Return whether the best checkpoint is undamaged, as the resumed one is; every rank must call this."""
+        assert self.checkpoints is not None
+        path, ranks = self.checkpoints.path_of(best), self.trainer.ranks
+        good = best == resumed or (ranks.is_first and path.is_dir() and self.checkpoints.is_good(path))
+        return bool(ranks.broadcast(good))
 
     def _open_journal(self, stack: ExitStack) -> Callable[[dict[str, Any], bool], None]:
         """Return a function that writes a line to the journal and the trackers; flush: the journal to the disk."""
