@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from headwater.errors import UsageError
+from headwater.train.loop import TrainConfig
 from headwater.train.schedule import learning_rate_factor
 
 STEPS = 40
@@ -47,3 +49,9 @@ def test_wsd_keeps_the_peak_and_falls_over_the_last_fifth() -> None:
     assert set(factors[10:81]) == {1.0}
     assert factors[90] == pytest.approx(0.55)
     assert all(a > b for a, b in pairwise(factors[80:]))
+
+
+@pytest.mark.parametrize("schedule", ["gpt1-linear", "gpt1-cosine", "constant"])
+def test_a_final_rate_that_the_schedule_does_not_have_is_refused(schedule: str) -> None:
+    with pytest.raises(UsageError, match=f"schedule = {schedule} has no final_rate"):
+        TrainConfig.build({"schedule": schedule, "final_rate": 0.1})

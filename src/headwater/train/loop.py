@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import torch
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from headwater.config import Config
@@ -22,7 +22,7 @@ from headwater.model.backend import Backend, backend_of, bf16_is_fast, use_backe
 from headwater.train.journal import Tracker
 from headwater.train.optimizer import AdamForm, Optimizer
 from headwater.train.parallel import Ranks, Recompute, recompute_blocks, shard
-from headwater.train.schedule import Schedule, learning_rate_factor
+from headwater.train.schedule import WITHOUT_FINAL_RATE, Schedule, learning_rate_factor
 
 Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
 Precision = Literal["auto", "fp32", "bf16"]
@@ -89,6 +89,12 @@ class TrainConfig(Config):
     """Make a resumed run on CUDA exact, and slower."""
     track: tuple[Tracker, ...] = ()
     """Additional trackers: tensorboard, trackio, wandb."""
+
+    @model_validator(mode="after")
+    def _has_a_final_rate(self) -> Self:
+        if self.final_rate and self.schedule in WITHOUT_FINAL_RATE:
+            raise ValueError(f"schedule = {self.schedule} has no final_rate")
+        return self
 
     def deciding(self) -> dict[str, Any]:
         """Return the keys that decide the result, which a resumed run must not change, as plain values."""

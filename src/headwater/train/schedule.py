@@ -14,6 +14,7 @@ from typing import Literal
 
 Schedule = Literal["cosine", "linear", "constant", "wsd", "gpt1-cosine", "gpt1-linear"]
 
+WITHOUT_FINAL_RATE: tuple[Schedule, ...] = ("constant", "gpt1-cosine", "gpt1-linear")
 DECAY_SHARE = 0.2  # of the updates, at the end of "wsd"
 
 # GPT-1's rate of fine-tuning and its width; the rate measured for narrow models, and up to which width.
