@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from headwater.errors import ResourceError, UsageError
+from headwater.errors import ResourceError, TrainingError, UsageError
 from headwater.model import build_model, preset
 from headwater.pretrain import cost as plan
 from headwater.pretrain import forecast as forecasting
 from headwater.pretrain.forecast import find_rate, forecast, profile
 from headwater.pretrain.pretraining import build_run, pretrain
 from headwater.pretrain.profile import PARTS, as_table
+from headwater.pretrain.rate_search import search_rate
 from headwater.pretrain.recipe import PretrainConfig, resolve
 from headwater.storage.progress import SILENT
 from headwater.train import machine
@@ -181,3 +182,13 @@ def test_operations_are_counted_from_the_weights_there_are(name: str) -> None:
     model = build_model(config, device="meta")
     inner = [p for place, p in model.named_parameters() if not place.startswith(("tokens", "positions"))]
     assert plan.inner_weights(config) == sum(p.numel() for p in inner if p.dim() > 1)
+
+
+def test_a_range_test_that_diverges_at_once_names_the_cause() -> None:
+    class Diverging:
+        def update(self, batches: Any, learning_rate: float) -> Any:
+            raise TrainingError("the loss is not finite")
+
+    trainer: Any = Diverging()
+    with pytest.raises(TrainingError, match="not finite"):
+        search_rate(trainer, lambda step: [])

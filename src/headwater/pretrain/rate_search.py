@@ -49,6 +49,8 @@ def search_rate(
         try:
             loss = trainer.update(read(step), learning_rate=rate).loss
         except TrainingError:  # divergence ends the curve
+            if not points:
+                raise
             break
         average = SMOOTHING * average + (1 - SMOOTHING) * loss
         points.append(Point(rate, loss, average / (1 - SMOOTHING ** (step + 1))))
