@@ -14,6 +14,7 @@ from headwater.datasets.rows import Task
 from headwater.finetune.examples import Labels
 from headwater.finetune.head import TaskModel
 from headwater.finetune.inputs import Encoded, TaskTokens
+from headwater.finetune.training import FinetuneConfig, prepare_base
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
 from headwater.tokenizer import Tokenizer
@@ -45,6 +46,22 @@ def test_a_batch_predicts_what_single_sequences_do(task: Task) -> None:
         for example in range(len(counts)):
             single = whole_batch(one_of(encoded, example), labels)
             assert torch.allclose(task_model(single).logits[0], together[example], atol=1e-5)
+
+
+def test_transferred_layers_of_bert_include_all_of_its_embeddings() -> None:
+    base = build_model(preset("bert-base", vocabulary=270, context=16, layers=2, width=8, heads=2), seed=3)
+    with torch.no_grad():
+        for parameter in base.parameters():
+            parameter += 1
+    state = base.state_dict()
+    tokenizer = Tokenizer.train(["a river"], kind="gpt2", vocab_size=258)
+    model, _ = prepare_base(FinetuneConfig(transfer_layers=1), base, tokenizer)
+    kept = {name for name, tensor in model.state_dict().items() if torch.equal(tensor, state[name])}
+    assert kept == {
+        name
+        for name in state
+        if name.startswith(("tokens.", "positions.", "segments.", "embedding_norm.", "blocks.0."))
+    }
 
 
 def test_a_bert_folder_becomes_a_classifier(

@@ -127,7 +127,8 @@ class FinetuneConfig(TrainConfig):
 
 def resolve(config: FinetuneConfig, *, width: int, examples: int) -> FinetuneConfig:
     """Return `config` with the updates, warm-up and learning rate for the model's width and the examples."""
-    steps = config.steps or max(1, round(config.epochs * math.ceil(examples / config.batch_size)))
+    # At least two: the last update of GPT-1's schedule has rate 0.
+    steps = config.steps or max(2, round(config.epochs * math.ceil(examples / config.batch_size)))
     return config.model_copy(
         update={
             "steps": steps,
@@ -366,7 +367,7 @@ def _measurements(every: int | None, steps: int, per_epoch: int) -> Container[in
 
 
 def _first_layers(state: dict[str, Any], layers: int, base: Model) -> dict[str, Any]:
-    """Return the embeddings and the first blocks, as n_transfer in the authors' code (figure 2, left).
+    """Return the embeddings and the first blocks, as `n_transfer` does in the authors' code (figure 2, left).
 
     All layers are the whole model, with its final norm.
     """
@@ -379,5 +380,6 @@ def _first_layers(state: dict[str, Any], layers: int, base: Model) -> dict[str, 
         )
     if layers == base.config.layers:
         return state
+    embeddings = ("tokens.", "positions.", "segments.", "embedding_norm.")
     blocks = tuple(f"blocks.{layer}." for layer in range(layers))
-    return {k: v for k, v in state.items() if k.startswith(("tokens.", "positions.", *blocks))}
+    return {k: v for k, v in state.items() if k.startswith((*embeddings, *blocks))}
