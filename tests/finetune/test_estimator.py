@@ -128,12 +128,32 @@ def test_pairs_scores_and_choices(base: Path, sentences: Any, tmp_path: Path) ->
         (Similarity, [("a", "b")] * 2, ["x", "y"], "expected a number"),
         (Classifier, ["a", None], ["x", "y"], "X has None in row 2"),
         (Classifier, ["a", "b"], [0.2, 0.7], r"0\.2.*hw\.Regressor"),
+        (Classifier, ["a", "b"], [0.0, float("inf")], r"the number inf.*hw\.Regressor"),
         (Regressor, ["a", "b"], ["x", "y"], "expected a number"),
     ],
 )
 def test_mistakes_are_named(base: Path, estimator: Any, X: Any, y: Any, message: str) -> None:
     with pytest.raises((DataError, UsageError), match=message):
         estimator(base).fit(X, y)
+
+
+def test_a_failed_second_fit_leaves_the_first_one_unchanged(base: Path, sentences: Any) -> None:
+    def stop(line: Any) -> None:
+        raise KeyboardInterrupt
+
+    texts, labels = sentences(20)
+    classifier = Classifier(base, **FAST).set_params(epochs=1).fit(texts, labels)
+    found = classifier.predict(texts).tolist()
+    with pytest.raises(KeyboardInterrupt):
+        classifier.fit(texts, ["red" if label == "bad" else "blue" for label in labels], on_update=stop)
+    assert classifier.predict(texts).tolist() == found
+
+
+def test_the_first_update_of_the_shortest_training_has_a_learning_rate(base: Path, sentences: Any) -> None:
+    """The last update of GPT-1's schedule has rate 0."""
+    lines: list[dict[str, Any]] = []
+    Classifier(base, epochs=1).fit(*sentences(12), on_update=lines.append)
+    assert lines[0]["learning_rate"] > 0
 
 
 def test_an_unknown_parameter_names_the_nearest(base: Path) -> None:
@@ -169,6 +189,10 @@ def test_weights_callbacks_and_the_baseline_reach_an_estimator(
         Classifier.load(tmp_path / "saved").compare()
     with pytest.raises(DataError, match="3 weights for 40 rows"):
         Classifier(base, **FAST).fit(texts, labels, sample_weight=[1, 2, 3])
+    # The only row with a weight is held out.
+    held = next(n for n, text in enumerate(texts) if (text,) in classifier._compared[2][1][0])
+    with pytest.raises(DataError, match="every row to train on has the weight 0"):
+        Classifier(base, **FAST).fit(texts, labels, sample_weight=np.eye(40)[held])
     assert Classifier().base == shipped.DEFAULT
 
 

@@ -95,7 +95,6 @@ class Estimator:
             labels = Labels(target="answer")
         else:
             labels = learn_labels(usable, self.task, target, "y")
-        self.classes_ = _classes(labels, y)
         config = self._config()
         kept, held = check.split(usable, config.validation_share, config.seed, labels, "X")
         model, tokenizer = prepare_base(config, *self._base())
@@ -103,7 +102,6 @@ class Estimator:
             encode(part, self.task, tokenizer, model.config.context, labels=labels, name="X")
             for part in (kept, held)
         ]
-        self.learning_rate_ = peak_rate(config, model.config.width)
         outcome = train_task(
             config,
             model,
@@ -121,7 +119,9 @@ class Estimator:
             outcome.best_entry()[outcome.metric],
             [([row.segments for row in part], one.targets) for part, one in zip((kept, held), parts, strict=True)],
         )
+        self.classes_ = _classes(labels, y)
         self.fine_tuned_ = outcome.fine_tuned
+        self.learning_rate_ = peak_rate(config, model.config.width)
         self.curve_ = outcome.curve
         self.n_features_in_ = 1
         return self
@@ -338,7 +338,7 @@ def _checked_labels(y: list[Any], target: Target) -> list[str | int | float]:
     if numbers and len(numbers) < len(y):
         kinds = sorted({type(label).__name__ for label in y})
         raise DataError(f"y mixes {' and '.join(kinds)} labels", expected="one kind")
-    if (fractional := next((label for label in numbers if label != int(label)), None)) is not None:
+    if (fractional := next((label for label in numbers if not float(label).is_integer()), None)) is not None:
         raise DataError(
             f"y has the number {fractional!r}", expected="classes", repair="For scores use hw.Regressor"
         )
@@ -362,7 +362,13 @@ def _weights(given: Any, count: int, kept: list[Raw]) -> npt.NDArray[np.float64]
             f"sample_weight has {weights.size:,} weights for {count:,} rows, or an invalid one",
             expected="a number of 0 or more for each row, not all of them 0",
         )
-    return weights[[row.row - 1 for row in kept]]
+    weights = weights[[row.row - 1 for row in kept]]
+    if not weights.any():
+        raise DataError(
+            "every row to train on has the weight 0: those with another are held out, or have no text",
+            repair="Give more rows a weight, or choose another seed",
+        )
+    return weights
 
 
 def _not_fitted(name: str) -> Exception:
