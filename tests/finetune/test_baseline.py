@@ -35,6 +35,13 @@ def test_it_tells_texts_pairs_and_answers_apart() -> None:
     assert choice.decide(rows).tolist() == [0, 2]
 
 
+def test_training_rows_of_one_class_are_a_baseline_too() -> None:
+    """Equal texts stay together, so the split can leave one class; so can the choice of ROWS of many rows."""
+    parts = {"validation": ([("a fine film",), ("a dull film",)], np.array([1.0, 0.0]))}
+    found = compare("classify", CLASSES, "accuracy", ([("a dull film",), ("an end",)], np.zeros(2)), parts)
+    assert found["validation"]["value"] == 0.5
+
+
 def test_only_rows_with_a_label_count() -> None:
     texts = [(f"a {word} film",) for _ in range(8) for word in ("dull", "fine")]
     train = texts, np.array([0.0, 1.0] * 8)

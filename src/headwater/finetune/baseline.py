@@ -77,6 +77,7 @@ class Baseline:
 
     def fit(self, segments: Segments, targets: Floats, *, seed: int = 1) -> Baseline:
         """Learn from rows' texts and targets, each a class index or a score; return self."""
+        from sklearn.dummy import DummyClassifier
         from sklearn.linear_model import LogisticRegression, Ridge
 
         if len(segments) > ROWS:
@@ -93,7 +94,11 @@ class Baseline:
         weight: Any = self.class_weight
         if isinstance(weight, Mapping):
             weight = {n: weight.get(name, 1.0) for n, name in enumerate(self.labels.names)}
-        model = Ridge() if score else LogisticRegression(C=10, max_iter=300, class_weight=weight)
+        model: Any = LogisticRegression(C=10, max_iter=300, class_weight=weight)
+        if score:
+            model = Ridge()
+        elif len(np.unique(targets)) == 1:  # logistic regression needs two classes
+            model = DummyClassifier()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # 300 steps without convergence are enough for a baseline
             self._model = model.fit(features, targets if score else targets.astype(np.int64))
