@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import headwater.quickstart
 from headwater import shipped
 from headwater.cli.main import main
 from headwater.corpus.build.pipeline import build
@@ -87,6 +89,29 @@ def test_a_fine_tuning_reads_and_measures_no_more_than_its_updates_see(flow: Pat
         for metrics in (tuned, scratch):
             assert max(metrics["counts"].values()) <= 16 * metrics["steps"]
             assert len(metrics["curve"]) == 1
+
+
+def test_every_stage_with_a_model_runs_on_the_given_device(
+    flow: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def recorded(call: Callable[..., Any]) -> Callable[..., Any]:
+        def record(*given: Any, **options: Any) -> Any:
+            asked.append(options["device"] if "device" in options else given[0].device)
+            return call(*given, **options)
+
+        return record
+
+    for name in ("write_samples", "evaluate", "pretrain", "finetune"):
+        monkeypatch.setattr(headwater.quickstart, name, recorded(getattr(headwater.quickstart, name)))
+    text = ["--text", str(flow.parent / "texts")]
+    again = ["quickstart", "--minutes", "0.03", *text, "--out", str(flow)]
+    assert main([*again, "--device", "cpu"]) == 0
+    assert asked == ["cpu"] * 8  # pre-training, samples, two evaluations, four fine-tunings
+    assert main([*again[:-1], str(flow.parent / "other"), "--device", "gpu"]) == 2
+    assert "device 'gpu' cannot be used" in capsys.readouterr().err
+    assert not (flow.parent / "other").exists()
 
 
 def test_the_report_is_one_file_that_asks_nobody(flow: Path) -> None:
@@ -195,7 +220,7 @@ def test_text_in_another_language_is_not_compared_with_the_model_that_ships(flow
     (tmp_path / "text.txt").write_text("강물은 바다로 흐르고 아이들은 웃는다. " * 400, encoding="utf-8")
     build([tmp_path / "text.txt"], tmp_path / "corpus")
     assert choose_shipped(tmp_path / "corpus", BYTES_A_TOKEN) is None
-    assert compare_shipped(tmp_path / "corpus", ["heldout"], [], tmp_path / "shipped", 10, SILENT) == []
+    assert compare_shipped(tmp_path / "corpus", ["heldout"], [], tmp_path / "shipped", 10, "cpu", SILENT) == []
     assert not (tmp_path / "shipped").exists()
 
 
@@ -238,7 +263,9 @@ def test_a_korean_text_continues_from_the_korean_model(
 
     notes = Notes()
     monkeypatch.chdir(tmp_path)  # the corpora have the names of the models
-    assert compare_shipped(tmp_path / "gpt2-mini-ko", ["heldout"], [], tmp_path / "shipped", 10, notes) == []
+    assert (
+        compare_shipped(tmp_path / "gpt2-mini-ko", ["heldout"], [], tmp_path / "shipped", 10, "cpu", notes) == []
+    )
     assert notes.texts == ("not compared with the shipped gpt2-mini-ko: a local folder has this name",)
     monkeypatch.setattr("headwater.quickstart.choose_shipped", lambda corpus, bytes_a_token: "gpt2-mini-ko")
     assert choose_start(tmp_path / "gpt2-mini-ko", 1_000) is None

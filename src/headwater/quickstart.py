@@ -95,17 +95,20 @@ def quickstart(
     text: Sequence[Path] = (),
     text_field: str = "text",
     seed: int = 1,
+    device: str = "auto",
     progress: Progress = SILENT,
 ) -> Quickstart:
     """Run all stages in `out`; `minutes` is the time of pre-training.
 
-    text: the user's own files. text_field: the field of their rows with the text. The minutes also limit what the
-    other stages read (GATHERED_BYTES, SCORED, YARDSTICK_BYTES). If `out` has a quickstart of other minutes, a
-    folder next to it is written, named by the minutes.
+    text: the user's own files. text_field: the field of their rows with the text. device: of every stage with a
+    model, as in `headwater.load`. The minutes also limit what the other stages read (GATHERED_BYTES, SCORED,
+    YARDSTICK_BYTES). If `out` has a quickstart of other minutes, a folder next to it is written, named by the
+    minutes.
 
-    Raises UsageError if minutes are not positive and finite, DataError for text that cannot be used, FolderError
-    if `out` has a quickstart of another seed or text.
+    Raises UsageError if minutes are not positive and finite or the device cannot be used, DataError for text that
+    cannot be used, FolderError if `out` has a quickstart of another seed or text.
     """
+    choose_device(device)  # its error comes first
     if not 0 < minutes <= MINUTES:
         why = "needs an end" if minutes > 0 else "leaves no time to train"
         raise UsageError(f"--minutes {minutes:g} {why}", expected=f"a number above 0, at most {MINUTES:,}")
@@ -127,10 +130,10 @@ def quickstart(
         tokenizer = shipped.resolve(initial)
         ladder = [PretrainConfig(init_from=initial)]
     pack(corpus, tokenizer, tokens, VALIDATION, progress=progress)
-    recipe = choose_recipe(ladder, tokens, run, minutes, seed, progress)
+    recipe = choose_recipe(ladder, tokens, run, minutes, seed, device, progress)
     model = pretrain(recipe, tokens, run, progress=progress)
     prompts = choose_prompts(corpus)
-    write_samples(model, prompts, out / "samples", seed=seed, progress=progress)
+    write_samples(model, prompts, out / "samples", seed=seed, device=device, progress=progress)
 
     classification, choice = choose_tasks(corpus)
     labels: dict[str, Path] = {}
@@ -147,8 +150,12 @@ def quickstart(
     config = EvaluateConfig(yardstick_bytes=math.ceil(minutes * YARDSTICK_BYTES))
     limit = math.ceil(minutes * SCORED)
     folders = [tokens, *labels.values()]
-    results = evaluate(model, protocols, folders, zero_shot, config=config, limit=limit, progress=progress)
-    shipped_results = compare_shipped(corpus, protocols, list(labels.values()), out / "shipped", limit, progress)
+    results = evaluate(
+        model, protocols, folders, zero_shot, config=config, limit=limit, device=device, progress=progress
+    )
+    shipped_results = compare_shipped(
+        corpus, protocols, list(labels.values()), out / "shipped", limit, device, progress
+    )
 
     tuned: dict[str, dict[str, Any]] = {}
     fine_tuned: list[Path] = []
@@ -159,7 +166,7 @@ def quickstart(
         for from_scratch in (False, True):
             place = out / "fine-tuned" / (f"{name}-from-scratch" if from_scratch else name)
             metrics = finetune(
-                tuning.model_copy(update={"from_scratch": from_scratch}),
+                tuning.model_copy(update={"from_scratch": from_scratch, "device": device}),
                 place,
                 model=model,
                 train=folder / "train.jsonl",
@@ -224,7 +231,13 @@ def choose_shipped(corpus: Path, bytes_a_token: float) -> str | None:
 
 
 def compare_shipped(
-    corpus: Path, protocols: Sequence[str], labels: Sequence[Path], out: Path, limit: int, progress: Progress
+    corpus: Path,
+    protocols: Sequence[str],
+    labels: Sequence[Path],
+    out: Path,
+    limit: int,
+    device: str,
+    progress: Progress,
 ) -> Sequence[Result]:
     """Return the scores of a shipped model on the same text and questions, `limit` of each protocol.
 
@@ -242,7 +255,14 @@ def compare_shipped(
     folders = [out / "tokens", *labels]
     config = EvaluateConfig(yardstick_bytes=0)  # they are part of the new model's scores
     results = evaluate(
-        Path(name), protocols, folders, out / "zero-shot", config=config, limit=limit, progress=progress
+        Path(name),
+        protocols,
+        folders,
+        out / "zero-shot",
+        config=config,
+        limit=limit,
+        device=device,
+        progress=progress,
     )
     return results.results
 
@@ -259,20 +279,26 @@ def choose_start(corpus: Path, size: int) -> str | None:
 
 
 def choose_recipe(
-    ladder: Sequence[PretrainConfig], tokens: Path, run: Path, minutes: float, seed: int, progress: Progress
+    ladder: Sequence[PretrainConfig],
+    tokens: Path,
+    run: Path,
+    minutes: float,
+    seed: int,
+    device: str,
+    progress: Progress,
 ) -> PretrainConfig:
-    """Return the recipe of the largest model that reads enough tokens in the minutes, as measured.
+    """Return the recipe of the largest model that reads enough tokens in the minutes, as measured on the device.
 
-    A run that was started keeps its recipe.
+    A run that was started keeps its recipe, on any device.
     """
     begun = run / "config.toml"
     if begun.exists():
-        return PretrainConfig.load(begun)
-    ranks = Ranks(device=choose_device("auto"))
+        return PretrainConfig.load(begun, {"device": device})
+    ranks = Ranks(device=choose_device(device))
     progress.start("choosing a size")
     chosen, steps = ladder[0], 0
     for recipe in ladder:
-        recipe = recipe.model_copy(update={"batch_size": BATCH, "steps": 100, "seed": seed})
+        recipe = recipe.model_copy(update={"batch_size": BATCH, "steps": 100, "seed": seed, "device": device})
         config = resolve(recipe, tokens, ranks)
         trial = build_run(config, tokens, run, ranks, SILENT)
         update = time_updates(trial.trainer, trial.read)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.console import AsJson, Seed, emit, terminal_progress
+from headwater.cli.console import AsJson, Device, Seed, emit, terminal_progress
 
 
 def quickstart(
@@ -19,6 +19,7 @@ def quickstart(
         typer.Option(help="Your own files or folders, in the formats of `corpus build`. Repeatable."),
     ] = None,
     text_field: Annotated[str, typer.Option(help="Field or column with the text in these files.")] = "text",
+    device: Device = "auto",
     seed: Seed = 1,
     as_json: AsJson = False,
 ) -> None:
@@ -30,11 +31,16 @@ def quickstart(
     from headwater.quickstart import quickstart as run
 
     result = run(
-        out, minutes=minutes, text=text or (), text_field=text_field, seed=seed, progress=terminal_progress()
+        out,
+        minutes=minutes,
+        text=text or (),
+        text_field=text_field,
+        seed=seed,
+        device=device,
+        progress=terminal_progress(),
     )
-    words = [
-        word for word in result.prompt.split() if any(map(str.isalnum, word))
-    ]  # without the line below a heading
+    # Without the line below a heading.
+    words = [word for word in result.prompt.split() if any(map(str.isalnum, word))]
     prompt = shlex.quote(" ".join(words[:3] or result.prompt.split()[:3]))
     ships = f"  headwater generate {prompt}  (the shipped model, trained on novels)\n"
     next_steps = (

@@ -29,6 +29,7 @@ def write_samples(
     temperature: float = 0.8,
     top_k: int = 40,
     seed: int = 1,
+    device: str = "auto",
     progress: Progress = SILENT,
 ) -> list[dict[str, Any]]:
     """Continue each prompt, write the samples folder `out` unless it is complete, and return the samples."""
@@ -49,7 +50,7 @@ def write_samples(
         found: list[dict[str, Any]] = read_json(out / SAMPLES)
         return found
     progress.start("samples", len(prompts), "samples")
-    lm = LanguageModel.open(model)
+    lm = LanguageModel.open(model, device=device)
     samples: list[dict[str, Any]] = []
     for prompt in prompts:
         options = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "seed": seed}
