@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.datasets.benchmarks import HubSet
-from headwater.datasets.readers import row_of_json
+from headwater.datasets.readers import letter_index, row_of_json
 from headwater.datasets.rows import Raw
 from headwater.errors import DataError, HeadwaterError, ResourceError, require_extra
 from headwater.storage.files import atomic_write, parse_json, storage_errors
@@ -94,5 +94,5 @@ def _label(described: HubSet, row: Mapping[str, Any]) -> str | int | float | Non
     if described.names:
         return described.names[label]
     if described.label == "answer":
-        return "ABCD".index(label)
+        return letter_index(label, 4)
     return label

@@ -22,7 +22,6 @@ from headwater.errors import DataError, counted
 from headwater.storage.files import parse_json
 
 Reader = Callable[[Path], Iterator[Raw]]
-_LETTERS = "ABCDEFGH"
 
 
 def tab_separated(
@@ -102,7 +101,7 @@ def stsb_original(path: Path) -> Iterator[Raw]:
 def story_cloze(path: Path) -> Iterator[Raw]:
     """Read Story Cloze: four sentences, which become one context, two endings, the right one's number."""
     number = 0
-    for record in csv.reader(_text_lines(path)):
+    for record in csv.reader(_text_lines(path), strict=True):
         if not record or record[0] == "InputStoryid":
             continue
         number += 1
@@ -155,7 +154,15 @@ def race_prompts(path: Path) -> Iterator[Raw]:
 
 def _question(document: str, question: str, answers: Sequence[str], letter: str, number: int) -> Raw:
     """Return a row of RACE, whose label is the letter of the right answer."""
-    return row_of_json([document, question, *answers], _LETTERS[: len(answers)].index(letter), number)
+    return row_of_json([document, question, *answers], letter_index(letter, len(answers)), number)
+
+
+def letter_index(letter: str, count: int) -> int:
+    """Return the place of an answer among `count` by its letter; raise ValueError if it is none of them."""
+    letters = [chr(ord("A") + place) for place in range(count)]
+    if letter not in letters:
+        raise ValueError(f"the right answer is {letter!r}, expected a letter from A to {letters[-1]}")
+    return letters.index(letter)
 
 
 def row_of_json(segments: Sequence[Any], label: Any, number: int) -> Raw:
@@ -181,7 +188,7 @@ def _text_lines(path: Path) -> Iterator[str]:
 
 def _records(path: Path, quoted: bool) -> Iterator[list[str]]:
     if quoted:
-        yield from csv.reader(_text_lines(path), delimiter="\t")
+        yield from csv.reader(_text_lines(path), delimiter="\t", strict=True)
         return
     for line in _text_lines(path):
         if stripped := line.rstrip("\r\n"):
