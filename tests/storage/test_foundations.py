@@ -251,9 +251,34 @@ def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path: Path) -> None:
     for read in (read_text, lambda path: list(decoded_blocks(path))):
         with pytest.raises(DataError, match=r"0xb0 in line 2.*iconv -f cp949"):
             read(path)
-    path.write_bytes(b"\x7fELF\x00\x00")
-    with pytest.raises(DataError, match="binary"):
-        read_text(path)
+    for read in (read_text, lambda path: list(decoded_blocks(path, 8))):
+        path.write_bytes(b"\x7fELF\x00\x00")
+        with pytest.raises(DataError, match="binary"):
+            read(path)
+        path.write_bytes("from Windows".encode("utf-16"))
+        with pytest.raises(DataError, match=r"is UTF-16;.*iconv -f utf-16"):
+            read(path)
+
+
+def test_a_text_that_ends_inside_a_character_is_cut_off_and_not_of_another_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    for read in (read_text, lambda path: list(decoded_blocks(path, 8))):
+        for cut in (1, 2):  # of the three bytes of a syllable
+            path.write_bytes("강물은\n바다로 흐른".encode()[:-cut])
+            with pytest.raises(
+                DataError, match=r"text\.txt is cut off in its last character, in line 2;"
+            ) as caught:
+                read(path)
+            assert "iconv" not in str(caught.value)
+        path.write_bytes("one letter beyond ASCII, in latin1: caf\xe9".encode("latin1"))
+        with pytest.raises(DataError, match="iconv -f latin1"):
+            read(path)
+
+
+def test_a_byte_order_mark_is_dropped_also_if_blocks_divide_it(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes("\ufeff강물\ufeff\n".encode())
+    assert "".join(decoded_blocks(path, 1)) == read_text(path) == "강물\ufeff\n"
 
 
 class Inner(Config):

@@ -183,9 +183,6 @@ def read_rows(
     table, name = open_table(path), str(path)
     if not any(table.columns):
         raise DataError(f"{path} is empty", expected="a table with a name for each column")
-    twice = next((name for name in table.columns if name and table.columns.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(f"{path} has two columns named {twice!r}", expected="a name for each column")
     found = {role: _find(role, task, columns, table.columns, name) for role in _ROLES[task]}
     label = _find("label", task, columns, [c for c in table.columns if c not in _flat(found)], name, need_label)
     for number, row in table.rows:

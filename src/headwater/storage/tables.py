@@ -16,10 +16,12 @@ from typing import Any, NamedTuple
 
 from headwater.errors import DataError, counted
 from headwater.storage.compressed import CompressedFile
-from headwater.storage.files import file_error, likely_encoding, not_utf8, parse_json
+from headwater.storage.files import file_error, parse_json, require_text, undecodable
 
 Row = Mapping[str, Any]
 PACKED = (".gz", ".zst", ".xz", ".bz2")
+JSON_LINES = (".jsonl", ".ndjson")
+TEXT_TABLES = (".csv", ".tsv", ".json", *JSON_LINES)
 FORMATS = ".csv, .tsv, .jsonl (or .ndjson), .json or .parquet"
 # One CSV field: longer than any novel. An unclosed quote makes one field of all that follows it.
 FIELD_CHARACTERS = 1 << 24
@@ -50,12 +52,22 @@ def open_table(path: Path, columns: Sequence[str] = ()) -> OpenTable:
     """Open a table; the suffix of its name says its format.
 
     Of a Parquet file read only `columns` that hold text, if any are given. In a JSON list of texts each text
-    becomes a row with the column `columns[0]`. Raises DataError for a file or row that cannot be read.
+    becomes a row with the column `columns[0]`. Raises DataError for a file or row that cannot be read, or if two
+    of `columns` (none given: of all) have the same name.
     """
+    table = _opened(path, columns)
+    wanted = {name for name in columns or table.columns if name}
+    twice = next((name for name in table.columns if name in wanted and table.columns.count(name) > 1), None)
+    if twice is not None:
+        raise Unusable(f"{path} has two columns named {twice!r}", expected="a name for each column")
+    return table
+
+
+def _opened(path: Path, columns: Sequence[str]) -> OpenTable:
     suffix = unpacked_suffix(path)
     if suffix == ".parquet":
         return _parquet(path, columns)
-    if suffix in {".jsonl", ".ndjson"}:
+    if suffix in JSON_LINES:
         return _json(path, _json_lines(path))
     if suffix == ".json":
         return _json(path, _json_items(path, columns[0] if columns else "text"))
@@ -93,26 +105,35 @@ def _separated(path: Path, records: Iterator[list[str]]) -> OpenTable:
 
 
 def _csv_records(path: Path) -> Iterator[list[str]]:
-    reader = csv.reader(line + "\n" for line in read_lines(path))
+    reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
     while True:
         line = reader.line_num + 1
         limit = csv.field_size_limit(FIELD_CHARACTERS)  # the limit is the process's: set it for this row alone
         try:
             record = next(reader, None)
         except csv.Error as error:
-            if "field limit" not in str(error):
-                raise DataError(f"{path} cannot be read as CSV: {error} in line {reader.line_num:,}") from None
-            raise DataError(
-                f"{path} has a field of more than {FIELD_CHARACTERS:,} characters in the row of line {line:,}",
-                expected="shorter fields",
-                repair="Close the double quote that the row leaves open, or store such long texts as JSON Lines",
-            ) from None
+            raise _csv_error(path, line, str(error)) from None
         finally:
             csv.field_size_limit(limit)
         if record is None:
             return
         if record:
             yield record
+
+
+def _csv_error(path: Path, line: int, reason: str) -> DataError:
+    """Return the error for the row that begins in `line`, from the message of Python's csv module."""
+    close = "Close the double quote, write a quote inside quotes twice, or store such texts as JSON Lines"
+    if "field limit" in reason:
+        what, repair = f"a field of more than {FIELD_CHARACTERS:,} characters", close
+    elif "unexpected end" in reason:
+        what, repair = "a quote that is never closed", close
+    elif "expected after" in reason:
+        what, repair = "text after the closing quote of a field", "Write a quote inside quotes twice"
+    else:
+        what = "a carriage return without a line feed outside quotes"
+        repair = f"Convert line ends, as with: tr '\\r' '\\n' < {path} > converted{path.suffix}"
+    return DataError(f"{path} has {what} in the row of line {line:,}", repair=repair)
 
 
 def _tab_fields(line: str) -> list[str]:
@@ -247,24 +268,18 @@ def check_unpacked(path: Path, size: int) -> None:
 
 def decoded_blocks(path: Path, block_bytes: int | None = None) -> Iterator[str]:
     """Yield the text of a UTF-8 file in blocks; raise Unusable naming the first line that is not UTF-8."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
     lines = 0
-    first = True
+    is_multibyte = False
     try:
         for block in _blocks(path, block_bytes or _BLOCK_BYTES):
-            if first and block[:2] in {b"\xff\xfe", b"\xfe\xff"}:
-                raise not_utf8(path, f"{path} is UTF-16", "utf-16", Unusable)
-            if b"\x00" in block:
-                raise Unusable(f"{path} is a binary file", expected="UTF-8 text")
+            require_text(block, path, Unusable)
             try:
                 text = decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
-                line = lines + error.object.count(b"\n", 0, error.start) + 1
-                seen = f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {line}"
-                raise not_utf8(path, seen, likely_encoding(error.object), Unusable) from None
-            if first:
-                text, first = text.removeprefix("\ufeff"), False
+                raise undecodable(path, error, Unusable, lines=lines, is_multibyte=is_multibyte) from None
             lines += text.count("\n")
+            is_multibyte = is_multibyte or not text.isascii()
             if text:
                 yield text
     except OSError as error:
