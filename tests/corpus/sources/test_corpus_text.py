@@ -84,6 +84,7 @@ FORMS = {
     ".jsonl": "\n".join(map(json.dumps, ROWS)),
     ".json": json.dumps(ROWS, indent=1),
     "-lines.json": "\n".join(map(json.dumps, ROWS)),
+    ".ndjson": "\n".join(map(json.dumps, ROWS)),
     ".csv": '\ufeffn,body,url\r\n1,"one,\n""two""",http://a\r\n\r\n2,둘,\r\n',
 }
 PACKERS = {
@@ -156,7 +157,16 @@ def test_a_folder_gives_its_text_files_by_name(tmp_path: Path) -> None:
         ("a.txt", b" \n\r\n\t", "empty"),
         ("a.txt", b"text\x00\x01", "binary"),
         ("a.txt", b"one\ntwo\ncaf\xe9\n", "not UTF-8: byte 0xe9 in line 3"),
-        ("a.txt", b"cut short \xe2\x82", "not UTF-8"),
+        ("a.txt", b"cut short \xe2\x82", "cut off in its last character, in line 1"),
+        ("a.csv", b'id,text\n1,"one\n2,two\n3,three\n', "a quote that is never closed in the row of line 2"),
+        (
+            "a.csv",
+            b'id,text\n1,one\n2,"two" and more\n',
+            "text after the closing quote of a field in the row of line 3",
+        ),
+        ("a.csv", b"id,text\r1,one\r", "a carriage return without a line feed"),
+        ("a.csv", b"text,text\none,two\n", "two columns named 'text'"),
+        ("a.tsv", b"id\tbody\n1\tone\n", 'no text column "text", only id, body'),
         ("a.jsonl", b'{"text": "a"}\nnonsense\n', "line 2"),
         ("a.jsonl", b'{"body": "a"}\n', 'no text column "text", only body'),
         ("a.jsonl", b"[" * 100_000, "line 1"),

@@ -1,8 +1,8 @@
-"""Read the user's own text as documents: .txt, .md, .jsonl, .json, .csv, .parquet, in any language.
+"""Read the user's own text as documents: .txt, .md, .jsonl, .json, .csv, .tsv, .parquet, in any language.
 
-A text file is one document, or several separated by `<|endoftext|>`. JSON Lines, JSON (a list), CSV and Parquet
-have one document a row, in the column `text` or another that the user names (and `url`, `date`, `language`, if
-these are texts). Any other file is read as plain text.
+A text file is one document, or several separated by `<|endoftext|>`. JSON Lines, JSON (a list), CSV, TSV and
+Parquet have one document a row, in the column `text` or another that the user names (and `url`, `date`,
+`language`, if these are texts). Any other file is read as plain text.
 
 Line ends become "\\n" and blank lines at both ends of a document are removed; the text is otherwise unchanged.
 """
@@ -16,7 +16,9 @@ from typing import Any
 from headwater.corpus.folder import Document, make_id
 from headwater.errors import DataError
 from headwater.storage.tables import (
+    JSON_LINES,
     PACKED,
+    TEXT_TABLES,
     Row,
     Unusable,
     check_unpacked,
@@ -27,8 +29,7 @@ from headwater.storage.tables import (
 
 SEPARATOR = "<|endoftext|>"
 TEXT_SUFFIXES = (".txt", ".md")
-_STREAMS = (*TEXT_SUFFIXES, ".jsonl", ".json", ".csv")
-_TABLES = (".jsonl", ".json", ".csv", ".parquet")
+_STREAMS = (*TEXT_SUFFIXES, *TEXT_TABLES)
 SUFFIXES = (*_STREAMS, ".parquet", *(suffix + packed for suffix in _STREAMS for packed in PACKED))
 _FIELDS = ("url", "date", "language")
 
@@ -39,8 +40,12 @@ def read_text_file(path: Path, name: str, field: str = "text") -> Iterator[Docum
     Raises Unusable for a file without any text in a form that can be read, another DataError for a broken row.
     """
     suffix = unpacked_suffix(path)
-    found = _table_texts(path, field) if suffix in _TABLES else ((text, {}) for text in _plain_texts(path))
-    clean = without_surrogates if suffix in {".json", ".jsonl"} else str
+    found = (
+        _table_texts(path, field)
+        if suffix in (*TEXT_TABLES, ".parquet")
+        else ((text, {}) for text in _plain_texts(path))
+    )
+    clean = without_surrogates if suffix in (".json", *JSON_LINES) else str
     for position, (text, row) in enumerate(found):
         text = _tidy(clean(text))
         if text:
