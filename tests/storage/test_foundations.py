@@ -26,7 +26,16 @@ from pydantic import ConfigDict
 from headwater.cli.main import main
 from headwater.config import Config, merge, parse_settings
 from headwater.errors import DataError, FolderError, ResourceError, StorageError, UsageError, require_extra
-from headwater.storage.files import atomic_write, new_part, read_text, storage_errors
+from headwater.storage.files import (
+    atomic_write,
+    intact_json_lines,
+    new_part,
+    read_json,
+    read_text,
+    storage_errors,
+    write_json,
+    write_json_lines,
+)
 from headwater.storage.lineage import lineage
 from headwater.storage.provenance import open_folder, read_manifest
 from headwater.storage.resources import cache_folder, find
@@ -273,6 +282,19 @@ def test_a_text_that_ends_inside_a_character_is_cut_off_and_not_of_another_encod
         path.write_bytes("one letter beyond ASCII, in latin1: caf\xe9".encode("latin1"))
         with pytest.raises(DataError, match="iconv -f latin1"):
             read(path)
+
+
+def test_json_stores_any_text_and_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [{"text": "one\u2028two\x85three\x1c"}, {"text": "half \ud83d, \ud83d\ude00"}]
+    write_json_lines(path, rows)
+    assert [json.loads(line) for line in path.read_text("utf-8").split("\n") if line] == [
+        rows[0],
+        {"text": "half \ud83d, 😀"},
+    ]
+    assert list(intact_json_lines(path)) == [rows[0], {"text": "half \ufffd, 😀"}]
+    write_json(path, {"name": os.fsdecode(b"caf\xe9")})
+    assert read_json(path) == {"name": "caf\ufffd"}
 
 
 def test_a_byte_order_mark_is_dropped_also_if_blocks_divide_it(tmp_path: Path) -> None:

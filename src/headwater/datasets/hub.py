@@ -6,7 +6,6 @@ executed. Story Cloze is not on the hub; its authors send it on request.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
@@ -16,7 +15,7 @@ from headwater.datasets.benchmarks import HubSet
 from headwater.datasets.readers import letter_index, row_of_json
 from headwater.datasets.rows import Raw
 from headwater.errors import DataError, HeadwaterError, ResourceError, require_extra
-from headwater.storage.files import atomic_write, parse_json, storage_errors
+from headwater.storage.files import atomic_write, parse_json, storage_errors, to_json
 from headwater.storage.progress import SILENT, Progress
 
 
@@ -75,7 +74,7 @@ def _write(described: HubSet, paths: list[Path], target: Path) -> None:
             for batch in pq.ParquetFile(path).iter_batches():
                 for row in batch.to_pylist():
                     entry = {"segments": _segments(described, row), "label": _label(described, row)}
-                    handle.write((json.dumps(entry, ensure_ascii=False) + "\n").encode())
+                    handle.write(to_json(entry))
 
 
 def _segments(described: HubSet, row: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from headwater.errors import UsageError, counted
 from headwater.finetune.check import is_empty
 from headwater.finetune.examples import Columns, read_rows
 from headwater.finetune.fine_tuned import FineTuned, Prediction
-from headwater.storage.files import atomic_write
+from headwater.storage.files import atomic_write, to_json
 from headwater.storage.progress import SILENT, Progress
 from headwater.train.loop import Precision, choose_precision
 from headwater.train.parallel import choose_device
@@ -103,7 +103,7 @@ class _Table:
         if self.delimiter is None:
             entry = {**given, self.prediction: label, self.shares[0]: probabilities}
             plain = {key: None if value != value else value for key, value in entry.items()}  # NaN is not JSON
-            return (json.dumps(plain, ensure_ascii=False, default=str) + "\n").encode()
+            return to_json(plain, default=str)
         fields = [_plain(given.get(column)) for column in self.columns]
         if probabilities is None:
             shares: list[Any] = [""] * len(self.shares)

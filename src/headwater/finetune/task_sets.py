@@ -7,19 +7,19 @@ every result with the paper's.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from headwater.datasets.hub import fetch
+from headwater.datasets.json_lines import json_lines
 from headwater.datasets.rows import Raw
 from headwater.datasets.sets import Found, choose, find, is_there
 from headwater.errors import DataError
 from headwater.finetune.finetuning import Parts, arrange_parts, run_stage
 from headwater.finetune.training import FinetuneConfig
-from headwater.storage.files import read_text, storage_errors, write_json, write_text
+from headwater.storage.files import storage_errors, write_json, write_text
 from headwater.storage.progress import SILENT, Progress
 
 # GPT-1's table 4 has all metrics in per cent.
@@ -139,10 +139,11 @@ def write_glue_files(found: Found, folder: Path, out: Path, metrics: Mapping[str
         measured = metrics["tests"].get(name)
         if not test.glue_file or measured is None or measured["labelled"]:
             continue
-        predictions = [json.loads(line) for line in read_text(folder / f"predictions-{name}.jsonl").splitlines()]
+        predictions = json_lines(
+            folder / f"predictions-{name}.jsonl", lambda row: row["prediction"], "predictions"
+        )
         lines = ["index\tprediction"]
-        for index, prediction in enumerate(predictions):
-            label = prediction["prediction"]
+        for index, label in enumerate(predictions):
             lines.append(f"{index}\t{label:.3f}" if isinstance(label, float) else f"{index}\t{label}")
         with storage_errors(out):
             out.mkdir(parents=True, exist_ok=True)

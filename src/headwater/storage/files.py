@@ -21,7 +21,7 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -185,14 +185,21 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write indented JSON atomically."""
-    write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    with atomic_write(path) as handle:
+        handle.write(to_json(value, indent=2))
 
 
 def write_json_lines(path: Path, rows: Iterable[Any]) -> None:
     """Write one JSON object a line, atomically."""
     with atomic_write(path) as handle:
         for row in rows:
-            handle.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+            handle.write(to_json(row))
+
+
+def to_json(value: Any, *, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> bytes:
+    """Return JSON in UTF-8 with a line end; lone surrogates, which UTF-8 cannot encode, become JSON's escapes."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=default)
+    return f"{text}\n".encode(errors="backslashreplace")
 
 
 def read_text(path: Path) -> str:
@@ -318,9 +325,14 @@ MALFORMED = (
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Call `json.loads`; raise JSONDecodeError for everything that it rejects."""
+    """Call `json.loads`; raise JSONDecodeError for everything that it rejects.
+
+    Lone surrogates, which JSON can escape, become U+FFFD: neither UTF-8 nor Parquet can store them.
+    """
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        is_escaped = "\\u" in text if isinstance(text, str) else b"\\u" in text
+        return _without_surrogates(value) if is_escaped else value
     except json.JSONDecodeError:
         raise
     except RecursionError:
@@ -329,9 +341,26 @@ def parse_json(text: str | bytes) -> Any:
         raise json.JSONDecodeError(str(error).partition(";")[0], "", 0) from None
 
 
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return without_surrogates(value)
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    return value
+
+
+def without_surrogates(text: str) -> str:
+    """Replace lone surrogates by U+FFFD, and join split pairs."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def intact_json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the objects of a JSON Lines file; skip lines that were cut short or altered."""
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         with suppress(json.JSONDecodeError):
             value = parse_json(line)
             if isinstance(value, dict):

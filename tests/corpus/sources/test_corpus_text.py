@@ -16,6 +16,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.corpus.build.pipeline import build, read_funnel
 from headwater.corpus.build.recipes import BuildConfig
 from headwater.corpus.build.tasks import Account, other_files, plan_tasks, read_task
 from headwater.corpus.folder import Document
@@ -139,6 +140,10 @@ def test_half_a_surrogate_pair_in_json_becomes_a_replacement(tmp_path: Path) -> 
     path.write_text('{"text": "a\\ud83d b \\ud83d\\ude00 강", "url": "http://a/\\udc00"}\n', encoding="utf-8")
     [document] = read_source(path)
     assert (document.text, document.url) == ("a\ufffd b 😀 강", "http://a/\ufffd")
+    path.write_text('{"\\ud83d": "a"}\n', encoding="utf-8")
+    (tmp_path / "b.txt").write_text("A text.")
+    build([tmp_path], tmp_path / "out")  # the reason why a file is set aside names its columns
+    assert "only \ufffd" in read_funnel(tmp_path / "out")["notes"][0]
 
 
 def test_a_folder_gives_its_text_files_by_name(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 from headwater.corpus.folder import Document, make_id
 from headwater.errors import DataError
 from headwater.storage.tables import (
-    JSON_LINES,
     PACKED,
     TEXT_TABLES,
     Row,
@@ -45,12 +44,11 @@ def read_text_file(path: Path, name: str, field: str = "text") -> Iterator[Docum
         if suffix in (*TEXT_TABLES, ".parquet")
         else ((text, {}) for text in _plain_texts(path))
     )
-    clean = without_surrogates if suffix in (".json", *JSON_LINES) else str
     for position, (text, row) in enumerate(found):
-        text = _tidy(clean(text))
+        text = _tidy(text)
         if text:
             values = (row.get(key) for key in _FIELDS)
-            url, date, language = (clean(value) if isinstance(value, str) else "" for value in values)
+            url, date, language = (value if isinstance(value, str) else "" for value in values)
             yield Document(make_id(name, str(position), text), text, name, url, date, language)
 
 
@@ -101,10 +99,3 @@ def _table_texts(path: Path, field: str) -> Iterator[tuple[str, Row]]:
             raise (Unusable if number == 1 else DataError)(
                 f'{path} row {number:,} has no text in "{field}"', expected=f'objects such as {{"{field}": "…"}}'
             )
-
-
-def without_surrogates(text: str) -> str:
-    """Replace lone surrogates, which JSON can escape but UTF-8 cannot encode, by U+FFFD, and join split pairs."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

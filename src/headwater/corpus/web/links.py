@@ -23,7 +23,6 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.corpus.labels.docstring_tasks import rank
-from headwater.corpus.sources.text import without_surrogates
 from headwater.corpus.web.urls import canonical_url, host_of, page_key
 from headwater.errors import DataError
 from headwater.storage.compressed import CompressedFile
@@ -118,7 +117,7 @@ def apply_rules(submission: dict[str, Any], config: LinksConfig) -> tuple[str, d
         "url": url,
         "score": _score(submission),
         "date": day.isoformat() if day else "",
-        "subreddit": without_surrogates(str(submission.get("subreddit") or "")),
+        "subreddit": str(submission.get("subreddit") or ""),
     }
     domain = str(submission.get("domain") or "")
     if _flag(submission.get("is_self")) or domain.startswith("self."):
@@ -204,7 +203,7 @@ def _distribute(
                 rule, link = apply_rules(submission, config)
                 if rule:
                     shown = str(submission.get("url") or submission.get("title") or "")[:200]
-                    funnel.removed.add(rule, without_surrogates(shown))
+                    funnel.removed.add(rule, shown)
                     continue
                 handle = handles[rank(0, page_key(link["url"])) % config.partitions]
                 handle.write(json.dumps(link) + "\n")

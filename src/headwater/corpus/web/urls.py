@@ -27,7 +27,7 @@ _MAXIMUM_CHARACTERS = 2048  # accepted by all common servers and browsers
 def canonical_url(url: str) -> str:
     """Return the canonical form of `url`; empty if it is not an http(s) URL with a dotted host."""
     url = url.strip().replace("&amp;", "&")
-    if not url or len(url) > _MAXIMUM_CHARACTERS or re.search(r"[\x00-\x20\x7f<>\"]", url):
+    if not url or len(url) > _MAXIMUM_CHARACTERS or re.search(r"[\x00-\x20\x7f<>\"\ufffd]", url):
         return ""
     try:
         parts = urlsplit(url)
