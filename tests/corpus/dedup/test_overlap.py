@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.corpus.build.pipeline import build
+from headwater.corpus.build.recipes import BuildConfig
 from headwater.corpus.dedup import bloom as bloom_module
 from headwater.corpus.dedup.bloom import BloomFilter
 from headwater.corpus.dedup.overlap import Grams, TrainingGrams, measure_overlap, split_words
@@ -152,3 +154,19 @@ def test_the_table_names_texts_and_their_own_training_parts(tmp_path: Path) -> N
     (tmp_path / "short.txt").write_text("too short", encoding="utf-8")
     with pytest.raises(DataError, match=r"short\.txt"):
         measure_overlap(tmp_path / "train.txt", [tmp_path / "short.txt"])
+
+
+def test_an_evaluation_set_without_a_column_of_its_text_is_named_with_a_repair_that_there_is(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.txt").write_text("the river runs " * 10)
+    (tmp_path / "set.csv").write_text("question,answer\none,two\n")
+    words = (
+        r'set\.csv has no text column "text", only question, answer\. Rename the column of the text to "text"\.'
+    )
+    with pytest.raises(DataError, match=words):
+        measure_overlap(tmp_path / "a.txt", [tmp_path / "set.csv"])
+    with pytest.raises(DataError, match=words):  # text_field is of the sources
+        build([tmp_path / "a.txt"], tmp_path / "out", BuildConfig(evaluation_sets=(str(tmp_path / "set.csv"),)))
+    with pytest.raises(DataError, match="as --text-field question"):
+        build([tmp_path / "set.csv"], tmp_path / "out")

@@ -61,7 +61,7 @@ class BuildConfig(Config):
     clean_without: tuple[str, ...] = ()
     """Rules of clean to leave out."""
     evaluation_sets: tuple[str, ...] = ()
-    """Files or corpora: remove documents that share a run of words with them."""
+    """Remove documents that share a run of words with these files (tables: their column `text`) or corpora."""
     evaluation_words: int = Field(default=13, ge=1)
     """Length in words of such a run."""
     near_duplicates: bool = False

@@ -207,7 +207,7 @@ def training_grams(train: Path, words: int = WORDS) -> TrainingGrams:
 
 
 def texts_of(path: Path) -> Iterator[str]:
-    """Stream the texts of a corpus folder, or of a file of text, JSON Lines or Parquet."""
+    """Stream the texts of a corpus folder, of a file of text, or of a table's column `text`."""
     if path.is_dir():
         return (document.text for document in read_documents(path))
     return (document.text for document in read_text_file(path, path.name))

@@ -5,7 +5,7 @@ words with a test set (Brown et al. 2020, appendix C). `overlap` defines what a 
 
 | key | default | source |
 |---|---|---|
-| evaluation_sets | none | files of text, files of JSON Lines or Parquet rows, corpus folders |
+| evaluation_sets | none | files of text, tables with a column `text`, corpus folders |
 | evaluation_words | 13 | GPT-3, appendix C: consecutive words |
 """
 

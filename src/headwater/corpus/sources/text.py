@@ -33,8 +33,10 @@ SUFFIXES = (*_STREAMS, ".parquet", *(suffix + packed for suffix in _STREAMS for 
 _FIELDS = ("url", "date", "language")
 
 
-def read_text_file(path: Path, name: str, field: str = "text") -> Iterator[Document]:
-    """Stream the documents of one file, `name` their source; `field` is the column of the text.
+def read_text_file(path: Path, name: str, field: str | None = None) -> Iterator[Document]:
+    """Stream the documents of one file, `name` their source.
+
+    field: the column of the text; None if it must be `text`, since the user cannot name another.
 
     Raises Unusable for a file without any text in a form that can be read, another DataError for a broken row.
     """
@@ -83,13 +85,15 @@ def _plain_texts(path: Path) -> Iterator[str]:
     yield "".join(pending) + tail
 
 
-def _table_texts(path: Path, field: str) -> Iterator[tuple[str, Row]]:
+def _table_texts(path: Path, named: str | None) -> Iterator[tuple[str, Row]]:
     """Yield the text and the row of each row of a table, except rows whose text is null."""
+    field = named or "text"
     table = open_table(path, (field, *_FIELDS))
     if table.columns and field not in table.texts:
+        repair = f"Name the column of the text, as --text-field {table.texts[0] if table.texts else 'FIELD'}"
         raise Unusable(
             f'{path} has no text column "{field}", only {", ".join(table.columns[:20])}',
-            repair=f"Name the column of the text, as --text-field {table.texts[0] if table.texts else 'FIELD'}",
+            repair=repair if named else 'Rename the column of the text to "text"',
         )
     for number, row in table.rows:
         text: Any = row.get(field, False)
