@@ -210,6 +210,14 @@ def test_vocabulary_too_small_for_its_alphabet(kind: str, vocab_size: int, messa
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("kind", ["wordpiece", "GPT2", ""])
+def test_a_kind_that_cannot_be_learned_is_named(kind: str) -> None:
+    with pytest.raises(UsageError, match=f"kind '{kind}' cannot be learned; expected kind gpt2 or gpt1"):
+        Tokenizer.train(["the river"], kind=kind, vocab_size=300)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"'\\udcff' is empty, already an ordinary token or not UTF-8"):
+        Tokenizer.train(["the river"], vocab_size=300, special_tokens=["\udcff"])
+
+
 def test_counting_that_fails_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     if compiled.load() is None:
         pytest.skip("the compiled training loops are not built here")

@@ -80,6 +80,17 @@ def test_a_vocabulary_without_the_special_tokens_is_refused(tmp_path: Path) -> N
         Tokenizer.load(write_folder(tmp_path, [*TOKENS, "the"]))
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [{"do_lower_case": "yes"}, {"do_lower_case": None}, {"tokenize_chinese_chars": 1}, {"strip_accents": []}],
+)
+def test_a_rule_that_is_neither_true_nor_false_is_named(tmp_path: Path, rule: dict[str, object]) -> None:
+    with pytest.raises(
+        DataError, match=f"tokenizer_config.json has {next(iter(rule))} = .*expected true or false"
+    ):
+        Tokenizer.load(write_folder(tmp_path, **rule))
+
+
 def test_any_vocabulary_can_have_a_mask() -> None:
     plain = Tokenizer.train(["some text"], vocab_size=260)
     masked = plain.with_mask()

@@ -41,6 +41,8 @@ def learn_vocabulary(
     progress: Progress = SILENT,
 ) -> Vocabulary:
     """Return the vocabulary learned from `sources`; see `Tokenizer.train`."""
+    if kind not in ("gpt2", "gpt1"):
+        raise UsageError(f"a vocabulary of kind {kind!r} cannot be learned", expected="kind gpt2 or gpt1")
     specials = list(dict.fromkeys([*([END_OF_TEXT] if kind == "gpt2" else []), *special_tokens]))
     if "" in specials:
         raise UsageError("a special token is empty", expected="at least one character")

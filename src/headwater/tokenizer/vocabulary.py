@@ -16,6 +16,7 @@ from itertools import count
 from typing import Literal
 
 from headwater.errors import DataError, UsageError
+from headwater.storage.files import without_surrogates
 
 Kind = Literal["gpt2", "gpt1", "wordpiece"]
 END_OF_TEXT = "<|endoftext|>"
@@ -82,9 +83,9 @@ class Vocabulary:
         """Return the vocabulary with `names` as additional rows; existing ones keep their ids."""
         new = [name for name in dict.fromkeys(names) if name not in self.specials]
         for name in new:
-            if not name or name in self.ids:
+            if not name or name in self.ids or name != without_surrogates(name):
                 raise UsageError(
-                    f"the special token {name!r} is empty or already an ordinary token",
+                    f"the special token {name!a} is empty, already an ordinary token or not UTF-8",
                     expected="a different text for each special token",
                 )
         start = len(self.tokens)

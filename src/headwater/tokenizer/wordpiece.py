@@ -90,6 +90,9 @@ def read_vocabulary(folder: Path) -> Vocabulary:
     config = read_json(path) if path.is_file() else {}
     config = config if isinstance(config, dict) else {}
     rules = {name: config.get(name, default) for name, default in RULES.items()}
+    for name, value in rules.items():
+        if not isinstance(value, bool) and (value is not None or RULES[name] is not None):
+            raise DataError(f"{path} has {name} = {str(value)[:40]!r}", expected="true or false")
     own = [name for name in _added(config) if name in seen]
     names = sorted({*SPECIALS, *own}, key=seen.__getitem__)
     specials = {name: seen[name] - 1 for name in names}
