@@ -90,6 +90,7 @@ def altered(path: Path, number: int, value: int) -> bytes:
         ("nanogpt", lambda path: b"", "has 0 bytes"),
         ("build-nanogpt", lambda path: path.read_bytes()[:-100], "is damaged"),
         ("build-nanogpt", lambda path: b"", "is damaged"),
+        ("build-nanogpt", lambda path: path.read_bytes()[:10] + b"'''" + path.read_bytes()[13:], "is damaged"),
         ("nanogpt", lambda path: path.read_bytes()[:20] + b"\x51\xc4" + path.read_bytes()[22:],
          "has id 50,257 at position 10; expected ids below its vocabulary size, 50,257"),
     ],
@@ -114,6 +115,17 @@ def test_a_vocabulary_of_their_own_is_not_taken_for_gpt2s(
     (source / "meta.pkl").write_bytes(b"never read")
     assert main(["convert", str(source), str(tmp_path / "tokens")]) == 1
     assert "has a vocabulary of its own, in meta.pkl" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_file_whose_name_is_of_both_parts_is_in_neither(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write(tmp_path / "source", "llm.c")
+    (source / "tokens_train_000000.bin").rename(source / "medieval_train.bin")
+    assert main(["convert", str(source), str(tmp_path / "tokens")]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "medieval_train.bin has train and val in its name" in said
+    assert not (tmp_path / "tokens").exists()
 
 
 def test_training_and_evaluation_refuse_an_id_beyond_the_vocabulary(tmp_path: Path) -> None:

@@ -95,6 +95,12 @@ def import_tokens(
                 f"{source} has no {part} part",
                 expected=f"files that end in .bin or .npy and have {_NAMES[part]} in their names",
             )
+    for path in set(files["train"]) & set(files["validation"]):
+        raise FolderError(
+            f"{path} has train and val in its name, so that its part is not known",
+            expected="one of the two words",
+            repair="Rename it",
+        )
     if tokenizer is None:
         if (source / "meta.pkl").is_file():
             raise MismatchError(
@@ -170,7 +176,7 @@ def _open(path: Path) -> tuple[Format, np.ndarray]:
     if path.suffix == ".npy":
         try:
             array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError, OSError) as error:
+        except Exception as error:  # parsing the header, a Python literal, can raise many types
             raise DataError(f"{path} is damaged: {error}", expected="a .npy file of uint16") from None
         if array.ndim != 1 or array.dtype != np.uint16:
             raise DataError(f"{path} has {array.dtype} {array.shape}", expected="one row of uint16")
