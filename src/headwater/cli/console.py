@@ -66,7 +66,7 @@ _BEYOND_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206
 
 def read_stdin() -> str:
     """Return all of stdin as text; raise DataError if it is not UTF-8."""
-    from headwater.storage.files import decode_text
+    from headwater.storage.decoding import decode_text
 
     return decode_text(sys.stdin.buffer.read(), Path("stdin"))
 

@@ -8,7 +8,6 @@ content becomes DataError.
 
 from __future__ import annotations
 
-import codecs
 import csv
 import errno
 import functools
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from headwater.errors import DataError, FolderError, StorageError
+from headwater.storage.decoding import decode_text, without_surrogates
 
 if sys.platform != "win32":
     import fcntl
@@ -227,60 +227,6 @@ def file_error(path: Path, error: OSError) -> DataError:
     return DataError(f"{path} cannot be read: {error.strerror}", repair="Check its permissions")
 
 
-def decode_text(data: bytes, path: Path) -> str:
-    """Decode the bytes of `path` as UTF-8 without a byte-order mark; raises DataError naming the line."""
-    require_text(data[:65536], path)
-    try:
-        return data.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise undecodable(path, error) from None
-
-
-def require_text(data: bytes, path: Path, error: type[DataError] = DataError) -> None:
-    """Raise DataError if the beginning of a file is UTF-16, or has NUL bytes as no text has."""
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise error(f"{path} is UTF-16", expected="UTF-8 text", repair=_conversion(path, "utf-16"))
-    if b"\x00" in data:
-        raise error(f"{path} is a binary file", expected="UTF-8 text", repair="Convert it to text first")
-
-
-def undecodable(
-    path: Path,
-    failure: UnicodeDecodeError,
-    kind: type[DataError] = DataError,
-    *,
-    lines: int = 0,
-    is_multibyte: bool = False,
-) -> DataError:
-    """Return the DataError for a file that was cut off or is in another encoding, with the line.
-
-    lines: of the file before the bytes that failed; is_multibyte: these had characters beyond ASCII.
-    """
-    data, start, end = failure.object, failure.start, failure.end
-    line = lines + data.count(b"\n", 0, start) + 1
-    # One such byte after ASCII alone is rather the last letter of a text in latin1.
-    if failure.reason == "unexpected end of data" and (
-        is_multibyte or end > start + 1 or not data[:start].isascii()
-    ):
-        return kind(
-            f"{path} is cut off in its last character, in line {line}",
-            expected="complete UTF-8 text",
-            repair="Copy or download it again, or remove its incomplete end",
-        )
-    hangul = 2 * len(_HANGUL.findall(data))
-    encoding = "cp949" if hangul > 0.8 * len(_BEYOND_ASCII.findall(data)) else "latin1"
-    seen = f"{path} is not UTF-8: byte 0x{data[start]:02x} in line {line}"
-    return kind(seen, expected="UTF-8 text", repair=_conversion(path, encoding))
-
-
-_HANGUL = re.compile(rb"[\xb0-\xc8][\xa1-\xfe]")  # a syllable in EUC-KR, the common part of cp949
-_BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
-
-
-def _conversion(path: Path, encoding: str) -> str:
-    return f"Convert it, as with: iconv -f {encoding} -t utf-8 {path} > converted{path.suffix}"
-
-
 def read_json(path: Path) -> Any:
     """Read a JSON file; raises FolderError when it was cut short or altered."""
     try:
@@ -349,13 +295,6 @@ def _without_surrogates(value: Any) -> Any:
     if isinstance(value, dict):
         return {without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
     return value
-
-
-def without_surrogates(text: str) -> str:
-    """Replace lone surrogates by U+FFFD, and join split pairs."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def intact_json_lines(path: Path) -> Iterator[dict[str, Any]]:

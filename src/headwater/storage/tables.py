@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from headwater.errors import DataError, counted
 from headwater.storage.compressed import CompressedFile
-from headwater.storage.files import file_error, parse_json, require_text, undecodable
+from headwater.storage.decoding import require_text, undecodable
+from headwater.storage.files import file_error, parse_json
 
 Row = Mapping[str, Any]
 PACKED = (".gz", ".zst", ".xz", ".bz2")

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Literal
 
 from headwater.errors import DataError, UsageError
-from headwater.storage.files import without_surrogates
+from headwater.storage.decoding import without_surrogates
 
 Kind = Literal["gpt2", "gpt1", "wordpiece"]
 END_OF_TEXT = "<|endoftext|>"

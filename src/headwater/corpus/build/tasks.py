@@ -25,7 +25,8 @@ from headwater.corpus.sources.text import (
 )
 from headwater.corpus.sources.text import SUFFIXES as ROW_SUFFIXES
 from headwater.errors import DataError
-from headwater.storage.files import read_bytes, without_surrogates
+from headwater.storage.decoding import without_surrogates
+from headwater.storage.files import read_bytes
 from headwater.storage.provenance import MANIFEST, open_folder, read_manifest
 from headwater.storage.remote import RemoteListing, is_remote, list_source, place
 from headwater.storage.tables import Unusable

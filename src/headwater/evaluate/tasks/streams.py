@@ -22,7 +22,8 @@ from headwater.errors import DataError
 from headwater.evaluate.detokenize import ONE_BILLION, PTB, WIKITEXT, Detokenizer
 from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Scored, Task, ratio_error
 from headwater.evaluate.reader import ContinuationRequest, Reader
-from headwater.storage.files import decode_text, read_bytes
+from headwater.storage.decoding import decode_text
+from headwater.storage.files import read_bytes
 from headwater.storage.progress import SILENT, Progress
 
 Unit = Literal["word", "byte", "character"]
