@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 from starlette.testclient import TestClient
 
 import headwater as hw
+from headwater.cli.main import main
 from headwater.inference.sampling import Sampling, choose
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
@@ -294,6 +296,38 @@ def test_the_words_of_gpt1_are_loaded_before_the_first_request(tmp_path: Path) -
     save_model(build_model(config, seed=1), tmp_path, tokenizer=tokenizer)
     (served,) = open_models([str(tmp_path)], precision="fp32", slots=1)
     assert served.lm.tokenizer._codec._splitter is not None
+
+
+def test_a_model_is_served_from_a_path_with_an_equals_sign(
+    base_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "lr=0.1/model"
+    shutil.copytree(base_folder, place)
+    opened: list[str] = []
+
+    def record(models: list[str], **_: Any) -> None:
+        opened.extend(served.name for served in open_models(models, precision="fp32", slots=1))
+
+    monkeypatch.setattr("headwater.serve.server.serve", record)
+    assert main(["serve", "--model", "lr=0.1/model", "--model", "river=lr=0.1/model"]) == 0
+    assert opened == ["lr=0.1", "river"]
+
+
+def test_a_regression_model_scores_no_pairs(task_folders: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(task_folders["similarity"], tmp_path, dirs_exist_ok=True)
+    described = json.loads((tmp_path / "task.json").read_text())
+    (tmp_path / "task.json").write_text(json.dumps(described | {"task": "classify"}))
+    with serving(tmp_path) as (client, _):
+        answer = client.post("/score", json={"text_1": "the river", "text_2": "a stone"})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "model")
+        assert client.post("/classify", json={"input": "the river"}).status_code == 200
+
+
+def test_the_case_of_a_host_name_does_not_matter(base_folder: Path) -> None:
+    with serving(base_folder) as (client, _):
+        assert client.get("/v1/models", headers={"Host": "LocalHost:8000"}).status_code == 200
+        assert client.get("/v1/models", headers={"Host": "localhost.example:8000"}).status_code == 403
 
 
 def test_large_answers_under_way_share_one_budget() -> None:

@@ -17,7 +17,7 @@ from headwater.cli.console import (
     terminal_progress,
 )
 from headwater.cli.keys import keys_option
-from headwater.shipped import DEFAULT
+from headwater.shipped import DEFAULT, split_name
 
 KEYS = keys_option("headwater.serve.limits:Limits")
 
@@ -65,7 +65,7 @@ def serve(
     limits = Limits.build(parse_settings(settings or []), source="--set")
     models = model or [DEFAULT]
     for named in models:
-        local_model(named.partition("=")[2] or named, download)  # after a download the name is found
+        local_model(split_name(named)[1], download)  # after a download the name is found
     run(
         models,
         tokenizer=tokenizer,

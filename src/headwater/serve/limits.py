@@ -69,7 +69,7 @@ class Keys:
 
 def is_loopback(host: str) -> bool:
     """Return whether an address or host name is this machine's loopback."""
-    if host == "localhost":
+    if host.lower() == "localhost":
         return True
     try:
         return ip_address(host.strip("[]")).is_loopback

@@ -158,9 +158,8 @@ def open_models(
     """
     named: dict[str, str] = {}
     for model in models:
-        name, separator, place = model.partition("=")
-        if not separator or Path(model).exists():
-            name, place = _usual_name(model), model
+        given, place = shipped.split_name(model)
+        name = _usual_name(model) if given is None else given
         if not name or not place:
             raise UsageError(f"--model {model!r} has no name or no folder", expected="FOLDER or NAME=FOLDER")
         if name in named:

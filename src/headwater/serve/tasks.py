@@ -196,8 +196,8 @@ async def score(served: Served, body: ScoreRequest, limits: Limits) -> dict[str,
         found = await _log_probabilities(served, pairs, limits)
         data = [{"index": i, "score": value, "is_greedy": greedy} for i, (value, greedy) in enumerate(found)]
         return {"object": "list", "model": served.name, "meaning": "log_probability", "data": data}
-    if head.labels.target != "score":
-        raise Problem(400, f"{served.name!r} gives classes, not scores: use /classify.", param="model")
+    if head.labels.target != "score" or head.task != "similarity":
+        raise Problem(400, f"The model {served.name!r} does not score pairs: use /classify.", param="model")
     rows = [Raw(pair, None, number) for number, pair in enumerate(pairs)]
     data = [{"index": p.row, "score": float(p.label)} async for p in _predicted(served, head, rows)]
     return {"object": "list", "model": served.name, "meaning": "similarity", "data": data}

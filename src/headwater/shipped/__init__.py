@@ -58,6 +58,12 @@ def existing(model: str | Path, *, download: bool = False) -> Path:
     return folder if is_hub_name(str(model)) else Path(model)
 
 
+def split_name(model: str) -> tuple[str | None, str]:
+    """Return the name and the model of `NAME=MODEL`; the name is None for a model, such as a path with a `=`."""
+    name, separator, place = model.partition("=")
+    return (name, place) if separator and not Path(model).exists() else (None, model)
+
+
 def not_a_model(path: Path) -> FolderError:
     """Return the error about a path that is not a folder, and not the name of a model."""
     return FolderError(
