@@ -12,7 +12,7 @@ import torch
 from headwater.cli.main import main
 from headwater.cli.process import import_from_here
 from headwater.corpus.folder import Document, write_documents
-from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
+from headwater.errors import DataError, FolderError, MismatchError, ResourceError, UsageError
 from headwater.evaluate import evaluate
 from headwater.evaluate.cache import AnswerCache
 from headwater.evaluate.compare import _values, compare
@@ -23,6 +23,7 @@ from headwater.evaluate.protocols import Scored
 from headwater.evaluate.reader import ContinuationRequest
 from headwater.evaluate.results import read_examples, read_results
 from headwater.inference.scorer import Scorer
+from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model, save_model
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
@@ -204,7 +205,7 @@ def test_windows_of_different_texts_are_not_compared(
     for name in ("model", "wide"):  # their contexts are 48 and 640 tokens, and so are their windows
         results[name] = tmp_path / name
         evaluate(getattr(world, name), ["ptb.tokens", "wsc273.full"], tmp_path, results[name])
-    assert [one.protocol for one in compare(*results.values())] == ["wsc273.full"]
+    assert [one.protocol for one in compare(results["model"], results["wide"])] == ["wsc273.full"]
     assert main(["evaluate", "--compare", *map(str, results.values())]) == 0
     said = capsys.readouterr()
     assert "left out: ptb.tokens: the examples of the same number have different texts" in said.err
@@ -251,7 +252,7 @@ def test_chance_counts_the_candidates_of_each_schema(world: Any, tmp_path: Path)
 def test_scores_that_are_not_numbers_are_no_result(world: Any, tmp_path: Path) -> None:
     model, tokenizer = load_model(world.model), Tokenizer.load(world.model)
     with torch.no_grad():
-        model.final_norm.weight.mul_(1e38)  # finite, and the logits are not
+        dict(model.named_parameters())["final_norm.weight"].mul_(1e38)  # finite, and the logits are not
     (tmp_path / "large").mkdir()
     save_model(model, tmp_path / "large", tokenizer=tokenizer)
     (tmp_path / "wsc273.txt").write_text("One saw two when [MASK] came .\n[MASK]\none,two\none\n")
@@ -323,6 +324,14 @@ def test_a_model_in_training_is_followed_and_left_as_it_was(world: Any) -> None:
     assert set(figures) == {f"zero-shot signature.docstring.{how} accuracy" for how in ("mean", "gain")}
     assert model.training
     assert follower(model, 10) == {}  # it would take more than its share of the time
+
+
+def test_a_model_that_a_protocol_is_not_for_is_refused_before_it_is_trained(world: Any) -> None:
+    tokenizer = Tokenizer.load(world.model).with_mask()
+    model = build_model(preset("bert-nano", vocabulary=tokenizer.vocabulary_size, context=48), seed=1)
+    follower = Follower(["signature.docstring"], [world.labels], tokenizer, every=1_000)
+    with pytest.raises(DataError, match="reads from left to right"):
+        follower(model, 1)
 
 
 OWN_TASK = (Path(__file__).parents[2] / "examples/extending/verbs.py").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from typing import Any
 from headwater.datasets.places import DataFiles
 from headwater.errors import UsageError
 from headwater.evaluate.asker import Asker
-from headwater.evaluate.evaluation import run_task, select
+from headwater.evaluate.evaluation import require_fit, run_task, select
 from headwater.evaluate.reader import Reader
 from headwater.language_model import LanguageModel
 from headwater.tokenizer import Tokenizer
@@ -47,10 +47,15 @@ class Follower:
         self._spent = self._last = 0.0
 
     def __call__(self, model: Any, step: int) -> dict[str, float]:
-        """Return the figures after update `step`, or none if no evaluation is due. The model is not changed."""
+        """Return the figures after update `step`, or none if no evaluation is due. The model is not changed.
+
+        The first call raises DataError if a protocol is not for this kind of model.
+        """
         now = time.perf_counter()
         if self._started is None:
             self._started = now
+            for task, _ in self._tasks:
+                require_fit(task, model.config)
         if step % self.every or self._spent + self._last > SHARE * (now - self._started + self._last):
             return {}
         training = model.training

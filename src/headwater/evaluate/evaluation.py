@@ -170,7 +170,7 @@ def evaluate(
             if task.protocol not in found:
                 continue
             try:
-                _require_fit(task, lm.config)
+                require_fit(task, lm.config)
                 asker = Asker(lm, cache)
                 outcome = run_task(
                     task, found[task.protocol], asker, reader, training=training, limit=limit, progress=progress
@@ -204,7 +204,7 @@ def _nothing_scored(skipped: Sequence[Skipped], tasks: Sequence[str], data: Sequ
     )
 
 
-def _require_fit(task: Task, config: ModelConfig) -> None:
+def require_fit(task: Task, config: ModelConfig) -> None:
     """Raise DataError if the protocol is not for this kind of model."""
     if task.masked and not config.is_masked:
         raise DataError(
