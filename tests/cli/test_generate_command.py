@@ -53,6 +53,17 @@ def test_the_prompt_is_an_argument_an_option_or_a_pipe(
     assert json.loads(capsys.readouterr().out)["prompt"] == "the river"
 
 
+def test_a_terminal_gets_no_character_that_controls_or_reorders(
+    folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt, options = "a\x1b[2J\u202eb\tc", ["--max-tokens", "3", "--seed", "1"]
+    assert run(folder, prompt, *options) == 0
+    assert capsys.readouterr().out.startswith(prompt)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run(folder, prompt, *options) == 0
+    assert capsys.readouterr().out.startswith("a\\x1b[2J\\u202eb\tc")
+
+
 def test_each_call_takes_a_new_seed_and_prints_it(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "the", "--max-tokens", "5", "--json") == 0
     first = capsys.readouterr()

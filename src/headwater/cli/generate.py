@@ -18,7 +18,7 @@ from headwater.cli.console import (
     read_stdin,
     warn_if_shadowed,
 )
-from headwater.errors import counted
+from headwater.errors import counted, printable
 from headwater.shipped import DEFAULT
 from headwater.storage.progress import say
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 # Least to most likely, as colours of the usual 256: dark red, orange, yellow, green.
 _TINTS = (124, 166, 172, 178, 148, 112, 71)
-# Control characters but tab and newline, shown as U+FFFD.
-_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 
 
 def generate(
@@ -180,7 +178,7 @@ def _print_samples(running: list[Generation], prompt: str, color: bool) -> None:
         if len(running) > 1:
             before = "\n" if number > 1 else ""
             say(f"{before}sample {number} of {len(running)}:")
-        print(prompt.translate(_CONTROLS) if sys.stdout.isatty() else prompt, end="", flush=True)
+        print(_shown(prompt), end="", flush=True)
         try:
             _print_streamed(generation, color)
         finally:
@@ -190,22 +188,25 @@ def _print_samples(running: list[Generation], prompt: str, color: bool) -> None:
 
 
 def _print_streamed(generation: Generation, color: bool) -> None:
-    terminal = sys.stdout.isatty()
     for event in generation:
         if event.text:
-            # A model of bytes can write what a terminal takes for a command.
-            shown = event._replace(text=event.text.translate(_CONTROLS)) if terminal else event
-            print(_tinted(shown) if color else shown.text, end="", flush=True)
+            shown = _shown(event.text)
+            print(_tinted(shown, event) if color else shown, end="", flush=True)
 
 
-def _tinted(event: Event) -> str:
-    """Return an event's text in the colour of its token's probability, one step for each factor of four."""
+def _shown(text: str) -> str:
+    """Return the text; for a terminal with control characters escaped, since a model can write any bytes."""
+    return printable(text, keep="\n\t") if sys.stdout.isatty() else text
+
+
+def _tinted(text: str, event: Event) -> str:
+    """Return the text in the colour of its token's probability, one step for each factor of four."""
     if event.alternatives is None:
-        return event.text
+        return text
     step = math.floor(-event.alternatives.log_probability / math.log(4))
     tint = _TINTS[max(0, len(_TINTS) - 1 - step)]
     # A colour that spans a line break paints the rest of the line on some terminals.
-    return "\n".join(f"\x1b[38;5;{tint}m{line}\x1b[0m" if line else "" for line in event.text.split("\n"))
+    return "\n".join(f"\x1b[38;5;{tint}m{line}\x1b[0m" if line else "" for line in text.split("\n"))
 
 
 def _described(running: list[Generation]) -> dict[str, Any]:
