@@ -439,6 +439,24 @@ def test_a_fine_tuned_model_classifies_and_says_which_words_mattered(open_page: 
         assert page.locator("#classify-fields textarea").count() == fields
 
 
+def test_the_words_of_a_regression_change_its_score(open_page: Open) -> None:
+    page = open_page()
+    word = {"segment": 0, "text": "river", "change": 1.5}
+    row = {"index": 0, "label": 3.5, "probabilities": {"1": 0.2, "5": 0.8}, "tokens_cut": 0, "words": [word]}
+    page.route("**/classify", lambda route: route.fulfill(json={"data": [row]}))
+    page.click("#tab-classify")
+    page.fill("#classify-fields textarea", "river")
+    page.press("#classify-fields textarea", "Control+Enter")
+    page.wait_for_selector("#classified .piece")
+    assert page.locator("#classified-strongest .number").text_content() == "+1.50"
+    assert (
+        page.locator("#classified-hint")
+        .text_content()
+        .startswith("Each word was left out in turn. Blue: the score")
+    )
+    assert page.evaluate("document.querySelector('.piece').style.getPropertyValue('--share')") == "0.375"
+
+
 def test_a_masked_model_fills_blanks(open_page: Open, http: httpx.Client) -> None:
     page = open_page()
     for menu in ("write-model", "compare-model-a", "compare-model-b"):

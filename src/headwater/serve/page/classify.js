@@ -44,9 +44,10 @@ function showAnswer() {
   const sorted = Object.entries(probabilities).sort((a, b) => b[1] - a[1]);
   byId("classified-bars").replaceChildren(...sorted.map(([name, p]) => make("li", {}, make("code", {}, name), bar(p))));
   // A score changes by parts of its scale, a probability by percentage points.
+  const isScore = task !== "choice" && typeof label === "number";
   const levels = Object.keys(probabilities).map(Number);
-  const scale = task === "similarity" ? Math.max(...levels) - Math.min(...levels) : 1;
-  const shown = (change) => (change < 0 ? "−" : "+") + (task === "similarity" ? Math.abs(change).toFixed(2) : t("word.points", (100 * Math.abs(change)).toFixed(1)));
+  const scale = isScore ? Math.max(...levels) - Math.min(...levels) : 1;
+  const shown = (change) => (change < 0 ? "−" : "+") + (isScore ? Math.abs(change).toFixed(2) : t("word.points", (100 * Math.abs(change)).toFixed(1)));
   const texts = [];
   for (const word of words) {
     const said = `${word.text.trim()}: ${shown(word.change)}`;
@@ -55,5 +56,5 @@ function showAnswer() {
   byId("classified-words").replaceChildren(...texts.filter(Boolean).map((spans) => make("div", { class: "text", role: "list" }, ...spans)));
   const strongest = [...words].sort((a, b) => Math.abs(b.change) - Math.abs(a.change)).slice(0, 5);
   byId("classified-strongest").replaceChildren(...strongest.map((word) => make("li", {}, make("code", {}, word.text.trim()), make("span", { class: "number" }, shown(word.change)))));
-  byId("classified-hint").textContent = task === "similarity" ? t("word.hint.score") : t("word.hint", percent(sorted[0][1]));
+  byId("classified-hint").textContent = isScore ? t("word.hint.score") : t("word.hint", percent(sorted[0][1]));
 }
