@@ -165,7 +165,7 @@ def evaluate(
     results: list[Result] = []
     training = None if overlap is None else training_grams(overlap)
     cache = AnswerCache(out.with_name(f".{out.name}.answers"), identity_of(model)[1], config.precision)
-    with cache, stage.write() as work:
+    with stage.write() as work, cache:
         for task in chosen:
             if task.protocol not in found:
                 continue
