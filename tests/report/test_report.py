@@ -239,5 +239,12 @@ def test_claims_are_next_to_the_papers_numbers_and_lead_to_their_provenance(worl
 
 @pytest.mark.parametrize(("value", "low", "high"), [(0.0, 0.0, 0.037), (1.0, 0.963, 1.0)])
 def test_none_or_all_of_a_hundred_is_not_certain(value: float, low: float, high: float) -> None:
-    found = content._interval({"value": value, "stderr": 0.0, "count": 100})
-    assert found == pytest.approx((low, high), abs=5e-4)
+    for metric in ("accuracy", "exact match, most confident 1 %"):
+        assert content.interval(metric, value, 0.0, 100) == pytest.approx((low, high), abs=5e-4)
+    assert content.interval("bleu", value, 0.0, 100) == (value, value)  # not a share of the examples
+
+
+def test_a_file_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text("{}")
+    with pytest.raises(FolderError, match=r"results.json is a file; expected a folder"):
+        report([tmp_path / "results.json"], tmp_path / "page.html")

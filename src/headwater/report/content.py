@@ -23,6 +23,7 @@ from headwater.storage.provenance import MANIFEST, Manifest, open_folder, read_m
 
 SHOWN = ("run", "results", "samples", "model", KIND)  # kinds that a report shows
 _Z95 = 1.96  # of the normal distribution
+_SHARES = ("accuracy", "exact match")  # the beginnings of metrics that count what is right
 _BREAKS_IN_A_ROW = 2
 _SCRATCH = "from scratch"
 _LINE = ("step", "tokens", "loss")  # keys of every line of a journal
@@ -155,7 +156,8 @@ def _expand(folders: Sequence[Path]) -> list[tuple[Path, Manifest]]:
             found[folder] = read_manifest(folder)
             continue
         if not folder.is_dir():
-            raise FolderError(f"{folder} does not exist", expected="a folder to report on")
+            seen = "is a file" if folder.exists() else "does not exist"
+            raise FolderError(f"{folder} {seen}", expected="a folder to report on")
         inside = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
         inside += sorted(
             path.parent for path in folder.glob(f"*/*/{MANIFEST}") if path.parent.parent not in inside
@@ -230,7 +232,7 @@ def _read_results(path: Path, bars: list[Bar], scores: list[ScoreRow], skipped: 
                 note = f"has read {size / 1e6:.1f}{share} MB of the training text" if size else ""
                 bars.append(Bar(yardstick["name"], yardstick["bits_per_byte"], None, False, note))
             continue
-        low, high = _interval(entry)
+        low, high = interval(entry["metric"], entry["value"], error, entry["count"])
         scores.append(
             ScoreRow(
                 name=entry["protocol"],
@@ -258,13 +260,14 @@ def wilson(right: int, count: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _interval(entry: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the 95 % interval of a score; Wilson's if all or none are right."""
-    value, error = entry["value"], entry["stderr"]
+def interval(
+    metric: str, value: float, error: float | None, count: int
+) -> tuple[float, float] | tuple[None, None]:
+    """Return the 95 % interval of a score; Wilson's for a share of which all or none are right."""
     if error is None:
         return None, None
-    if error == 0 and value in (0, 1):
-        return wilson(round(value * entry["count"]), entry["count"])
+    if error == 0 and value in (0, 1) and metric.startswith(_SHARES):
+        return wilson(round(value * count), count)
     return value - _Z95 * error, value + _Z95 * error
 
 
