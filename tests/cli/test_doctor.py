@@ -25,7 +25,7 @@ def test_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert "matmul cpu" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["gpt2-nano", "gpt1-nano", "lstm-nano"])
+@pytest.mark.parametrize("name", ["gpt2-nano", "gpt1-nano", "lstm-nano", "bilstm-nano", "bert-nano"])
 def test_a_models_table_adds_up_and_its_origin_is_told(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -41,6 +41,7 @@ def test_a_models_table_adds_up_and_its_origin_is_told(
     assert sum(part["each"] * part["times"] for part in told["parts"]) == count
     assert told["memory"]["fp32"] == told["stored"]["F32"] == 4 * count
     assert told["config"]["vocabulary"] == 50
+    assert bool(told["cache_per_token"]) == name.startswith("gpt")
     assert told["lineage"]["inputs"][0]["role"] == "text"
     assert main(["doctor", "--model", str(tmp_path / "model")]) == 0
     text = capsys.readouterr().out

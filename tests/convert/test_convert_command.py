@@ -59,6 +59,7 @@ def test_a_hugging_face_folder_becomes_one_of_half_the_size(tmp_path: Path) -> N
     [
         ({}, [], 1, "is not a model that Headwater can read"),
         ({"config.json": "{}", "task.json": "{}"}, [], 1, "has no model_type"),
+        ({"task.json": "{}"}, ["--precision", "bf16"], 2, "is a fine-tuned model, which is written as it is"),
         ({"config.json": "{}"}, ["--heads", "3"], 2, "has its own number of heads"),
         ({"config.json": "{}"}, ["--precision", "int3"], 2, "is not written in int3; expected f32, bf16, f16"),
         ({"config.json": "{}"}, ["--faithful", "both"], 2, "'both'; expected code or paper"),

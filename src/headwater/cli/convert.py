@@ -56,6 +56,11 @@ def convert(
     if (source / "task.json").is_file() and destination.suffix != ".gguf":
         from headwater.finetune.export import export_classifier
 
+        if (precision, heads, tokenizer) != (None, None, None):
+            raise UsageError(
+                f"{source} is a fine-tuned model, which is written as it is",
+                expected="no --precision, --heads and --tokenizer",
+            )
         result = export_classifier(source, destination)
         emit(result, as_json=as_json, text=f"{destination}: opens in transformers as {result['class']}")
         return

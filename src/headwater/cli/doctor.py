@@ -155,8 +155,8 @@ def _parts(counts: dict[str, int]) -> list[dict[str, Any]]:
 
 
 def _cache_bytes(config: ModelConfig) -> int:
-    """Return the bytes of one token's keys and values in float32; an LSTM's state does not grow."""
-    return 0 if config.architecture == "lstm" else 2 * 4 * config.layers * config.width
+    """Return the bytes of one token's keys and values in float32; 0 for a model without attention to the past."""
+    return 0 if config.is_recurrent or config.is_masked else 2 * 4 * config.layers * config.width
 
 
 def _installed(name: str) -> bool:
