@@ -266,6 +266,22 @@ def test_a_limit_below_one_is_refused(world: Any, tmp_path: Path, limit: int) ->
         evaluate(world.model, ["heldout"], world.tokens, tmp_path / "out", limit=limit)
 
 
+@pytest.mark.parametrize(
+    ("task", "file", "row"),
+    [
+        ("lambada.openai.whole-word", "lambada_test.jsonl", {"text": ["the river", "flows"]}),
+        ("natural-questions.question-type", "nq-dev.jsonl", {"question": "who", "answer": "Paris"}),
+        ("cnndm.lead-3", "cnndm_test.jsonl", {"article": "The river.", "highlights": None}),
+    ],
+)
+def test_a_field_of_another_type_is_not_read_as_text(
+    world: Any, tmp_path: Path, task: str, file: str, row: dict[str, Any]
+) -> None:
+    (tmp_path / file).write_text(json.dumps(row) + "\n")
+    with pytest.raises(ResourceError, match=f"{file} line 1 has another format: TypeError"):
+        evaluate(world.model, [task], tmp_path, tmp_path / "out")
+
+
 def test_tasks_without_a_name_are_wrong_use(
     world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headwater.datasets.json_lines import json_lines
+from headwater.datasets.json_lines import json_lines, text_of, texts_of
 from headwater.datasets.places import Place, Source
 from headwater.evaluate.protocols import ChoiceTask, Example, Metric, Scored
 from headwater.evaluate.reader import ContinuationRequest, Reader
@@ -66,10 +66,10 @@ class ContinuationChoice(ChoiceTask):
 
 
 def _content(row: Mapping[str, Any]) -> dict[str, Any]:
-    answers, label = list(map(str, row["answers"])), int(row["label"])
+    answers, label = texts_of(row, "answers"), int(row["label"])
     if len(answers) != CHOICES or not 0 <= label < CHOICES:
         raise ValueError(f"{len(answers)} answers and label {label}")
-    return {"prompt": str(row["context"]) + str(row["question"]), "answers": answers, "label": label}
+    return {"prompt": text_of(row, "context") + text_of(row, "question"), "answers": answers, "label": label}
 
 
 TASKS = [

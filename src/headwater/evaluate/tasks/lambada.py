@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from headwater.datasets.json_lines import json_lines
+from headwater.datasets.json_lines import json_lines, text_of
 from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
 from headwater.evaluate.detokenize import LAMBADA
@@ -190,7 +190,7 @@ def perplexity_figure(log_probabilities: Sequence[float]) -> Figure:
 
 def _read(path: Path, text: Text) -> list[str]:
     if text.startswith("openai"):
-        found = json_lines(path, lambda row: str(row["text"]), 'lines of {"text": …}')
+        found = json_lines(path, lambda row: text_of(row, "text"), 'lines of {"text": …}')
         return found if text == "openai" else [_suggested(passage) for passage in found]
     lines = [line.strip() for line in read_text(path).split("\n") if line.strip()]
     return lines if text == "original" else [_detokenized(line) for line in lines]

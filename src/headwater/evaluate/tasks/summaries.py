@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Literal
 
-from headwater.datasets.json_lines import json_lines
+from headwater.datasets.json_lines import json_lines, text_of, texts_of
 from headwater.datasets.places import Place, Source
 from headwater.evaluate.agreement import rouge
 from headwater.evaluate.protocols import Answer, Example, Generated, GenerationRequest, Metric, Task
@@ -45,7 +45,7 @@ class Summaries(Task):
         """Return one example an article."""
         rows = json_lines(places["test"], _content, "lines of {article, highlights}")
         return [
-            Example(row["id"] or str(number), row | {"number": number}, text=row["article"])
+            Example(str(number), row | {"number": number}, text=row["article"])
             for number, row in enumerate(rows, start=1)
         ]
 
@@ -75,9 +75,9 @@ class Summaries(Task):
 
 
 def _content(row: Mapping[str, Any]) -> dict[str, Any]:
-    highlights = row["highlights"]
-    text = "\n".join(map(str, highlights)) if isinstance(highlights, list) else str(highlights)
-    article = str(row["article"]).strip()
+    several = isinstance(row["highlights"], list)
+    text = "\n".join(texts_of(row, "highlights")) if several else text_of(row, "highlights")
+    article = text_of(row, "article").strip()
     return {"id": str(row.get("id", "")), "article": article, "highlights": "\n".join(sentences(text))}
 
 

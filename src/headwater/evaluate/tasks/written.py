@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from headwater.datasets.json_lines import json_lines
+from headwater.datasets.json_lines import json_lines, text_of, texts_of
 from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
 from headwater.evaluate.agreement import Bleu, exact_match, f1_against_people, normalise
@@ -55,8 +55,8 @@ class Conversations(Task):
             history = ""
             more = list(story.get("additional_answers", {}).values())
             for turn, (question, answer) in enumerate(zip(story["questions"], story["answers"], strict=True)):
-                history += f"\nQ: {question['input_text']}\nA:"
-                people = [str(said["input_text"]) for said in (answer, *(other[turn] for other in more))]
+                history += f"\nQ: {text_of(question, 'input_text')}\nA:"
+                people = [text_of(said, "input_text") for said in (answer, *(other[turn] for other in more))]
                 content = {"story": story["story"].strip(), "history": history, "answers": people}
                 examples.append(Example(f"{story['id']} {turn + 1}", content, text=story["story"]))
                 history += f" {people[0]}"
@@ -222,10 +222,10 @@ def fitted(before: Sequence[int], last: Sequence[int], more: int, reader: Reader
 
 
 def _question(row: Mapping[str, Any]) -> tuple[str, list[str]]:
-    answers = [str(answer) for answer in row["answer"]]
+    answers = texts_of(row, "answer")
     if not answers:
         raise ValueError("the question has no answer")
-    return str(row["question"]), answers
+    return text_of(row, "question"), answers
 
 
 def first_sentence(text: str) -> str:
