@@ -33,9 +33,11 @@ class Layer(dict[str, Any]):
 
 
 class Config(BaseModel):
-    """Base of every configuration: frozen, typed, no unknown keys. The string below a key describes it."""
+    """Base of every configuration: frozen, typed, finite, no unknown keys. The string below a key describes it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True, use_attribute_docstrings=True
+    )
     # Keys whose value is a dict with some keys of another configuration.
     tables: ClassVar[Mapping[str, type[Config]]] = {}
 
@@ -53,11 +55,7 @@ class Config(BaseModel):
     @classmethod
     def _reject_non_finite(cls, value: Any) -> Any:
         """Apply `allow_inf_nan` to numbers that are given as text, such as "Infinity", which pydantic does not."""
-        if (
-            isinstance(value, float)
-            and not cls.model_config.get("allow_inf_nan", True)
-            and not math.isfinite(value)
-        ):
+        if isinstance(value, float) and not math.isfinite(value):
             raise ValueError("Input should be a finite number")
         return value
 

@@ -19,6 +19,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from headwater.config import parse_settings
 from headwater.errors import FolderError, UsageError
 from headwater.serve.connection import bounded
 from headwater.serve.limits import Keys, Limits
@@ -298,3 +299,9 @@ def test_only_whole_keys_are_accepted(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError, match="tokens"):
         Limits.build({"token": 5})
+
+
+@pytest.mark.parametrize("given", ["inf", "nan", "Infinity"])
+def test_a_limit_is_a_finite_number(given: str) -> None:
+    with pytest.raises(UsageError, match="finite number"):
+        Limits.build(parse_settings([f"seconds={given}"]))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self, get_args
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from headwater.config import Config
 from headwater.errors import UsageError, suggest
@@ -39,8 +39,6 @@ _MASKED_ONLY = ("activation", "segments", "embedding_norm", "output_transform")
 
 class ModelConfig(Config):
     """Shape and variant of one model. Sizes count rows, positions, blocks, dimensions."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
 
     architecture: Literal["transformer", "lstm", "bilstm"] = "transformer"
     """Kind of model."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeVar
 
 import torch
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from headwater.config import Config
@@ -39,8 +39,6 @@ SUSPECTS = (
 
 class TrainConfig(Config):
     """Configuration of training for every objective. Sizes in sequences, rates per update."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
 
     # The upper bounds are far beyond any run, and keep positions in the text within 63 bits.
     steps: int = Field(default=1_000, ge=1, le=1 << 40)
