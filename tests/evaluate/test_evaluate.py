@@ -310,6 +310,8 @@ def test_places_of_one_name_all_stand_in_the_lineage() -> None:
 def test_unknown_tasks_and_foreign_folders_are_refused(world: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"heldout\.bits-per-byte"):
         evaluate(world.model, ["heldout.bits-per-bite"], world.tokens, tmp_path / "out")
+    with pytest.raises(UsageError, match="no task is named"):
+        evaluate(world.model, [], world.tokens, tmp_path / "out")
     with pytest.raises(FolderError, match="results"):
         read_results(world.tokens)
 
