@@ -152,7 +152,8 @@ def identity_of(path: Path) -> tuple[str, str]:
         manifest = open_folder(path)
         return manifest.kind, manifest.identity
     if path.is_dir():
-        return "folder", content_identity({name: record.sha256 for name, record in record_files(path).items()})
+        files, _ = user_files(path)
+        return "folder", content_identity({file.relative_to(path).as_posix(): sha256_of(file) for file in files})
     if path.is_file():
         identity = sha256_of(path)
         if (path.parent / MANIFEST).is_file():
@@ -162,7 +163,29 @@ def identity_of(path: Path) -> tuple[str, str]:
                     f"{path} was altered after it was written", repair=f"Make it again: {manifest.repeat}"
                 )
         return "file", identity
-    raise FolderError(f"{path} does not exist", repair="Check the path")
+    what = "is neither a file nor a folder" if path.exists() else "does not exist"
+    raise FolderError(f"{path} {what}", repair="Check the path")
+
+
+def user_files(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Return the files below a folder in order, and its subfolders that Headwater wrote, whose files are left out.
+
+    So a stage may write into the folder that it reads. Hidden names and linked folders are left out too.
+    """
+    files: list[Path] = []
+    written: list[Path] = []
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or path.name == MANIFEST:
+            continue
+        if path.is_file():
+            files.append(path)
+        elif (path / MANIFEST).is_file():
+            written.append(path)
+        elif path.is_dir() and not path.is_symlink():
+            inner, inner_written = user_files(path)
+            files += inner
+            written += inner_written
+    return files, written
 
 
 def describe_input(role: str, path: Path, out: Path | None) -> Input:

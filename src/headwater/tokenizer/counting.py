@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from headwater.errors import DataError
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import MANIFEST
+from headwater.storage.provenance import MANIFEST, user_files
 from headwater.storage.tables import decoded_blocks
 from headwater.tokenizer import compiled
 from headwater.tokenizer.gpt1 import WordSplitter
@@ -84,9 +84,9 @@ def _each(sources: Sources) -> Iterator[Path | str]:
 
 def source_files(path: Path) -> list[Path]:
     """Return the text files of a source that is not a corpus: itself, or those of the folder by name."""
-    if path.is_file():
+    if not path.is_dir():
         return [path]
-    files = sorted(p for p in path.rglob("*") if p.suffix in _TEXT_SUFFIXES and p.is_file())
+    files = [file for file in user_files(path)[0] if file.suffix.lower() in _TEXT_SUFFIXES]
     if not files:
         raise DataError(
             f"{path} has no text file", expected=f"files ending in {', '.join(sorted(_TEXT_SUFFIXES))}"

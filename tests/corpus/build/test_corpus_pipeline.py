@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 from pathlib import Path
 
@@ -52,6 +53,37 @@ def test_the_same_command_gives_the_same_bytes(tmp_path: Path) -> None:
     # As pandas.read_parquet does with a folder: any file in it that is not Parquet is an error.
     assert pyarrow.parquet.read_table(tmp_path / "one" / "documents").num_rows == 3
     build(sources, tmp_path / "one")  # again: found complete
+
+
+def test_what_headwater_wrote_into_a_folder_of_text_is_not_its_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_sources(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    commands = [
+        ["tokenizer", "train", ".", "--out", "made/tokenizer", "--vocab-size", "260"],  # has merges.txt
+        ["corpus", "build", ".", "--out", "corpus"],
+    ]
+    for command in commands * 2:
+        assert main(command) == 0
+    assert capsys.readouterr().err.count("is complete already") == 2
+    build([tmp_path], tmp_path / "again")
+    texts = [document.text for document in read_documents(tmp_path / "again")]
+    assert texts == ["the  RIVER\nran.", "A third text.", "Another text."]
+    assert read_funnel(tmp_path / "again")["sources"][0]["left_out"] == ["corpus/", "made/tokenizer/"]
+
+
+def test_of_a_folder_of_pages_only_the_pages_are_read(tmp_path: Path) -> None:
+    pytest.importorskip("fastwarc")
+    pytest.importorskip("resiliparse")
+    page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>" + b"The river runs to the sea. " * 9
+    head = f"WARC/1.0\r\nWARC-Type: response\r\nContent-Type: application/http\r\nContent-Length: {len(page)}\r\n"
+    with Stage(tmp_path / "pages", kind="pages", config={}, inputs={}).write() as work:
+        (work / "pages-00000.warc.gz").write_bytes(gzip.compress(head.encode() + b"\r\n" + page + b"\r\n\r\n"))
+        (work / "funnel.json").write_text('{"links": 1}')
+    build([tmp_path / "pages"], tmp_path / "corpus")
+    funnel = read_funnel(tmp_path / "corpus")
+    assert (funnel["kept"]["documents"], funnel["set_aside"], funnel["notes"]) == (1, 0, [])
 
 
 def test_another_source_does_not_overwrite(tmp_path: Path) -> None:
@@ -170,6 +202,6 @@ def test_files_that_are_left_out_of_a_folder_are_named(tmp_path: Path) -> None:
 
     pipeline.build([tmp_path / "texts"], tmp_path / "corpus", progress=Notes())
     first = ", ".join(f"picture{number}.png" for number in range(8))
-    assert f"{tmp_path / 'texts'}: skipped 10 files of other kinds: {first}, …" in notes
+    assert f"{tmp_path / 'texts'}: skipped 10 of other kinds: {first}, …" in notes
     [aside] = map(json.loads, (tmp_path / "corpus/set-aside.jsonl").read_text().splitlines())
     assert (aside["source"], aside["reason"]) == ("texts/nothing.txt", "it is empty")

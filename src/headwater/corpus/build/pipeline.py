@@ -50,7 +50,6 @@ from headwater.errors import (
     ResourceError,
     StorageError,
     UsageError,
-    counted,
     resumable,
 )
 from headwater.storage.arrays import row_counts, save_array
@@ -107,7 +106,7 @@ def build(
         others = _others(source)
         if others:
             names = ", ".join(others[:NAMED]) + (", …" if len(others) > NAMED else "")
-            progress.note(f"{source}: skipped {counted(len(others), 'file')} of other kinds: {names}")
+            progress.note(f"{source}: skipped {len(others):,} of other kinds: {names}")
     with new_parents(stage.out):
         plan = _plan(sources, stage, config, tasks)
         with folder_lock(plan.folder):

@@ -27,11 +27,12 @@ from headwater.corpus.sources.text import SUFFIXES as ROW_SUFFIXES
 from headwater.errors import DataError
 from headwater.storage.decoding import without_surrogates
 from headwater.storage.files import read_bytes
-from headwater.storage.provenance import MANIFEST, open_folder, read_manifest
-from headwater.storage.remote import RemoteListing, is_remote, list_source, place
+from headwater.storage.provenance import MANIFEST, read_manifest, user_files
+from headwater.storage.remote import RemoteListing, folder_files, is_remote, list_source, place
 from headwater.storage.tables import Unusable
 
 BUILT_IN = (python_docs.SOURCE,)
+_PAGES = ".warc.gz"  # the files with pages in a folder that `corpus fetch` wrote
 EMPTY = "it is empty"  # why a file of a folder was set aside
 SUFFIXES = (*ROW_SUFFIXES, *PAGE_SUFFIXES)
 _ENDINGS = f"{', '.join(s for s in ROW_SUFFIXES if s.count('.') == 1)} (also .gz, .zst, .xz, .bz2 of these)"
@@ -89,10 +90,10 @@ def plan_tasks(
                 for shard in shard_paths(path)
             ]
         else:
-            if (path / MANIFEST).is_file():
-                open_folder(path, "pages")  # check that the fetch is complete
+            is_pages = (path / MANIFEST).is_file()
             root = path.absolute().parent
-            files = [file.absolute() for file in source_files(path)]
+            found = folder_files(path, "pages", _PAGES) if is_pages else source_files(path)
+            files = [file.absolute() for file in found]
             for file in files:
                 _check_name(file)
             sizes = [(file.relative_to(root).as_posix(), file.stat().st_size) for file in files]
@@ -109,7 +110,8 @@ def _remote_tasks(number: int, listing: RemoteListing) -> list[BuildTask]:
     if kind not in {"file", "folder", "pages"}:
         raise DataError(f"{url} is a {kind} folder", expected="files with text, pages or a corpus")
     alone = kind == "file"
-    files = [entry for entry in listing.files if alone or entry[0].lower().endswith(SUFFIXES)]
+    suffixes = _PAGES if kind == "pages" else SUFFIXES
+    files = [entry for entry in listing.files if alone or entry[0].lower().endswith(suffixes)]
     if not files:
         raise DataError(f"{url} contains no text file", expected=_EXPECTED)
     return [BuildTask(number, "files", listing.root, names, not alone) for names in _groups(files)]
@@ -120,8 +122,9 @@ def source_files(source: Path) -> list[Path]:
     if source.is_file():
         return [source]
     if not source.is_dir():
-        raise DataError(f"{source} does not exist", expected="a text file or a folder", repair="Check the path")
-    files = [path for path in _visible_files(source) if path.name.lower().endswith(SUFFIXES)]
+        what = "is neither a file nor a folder" if source.exists() else "does not exist"
+        raise DataError(f"{source} {what}", expected="a text file or a folder", repair="Check the path")
+    files = [path for path in user_files(source)[0] if path.name.lower().endswith(SUFFIXES)]
     if not files:
         raise DataError(
             f"{source} contains no text file",
@@ -140,11 +143,13 @@ def _check_name(path: Path) -> None:
 
 
 def other_files(source: Path) -> list[str]:
-    """Return the names of the files in a folder that are skipped because of their endings."""
+    """Return what is skipped in a folder: files with other endings, and folders that Headwater wrote."""
     if not source.is_dir() or (source / MANIFEST).is_file():
         return []
-    others = [path for path in _visible_files(source) if not path.name.lower().endswith(SUFFIXES)]
-    return [without_surrogates(path.relative_to(source).as_posix()) for path in others]
+    files, written = user_files(source)
+    others = [path.relative_to(source).as_posix() for path in files if not path.name.lower().endswith(SUFFIXES)]
+    others += [f"{path.relative_to(source).as_posix()}/" for path in written]
+    return [without_surrogates(name) for name in others]
 
 
 def read_task(task: BuildTask, config: BuildConfig, account: Account) -> Iterator[Document]:
@@ -250,11 +255,3 @@ def _groups(files: Iterable[tuple[str, int]]) -> Iterator[tuple[str, ...]]:
         size += length
     if group:
         yield tuple(group)
-
-
-def _visible_files(folder: Path) -> list[Path]:
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
