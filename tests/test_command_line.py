@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -94,6 +95,23 @@ def test_a_failure_is_status_1_and_names_the_repair(
     tokenizer, out = str(tokens / "tokenizer"), str(tmp_path / "out")
     assert main(["pack", str(tmp_path / "nowhere"), "--tokenizer", tokenizer, "--out", out]) == 1
     assert "nowhere does not exist" in capfd.readouterr().err
+
+
+def test_what_the_system_refuses_is_one_line(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["corpus", "build", str(tmp_path / "a.txt"), "--out", str(tmp_path / "out")]
+    if Path("/proc/self/mem").exists():  # a file that exists and cannot be read, not even by root
+        (tmp_path / "a.txt").symlink_to("/proc/self/mem")
+        assert main(command) == 1
+        assert "a.txt cannot be read: Input/output error.\n" in capfd.readouterr().err
+
+    def refused(*unused: object, **options: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "/root/secret")
+
+    monkeypatch.setattr("headwater.corpus.build.pipeline.build", refused)
+    assert main(command) == 1
+    assert capfd.readouterr().err == "Error: /root/secret: Permission denied.\n"
 
 
 def test_debug_shows_the_traceback_wherever_it_stands(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The errors that a user can cause and repair.
 
 Each error says what was seen, what was expected and how to repair it, and has the exit status of the command line.
-Any other exception is a bug in Headwater and shows its traceback.
+The command line also shows a failure of the operating system (OSError) in one line. Any other exception is a bug
+in Headwater and shows its traceback.
 
     HeadwaterError            exit status 1
     ├── UsageError            exit status 2: a wrong option, value or configuration key

@@ -224,7 +224,8 @@ def file_error(path: Path, error: OSError) -> DataError:
         return DataError(f"{path} does not exist", repair="Check the path")
     if isinstance(error, IsADirectoryError):
         return DataError(f"{path} is a folder", expected="a file")
-    return DataError(f"{path} cannot be read: {error.strerror}", repair="Check its permissions")
+    repair = "Check its permissions" if isinstance(error, PermissionError) else ""
+    return DataError(f"{path} cannot be read: {error.strerror or error}", repair=repair)
 
 
 def read_json(path: Path) -> Any:
@@ -307,9 +308,12 @@ def intact_json_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a file."""
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
+    """Return the hexadecimal SHA-256 of a file; raises DataError when it cannot be read."""
+    try:
+        with path.open("rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    except OSError as error:
+        raise file_error(path, error) from None
 
 
 def flush_files(folder: Path) -> None:

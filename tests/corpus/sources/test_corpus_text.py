@@ -7,6 +7,7 @@ import csv
 import gzip
 import json
 import lzma
+import os
 from pathlib import Path
 
 import pyarrow
@@ -231,3 +232,7 @@ def test_a_folder_without_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "photo.png").write_bytes(b"\x89PNG")
     with pytest.raises(DataError, match="contains no text file"):
         texts_of(tmp_path)
+    if hasattr(os, "mkfifo"):  # as the shell's <(zcat a.txt.gz)
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(DataError, match="pipe is neither a file nor a folder"):
+            texts_of(tmp_path / "pipe")
