@@ -98,6 +98,12 @@ def test_every_call_asks_the_same_network(name: str, precision: Precision, token
         assert event.alternatives.log_probability == pytest.approx(echo.log_probability, abs=max(tolerance, 2e-6))
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (1, 0)])
+def test_a_batch_without_tokens_has_no_logits(shape: tuple[int, int]) -> None:
+    network = open_network(model_of("gpt2-nano"))
+    assert logits_of(network, torch.zeros(shape, dtype=torch.int64)).shape == (*shape, 280)
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_an_inspection_shows_what_is_scored(precision: Precision) -> None:
     ids = [(11 * i) % 270 for i in range(33)]

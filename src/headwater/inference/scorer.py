@@ -242,6 +242,8 @@ def logits_of(network: Network, ids: Tensor) -> Tensor:
     require_context(ids.shape[1], network.config.context)
     rows = ids.tolist()
     require_ids([token for row in rows for token in row], network.config.vocabulary)
+    if not ids.numel():
+        return torch.empty(*ids.shape, network.config.vocabulary)
     found: list[Tensor] = [torch.empty(0)] * len(rows)
     with network.lock:
         for pack in packs(rows):
