@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from sklearn.preprocessing import FunctionTransformer
 from headwater import shipped
 from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetune.estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
+from headwater.finetune.finetuning import finetune
+from headwater.finetune.training import FinetuneConfig
 from headwater.language_model import LanguageModel
 
 FAST: dict[str, Any] = {"epochs": 4, "learning_rate": 5e-3, "lambda_lm": 0.0, "dropout": 0.0, "precision": "fp32"}
@@ -135,6 +138,22 @@ def test_pairs_scores_and_choices(base: Path, sentences: Any, tmp_path: Path) ->
 def test_mistakes_are_named(base: Path, estimator: Any, X: Any, y: Any, message: str) -> None:
     with pytest.raises((DataError, UsageError), match=message):
         estimator(base).fit(X, y)
+
+
+def test_a_folder_of_the_command_is_scored_by_its_own_labels(base: Path, tmp_path: Path) -> None:
+    """Its classes are words, and those of y may be numbers."""
+    pairs = [(f"a film {n}", f"a film {n}" if n % 2 else "dull plot") for n in range(24)]
+    lines = [json.dumps({"text1": a, "text2": b, "label": n % 2}) for n, (a, b) in enumerate(pairs)]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
+    config = FinetuneConfig(task="similarity", epochs=1, precision="fp32")
+    finetune(config, tmp_path / "m", model=base, train=tmp_path / "pairs.jsonl")
+    loaded = Similarity.load(tmp_path / "m")
+    assert is_classifier(loaded)
+    predicted = [int(name) for name in loaded.predict(pairs)]
+    assert loaded.score(pairs, predicted) == 1
+    assert loaded.score(pairs, [1 - label for label in predicted]) == 0
+    with pytest.raises(DataError, match="24 rows and 2 labels"):
+        loaded.score(pairs, [0, 1])
 
 
 def test_a_failed_second_fit_leaves_the_first_one_unchanged(base: Path, sentences: Any) -> None:

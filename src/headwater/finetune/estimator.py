@@ -87,8 +87,7 @@ class Estimator:
         y = as_list(y)
         target = self._target()
         names, rows = _checked_labels(y, target), self._rows(X)
-        if len(rows) != len(names):
-            raise DataError(f"there are {len(rows):,} rows and {len(names):,} labels", expected="one each")
+        _require_one_each(len(rows), len(names))
         labelled = [replace(row, label=name) for row, name in zip(rows, names, strict=True)]
         usable = check.usable(labelled, self.task, "X").rows
         if target == "answer":  # counted from 0, whatever the labels are
@@ -175,10 +174,12 @@ class Estimator:
 
     def score(self, X: Any, y: Any) -> float:
         """Return the accuracy on labelled rows; Pearson's correlation for scores."""
-        predicted, truth = self.predict(X), np.asarray(as_list(y))
+        predicted, truth = self.predict(X), as_list(y)
+        _require_one_each(len(predicted), len(truth))
         if self._target() == "score":
-            return float(pearson(truth.astype(np.float64), predicted.astype(np.float64)))
-        return float(np.mean(predicted == truth))
+            return float(pearson(np.array(truth, dtype=np.float64), predicted))
+        pairs = zip(map(class_name, predicted.tolist()), map(class_name, truth), strict=True)
+        return float(np.mean([one == other for one, other in pairs]))
 
     def save(self, folder: str | Path) -> None:
         """Write a fine-tuned model folder, which `load` and `headwater predict` open on any machine.
@@ -220,7 +221,8 @@ class Estimator:
         described: dict[str, Any] = {"parameters": {}, "label_type": "str"}
         if (folder / ESTIMATOR_FILE).is_file():
             described = read_json(folder / ESTIMATOR_FILE)
-        estimator = cls(folder, **described["parameters"])
+        target = {} if cls.fixed_target else {"target": labels.target}
+        estimator = cls(folder, **described["parameters"] | target)
         estimator.fine_tuned_ = fine_tuned
         convert = _TYPES.get(described["label_type"], str)
         names = [convert(name) for name in labels.names]
@@ -317,6 +319,11 @@ def as_list(column: Any) -> list[Any]:
         column = column.to_numpy()
     values = column.tolist() if hasattr(column, "tolist") else column
     return [value.item() if isinstance(value, np.generic) else value for value in values]
+
+
+def _require_one_each(rows: int, labels: int) -> None:
+    if rows != labels:
+        raise DataError(f"there are {rows:,} rows and {labels:,} labels", expected="one each")
 
 
 def _checked_labels(y: list[Any], target: Target) -> list[str | int | float]:
