@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from headwater.errors import DataError, FolderError, HeadwaterError, MismatchError
 from headwater.model import build_model, preset
+from headwater.model.io import huggingface
 from headwater.model.io.folder import load_model, save_model
 from headwater.storage.stage import Stage
 
@@ -141,6 +142,13 @@ def test_large_finite_values_are_no_error(folder: Path) -> None:
 def test_an_architecture_that_is_not_ours_is_refused(folder: Path, changes: dict[str, Any], named: str) -> None:
     change_config(folder, **changes)
     assert named in str(refusal(folder))
+
+
+@pytest.mark.parametrize(("key", "value"), [("hidden_act", ["gelu"]), ("hidden_size", None)])
+def test_a_value_of_the_wrong_type_in_berts_configuration_is_refused(key: str, value: Any) -> None:
+    content = huggingface.write_config(preset("bert-base"), "float32", None) | {key: value}
+    with pytest.raises(DataError, match=key.replace("hidden_size", "width")):
+        huggingface.read_config(content, "config.json")
 
 
 def test_a_configuration_that_lacks_a_key_or_is_no_object(folder: Path) -> None:

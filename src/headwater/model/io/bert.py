@@ -102,22 +102,22 @@ def write_config(config: ModelConfig, dtype: str) -> dict[str, Any]:
 def read_config(content: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Return the fields of `ModelConfig`; raise DataError for another variant than BERT's, KeyError for a gap."""
     activation = content.get("hidden_act", "gelu")
-    if activation not in _ACTIVATIONS:
+    if str(activation) not in _ACTIVATIONS:
         raise DataError(f"{path} has hidden_act = {activation!r}", expected=", ".join(_ACTIVATIONS))
+    width = content["hidden_size"]
     plain = {
         "position_embedding_type": "absolute",
         "is_decoder": False,
         "add_cross_attention": False,
         "tie_word_embeddings": True,
-        "intermediate_size": 4 * content["hidden_size"],
-    }
+    } | ({"intermediate_size": 4 * width} if isinstance(width, int) else {})
     for name, value in plain.items():
         if content.get(name, value) != value:
             raise DataError(f"{path} has {name} = {content[name]!r}", expected=f"{value!r}, as BERT")
     return {
         "vocabulary": content["vocab_size"],
         "context": content["max_position_embeddings"],
-        "width": content["hidden_size"],
+        "width": width,
         "layers": content["num_hidden_layers"],
         "heads": content["num_attention_heads"],
         "segments": content.get("type_vocab_size", 2),
