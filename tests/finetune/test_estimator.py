@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from headwater import shipped
-from headwater.errors import DataError, MismatchError, UsageError
+from headwater.errors import DataError, FolderError, MismatchError, UsageError
 from headwater.finetune.estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
 from headwater.finetune.finetuning import finetune
 from headwater.finetune.training import FinetuneConfig
@@ -154,6 +154,23 @@ def test_a_folder_of_the_command_is_scored_by_its_own_labels(base: Path, tmp_pat
     assert loaded.score(pairs, [1 - label for label in predicted]) == 0
     with pytest.raises(DataError, match="24 rows and 2 labels"):
         loaded.score(pairs, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("estimator.json", []),
+        ("estimator.json", {"parameters": [], "label_type": "str"}),
+        ("estimator.json", {"parameters": {}, "label_type": ["str"]}),
+        ("task.json", {"task": "classify", "classifier_dropout": 0.1, "columns": {}, "labels": []}),
+    ],
+)
+def test_a_description_of_the_wrong_type_is_refused(base: Path, tmp_path: Path, file: str, content: Any) -> None:
+    Classifier(base, **FAST).set_params(epochs=1).fit(["a", "b", "c", "d"], [0, 1, 0, 1]).save(tmp_path / "m")
+    (tmp_path / "m" / "headwater.json").unlink()  # it would name the altered file
+    (tmp_path / "m" / file).write_text(json.dumps(content))
+    with pytest.raises(FolderError, match=f"{file} is damaged"):
+        Classifier.load(tmp_path / "m")
 
 
 def test_a_failed_second_fit_leaves_the_first_one_unchanged(base: Path, sentences: Any) -> None:

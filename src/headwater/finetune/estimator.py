@@ -18,14 +18,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from headwater import shipped
+from headwater.config import Config
 from headwater.datasets.rows import Raw, Target, Task
 from headwater.errors import DataError, MismatchError, UsageError, suggest
 from headwater.finetune import baseline, check
 from headwater.finetune.baseline import ClassWeight
 from headwater.finetune.examples import Labels, class_name, learn_labels, number_of
-from headwater.finetune.fine_tuned import FineTuned
+from headwater.finetune.fine_tuned import FineTuned, parse_part
 from headwater.finetune.finetuning import load_tokenizer
 from headwater.finetune.inputs import encode
 from headwater.finetune.metrics import pearson
@@ -41,6 +43,13 @@ from headwater.train.parallel import choose_device
 from headwater.train.run import OnUpdate
 
 ESTIMATOR_FILE = "estimator.json"
+
+
+class _Saved(Config):
+    """The content of ESTIMATOR_FILE."""
+
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    label_type: str = "str"
 
 
 @dataclass(eq=False, repr=False)
@@ -200,8 +209,8 @@ class Estimator:
             return
         with stage.write() as work:
             fine_tuned.save(work)
-            described: dict[str, Any] = {"parameters": parameters, "label_type": _type_name(self.classes_)}
-            write_json(work / ESTIMATOR_FILE, described)
+            saved = _Saved(parameters=parameters, label_type=_type_name(self.classes_))
+            write_json(work / ESTIMATOR_FILE, saved.to_dict())
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -218,15 +227,13 @@ class Estimator:
                 f"{folder} was fine-tuned for task {'regress' if regress else fine_tuned.task}",
                 expected=f"the task of {cls.__name__}",
             )
-        described: dict[str, Any] = {"parameters": {}, "label_type": "str"}
-        if (folder / ESTIMATOR_FILE).is_file():
-            described = read_json(folder / ESTIMATOR_FILE)
+        path = folder / ESTIMATOR_FILE
+        saved = parse_part(_Saved, read_json(path), path) if path.is_file() else _Saved()
         target = {} if cls.fixed_target else {"target": labels.target}
-        estimator = cls(folder, **described["parameters"] | target)
+        estimator = cls(folder).set_params(**saved.parameters | target)
         estimator.fine_tuned_ = fine_tuned
-        convert = _TYPES.get(described["label_type"], str)
-        names = [convert(name) for name in labels.names]
-        estimator.classes_ = np.array(names) if labels.target == "class" else None
+        convert = _TYPES.get(saved.label_type, str)
+        estimator.classes_ = np.array([*map(convert, labels.names)]) if labels.target == "class" else None
         estimator.n_features_in_ = 1
         return estimator
 

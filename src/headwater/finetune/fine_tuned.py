@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 
 from headwater import shipped
+from headwater.config import Config
 from headwater.datasets.rows import TASKS, Raw, Task
 from headwater.errors import FolderError, UsageError
 from headwater.finetune.batches import inference_batches
@@ -34,7 +35,7 @@ from headwater.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from headwater.model import Model
 
-Meaning = TypeVar("Meaning", Labels, Columns)
+Part = TypeVar("Part", bound=Config)
 TASK_FILE, HEAD_FILE = "task.json", "head.safetensors"
 # Rows that are tokenized, sorted by length and predicted together: memory stays the same for any number of rows.
 _WINDOW = 2_048
@@ -150,8 +151,8 @@ class FineTuned:
         lacking = [key for key in ("labels", "columns", "classifier_dropout") if key not in described]
         if lacking or not isinstance(described["classifier_dropout"], int | float):
             raise FolderError(f"{folder / TASK_FILE} lacks {lacking[0] if lacking else 'a number as dropout'}")
-        labels = _build(Labels, described["labels"], folder)
-        columns = _build(Columns, described["columns"], folder)
+        labels = parse_part(Labels, described["labels"], folder / TASK_FILE)
+        columns = parse_part(Columns, described["columns"], folder / TASK_FILE)
         if not labels.outputs:
             raise FolderError(f"{folder / TASK_FILE} names no {labels.target}", expected="what the outputs mean")
         tokenizer = Tokenizer.load(folder)
@@ -190,12 +191,12 @@ def build_task_model(
     return FrozenTaskModel(base, task, outputs, delimiter=delimiter, reader=frozen, dropout=dropout, seed=seed)
 
 
-def _build(kind: type[Meaning], described: Any, folder: Path) -> Meaning:
-    """Parse a table of task.json; raise FolderError, not the UsageError of an option, if it is invalid."""
+def parse_part(kind: type[Part], described: Any, path: Path) -> Part:
+    """Parse a part of a JSON file; raise FolderError, not the UsageError of an option, if it is invalid."""
     try:
-        return kind.build(described, source=str(folder / TASK_FILE))
-    except (UsageError, TypeError, ValueError) as error:
-        raise FolderError(f"{folder / TASK_FILE} is damaged: {error}") from None
+        return kind.build(described, source=str(path))
+    except (UsageError, AttributeError, TypeError, ValueError) as error:
+        raise FolderError(f"{path} is damaged: {error}") from None
 
 
 @torch.no_grad()
