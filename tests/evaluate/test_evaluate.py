@@ -260,6 +260,22 @@ def test_scores_that_are_not_numbers_are_no_result(world: Any, tmp_path: Path) -
         evaluate(tmp_path / "large", ["wsc273.full"], tmp_path, tmp_path / "out")
 
 
+def test_a_model_of_noise_has_a_perplexity(world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, tokenizer = load_model(world.model), Tokenizer.load(world.model)
+    with torch.no_grad():
+        dict(model.named_parameters())["final_norm.weight"].mul_(1e4)
+    (tmp_path / "noise").mkdir()
+    save_model(model, tmp_path / "noise", tokenizer=tokenizer)
+    (tmp_path / "lambada_test.jsonl").write_text('{"text": "the river flows slowly north"}\n' * 2)
+    (tmp_path / "ptb.test.txt").write_text("the river flows slowly north\n" * 30)
+    options = ["--data", str(tmp_path), "--out", str(tmp_path / "out")]
+    tasks = "ptb.tokens,lambada.openai.whole-word"
+    assert main(["evaluate", "--model", str(tmp_path / "noise"), "--tasks", tasks, *options]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) < 300
+    assert main(["report", str(tmp_path / "out"), "--out", str(tmp_path / "page.html")]) == 0
+    assert "1.01e+304" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_limit_below_one_is_refused(world: Any, tmp_path: Path, limit: int) -> None:
     with pytest.raises(UsageError, match=f"limit is {limit}"):

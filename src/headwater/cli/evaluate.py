@@ -14,6 +14,8 @@ from headwater.errors import UsageError, counted
 
 KEYS = keys_option("headwater.evaluate.evaluation:EvaluateConfig")
 
+_LARGE = 1e9  # a perplexity of a model of noise has hundreds of digits
+
 
 def evaluate(
     model: Annotated[Path | None, typer.Option(help="Model folder, a shipped model, or a hub name.")] = None,
@@ -85,7 +87,7 @@ def evaluate(
 def _line(result: Any) -> str:
     from headwater.report.content import interval
 
-    error = f" ± {result.stderr:.4f}" if result.stderr is not None else ""
+    error = f" ± {_number(result.stderr)}" if result.stderr is not None else ""
     low, high = interval(result.metric, result.value, result.stderr, result.count)
     if result.stderr == 0 and low != high:  # none or all are right: no spread, but not certain
         error = f" (95 % from {low:.4f} to {high:.4f})"
@@ -96,9 +98,13 @@ def _line(result: Any) -> str:
         more += f", {shared['value without']:.4f} without {shared['examples']:,} overlapping"
     published = "".join(f", {name} {value:g} published" for name, value in result.published.items())
     return (
-        f"  {result.protocol}  {result.metric} {result.value:.4f}{error}"
+        f"  {result.protocol}  {result.metric} {_number(result.value)}{error}"
         f" on {counted(result.count, 'example')}{chance}{more}{published}"
     )
+
+
+def _number(value: float) -> str:
+    return f"{value:.4f}" if abs(value) < _LARGE else f"{value:.4g}"
 
 
 def _compare(a: Path, b: Path, *, as_json: bool) -> None:

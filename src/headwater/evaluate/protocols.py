@@ -195,6 +195,11 @@ def mean_figure(name: str, values: Sequence[float], **details: Any) -> Figure:
     return Figure(name, mean, standard_error(values, mean), count, details)
 
 
+def perplexity(nats: float) -> float:
+    """Return e to a mean loss; for a model of noise no more than about the largest float."""
+    return math.exp(min(nats, 700.0))
+
+
 def standard_error(values: Sequence[float], mean: float) -> float | None:
     """Return the standard error of a mean; None for a single value."""
     if len(values) < 2:

@@ -136,7 +136,8 @@ def number(value: float | None) -> str:
     """Format a number with three decimals, fewer if it is large."""
     if value is None:
         return "–"
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:,.2f}" if abs(value) < 1000 else f"{value:,.0f}"
+    formats = ((10, ".3f"), (1_000, ",.2f"), (1e9, ",.0f"))
+    return format(value, next((shown for bound, shown in formats if abs(value) < bound), ".3g"))
 
 
 def _mark(score: ScoreRow) -> Any:

@@ -19,7 +19,6 @@ Perplexity is e to the mean negative log-probability of what is scored, one answ
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,6 +39,7 @@ from headwater.evaluate.protocols import (
     Scored,
     Task,
     mean_figure,
+    perplexity,
 )
 from headwater.evaluate.reader import Reader
 from headwater.storage.files import read_text
@@ -184,7 +184,7 @@ class Lambada(Task):
 def perplexity_figure(log_probabilities: Sequence[float]) -> Figure:
     """Return e to the mean negative log-probability, with its standard error by the delta method."""
     mean = mean_figure("perplexity", [-value for value in log_probabilities])
-    value = math.exp(mean.value)
+    value = perplexity(mean.value)
     return Figure("perplexity", value, None if mean.stderr is None else value * mean.stderr, mean.count)
 
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
 from headwater.evaluate.detokenize import ONE_BILLION, PTB, WIKITEXT, Detokenizer
-from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Scored, Task, ratio_error
+from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Scored, Task, perplexity, ratio_error
 from headwater.evaluate.reader import ContinuationRequest, Reader
 from headwater.storage.decoding import decode_text
 from headwater.storage.files import read_bytes
@@ -95,7 +95,7 @@ class StreamTask(Task):
         factor = 1 / math.log(2)  # of nats in bits
         value = rate * factor
         if self.unit == "word":
-            value = factor = math.exp(min(rate, 700.0))  # near the largest float, for a model of noise
+            value = factor = perplexity(rate)
         return [Figure(metric.name, value, None if error is None else factor * error, len(records), details)]
 
     def details(
