@@ -110,6 +110,18 @@ def test_a_matrix_gives_what_its_twin_gives(variant: str, kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_row_that_is_not_finite_stays_so(variant: str, value: float) -> None:
+    """Else a model that diverged would continue a text without an error."""
+    for kind in KINDS:
+        matrix, x = PackedMatrix(handle(variant), drawn(1, 64, 128), None, kind), drawn(2, 128, 128)
+        x.fill_diagonal_(value)
+        found = matrix(torch.cat([x, drawn(3, 1, 128)]))
+        assert not found[:-1].isfinite().any(dim=1).any(), kind
+        assert found[-1].isfinite().all()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(("width", "heads"), SHAPES)
 def test_a_model_of_any_shape_gives_torchs_logits(variant: str, width: int, heads: int) -> None:
     ids = [int(i) for i in torch.randint(0, 101, (37,), generator=torch.Generator().manual_seed(width))]

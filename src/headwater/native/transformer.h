@@ -104,8 +104,11 @@ ALWAYS void store_operand(const Operand *out, int kind, int64_t row, int64_t gro
         for (int c = 0; c < PARTS; c++) store_floats((float *)out->values + at + LANES * c, x->part[c]);
     } else {
         const Floats shift = all(12582912.0f); /* 1.5 · 2^23: adding it rounds to a whole number */
-        Floats largest = magnitude(x->part[0]);
-        for (int c = 1; c < PARTS; c++) largest = larger(magnitude(x->part[c]), largest);
+        Floats largest = {0}, finite = {0}; /* finite: 0, or NaN if an element is infinite or NaN */
+        for (int c = 0; c < PARTS; c++) {
+            largest = larger(magnitude(x->part[c]), largest);
+            finite += x->part[c] - x->part[c];
+        }
         const float most = largest_of(largest);
         const Floats inverse = all(most > 0 ? 127.0f / most : 0.0f);
         int8_t *bytes = (int8_t *)out->values + at;
@@ -121,7 +124,7 @@ ALWAYS void store_operand(const Operand *out, int kind, int64_t row, int64_t gro
             for (int i = 0; i < LANES; i++) whole += sum[i];
             out->sums[2 * place + part] = whole;
         }
-        out->scales[place] = most / 127.0f;
+        out->scales[place] = most / 127.0f + sum_of(finite);
     }
 }
 
