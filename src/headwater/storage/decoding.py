@@ -18,21 +18,16 @@ def decode_text(data: bytes, path: Path) -> str:
         raise undecodable(path, error) from None
 
 
-def require_text(data: bytes, path: Path, error: type[DataError] = DataError) -> None:
+def require_text(data: bytes, path: Path) -> None:
     """Raise DataError if the beginning of a file is UTF-16, or has NUL bytes as no text has."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise error(f"{path} is UTF-16", expected="UTF-8 text", repair=_conversion(path, "utf-16"))
+        raise DataError(f"{path} is UTF-16", expected="UTF-8 text", repair=_conversion(path, "utf-16"))
     if b"\x00" in data:
-        raise error(f"{path} is a binary file", expected="UTF-8 text", repair="Convert it to text first")
+        raise DataError(f"{path} is a binary file", expected="UTF-8 text", repair="Convert it to text first")
 
 
 def undecodable(
-    path: Path,
-    failure: UnicodeDecodeError,
-    kind: type[DataError] = DataError,
-    *,
-    lines: int = 0,
-    is_multibyte: bool = False,
+    path: Path, failure: UnicodeDecodeError, *, lines: int = 0, is_multibyte: bool = False
 ) -> DataError:
     """Return the DataError for a file that was cut off or is in another encoding, with the line.
 
@@ -44,7 +39,7 @@ def undecodable(
     if failure.reason == "unexpected end of data" and (
         is_multibyte or end > start + 1 or not data[:start].isascii()
     ):
-        return kind(
+        return DataError(
             f"{path} is cut off in its last character, in line {line}",
             expected="complete UTF-8 text",
             repair="Copy or download it again, or remove its incomplete end",
@@ -52,7 +47,7 @@ def undecodable(
     hangul = 2 * len(_HANGUL.findall(data))
     encoding = "cp949" if hangul > 0.8 * len(_BEYOND_ASCII.findall(data)) else "latin1"
     seen = f"{path} is not UTF-8: byte 0x{data[start]:02x} in line {line}"
-    return kind(seen, expected="UTF-8 text", repair=_conversion(path, encoding))
+    return DataError(seen, expected="UTF-8 text", repair=_conversion(path, encoding))
 
 
 _HANGUL = re.compile(rb"[\xb0-\xc8][\xa1-\xfe]")  # a syllable in EUC-KR, the common part of cp949

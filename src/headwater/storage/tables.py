@@ -23,6 +23,7 @@ Row = Mapping[str, Any]
 PACKED = (".gz", ".zst", ".xz", ".bz2")
 JSON_LINES = (".jsonl", ".ndjson")
 TEXT_TABLES = (".csv", ".tsv", ".json", *JSON_LINES)
+TABLES = (*TEXT_TABLES, ".parquet")
 FORMATS = ".csv, .tsv, .jsonl (or .ndjson), .json or .parquet"
 # One CSV field: longer than any novel. An unclosed quote makes one field of all that follows it.
 FIELD_CHARACTERS = 1 << 24
@@ -32,10 +33,6 @@ _BATCH_ROWS = 256
 # Text packs to about a tenth of its size; a megabyte of a compression bomb unpacks to a gigabyte.
 _UNPACKED_CHARACTERS = 1 << 28
 _UNPACKED_RATIO = 100
-
-
-class Unusable(DataError):
-    """A file that cannot be read as text, or as a table with the expected columns."""
 
 
 class OpenTable(NamedTuple):
@@ -60,7 +57,7 @@ def open_table(path: Path, columns: Sequence[str] = ()) -> OpenTable:
     wanted = {name for name in columns or table.columns if name}
     twice = next((name for name in table.columns if name in wanted and table.columns.count(name) > 1), None)
     if twice is not None:
-        raise Unusable(f"{path} has two columns named {twice!r}", expected="a name for each column")
+        raise DataError(f"{path} has two columns named {twice!r}", expected="a name for each column")
     return table
 
 
@@ -154,9 +151,7 @@ def _json(path: Path, items: Iterator[tuple[str, Any]]) -> OpenTable:
     def rows() -> Iterator[tuple[int, Row]]:
         for number, (place, item) in enumerate(items, 1):
             if not isinstance(item, dict):
-                raise (Unusable if number == 1 else DataError)(
-                    f"{path} {place} is a {type(item).__name__}", expected="a JSON object"
-                )
+                raise DataError(f"{path} {place} is a {type(item).__name__}", expected="a JSON object")
             yield number, item
 
     iterator = rows()
@@ -195,7 +190,7 @@ def _json_items(path: Path, column: str) -> Iterator[tuple[str, Any]]:
         if error.msg == "Extra data":
             yield from _json_lines(path)
             return
-        raise Unusable(
+        raise DataError(
             f"{path} is not JSON: {error.msg} in line {error.lineno}", repair="Correct that line"
         ) from None
     for number, item in enumerate(found if isinstance(found, list) else [found], 1):
@@ -268,17 +263,17 @@ def check_unpacked(path: Path, size: int) -> None:
 
 
 def decoded_blocks(path: Path, block_bytes: int | None = None) -> Iterator[str]:
-    """Yield the text of a UTF-8 file in blocks; raise Unusable naming the first line that is not UTF-8."""
+    """Yield the text of a UTF-8 file in blocks; raise DataError naming the first line that is not UTF-8."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     lines = 0
     is_multibyte = False
     try:
         for block in _blocks(path, block_bytes or _BLOCK_BYTES):
-            require_text(block, path, Unusable)
+            require_text(block, path)
             try:
                 text = decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
-                raise undecodable(path, error, Unusable, lines=lines, is_multibyte=is_multibyte) from None
+                raise undecodable(path, error, lines=lines, is_multibyte=is_multibyte) from None
             lines += text.count("\n")
             is_multibyte = is_multibyte or not text.isascii()
             if text:

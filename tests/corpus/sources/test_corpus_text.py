@@ -122,6 +122,11 @@ def test_a_file_of_a_folder_that_cannot_be_read_is_set_aside_whole(tmp_path: Pat
         "e.txt": (b"caf\xe9", "not UTF-8: byte 0xe9 in line 1"),
         "f.md": (b"\x00\x01", "is a binary file"),
         "g.json": (b"{", "is not JSON"),
+        "h.txt.gz": (gzip.compress(b"one text of many\n" * 99, mtime=0)[:-9], "ends early"),
+        "i.parquet": (b"PAR1", "cannot be read as Parquet"),
+        "j.jsonl": (b'{"text": "a"\n', "line 1 is not JSON"),
+        "k.epub": (b"PK", "not a readable EPUB"),
+        "l.xml": (b"<a>", "not a MediaWiki export"),
     }
     for name, (content, _) in unusable.items():
         (tmp_path / name).write_bytes(content)

@@ -246,11 +246,13 @@ def _assemble(plan: BuildPlan, work: Path, sources: Sequence[str | Path], worker
         entry.update(found["details"])
     for number, (source, entry) in enumerate(zip(sources, given, strict=True)):
         if not entry["documents"] and number in unreadable:
-            option = "extractor=trafilatura" if unreadable[number]["page"] else "any_encoding=true"
-            raise DataError(
-                f"{source} gave no text: {unreadable[number]['reason']}",
-                repair=f"Convert it to UTF-8 text, or try --set {option}",
-            )
+            first = unreadable[number]
+            repair = "Repair that file, or name others"
+            if first["page"]:
+                repair = "Try --set extractor=trafilatura"
+            elif "UTF-8" in first["reason"]:
+                repair = "Convert it to UTF-8 text, or try --set any_encoding=true"
+            raise DataError(f"{source} gave no text: {first['reason']}", repair=repair)
         if not entry["documents"]:
             raise DataError(f"{source} is empty: it has no text", repair="Name a file or folder with text")
     duplicates = _Duplicates(plan, workers)

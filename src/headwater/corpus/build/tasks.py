@@ -29,7 +29,6 @@ from headwater.storage.decoding import without_surrogates
 from headwater.storage.files import read_bytes
 from headwater.storage.provenance import MANIFEST, read_manifest, user_files
 from headwater.storage.remote import RemoteListing, folder_files, is_remote, list_source, place
-from headwater.storage.tables import Unusable
 
 BUILT_IN = (python_docs.SOURCE,)
 _PAGES = ".warc.gz"  # the files with pages in a folder that `corpus fetch` wrote
@@ -176,7 +175,7 @@ def read_task(task: BuildTask, config: BuildConfig, account: Account) -> Iterato
 
         for is_raw, group in groupby(paths, holds_raw_text):
             if is_raw:
-                yield from _extracted(group, config, account)
+                yield from _extracted(group, task, config, account)
             else:
                 for name, path in group:
                     yield from _read_or_set_aside(path, name, task, config, account)
@@ -185,7 +184,10 @@ def read_task(task: BuildTask, config: BuildConfig, account: Account) -> Iterato
 def _read_or_set_aside(
     path: Path, name: str, task: BuildTask, config: BuildConfig, account: Account
 ) -> Iterator[Document]:
-    """Stream the documents of a text file; set it aside if it is unreadable or empty and part of a folder."""
+    """Stream the documents of a text file; set it aside if it is part of a folder and empty or unreadable.
+
+    A broken row after the first document is an error also in a folder, since documents of the file were used.
+    """
     empty = True
     try:
         if task.of_folder:
@@ -193,16 +195,23 @@ def _read_or_set_aside(
         for document in read_text_file(path, name, config.text_field):
             empty = False
             yield document
+    except DataError as error:
+        if not task.of_folder or not empty:
+            raise
+        _set_aside(name, error, account)
+    else:
         if empty and task.of_folder:
             account.aside.append({"source": name, "page": "", "reason": EMPTY})
-    except Unusable as error:
-        if not task.of_folder:
-            raise
-        account.aside.append({"source": name, "page": "", "reason": error.seen})
-        account.notes.append(f"Left out: {error}")
 
 
-def _extracted(files: Iterable[tuple[str, Path]], config: BuildConfig, account: Account) -> Iterator[Document]:
+def _set_aside(name: str, error: DataError, account: Account) -> None:
+    account.aside.append({"source": name, "page": "", "reason": error.seen})
+    account.notes.append(f"Left out: {error}")
+
+
+def _extracted(
+    files: Iterable[tuple[str, Path]], task: BuildTask, config: BuildConfig, account: Account
+) -> Iterator[Document]:
     """Stream the documents of files of pages, or of text in any encoding."""
     from headwater.corpus.extract.page_text import Extractor
 
@@ -211,9 +220,14 @@ def _extracted(files: Iterable[tuple[str, Path]], config: BuildConfig, account: 
     def pages() -> Iterator[Page]:
         for name, path in files:
             found = read_pages(path, account.notes) if holds_pages(path) else _text_page(path)
-            for page in found:
-                names[id(page)] = name
-                yield page
+            try:
+                for page in found:
+                    names[id(page)] = name
+                    yield page
+            except DataError as error:  # before the first page
+                if not task.of_folder:
+                    raise
+                _set_aside(name, error, account)
 
     with Extractor(config.extractor) as extractor:
         for page, text, reason in extractor.texts(pages()):

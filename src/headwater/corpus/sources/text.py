@@ -17,9 +17,9 @@ from headwater.corpus.folder import Document, make_id
 from headwater.errors import DataError
 from headwater.storage.tables import (
     PACKED,
+    TABLES,
     TEXT_TABLES,
     Row,
-    Unusable,
     check_unpacked,
     decoded_blocks,
     open_table,
@@ -38,14 +38,10 @@ def read_text_file(path: Path, name: str, field: str | None = None) -> Iterator[
 
     field: the column of the text; None if it must be `text`, since the user cannot name another.
 
-    Raises Unusable for a file without any text in a form that can be read, another DataError for a broken row.
+    Raises DataError for a file that cannot be read as text, and for a broken row.
     """
     suffix = unpacked_suffix(path)
-    found = (
-        _table_texts(path, field)
-        if suffix in (*TEXT_TABLES, ".parquet")
-        else ((text, {}) for text in _plain_texts(path))
-    )
+    found = _table_texts(path, field) if suffix in TABLES else ((text, {}) for text in _plain_texts(path))
     for position, (text, row) in enumerate(found):
         text = _tidy(text)
         if text:
@@ -55,7 +51,7 @@ def read_text_file(path: Path, name: str, field: str | None = None) -> Iterator[
 
 
 def check_encoding(path: Path) -> None:
-    """Read a file to its end; raise Unusable if it is not UTF-8 text (Parquet is not checked)."""
+    """Read a file to its end; raise DataError if it is not UTF-8 text (Parquet is not checked)."""
     if unpacked_suffix(path) != ".parquet":
         for _ in decoded_blocks(path):
             pass
@@ -91,7 +87,7 @@ def _table_texts(path: Path, named: str | None) -> Iterator[tuple[str, Row]]:
     table = open_table(path, (field, *_FIELDS))
     if table.columns and field not in table.texts:
         repair = f"Name the column of the text, as --text-field {table.texts[0] if table.texts else 'FIELD'}"
-        raise Unusable(
+        raise DataError(
             f'{path} has no text column "{field}", only {", ".join(table.columns[:20])}',
             repair=repair if named else 'Rename the column of the text to "text"',
         )
@@ -100,6 +96,6 @@ def _table_texts(path: Path, named: str | None) -> Iterator[tuple[str, Row]]:
         if isinstance(text, str):
             yield text, row
         elif text is not None:
-            raise (Unusable if number == 1 else DataError)(
+            raise DataError(
                 f'{path} row {number:,} has no text in "{field}"', expected=f'objects such as {{"{field}": "…"}}'
             )
