@@ -240,8 +240,12 @@ def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path: Path, monkeypatc
 
 
 def test_missing_and_empty_sources_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nothing.txt does not exist"):
-        Tokenizer.train("nothing.txt")
+    for name in ("nothing.txt", "nothing.jsonl.gz", "nothing.parquet", "nothing/"):  # no texts, but names of files
+        with pytest.raises(DataError, match=r"nothing.* does not exist"):
+            Tokenizer.train(name)
+    (tmp_path / "FROM_WINDOWS.TXT").write_text("the river")
+    assert Tokenizer.train(tmp_path, vocab_size=260).vocabulary_size == 260
+    (tmp_path / "FROM_WINDOWS.TXT").unlink()
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="has no text file"):
         Tokenizer.train(tmp_path / "empty")

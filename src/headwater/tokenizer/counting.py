@@ -23,7 +23,7 @@ import numpy.typing as npt
 from headwater.errors import DataError
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import MANIFEST, user_files
-from headwater.storage.tables import decoded_blocks
+from headwater.storage.tables import TABLES, decoded_blocks, unpacked_suffix
 from headwater.tokenizer import compiled
 from headwater.tokenizer.gpt1 import WordSplitter
 from headwater.tokenizer.gpt2 import to_bytes
@@ -53,7 +53,8 @@ def as_source(given: str | Path) -> Path | str:
     with suppress(OSError):  # the text is too long for a name
         if str(given) and path.exists():
             return path
-    if isinstance(given, str) and (path.suffix not in _TEXT_SUFFIXES or re.search(r"\s", given)):
+    names_a_file = unpacked_suffix(path) in {*_TEXT_SUFFIXES, *TABLES} or str(given).endswith("/")
+    if isinstance(given, str) and (not names_a_file or re.search(r"\s", given)):
         return given
     raise DataError(f"{path} does not exist", expected="a corpus, a text file or a folder of text files")
 
