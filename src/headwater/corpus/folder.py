@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import FolderError
+from headwater.errors import DataError, FolderError
 from headwater.storage.files import storage_errors
 from headwater.storage.remote import folder_files
 
@@ -21,6 +21,7 @@ COLUMNS = ("id", "text", "source", "url", "date", "language")
 SHARD_BYTES = 256 * 1024**2  # UTF-8 bytes of text in one Parquet file
 GROUP_BYTES = 8 * 1024**2  # in one row group, which a reader has in memory
 GROUP_DOCUMENTS = 8192
+DOCUMENT_BYTES = 2**31 - 2  # Arrow counts the bytes of a text column in 32 bits
 _BATCH_DOCUMENTS = 1024
 
 
@@ -136,6 +137,12 @@ class _Shard:
 
     def add(self, document: Document) -> None:
         size = len(document.text.encode("utf-8"))
+        if size > DOCUMENT_BYTES:
+            raise DataError(
+                f"a document of {document.source} has {size:,} bytes",
+                expected=f"at most {DOCUMENT_BYTES:,}, as many as a row of Parquet may have",
+                repair="Cut the file, or write <|endoftext|> between its documents",
+            )
         self._rows.append(document)
         self._group_bytes += size
         self.bytes += size

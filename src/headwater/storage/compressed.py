@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError, require_extra
+from headwater.storage.files import file_error
 
 _BLOCK_BYTES = 1 << 20
 # The window of Reddit's dumps is 2 GiB (`zstd --long=31`), more than decoders allow by default.
@@ -34,16 +35,16 @@ class CompressedFile:
         self.bytes = 0  # unpacked bytes so far
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the content in blocks; raises DataError if not even the first can be read."""
+        """Yield the content in blocks; raises DataError if the file, or its first block, cannot be read."""
         try:
             if not self.path.stat().st_size:  # a complete file in some formats
                 raise EOFError("it is empty")
             for block in _blocks(self.path):
                 self.bytes += len(block)
                 yield block
-        except FileNotFoundError:
-            raise DataError(f"{self.path} does not exist", repair="Check the path") from None
         except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # bz2 raises one without a number
+                raise file_error(self.path, error) from None
             self.cut = f"{self.path} ends early, after {self.bytes:,} bytes of content: {error}"
             if not self.bytes:
                 raise DataError(

@@ -168,5 +168,8 @@ def test_an_evaluation_set_without_a_column_of_its_text_is_named_with_a_repair_t
         measure_overlap(tmp_path / "a.txt", [tmp_path / "set.csv"])
     with pytest.raises(DataError, match=words):  # text_field is of the sources
         build([tmp_path / "a.txt"], tmp_path / "out", BuildConfig(evaluation_sets=(str(tmp_path / "set.csv"),)))
+    (tmp_path / "empty.txt").touch()
+    with pytest.raises(DataError, match=r"empty\.txt has fewer than 8 words"):  # not an overlap of 0 %
+        measure_overlap(tmp_path / "empty.txt", [tmp_path / "a.txt"])
     with pytest.raises(DataError, match="as --text-field question"):
         build([tmp_path / "set.csv"], tmp_path / "out")

@@ -206,6 +206,11 @@ def test_what_is_no_dump_is_named(tmp_path: Path, content: bytes) -> None:
     assert not (tmp_path / "links").exists()
 
 
+def test_a_folder_is_not_a_broken_dump(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is a folder; expected a file"):
+        gather_links([tmp_path], tmp_path / "links")
+
+
 def test_real_dumps_of_2005(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dumps = sorted((data / "webtext-pipeline" / "reddit").glob("*.xz"))
     arguments = ["corpus", "links", *map(str, dumps), "--out", str(tmp_path / "links"), "--json"]

@@ -202,8 +202,11 @@ def measure_overlap(
 
 
 def training_grams(train: Path, words: int = WORDS) -> TrainingGrams:
-    """Return the n-grams of a corpus folder or a file."""
-    return TrainingGrams(lambda: texts_of(train), words)
+    """Return the n-grams of a corpus folder or a file; raise DataError if it has none."""
+    training = TrainingGrams(lambda: texts_of(train), words)
+    if not training.count:
+        raise DataError(f"{train} has fewer than {words} words in a document", expected="a text to compare with")
+    return training
 
 
 def texts_of(path: Path) -> Iterator[str]:
