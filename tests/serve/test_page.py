@@ -285,8 +285,10 @@ def test_the_story_is_about_the_token_that_was_chosen(open_page: Open, http: htt
         page.click("#tab-write")
 
 
-def test_the_page_draws_as_the_server_did(open_page: Open) -> None:
-    page = open_page("#prompt=the%20river&tokens=14&temperature=1.3&top_k=30&top_p=0.9&seed=7")
+@pytest.mark.parametrize(("temperature", "top_k"), [("1.3", 30), ("5", 250)])
+def test_the_page_draws_as_the_server_did(open_page: Open, temperature: str, top_k: int) -> None:
+    settings = f"tokens=14&temperature={temperature}&top_k={top_k}&top_p=0.9&seed=7"
+    page = open_page(f"#prompt=the%20river&{settings}")
     count = page.locator("#write-text .token").count()
     token(page, page.locator("#write-text .token.prompt").count()).click()
     page.click("#card .story")
@@ -294,7 +296,8 @@ def test_the_page_draws_as_the_server_did(open_page: Open) -> None:
         page.wait_for_selector(STORY)
         drawn = page.locator("#choice tr.drawn .mark").all_text_contents()
         assert drawn == ["came", "drawn"], index
-        assert page.locator("#choice-temperature-shown").text_content() == "1.30"
+        assert page.locator("#choice-temperature-shown").text_content() == f"{float(temperature):.2f}"
+        assert page.locator("#choice-top-k-shown").text_content() == str(top_k)
         page.click("#story-after")
     expect(page.locator("#story-title")).to_have_text("What comes next")
     page.wait_for_selector(STORY)

@@ -31,7 +31,10 @@ export function showChoice({ model, found, entries, index, settings }) {
   for (const other of entry?.alternatives ?? []) names.set(other.id, other.name);
   const drawn = entry?.draw;
   const given = { ...PLAIN, ...(drawn?.settings ?? settings ?? {}), uniform: found.uniform ?? 0.5 };
-  slider("top_k").max = Math.min(200, logits.length);
+  // The ranges include the settings that the text was written with.
+  slider("temperature").max = Math.max(2, given.temperature);
+  slider("top_k").max = Math.min(Math.max(200, given.top_k), logits.length);
+  slider("top_p").min = Math.min(0.01, given.top_p);
   step = { model, logits, order: ranked(logits), names, came: entry?.id ?? null, drawn: Boolean(drawn), chosen: entry?.origin, given, asked: new Set() };
   set(given);
 }
