@@ -348,6 +348,7 @@ def test_the_bytes_of_a_stream_are_the_text_that_was_packed(world: Any) -> None:
     whole = read_text(world.tokens, "train", alphabet, 1 << 30)
     assert whole == b"".join(alphabet.decode(ids) for ids in documents)
     assert 0.8 * 2_000 < len(read_text(world.tokens, "train", alphabet, 2_000)) < 1.3 * 2_000
+    assert read_text(world.tokens, "train", alphabet, 1)
 
 
 def test_a_model_in_training_is_followed_and_left_as_it_was(world: Any) -> None:

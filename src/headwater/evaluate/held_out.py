@@ -77,9 +77,10 @@ def read_text(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:
     for path in _shards(tokens, part):
         shard = np.load(path, mmap_mode="r")
         count = max(1, len(shard) // _PIECE_TOKENS) if share < 1 else 1
+        length = max(1, int(len(shard) / count * share))  # a small share has text, too
         for number in range(count):
             start = len(shard) * number // count
-            ids = np.asarray(shard[start : start + int(len(shard) / count * share)])
+            ids = np.asarray(shard[start : start + length])
             check_ids(ids, vocabulary, path, start)
             text.append(alphabet.decode(ids))
     return b"".join(text)
