@@ -236,6 +236,22 @@ def test_an_answer_is_bounded_before_it_is_computed(
         assert client.post(path, json=body).status_code == 200
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"prompt": ["the river"] * 2, "max_tokens": 0, "echo": True, "logprobs": 20, "n": 128},
+        {"prompt": ["the river"] * 2, "max_tokens": 1, "prompt_logprobs": 20, "n": 16},
+        {"prompt": ["a"] * 200, "max_tokens": 0, "n": 20},
+    ],
+)
+def test_the_size_of_an_answer_counts_every_choice(base_folder: Path, body: dict[str, Any]) -> None:
+    with serving(base_folder) as (client, _):
+        size = len(client.post("/v1/completions", json=body).content)
+    with serving(base_folder, Limits(answer_bytes=size // 2)) as (client, _):
+        error = client.post("/v1/completions", json=body).json()["error"]
+        assert error["code"] == "answer_too_large"
+
+
 def test_a_large_answer_is_computed_in_short_jobs_and_written_outside_the_event_loop(
     base_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

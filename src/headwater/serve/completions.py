@@ -28,8 +28,8 @@ from headwater.tokenizer import TASK_TOKENS
 
 _NEVER = -1e9  # a bias that excludes a token
 DEFAULT_TOKENS = 16  # as in OpenAI's API
-# What one log-probability takes in an answer, and the text of one token, about.
-_VALUE_BYTES, _TOKEN_BYTES = 48, 8
+# What one log-probability takes in an answer, the text of one token, and a choice without text, about.
+_VALUE_BYTES, _TOKEN_BYTES, _CHOICE_BYTES = 48, 8, 1_024
 # Answers and chunks of more tokens are serialised in a thread.
 _MANY = 64
 DONE = b"data: [DONE]\n\n"
@@ -54,7 +54,7 @@ def plan_completion(served: Served, body: CompletionRequest, share: Share) -> Co
     options = _options(served, body, need_scores=best_of > n)
     context, vocabulary = served.lm.config.context, served.engine.vocabulary
     requests: list[Request] = []
-    total = sum(len(prompt.ids) for prompt in prompts)
+    total = prompt_tokens = sum(len(prompt.ids) for prompt in prompts)
     try:
         wanted = served.lm.request((), **options)
         for prompt in prompts:
@@ -77,7 +77,10 @@ def plan_completion(served: Served, body: CompletionRequest, share: Share) -> Co
     values = 0
     if body.logprobs is not None or body.prompt_logprobs is not None:
         values = max(body.logprobs or 0, body.prompt_logprobs or 0) + 2
-    share.take((_VALUE_BYTES * values + _TOKEN_BYTES) * total, "prompt" if body.logprobs is None else "logprobs")
+    if body.echo or body.prompt_logprobs is not None:
+        total += (best_of - 1) * prompt_tokens  # every continuation has the prompt
+    size = (_VALUE_BYTES * values + _TOKEN_BYTES) * total + _CHOICE_BYTES * best_of * len(prompts)
+    share.take(size, "prompt" if body.logprobs is None else "logprobs")
     return CompletionPlan(body, prompts, requests, best_of, n)
 
 
