@@ -156,6 +156,18 @@ def test_a_folder_of_the_command_is_scored_by_its_own_labels(base: Path, tmp_pat
         loaded.score(pairs, [0, 1])
 
 
+def test_class_weights_are_given_by_the_labels_of_y(base: Path, sentences: Any, tmp_path: Path) -> None:
+    texts, labels = sentences(40)
+    bad = [label == "bad" for label in labels]
+    found = []
+    for weight in ({True: 20.0}, {"true": 20.0}, None):
+        classifier = Classifier(base, **FAST, class_weight=weight).fit(texts, bad)
+        found.append((classifier.predict_proba(texts).tolist(), classifier.compare()))
+    assert found[0] == found[1] != found[2]
+    with pytest.raises(UsageError, match="class_weight names the class 'maybe'"):
+        Classifier(base, **FAST, class_weight={"maybe": 2.0}).fit(texts, bad)
+
+
 @pytest.mark.parametrize(
     ("file", "content"),
     [

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.datasets.rows import Metric, Task
-from headwater.finetune.examples import Labels
+from headwater.finetune.examples import Labels, class_name
 from headwater.finetune.metrics import measure_classes, measure_scores
 
 NAMES: dict[Task, str] = {
@@ -28,7 +28,7 @@ ADVICE = "try more rows, more epochs, another learning rate or a larger model, o
 # With more characters a text, rows or n-grams the baseline would take minutes.
 CHARACTERS, ROWS, FEATURES = 2_000, 20_000, 50_000
 
-ClassWeight = Literal["balanced"] | Mapping[str, float] | None
+ClassWeight = Literal["balanced"] | Mapping[Any, float] | None
 Segments = Sequence[tuple[str, ...]]
 Floats = npt.NDArray[np.float64]
 
@@ -93,7 +93,8 @@ class Baseline:
         score = self.labels.target == "score"
         weight: Any = self.class_weight
         if isinstance(weight, Mapping):
-            weight = {n: weight.get(name, 1.0) for n, name in enumerate(self.labels.names)}
+            by_name = {class_name(label): value for label, value in weight.items()}
+            weight = {n: by_name.get(name, 1.0) for n, name in enumerate(self.labels.names)}
         model: Any = LogisticRegression(C=10, max_iter=300, class_weight=weight)
         if score:
             model = Ridge()

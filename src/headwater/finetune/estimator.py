@@ -61,7 +61,7 @@ class Estimator:
     `learning_rate_`. validation_share: the share of the rows that choose the best epoch. freeze: keep the base
     unchanged, and learn a head over a mixture of its layers. task_model: what reads that mixture: "pooling", or
     "lstm", which is a bi-LSTM, or ESIM for two texts; it needs `freeze`. class_weight: "balanced", or weights by
-    class name. verbose: print the progress on stderr.
+    class. verbose: print the progress on stderr.
     """
 
     task: ClassVar[Task]

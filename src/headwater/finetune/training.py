@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from headwater.datasets.rows import Metric, Target, Task
 from headwater.errors import UsageError
 from headwater.finetune.batches import ExampleSampler
-from headwater.finetune.examples import Columns, Labels
+from headwater.finetune.examples import Columns, Labels, class_name
 from headwater.finetune.features import FrozenTaskModel, with_outputs
 from headwater.finetune.fine_tuned import FineTuned, build_task_model, predict_and_measure
 from headwater.finetune.inputs import Encoded
@@ -44,6 +44,7 @@ from headwater.train.schedule import Schedule, transfer_rate
 if TYPE_CHECKING:
     from headwater.model import Model
 
+ClassName = Annotated[str, BeforeValidator(class_name)]
 # The metrics of each kind of label; the first is the default.
 _METRICS: dict[Target, tuple[Metric, ...]] = {
     "class": ("accuracy", "f1", "macro_f1", "matthews"),
@@ -75,7 +76,7 @@ class FinetuneConfig(TrainConfig):
     columns: Columns = Columns()
     faithful: Faithful = "code"
     """Whether dropout and the softmax of L1 follow the authors' code, for a base with GPT-1's norm."""
-    class_weight: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0)]] | None = None
+    class_weight: Literal["balanced"] | dict[ClassName, Annotated[float, Field(gt=0)]] | None = None
     """Weights of the classes in L2: balanced, which gives each class the same total, or a table by name."""
     lambda_lm: float = Field(default=0.5, ge=0)
     """λ, the weight of the auxiliary language-model loss L1."""
