@@ -14,6 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# A busy machine must not fail a test.
+settings.register_profile("headwater", deadline=None)
+settings.load_profile("headwater")
 
 GOLDEN = Path(__file__).parent / "golden"
 AGREED = tomllib.loads((Path(__file__).parent / "skips.toml").read_text(encoding="utf-8"))["skip"]
