@@ -361,6 +361,32 @@ def test_large_answers_under_way_share_one_budget() -> None:
     assert budget.held == 0
 
 
+def test_an_answer_above_the_whole_budget_is_not_asked_for_again() -> None:
+    with Budget(Limits(answer_bytes=300_000, held_bytes=200_000)).share() as share:
+        with pytest.raises(Problem) as refused:
+            share.take(250_000, "prompt")
+        assert (refused.value.status, refused.value.code) == (400, "answer_too_large")
+
+
+def test_a_long_text_is_not_encoded_a_thousand_times_before_its_tokens_are_counted(base_folder: Path) -> None:
+    text, others = "the river runs to the sea. " * 4_000, ["a stone"] * 1_000
+    encoded: list[int] = []
+    with serving(base_folder) as (client, served):
+        encode = served.scorer.encode_pairs
+
+        def counted(pairs: Any) -> Any:
+            encoded.append(sum(len(part) for pair in pairs for part in pair))
+            return encode(pairs)
+
+        served.scorer.encode_pairs = counted  # type: ignore[method-assign]
+        answer = client.post("/score", json={"text_1": text, "text_2": others})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "text_2")
+        assert sum(encoded) < 8 * len(text)
+        few = client.post("/score", json={"text_1": "the river", "text_2": [" runs", " lies"] * 40}).json()["data"]
+        assert [row["index"] for row in few] == list(range(80))
+        assert [row["score"] for row in few] == pytest.approx([few[0]["score"], few[1]["score"]] * 40)
+
+
 def test_an_answer_counts_until_it_is_sent_and_no_longer(
     base_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,10 +53,11 @@ class Share:
 
     def take(self, size: int, param: str) -> None:
         """Reserve about `size` bytes; raises Problem if the answer, or all of them together, are too large."""
-        if size > self.limits.answer_bytes:
+        most = min(self.limits.answer_bytes, self.limits.held_bytes)
+        if size > most:
             raise Problem(
                 400,
-                f"The answer would have about {size:,} bytes; the most is {self.limits.answer_bytes:,}.",
+                f"The answer would have about {size:,} bytes; the most is {most:,}.",
                 param=param,
                 code="answer_too_large",
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ from headwater.tokenizer.vocabulary import MASK
 # The most rows of a request to /score or /classify, and of one with `explain`.
 _MOST_ROWS, _MOST_EXPLAINED = 1_024, 16
 _ROWS_TOGETHER = 16
-_PAIRS_TOGETHER = 64  # to encode
+_CHARACTERS_A_UNIT = 64  # of `short_jobs`, for pairs that are encoded together
 # Bytes of one number of a vector in an answer, about.
 _NUMBER_BYTES, _BASE64_BYTES = 20, 6
 # What a token takes in an answer, about: its id, its id and name, and an entry that names it among other fields.
@@ -212,12 +213,13 @@ async def _log_probabilities(
     def windows() -> list[tuple[int, Request]]:
         found: list[tuple[int, Request]] = []
         total = 0
-        for first in range(0, len(pairs), _PAIRS_TOGETHER):
-            encoded = scorer.encode_pairs(pairs[first : first + _PAIRS_TOGETHER])
-            for number, (context, rest) in enumerate(encoded, first):
-                total += len(context) + len(rest)
-                _require_tokens(total, "text_2", limits)
-                found += [(number, request) for request in scorer.split(context, rest)]
+        # A few at a time: one long first text may be paired with a thousand others.
+        groups = short_jobs(pairs, lambda pair: sum(map(len, pair)) // _CHARACTERS_A_UNIT)
+        encoded = chain.from_iterable(map(scorer.encode_pairs, groups))
+        for number, (context, rest) in enumerate(encoded):
+            total += len(context) + len(rest)
+            _require_tokens(total, "text_2", limits)
+            found += [(number, request) for request in scorer.split(context, rest)]
         return found
 
     try:
