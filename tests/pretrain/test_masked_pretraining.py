@@ -214,6 +214,20 @@ def test_next_sentences_are_learned_and_open_in_transformers(tokens: Path, tmp_p
     assert torch.allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("next_sentence", [True, False])
+def test_a_masked_model_is_continued_on_the_tokens_that_it_was_trained_on(
+    tokens: Path, tmp_path: Path, next_sentence: bool
+) -> None:
+    """They were packed without the tokens that the model's tokenizer has in addition."""
+    settings = {"next_sentence": next_sentence, "steps": 2, "learning_rate": 1e-9}
+    pretrain(PretrainConfig.build(TINY, {"preset": "bert-nano", **settings}), tokens, tmp_path / "run")
+    more = PretrainConfig(init_from=str(tmp_path / "run" / "model"), batch_size=2, precision="fp32", **settings)
+    pretrain(more, tokens, tmp_path / "more")
+    before, after = (load(tmp_path / name / "model").model for name in ("run", "more"))
+    for one, other in zip(before.parameters(), after.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+
+
 def test_next_sentences_need_a_masked_model(tokens: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not masked"):
         pretrain(

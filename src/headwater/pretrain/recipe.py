@@ -189,7 +189,7 @@ def start_from(config: PretrainConfig, initial: str, tokens: Path) -> PretrainCo
             f"model.{changed[0]} = {config.model[changed[0]]} is not as in {initial}: {shape.get(changed[0])}",
             repair=f"Leave model.{changed[0]} out, or train a new model without --from",
         )
-    own, packed = Tokenizer.of_model(folder, found.vocabulary), Tokenizer.load(tokens / "tokenizer")
+    own, packed = Tokenizer.of_model(folder, found.vocabulary), tokenizer_of(found, tokens)
     if own is not None and own.identity != packed.identity:
         raise MismatchError(
             f"the tokens in {tokens} were packed with another tokenizer than the one of {initial}",
