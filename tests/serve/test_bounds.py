@@ -20,6 +20,7 @@ from starlette.testclient import TestClient
 
 import headwater as hw
 from headwater.cli.main import main
+from headwater.errors import UsageError
 from headwater.inference.sampling import Sampling, choose
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
@@ -328,6 +329,11 @@ def test_a_model_is_served_from_a_path_with_an_equals_sign(
     monkeypatch.setattr("headwater.serve.server.serve", record)
     assert main(["serve", "--model", "lr=0.1/model", "--model", "river=lr=0.1/model"]) == 0
     assert opened == ["lr=0.1", "river"]
+
+
+def test_more_continuations_than_the_memory_holds_are_refused(base_folder: Path) -> None:
+    with pytest.raises(UsageError, match="need more memory than is free; expected at most"):
+        open_models([str(base_folder)], precision="fp32", slots=10**9)
 
 
 def test_a_regression_model_scores_no_pairs(task_folders: dict[str, Path], tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from headwater import native, shipped
-from headwater.errors import UsageError
+from headwater.errors import UsageError, counted
 from headwater.finetune.fine_tuned import TASK_FILE, FineTuned
 from headwater.inference.engine import Engine
 from headwater.inference.scorer import Scorer
@@ -154,7 +154,8 @@ def open_models(
 
     slots: continuations of one model at a time; None means `automatic_slots`.
 
-    Raises UsageError for two models of the same name, and what `load` raises.
+    Raises UsageError for two models of the same name and for slots that do not fit the memory, and what `load`
+    raises.
     """
     named: dict[str, str] = {}
     for model in models:
@@ -175,17 +176,28 @@ def open_models(
         one.lm.tokenizer.encode("a")
         if not one.is_causal:
             continue
+        fitting = max(1, memory // _slot_bytes(one.lm.config))
         if slots is None:
             one.lm.slots = automatic_slots(one.lm.config, memory)
+        elif slots > fitting:
+            raise UsageError(
+                f"{counted(slots, 'continuation')} of {one.name} at a time need more memory than is free",
+                expected=f"at most {fitting:,}",
+                repair="Give a lower --max-concurrency",
+            )
         _ = one.engine, one.scorer  # allocate their caches now, not at the first request
     return served
 
 
 def automatic_slots(config: ModelConfig, memory: int) -> int:
     """Return how many continuations to run at a time: 32, or as many as fit an eighth of `memory`."""
+    return max(1, min(_MOST_SLOTS, memory // 8 // _slot_bytes(config)))
+
+
+def _slot_bytes(config: ModelConfig) -> int:
+    """Return the bytes of a whole context of keys and values in float32."""
     states = config.units or config.width if config.architecture == "lstm" else config.width
-    slot = 2 * 4 * config.layers * config.context * states
-    return max(1, min(_MOST_SLOTS, memory // 8 // slot))
+    return 2 * 4 * config.layers * config.context * states
 
 
 def _usual_name(model: str) -> str:
