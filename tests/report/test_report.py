@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.errors import FolderError
+from headwater.errors import FolderError, StorageError
 from headwater.report import content, report
 from headwater.report.content import Content, ScoreRow, Token, read_content
 from headwater.report.html import headlines
@@ -242,6 +242,11 @@ def test_none_or_all_of_a_hundred_is_not_certain(value: float, low: float, high:
     for metric in ("accuracy", "exact match, most confident 1 %"):
         assert content.interval(metric, value, 0.0, 100) == pytest.approx((low, high), abs=5e-4)
     assert content.interval("bleu", value, 0.0, 100) == (value, value)  # not a share of the examples
+
+
+def test_a_page_without_a_name_cannot_be_written(world: Path) -> None:
+    with pytest.raises(StorageError, match=r"\. cannot be written: Is a directory"):
+        report([world / "run"], Path())
 
 
 def test_a_file_is_not_said_to_be_missing(tmp_path: Path) -> None:

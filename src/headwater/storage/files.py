@@ -107,6 +107,8 @@ def new_part(path: Path, *, folder: bool = False) -> Iterator[Path]:
     First remove what killed writers of `path` left. If the file system has locks, lock the part until the block
     ends.
     """
+    if not path.name:  # such as the working directory
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     remove_abandoned(path)
     while True:
         part = path.with_name(f".{path.name}.{_host()}-{secrets.token_hex(4)}.part")
