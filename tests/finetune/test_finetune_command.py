@@ -289,3 +289,14 @@ def test_faithful_decides_the_softmax_of_a_gpt1_base(faithful: Any, rows: str) -
     model, _ = prepare_base(FinetuneConfig(faithful=faithful), build_model(shape, seed=1), tokenizer)
     assert model.config.softmax_rows == rows
     assert (len(model.output_matrix()) > model.config.vocabulary) == (faithful == "code")
+
+
+@pytest.mark.parametrize("option", ["--limit", "--show"])
+def test_a_number_of_rows_beyond_any_file_is_wrong_use(
+    base: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    asked = ["finetune", "--model", str(base), "--task", "classify", "--train", str(table)]
+    assert main([*asked, "--out", str(tmp_path / "out"), option, "9" * 23]) == 2
+    assert "less than or equal to" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="less than or equal to"):
+        FinetuneConfig.build({"task": "classify", "limit": 10**23})

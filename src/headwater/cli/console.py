@@ -43,7 +43,8 @@ Download = Annotated[
     bool,
     typer.Option("--download", help="Download the model from the Hugging Face hub if it is not on this machine."),
 ]
-Limit = Annotated[int | None, typer.Option("--limit", help="Use only the first N items.", min=1)]
+MOST_ITEMS = 1 << 53
+Limit = Annotated[int | None, typer.Option("--limit", help="Use only the first N items.", min=1, max=MOST_ITEMS)]
 
 
 def emit(result: dict[str, Any], *, as_json: bool, text: str, exact: bool = False) -> None:

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, Device, Limit, Seed, Settings, emit, local_model, terminal_progress
+from headwater.cli.console import (
+    MOST_ITEMS,
+    AsJson,
+    Device,
+    Limit,
+    Seed,
+    Settings,
+    emit,
+    local_model,
+    terminal_progress,
+)
 from headwater.cli.keys import keys_option
 from headwater.errors import UsageError
 
@@ -89,7 +99,7 @@ def finetune(
         ),
     ] = False,
     show: Annotated[
-        int | None, typer.Option(help="Print N examples as the model sees them, and exit.", min=1)
+        int | None, typer.Option(help="Print N examples as the model sees them, and exit.", min=1, max=MOST_ITEMS)
     ] = None,
     limit: Limit = None,
     settings: Settings = None,

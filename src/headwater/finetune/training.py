@@ -98,7 +98,7 @@ class FinetuneConfig(TrainConfig):
     """Share of the training rows to validate on, if there is no validation file."""
     patience: int | None = Field(default=None, ge=1)
     """Stop after N measurements without a better one."""
-    limit: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(default=None, ge=1, le=1 << 53)
     """Use only the first N rows of each file."""
 
     # Other defaults than TrainConfig's:
