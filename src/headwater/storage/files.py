@@ -64,7 +64,10 @@ def storage_error(path: Path, error: OSError) -> StorageError:
         if temporary := _TEMPORARY.fullmatch(folder.name):
             path = folder.with_name(temporary[1])
             break
-    if error.errno in _FULL:
+    # numpy's error has no number.
+    if error.errno in _FULL or (
+        error.errno is None and re.fullmatch(r"\d+ requested and \d+ written", str(error))
+    ):
         return StorageError(
             f"no space is left to write {path}",
             repair="Free some space, or choose another --out, and run the same command again: "
