@@ -193,6 +193,18 @@ def test_official_race_snli_cloze_and_cola_files(tmp_path: Path) -> None:
     assert cola.train == [Raw(('A "quote.',), "1", 1), Raw(("Bad it.",), "0", 2)]
 
 
+def test_a_set_that_is_damaged_from_its_first_row_is_not_missing(tmp_path: Path) -> None:
+    assert find(BY_NAME["cola"], tmp_path) is None
+    (tmp_path / "CoLA").mkdir()
+    (tmp_path / "CoLA" / "train.tsv").write_text("gj04\t1\n")
+    with pytest.raises(DataError, match=r"train\.tsv row 1 has 2 fields"):
+        find(BY_NAME["cola"], tmp_path)
+    (tmp_path / "CoLA" / "train.tsv").write_text("gj04\t1\t\tGood.\n")
+    (tmp_path / "CoLA" / "dev.tsv").write_text("<html>")
+    with pytest.raises(DataError, match=r"dev\.tsv row 1 has 1 field"):
+        find(BY_NAME["cola"], tmp_path)
+
+
 def test_an_unknown_set_and_a_folder_without_sets_are_refused() -> None:
     assert len(SETS) == len(BY_NAME) == 12
     with pytest.raises(UsageError, match="'cola'"):

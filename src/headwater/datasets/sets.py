@@ -139,20 +139,31 @@ def _with_hub(sources: tuple[SetFiles, ...], part: str) -> tuple[SetFiles, ...]:
 
 
 def _first(sources: tuple[SetFiles, ...], folder: Path) -> SetFiles | None:
-    """Return the first source whose files exist and begin as its reader expects."""
+    """Return the first source whose files exist and begin as its reader expects; None if no source has files.
+
+    Raises DataError if there are files and none of their readers can read them.
+    """
+    failure: DataError | None = None
     for source in sources:
         paths = [folder / name for name in source.files]
-        if all(path.exists() for path in paths) and _readable(source, paths[0]):
+        if not all(path.exists() for path in paths):
+            continue
+        try:
+            next(source.read(paths[0]), None)
             return source
+        except DataError as error:
+            failure = failure or error
+        except (OSError, *MALFORMED) as error:
+            failure = failure or _unreadable(paths[0], 0, error)
+    if failure is not None:
+        raise failure
     return None
 
 
-def _readable(source: SetFiles, path: Path) -> bool:
-    try:
-        next(source.read(path), None)
-    except (DataError, OSError, *MALFORMED):
-        return False
-    return True
+def _unreadable(path: Path, row: int, error: Exception) -> DataError:
+    return DataError(
+        f"{path} cannot be read after row {row:,}: {type(error).__name__}: {error}", repair="Get the set again"
+    )
 
 
 def _rows(
@@ -170,7 +181,4 @@ def _rows(
                     raise ValueError(f"it has {counted(len(row.segments), 'text')}")
                 yield Raw(row.segments, row.label, number)
         except (OSError, *MALFORMED) as error:
-            raise DataError(
-                f"{folder / name} cannot be read after row {number:,}: {type(error).__name__}: {error}",
-                repair="Get the set again",
-            ) from None
+            raise _unreadable(folder / name, number, error) from None
