@@ -98,7 +98,7 @@ def test_a_step_of_datatrove_does_a_task(tmp_path: Path) -> None:
     from headwater.corpus.build.tasks import plan_tasks
 
     files = write_files(tmp_path / "files", 3)
-    (files / "02.jsonl").write_text("broken\n")
+    (files / "02.jsonl").write_text('{"text": "A row."}\nbroken\n')
     plan = BuildPlan(tmp_path / "parts", BuildConfig(), tuple(plan_tasks([files])))
     plan.folder.mkdir()
     plan.save()
