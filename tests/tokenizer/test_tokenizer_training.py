@@ -239,6 +239,20 @@ def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path: Path, monkeypatc
     assert not list(tmp_path.glob(".out*"))
 
 
+def test_a_table_is_said_to_be_read_as_plain_text(tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    class Notes(Progress):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    for name in ("a.txt", "b.jsonl"):
+        (tmp_path / name).write_text('{"text": "\\uac15"}')
+    sources = [tmp_path / "a.txt", tmp_path / "b.jsonl"]
+    train_tokenizer(sources, tmp_path / "out", vocab_size=257, progress=Notes())
+    assert notes[0].startswith(f"{tmp_path / 'b.jsonl'}: read as plain text")
+
+
 def test_missing_and_empty_sources_are_named(tmp_path: Path) -> None:
     for name in ("nothing.txt", "nothing.jsonl.gz", "nothing.parquet", "nothing/"):  # no texts, but names of files
         with pytest.raises(DataError, match=r"nothing.* does not exist"):

@@ -8,6 +8,7 @@ from pathlib import Path
 from headwater.errors import DataError
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.stage import Stage
+from headwater.storage.tables import TEXT_TABLES, unpacked_suffix
 from headwater.tokenizer.counting import as_source, known_bytes
 from headwater.tokenizer.files import write_files
 from headwater.tokenizer.tokenizer import Tokenizer
@@ -33,6 +34,12 @@ def train_tokenizer(
         as_source(source)  # raises for one that does not exist
     if known_bytes(list(sources)) == 0:
         raise DataError(f"{', '.join(map(str, sources))}: the text is empty", repair="Name a source with text")
+    tables = [str(source) for source in sources if unpacked_suffix(Path(source)) in TEXT_TABLES]
+    if tables:
+        progress.note(
+            f"{', '.join(tables)}: read as plain text, with the commas, quotes and escapes between the texts. To "
+            "learn from the texts alone, make a corpus first: headwater corpus build"
+        )
     names = ["source"] if len(sources) == 1 else [f"source {number + 1}" for number in range(len(sources))]
     config = {"kind": kind, "vocab_size": vocab_size, "special_tokens": list(special_tokens)}
     stage = Stage(out, kind="tokenizer", config=config, inputs=dict(zip(names, map(Path, sources), strict=True)))
