@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
+from headwater.errors import StorageError
 from headwater.storage.progress import Progress
 from headwater.train.loop import TrainConfig
 from headwater.train.run import Measurement, Run
@@ -45,6 +47,26 @@ def trained(out: Path, ranks: list[float]) -> tuple[Run, list[str]]:
     run = Run(tiny_trainer(steps=len(ranks)), config, Source(), validate, out=out, progress=notes)
     run.train()
     return run, notes.texts
+
+
+@pytest.mark.parametrize(("ranks", "best"), [([1.0, 3.0, 2.0, 2.0], 4), ([1.0, 2.0, 3.0, 2.0], 4)])
+def test_a_best_checkpoint_that_could_not_be_written_stops_no_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: list[float], best: int
+) -> None:
+    full = ranks.index(max(ranks)) + 1
+
+    def save(state: Any, path: Path) -> None:
+        written.append(path)
+        if len(written) == full:
+            raise StorageError("no space is left")
+        save_file(state, path)
+
+    written: list[Path] = []
+    monkeypatch.setattr("headwater.train.checkpoint.save_file", save)
+    run, notes = trained(tmp_path, ranks)
+    assert any(f"the best checkpoint, of step {full}, is missing" in text for text in notes)
+    assert run.best is not None
+    assert run.best["step"] == best
 
 
 @pytest.mark.parametrize("how", ["missing", "damaged"])

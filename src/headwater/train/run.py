@@ -279,18 +279,16 @@ class Run:
         return bool(self.trainer.ranks.broadcast(self.checkpoints.path_of(step).is_dir()))
 
     def _checkpoint(self) -> None:
-        """Write a checkpoint, unless the best one is missing, without which no run is resumed."""
+        """Write a checkpoint; without a folder, copy the best weights."""
         step, optimizer = self.trainer.step, self.trainer.optimizer
-        best = self.best["step"] if self.best else None
         if self.checkpoints is None:
-            if best == step:
+            if self.best is not None and self.best["step"] == step:
                 self._best_weights = self._best_weights or [torch.empty_like(m) for m in optimizer.masters]
                 with torch.no_grad():
                     torch._foreach_copy_(self._best_weights, [m.detach() for m in optimizer.masters])
             return
-        if best is not None and best != step and not self._is_kept(best):
-            self.progress.note(f"Warning: no checkpoint at step {step}: the best checkpoint is missing")
-            return
+        if self.best is not None and self.best["step"] != step and not self._is_kept(self.best["step"]):
+            self._forget_best(step)
         record = {
             "step": step,
             "tokens": self.tokens,
@@ -301,7 +299,7 @@ class Run:
             "summed": self._summed,
             "pinned": sorted(self.checkpoints.pinned),
         }
-        pinned = self.checkpoints.pinned | ({best} if best is not None else set())
+        pinned = self.checkpoints.pinned | ({self.best["step"]} if self.best is not None else set())
         self.checkpoints.save(step, optimizer.state(), record, pinned)
 
     def _resume(self) -> None:
@@ -319,11 +317,16 @@ class Run:
         self.checkpoints.pinned = set(record["pinned"])
         step = record["step"]
         if self.best and not self._has_best(self.best["step"], step):
-            gone = f"the best checkpoint, of step {self.best['step']}, is missing or damaged"
-            self.progress.note(f"Warning: {gone}: a later one is used")
-            # A run that is over measures no other state: its last one is used.
-            self.best = {"rank": [], "step": step} if step == self.config.steps else None
+            self._forget_best(step)
         self.progress.note(f"resuming from step {step:,} of {self.config.steps:,}")
+
+    def _forget_best(self, step: int) -> None:
+        """Use a later state than the best one, whose checkpoint is gone; `step` is that of the present state."""
+        assert self.best is not None
+        gone = f"the best checkpoint, of step {self.best['step']}, is missing or damaged"
+        self.progress.note(f"Warning: {gone}: a later one is used")
+        # A run that is over measures no other state.
+        self.best = {"rank": [], "step": step} if step == self.config.steps else None
 
     def _has_best(self, best: int, resumed: int) -> bool:
         """Return whether the best checkpoint is undamaged, as the resumed one is; every rank must call this."""
