@@ -37,6 +37,7 @@ from headwater.storage.files import (
     write_json_lines,
 )
 from headwater.storage.lineage import lineage
+from headwater.storage.lock import folder_lock
 from headwater.storage.provenance import open_folder, read_manifest
 from headwater.storage.resources import cache_folder, find
 from headwater.storage.stage import Stage
@@ -237,6 +238,16 @@ def test_a_full_disk_names_the_folder_that_was_asked_for(tmp_path: Path) -> None
         storage_errors(part / "weights" / "a.bin"),
     ):
         raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_two_builds_of_one_folder_are_told_its_name_and_not_that_of_its_parts(tmp_path: Path) -> None:
+    parts = tmp_path / ".corpus.0123456789ab.parts"
+    parts.mkdir()
+    with folder_lock(parts), pytest.raises(FolderError) as caught, folder_lock(parts):
+        pass
+    assert str(caught.value).startswith(
+        f"{tmp_path / 'corpus'} is in use by a running process (process {os.getpid()})"
+    )
 
 
 @pytest.mark.parametrize(

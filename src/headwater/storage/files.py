@@ -55,15 +55,17 @@ def storage_errors(path: Path) -> Iterator[None]:
         raise storage_error(path, OSError(code, os.strerror(code))) from error
 
 
-def storage_error(path: Path, error: OSError) -> StorageError:
-    """Return the StorageError that explains an OSError at `path`.
-
-    Of a path in a temporary folder it names the final folder, which the user gave.
-    """
+def final_path(path: Path) -> Path:
+    """Return the folder that the user gave, for a path in a temporary folder for it; other paths unchanged."""
     for folder in (*reversed(path.parents), path):
         if temporary := _TEMPORARY.fullmatch(folder.name):
-            path = folder.with_name(temporary[1])
-            break
+            return folder.with_name(temporary[1])
+    return path
+
+
+def storage_error(path: Path, error: OSError) -> StorageError:
+    """Return the StorageError that explains an OSError at `path`."""
+    path = final_path(path)
     # numpy's error has no number.
     if error.errno in _FULL or (
         error.errno is None and re.fullmatch(r"\d+ requested and \d+ written", str(error))

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headwater.errors import FolderError
-from headwater.storage.files import storage_errors
+from headwater.storage.files import final_path, storage_errors
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
         if not _acquire(handle.fileno()):
             handle.seek(0)
             raise FolderError(
-                f"{folder} is in use by a running process ({handle.read().decode() or 'unknown'})",
+                f"{final_path(folder)} is in use by a running process ({handle.read().decode() or 'unknown'})",
                 repair="Wait for it, stop it, or choose another --out",
             )
         with suppress(OSError):  # on a full disk the lock works without its owner's name
