@@ -63,7 +63,7 @@ def plan_completion(served: Served, body: CompletionRequest, share: Share) -> Co
             if body.max_tokens == 0:
                 continue
             update: dict[str, Any] = {"prompt": tuple(prompt.ids)}
-            if not body.given("max_tokens"):
+            if body.max_tokens is None or "max_tokens" not in body.model_fields_set:
                 update["max_tokens"] = max(1, min(DEFAULT_TOKENS, context + 1 - len(prompt.ids)))
             first = wanted.model_copy(update=update)
             total += best_of * first.length(context, vocabulary)

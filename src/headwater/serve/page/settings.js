@@ -34,10 +34,4 @@ export class Settings {
   set values(given) {
     for (const [name, input] of Object.entries(this.inputs)) if (given[name] !== undefined && given[name] !== null) input.value = given[name];
   }
-
-  // In the API's words.
-  get request() {
-    const { tokens, ...others } = this.values;
-    return { max_tokens: tokens, ...others };
-  }
 }

@@ -37,10 +37,6 @@ class Body(BaseModel):
 
     model: str | None = Field(default=None, description="One of /v1/models. Default: the first.")
 
-    def given(self, name: str) -> bool:
-        """Return whether the request has a field, and not as null."""
-        return name in self.model_fields_set and getattr(self, name) is not None
-
 
 class StreamOptions(BaseModel):
     """How a stream is sent."""
