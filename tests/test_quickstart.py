@@ -199,7 +199,9 @@ def test_other_text_into_the_same_folder_is_refused(flow: Path, tmp_path: Path) 
         quickstart(flow, minutes=0.03, text=[tmp_path / "other.txt"])
 
 
-def test_another_budget_goes_to_a_folder_of_its_own_and_says_so_at_once(flow: Path) -> None:
+def test_another_budget_goes_to_a_folder_of_its_own_and_says_so_at_once(
+    flow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     notes: list[str] = []
 
     class Notes(Progress):
@@ -211,6 +213,8 @@ def test_another_budget_goes_to_a_folder_of_its_own_and_says_so_at_once(flow: Pa
     other = choose_folder(flow, 20, 1, Notes())
     assert other == flow.parent / "out-20-minutes"
     assert notes == [f"{flow} has a quickstart of 0.03 minutes: this one is written to {other}"]
+    monkeypatch.chdir(flow)
+    assert choose_folder(Path(), 20, 1, Notes()) == other.resolve()
     with pytest.raises(FolderError, match="seed 1, not 2"):
         choose_folder(flow, 0.03, 2, Notes())
 

@@ -197,7 +197,8 @@ def choose_folder(out: Path, minutes: float, seed: int, progress: Progress) -> P
         return out
     asked = read_json(out / ASKED)
     if asked["minutes"] != minutes:
-        other = out.with_name(f"{out.name}-{minutes:g}-minutes")
+        named = out if out.name else out.resolve()  # "." has no name
+        other = named.with_name(f"{named.name}-{minutes:g}-minutes")
         progress.note(f"{out} has a quickstart of {_time(asked['minutes'])}: this one is written to {other}")
         return choose_folder(other, minutes, seed, progress)
     if asked["seed"] != seed:
