@@ -19,7 +19,7 @@ from headwater.errors import FolderError
 from headwater.evaluate.results import Result, write_examples
 from headwater.finetune.metrics import confusion_matrix, matthews
 from headwater.report.claims import KIND
-from headwater.reproduce.claims import PaperClaim, correct_family, judge, judge_all
+from headwater.reproduce.claims import CLAIMS, PaperClaim, correct_family, judge, judge_all
 from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.items import ItemValues, pseudo_values
 from headwater.reproduce.page import VERSION, fewer_seeds, write_index
@@ -229,6 +229,8 @@ def test_an_effect_below_the_expected_one_is_decided() -> None:
     assert judge(threshold, [0.1, -0.1, 0.05], name="A").verdict == OPEN
     steps = [[4.0, 4.1, 4.2], [0.1, -0.1, 0.05]]
     assert judge_all(claim, steps, name="A").verdict == WEAKER
+    ladder = judge_all(CLAIMS["gpt2_tasks.winograd_ladder"], [[0.001, -0.001, 0.0005], [0.06, 0.061, 0.062]])
+    assert ladder.sentence.startswith("At least one step gains less than the expected 4.2 points.")
     corrected = correct_family([judge(claim, [1.0, -0.9, 0.4], name="A")] * 9)[0]
     assert corrected.verdict == OPEN
     assert "weaker than expected." in corrected.sentence

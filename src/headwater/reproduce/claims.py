@@ -28,6 +28,11 @@ from headwater.reproduce.statistics import (
     p_value,
 )
 
+_WEAKER = "If there is a difference, it is smaller than the expected {expected}: {here}."
+_WEAKER_PART = (
+    "At least one {part} gains less than the expected {expected}. The least certain {part} gains {here}."
+)
+
 
 class Shown(Config):
     """How a difference is printed."""
@@ -45,7 +50,7 @@ class PaperClaim(Config):
     holds: str
     fails: str
     undecided: str = "The difference is too uncertain to decide: {here}."
-    weaker: str = "If there is a difference, it is smaller than the expected {expected}: {here}."
+    weaker: str = _WEAKER
     shown: Shown = Shown()
     plans: tuple[dict[str, Any], ...] = ()
 
@@ -78,6 +83,8 @@ def _claims() -> dict[str, PaperClaim]:
     for experiment, entries in read_toml(Path(__file__).parent / "claims.toml").items():
         for name, entry in entries.items():
             always = entry.pop("always", None)
+            if any(plan.get("each") for plan in entry["plans"]):
+                entry = {"weaker": _WEAKER_PART} | entry
             entry |= {} if always is None else dict.fromkeys(("holds", "fails", "undecided", "weaker"), always)
             found[f"{experiment}.{name}"] = PaperClaim.build(entry, source=f"claims.toml: {experiment}.{name}")
     return found
@@ -142,6 +149,7 @@ def judge_all(
     expected if any part is, corrected for their number. It is not decided if there are no parts. The difference is
     that of the part whose interval starts lowest.
     """
+    facts |= {"part": part}
     effect = claim.expected(facts)
     verdicts = {decide(values)[0] for values in parts} or {OPEN}
     verdict = FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
