@@ -37,7 +37,8 @@ class Part(Config):
 
     Its files are in a `folder` of the data, in a Debian `package`, or in a `repository` at a `commit`. `field` is
     the field of JSON rows that has the text, and `between` is written between two rows of a file. Each match of a
-    pattern in `remove` is left out: front matter, code, addresses.
+    pattern in `remove` is left out: front matter, code, addresses. A name there stands for a list in the table
+    `patterns`.
     """
 
     name: str
@@ -84,7 +85,12 @@ def read_language(path: Path) -> str:
 
 def read_list(path: Path) -> list[Part]:
     """Return the parts of a text list. Raise HeadwaterError for a missing licence or an unknown key."""
-    return [Part.build(one) for one in tomllib.loads(path.read_text(encoding="utf-8"))["part"]]
+    listed = tomllib.loads(path.read_text(encoding="utf-8"))
+    patterns, parts = listed.get("patterns", {}), listed["part"]
+    for part in parts:
+        if isinstance(part.get("remove"), str):
+            part["remove"] = patterns.get(part["remove"], part["remove"])
+    return [Part.build(part) for part in parts]
 
 
 def gather(

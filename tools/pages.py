@@ -1,6 +1,8 @@
 """Write the pages of the documentation for Sphinx: those of `docs/`, and those made from the code.
 
-python tools/pages.py FOLDER    write them there; `make docs` then builds build/site
+    python tools/pages.py FOLDER
+
+The folder is replaced; `make docs` then builds build/site from it.
 
 Each command has a page made from its help, and each public name one made from its docstrings. A comment
 `<!-- source FILE OBJECT … -->` in a page is replaced by the source of these objects. The results that
@@ -9,6 +11,7 @@ experiments wrote into `docs/results/` are listed if there are any.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import importlib
 import inspect
@@ -48,7 +51,11 @@ SOURCE = re.compile(r"^<!-- source (\S+)((?: \S+)+) -->$", re.M)
 
 def main() -> int:
     """Write every page below the folder named on the command line."""
-    out = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    out = parser.parse_args().folder
+    if out.exists() and not (out / "commands").is_dir():
+        parser.error(f"{out} has no pages that this script made; name a folder that may be replaced")
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(DOCS, out)
     with (out / "index.md").open("a", encoding="utf-8") as index:
