@@ -10,7 +10,7 @@ import pytest
 
 from headwater.reproduce import reproduce
 from headwater.reproduce.scale import Scale, load_scale
-from headwater.reproduce.scaling import Law, ScalingRun, fit, names, resampled
+from headwater.reproduce.scaling import Law, ScalingRun, fit, names, resampled, undetermined
 
 TRUE = Law(1.7, 400.0, 0.35, 1_500.0, 0.38)
 
@@ -39,6 +39,12 @@ def test_the_interval_of_a_forecast_holds_the_truth_and_is_the_same_every_time()
     low, high = np.quantile(forecasts, (0.025, 0.975))
     assert low < TRUE.loss(7e6, 3e7) < high
     assert forecasts == [law.loss(7e6, 3e7) for law in resampled(noisy)]
+
+
+def test_an_exponent_that_the_runs_do_not_determine_is_named() -> None:
+    assert undetermined(TRUE) == []
+    (note,) = undetermined(TRUE._replace(alpha=1.499))
+    assert note.startswith("The exponent of N is 1.5, the bound of the fit")
 
 
 def test_no_other_shape_is_better_for_the_same_budget() -> None:

@@ -27,6 +27,7 @@ from headwater.reproduce.statistics import Measured
 PREFIX = "scaling-"
 _CLOSE = 0.02  # relative error of a forecast that the law promises
 _HUBER = 1e-3  # of log loss, as in Hoffmann et al.
+_EXPONENTS = (0.01, 1.5)  # the bounds of alpha and beta
 _SAMPLES = 100  # of the bootstrap
 _SEED = 1
 _HOUR = 3_600
@@ -84,7 +85,8 @@ def fit(runs: Sequence[ScalingRun], near: Law | None = None) -> Law:
             middles = float(np.median(sizes)), float(np.median(tokens))
             a, b = (rest * middle**exponent for middle in middles)
             starts.append(Law(floor, a, exponent, b, exponent))
-    bounds = ([0.0, -10.0, 0.01, -10.0, 0.01], [lowest, 40.0, 1.5, 40.0, 1.5])
+    least, most = _EXPONENTS
+    bounds = ([0.0, -10.0, least, -10.0, least], [lowest, 40.0, most, 40.0, most])
     found = [
         least_squares(
             errors,
@@ -161,7 +163,8 @@ def run(laboratory: Laboratory) -> Findings:
             f"L(N, D) = {law.floor:.2f} + {law.a:.3g}/N^{law.alpha:.3f} + {law.b:.3g}/D^{law.beta:.3f}. N is "
             "operations a token / 6, with the output matrix and without the input rows. The interval of a "
             f"forecast is that of {_SAMPLES} bootstrap samples of the runs.",
-            *(_budget(name, operations, law, laws) for name, operations in budgets.items()),
+            *undetermined(law),
+            *(_budget(name, operations, law, laws, runs) for name, operations in budgets.items()),
         ],
         figures={"law": lambda figure: _draw(figure, runs, law)},
     )
@@ -177,12 +180,26 @@ def _run(laboratory: Laboratory, name: str) -> ScalingRun:
     return ScalingRun(name, size, lines[-1]["tokens"], last, 6 * size * speed)
 
 
-def _budget(name: str, operations: float, law: Law, laws: Sequence[Law]) -> str:
+def undetermined(law: Law) -> list[str]:
+    """Return a note for each exponent that the runs do not determine: the fit ends at its bound."""
+    return [
+        f"The exponent of {what} is {value:.3g}, the bound of the fit: these runs do not determine how the loss "
+        f"depends on {what}, and a best size that follows from it is a guess."
+        for what, value in (("N", law.alpha), ("D", law.beta))
+        if any(math.isclose(value, bound, rel_tol=1e-2) for bound in _EXPONENTS)
+    ]
+
+
+def _budget(name: str, operations: float, law: Law, laws: Sequence[Law], runs: Sequence[ScalingRun]) -> str:
     size, tokens = law.best(operations)
-    low, high = np.quantile([other.loss(*other.best(operations)) for other in laws], (0.025, 0.975))
+    best = [other.best(operations) for other in laws]
+    low, high = np.quantile([other.loss(*at) for other, at in zip(laws, best, strict=True)], (0.025, 0.975))
+    smallest, largest = np.quantile([at[0] for at in best], (0.025, 0.975)) / 1e6
+    times = operations / max(6 * one.size * one.tokens for one in runs)
+    more = f" This extrapolates: the longest run took 1/{times:,.0f} of these operations." if times > 2 else ""
     return (
-        f"{name} ({operations:.2g} operations): N = {size / 1e6:.2g} M, {tokens / 1e6:,.3g} M tokens, "
-        f"{law.loss(size, tokens):.2f} nats a token ({low:.2f} to {high:.2f})."
+        f"{name} ({operations:.2g} operations): N = {size / 1e6:.2g} M ({smallest:.2g} to {largest:.2g} M), "
+        f"{tokens / 1e6:,.3g} M tokens, {law.loss(size, tokens):.2f} nats a token ({low:.2f} to {high:.2f}).{more}"
     )
 
 
