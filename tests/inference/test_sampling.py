@@ -137,7 +137,7 @@ def test_values_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0, 1])
-def test_logits_that_are_no_numbers_are_refused(temperature: float) -> None:
+def test_logits_that_are_not_finite_are_refused(temperature: float) -> None:
     row = np.array([1.0, np.nan, 0.5], dtype=np.float32)
     with pytest.raises(DataError, match="largest logit is nan"):
         choose(row, Sampling(temperature=temperature), [], 0.5)

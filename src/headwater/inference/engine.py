@@ -29,7 +29,7 @@ from headwater.inference.sampling import (
     alternatives,
     choose,
     choose_rows,
-    no_number,
+    not_finite,
     uniform,
 )
 from headwater.inference.text import TextStream
@@ -283,7 +283,7 @@ class Engine:
         """
         request, count = generation.request, len(generation.tokens)
         if token == -1:
-            raise no_number(float(output.max()))
+            raise not_finite(float(output.max()))
         if token is not None:
             return token
         logits: Logits = output[: self.vocabulary].cpu().numpy()

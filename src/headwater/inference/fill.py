@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headwater.errors import UsageError
 from headwater.inference.network import require_context
-from headwater.inference.sampling import no_number
+from headwater.inference.sampling import not_finite
 from headwater.model.attention import padding_mask
 from headwater.model.config import ModelConfig
 from headwater.tokenizer.vocabulary import MASK
@@ -146,7 +146,7 @@ def hidden_scores(
 def _finite(logits: Tensor) -> Tensor:
     """Return the logits; raise DataError if one is not a finite number."""
     if not bool(logits.isfinite().all()):
-        raise no_number(float(logits.abs().max()))
+        raise not_finite(float(logits.abs().max()))
     return logits
 
 

@@ -115,7 +115,7 @@ def choose(
     likeliest = int(logits.argmax())
     largest = logits[likeliest]
     if not np.isfinite(largest):
-        raise no_number(float(largest))
+        raise not_finite(float(largest))
     if sampling.temperature == 0:
         return likeliest
     kept: npt.NDArray[np.intp] | None = None
@@ -135,7 +135,7 @@ def choose(
     return index if kept is None else int(kept[index])
 
 
-def no_number(largest: float) -> DataError:
+def not_finite(largest: float) -> DataError:
     """Return the error of logits that are not finite."""
     return DataError(
         f"the model's largest logit is {largest}",

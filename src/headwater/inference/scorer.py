@@ -22,7 +22,7 @@ from torch import Tensor
 from headwater.errors import DataError, UsageError
 from headwater.inference.network import Network, require_context, require_ids, require_vocabulary
 from headwater.inference.packing import Pack, packs
-from headwater.inference.sampling import Alternatives, alternatives, log_probabilities, no_number
+from headwater.inference.sampling import Alternatives, alternatives, log_probabilities, not_finite
 from headwater.tokenizer import Tokenizer
 
 # Bytes of the logits of one chunk of scored rows.
@@ -228,7 +228,7 @@ class Scorer:
             tokens = torch.from_numpy(targets[mine]).to(logits.device)
             log_probability[mine] = log_probabilities(logits, row, tokens).cpu().numpy()
             if not np.isfinite(log_probability[mine]).all():
-                raise no_number(float(logits.abs().max()))
+                raise not_finite(float(logits.abs().max()))
             is_greedy[mine] = (logits[row, tokens] >= logits.amax(dim=1)[row]).cpu().numpy()
         return TokenScores(log_probability, is_greedy)
 
