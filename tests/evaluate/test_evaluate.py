@@ -208,11 +208,11 @@ def test_windows_of_different_texts_are_not_compared(
     assert [one.protocol for one in compare(results["model"], results["wide"])] == ["wsc273.full"]
     assert main(["evaluate", "--compare", *map(str, results.values())]) == 0
     said = capsys.readouterr()
-    assert "left out: ptb.tokens: the examples of the same number have different texts" in said.err
+    assert "left out: ptb.tokens: the examples have different texts" in said.err
     assert "ptb.tokens" not in said.out
     for name in results:
         evaluate(getattr(world, name), ["ptb.tokens"], tmp_path, tmp_path / f"{name} alone")
-    with pytest.raises(MismatchError, match=r"ptb.tokens: the examples .* different texts"):
+    with pytest.raises(MismatchError, match=r"ptb\.tokens: the examples have different texts"):
         compare(tmp_path / "model alone", tmp_path / "wide alone")
 
 
@@ -249,7 +249,7 @@ def test_chance_counts_the_candidates_of_each_schema(world: Any, tmp_path: Path)
     assert result.chance == (1 / 2 + 1 / 4) / 2
 
 
-def test_scores_that_are_not_numbers_are_no_result(world: Any, tmp_path: Path) -> None:
+def test_scores_that_are_not_finite_are_refused(world: Any, tmp_path: Path) -> None:
     model, tokenizer = load_model(world.model), Tokenizer.load(world.model)
     with torch.no_grad():
         dict(model.named_parameters())["final_norm.weight"].mul_(1e38)  # finite, and the logits are not

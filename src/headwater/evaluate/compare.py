@@ -45,39 +45,40 @@ def compare(a: Path, b: Path, progress: Progress = SILENT) -> list[Difference]:
     here = {(result.protocol, result.metric) for result in first.results}
     shared = [(r.protocol, r.metric) for r in second.results if (r.protocol, r.metric) in here]
     found: dict[tuple[str, str], Difference] = {}
-    reasons: dict[str, str] = {}
+    left_out: dict[str, str] = {}
     for protocol, metric in shared:
         mine = {record["id"]: record for record in read_examples(a, protocol)}
         theirs = {record["id"]: record for record in read_examples(b, protocol)}
         pairs = [(mine[key], theirs[key]) for key in mine if key in theirs]
         if not pairs or not all(_is_same_example(x, y) for x, y in pairs):
-            reasons[protocol] = f"{protocol}: the examples of the same number have different texts"
+            left_out[protocol] = "the examples have different texts"
             continue
         name, values = _values(metric, pairs)
         if values:
             found[protocol, name] = _difference(protocol, name, values)
         else:
-            reasons[f"{protocol} {metric}"] = f"{protocol} {metric}: it is not a mean over examples"
+            left_out[f"{protocol} {metric}"] = "it is not a mean over examples"
+    reasons = [f"{what}: {why}" for what, why in left_out.items()]
     if not found:
-        why = f"; {'; '.join(reasons.values())}" if reasons else ""
+        why = f"; {'; '.join(reasons)}" if reasons else ""
         raise MismatchError(
             f"{a} and {b} have no protocol in common that can be compared{why}",
             expected="the same tasks and data, with the same window and stride",
             repair="Evaluate both on one task",
         )
-    for reason in reasons.values():
+    for reason in reasons:
         progress.note(f"left out: {reason}")
     return list(found.values())
 
 
 def _is_same_example(x: Mapping[str, Any], y: Mapping[str, Any]) -> bool:
-    """Return whether two records of one number are of the same text; a document by its length, if it is stored.
+    """Return whether two records with the same id are about the same text, as far as they show it.
 
-    The length in bytes depends on the tokenizer if the tokenizer is lossy.
+    The record of a held-out document has its tokenizer and its length in bytes, not its text.
     """
     a, b = x["example"], y["example"]
     if a.get("tokenizer") != b.get("tokenizer"):
-        return True
+        return True  # the lengths may differ, since a tokenizer can be lossy
     return all(a[key] == b[key] for key in a.keys() & b.keys()) and x.get("bytes") == y.get("bytes")
 
 
