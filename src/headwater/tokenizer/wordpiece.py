@@ -91,7 +91,7 @@ def read_vocabulary(folder: Path) -> Vocabulary:
     config = config if isinstance(config, dict) else {}
     rules = {name: config.get(name, default) for name, default in RULES.items()}
     for name, value in rules.items():
-        if not isinstance(value, bool) and (value is not None or RULES[name] is not None):
+        if not isinstance(value, bool) and value is not RULES[name]:  # a default may be None
             raise DataError(f"{path} has {name} = {str(value)[:40]!r}", expected="true or false")
     own = [name for name in _added(config) if name in seen]
     names = sorted({*SPECIALS, *own}, key=seen.__getitem__)
