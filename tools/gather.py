@@ -37,8 +37,8 @@ class Part(Config):
 
     Its files are in a `folder` of the data, in a Debian `package`, or in a `repository` at a `commit`. `field` is
     the field of JSON rows that has the text, and `between` is written between two rows of a file. Each match of a
-    pattern in `remove` is left out: front matter, code, addresses. A name there stands for a list in the table
-    `patterns`.
+    pattern in `remove` is left out: front matter, code, addresses. In a text list, `remove` may also be the
+    name of a list in the table `patterns`.
     """
 
     name: str

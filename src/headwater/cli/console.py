@@ -43,7 +43,7 @@ Download = Annotated[
     bool,
     typer.Option("--download", help="Download the model from the Hugging Face hub if it is not on this machine."),
 ]
-MOST_ITEMS = 1 << 53
+MOST_ITEMS = 1 << 53  # more than any file has; numbers beyond 63 bits overflow later
 Limit = Annotated[int | None, typer.Option("--limit", help="Use only the first N items.", min=1, max=MOST_ITEMS)]
 
 

@@ -59,7 +59,7 @@ def convert(
         if (precision, heads, tokenizer) != (None, None, None):
             raise UsageError(
                 f"{source} is a fine-tuned model, which is written as it is",
-                expected="no --precision, --heads and --tokenizer",
+                expected="no --precision, --heads or --tokenizer",
             )
         result = export_classifier(source, destination)
         emit(result, as_json=as_json, text=f"{destination}: opens in transformers as {result['class']}")

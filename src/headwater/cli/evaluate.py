@@ -14,7 +14,7 @@ from headwater.errors import UsageError, counted
 
 KEYS = keys_option("headwater.evaluate.evaluation:EvaluateConfig")
 
-_LARGE = 1e9  # a perplexity of a model of noise has hundreds of digits
+_LARGE = 1e9  # shown with an exponent from here: a perplexity can have hundreds of digits
 
 
 def evaluate(

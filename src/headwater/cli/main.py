@@ -1,8 +1,8 @@
 """The entry point: the commands, and how errors are shown.
 
-Exit status: 0 done, 1 failed, 2 wrong use, 130 interrupted. A user's error, or the system's, is one paragraph;
-`--debug` shows the traceback. Command modules are imported only when their command is called, so that `--help`
-stays fast.
+Exit status: 0 done, 1 failed, 2 wrong use, 130 interrupted. An error of the user or of the operating system
+is one paragraph; `--debug` shows the traceback. Command modules are imported only when their command is called,
+so that `--help` stays fast.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def main(arguments: list[str] | None = None) -> int:
         # The reader closed the pipe, as `| head` does: this is not a failure.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:  # the system refused a path, which no command expected
+    except OSError as error:  # of the operating system, and no command handles it
         if error.strerror is None:
             raise
         where = "" if error.filename is None else f"{error.filename}: "

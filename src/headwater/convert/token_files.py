@@ -97,7 +97,7 @@ def import_tokens(
             )
     for path in set(files["train"]) & set(files["validation"]):
         raise FolderError(
-            f"{path} has train and val in its name, so that its part is not known",
+            f"{path} has train and val in its name, so its part is ambiguous",
             expected="one of the two words",
             repair="Rename it",
         )

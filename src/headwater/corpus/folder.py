@@ -140,7 +140,7 @@ class _Shard:
         if size > DOCUMENT_BYTES:
             raise DataError(
                 f"a document of {document.source} has {size:,} bytes",
-                expected=f"at most {DOCUMENT_BYTES:,}, as many as a row of Parquet may have",
+                expected=f"at most {DOCUMENT_BYTES:,}, which is Arrow's limit",
                 repair="Cut the file, or write <|endoftext|> between its documents",
             )
         self._rows.append(document)

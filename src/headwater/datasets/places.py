@@ -85,6 +85,6 @@ def _below(folder: Path, depth: int) -> Iterable[Path]:
     files = [entry for entry in entries if entry.is_file()]
     if depth == _DEEPEST:
         return files
-    above = {folder.resolve(), *folder.resolve().parents}  # a link to one of these would never end
+    above = {folder.resolve(), *folder.resolve().parents}  # a link to one of these would list its files again
     folders = [e for e in entries if e.is_dir() and not e.name.startswith(".") and e.resolve() not in above]
     return [*files, *(path for inner in folders for path in _below(inner, depth + 1))]

@@ -153,12 +153,12 @@ def race_prompts(path: Path) -> Iterator[Raw]:
 
 
 def _question(document: str, question: str, answers: Sequence[str], letter: str, number: int) -> Raw:
-    """Return a row of RACE, whose label is the letter of the right answer."""
+    """Return a row of RACE; `letter` is that of the right answer."""
     return row_of_json([document, question, *answers], letter_index(letter, len(answers)), number)
 
 
 def letter_index(letter: str, count: int) -> int:
-    """Return the place of an answer among `count` by its letter; raise ValueError if it is none of them."""
+    """Return the index of an answer by its letter; raise ValueError if none of `count` answers has this letter."""
     letters = [chr(ord("A") + place) for place in range(count)]
     if letter not in letters:
         raise ValueError(f"the right answer is {letter!r}, expected a letter from A to {letters[-1]}")

@@ -72,7 +72,7 @@ def select(names: Sequence[str]) -> list[Task]:
     """Return the tasks with these names: protocols, beginnings of them up to a dot, or the user's own tasks.
 
     `lambada` selects all of LAMBADA's; `my_module:TASK` is a task of the user's. Raises UsageError for an unknown
-    name, for no name, and for an own task with the name of a protocol.
+    name, an empty list, and an own task with the name of a protocol.
     """
     if not names:
         raise UsageError("no task is named", expected="names that `headwater evaluate --list` prints")

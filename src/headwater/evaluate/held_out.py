@@ -77,7 +77,7 @@ def read_text(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:
     for path in _shards(tokens, part):
         shard = np.load(path, mmap_mode="r")
         count = max(1, len(shard) // _PIECE_TOKENS) if share < 1 else 1
-        length = max(1, int(len(shard) / count * share))  # a small share has text, too
+        length = max(1, int(len(shard) / count * share))  # at least one token, however small the share
         for number in range(count):
             start = len(shard) * number // count
             ids = np.asarray(shard[start : start + length])

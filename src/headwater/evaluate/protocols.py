@@ -196,8 +196,8 @@ def mean_figure(name: str, values: Sequence[float], **details: Any) -> Figure:
 
 
 def perplexity(nats: float) -> float:
-    """Return e to a mean loss; for a model of noise no more than about the largest float."""
-    return math.exp(min(nats, 700.0))
+    """Return e to the power of a mean loss, which is capped so that a float holds the result."""
+    return math.exp(min(nats, 700.0))  # e^710 overflows
 
 
 def standard_error(values: Sequence[float], mean: float) -> float | None:

@@ -379,7 +379,7 @@ def _weights(given: Any, count: int, kept: list[Raw]) -> npt.NDArray[np.float64]
     weights = weights[[row.row - 1 for row in kept]]
     if not weights.any():
         raise DataError(
-            "every row to train on has the weight 0: those with another are held out, or have no text",
+            "every row to train on has the weight 0: the rows with other weights are held out or have no text",
             repair="Give more rows a weight, or choose another seed",
         )
     return weights

@@ -101,7 +101,9 @@ class ModelConfig(Config):
             if not self.is_masked and value != type(self).model_fields[key].default:
                 raise ValueError(f"{key} = {value} needs attention = full, as BERT")
         if self.output_transform and self.softmax_rows == "all":
-            raise ValueError("softmax_rows = all has no bias for position rows, as output_transform needs")
+            raise ValueError(
+                "softmax_rows = all needs a model without output_transform, whose bias has no position rows"
+            )
         return self
 
     def faithful_to(self, faithful: Faithful) -> ModelConfig:

@@ -72,7 +72,7 @@ static int in_range(const Model *m, const int32_t *tokens, const int32_t *slots,
         if (slots[row] < 0 || slots[row] >= m->slots) return 0;
         if (positions[row] < 0 || positions[row] >= m->context || positions[row] / PAGE >= m->pages) return 0;
         const int64_t last = positions[row] / PAGE;
-        /* Rows of one slot follow each other: earlier ones have checked the pages before the previous row's. */
+        /* If the previous row is of the same slot, the pages up to its own are checked already. */
         const int64_t first = row && slots[row] == slots[row - 1] ? positions[row - 1] / PAGE : 0;
         for (int64_t page = first; page <= last; page++) {
             const int32_t place = m->tables[slots[row] * m->pages + page];

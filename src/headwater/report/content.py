@@ -23,7 +23,7 @@ from headwater.storage.provenance import MANIFEST, Manifest, open_folder, read_m
 
 SHOWN = ("run", "results", "samples", "model", KIND)  # kinds that a report shows
 _Z95 = 1.96  # of the normal distribution
-_SHARES = ("accuracy", "exact match")  # the beginnings of metrics that count what is right
+_SHARES = ("accuracy", "exact match")  # how the names of metrics begin that are shares of right answers
 _BREAKS_IN_A_ROW = 2
 _SCRATCH = "from scratch"
 _LINE = ("step", "tokens", "loss")  # keys of every line of a journal

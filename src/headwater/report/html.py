@@ -133,7 +133,7 @@ def published_sizes(scores: Sequence[ScoreRow]) -> list[str]:
 
 
 def number(value: float | None) -> str:
-    """Format a number with three decimals, fewer if it is large."""
+    """Format a number with three decimals, fewer if it is large, and with an exponent from 1e9."""
     if value is None:
         return "–"
     formats = ((10, ".3f"), (1_000, ",.2f"), (1e9, ",.0f"))

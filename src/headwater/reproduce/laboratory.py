@@ -183,8 +183,8 @@ class Laboratory:
     def run(self, name: str, seed: int, *, steps: int | None = None, note: str = "") -> Path:
         """Return the pre-training run of a model that the scale has a recipe for.
 
-        steps: updates instead of the recipe's, without snapshots; `note` gives the reason at the end of the
-        name of the piece.
+        steps: updates instead of the recipe's, without snapshots; `note`, which gives the reason, is
+        appended to the name of the piece.
         """
         return self.once(("run", name, str(seed), str(steps)), lambda: self._run(name, seed, steps, note))
 

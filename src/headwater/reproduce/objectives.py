@@ -231,12 +231,12 @@ def _at_equal_seconds(laboratory: Laboratory, chosen: Sequence[str], equal: Tabl
             found = []
             for number, seed in enumerate(laboratory.scale.seeds):
                 steps = max(1, round(_journal(equal[GPT.name][name][number])[-1]["step"] * share))
-                timed = _labelled(variant, SECONDS)
-                timed = replace(timed, changes=dict(variant.changes or {}) | {"steps": steps})
+                learner = _labelled(variant, SECONDS)
+                learner = replace(learner, changes=dict(variant.changes or {}) | {"steps": steps})
                 base = None
                 if not _is_new(variant):
                     base = run_at_equal_seconds(laboratory, variant.model, seed, times.pretraining) / "model"
-                found.append(fine_tune(laboratory, name, timed, seed, base=base))
+                found.append(fine_tune(laboratory, name, learner, seed, base=base))
             table[variant.name][name] = found
     return table
 

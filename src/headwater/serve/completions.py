@@ -28,7 +28,7 @@ from headwater.tokenizer import TASK_TOKENS
 
 _NEVER = -1e9  # a bias that excludes a token
 DEFAULT_TOKENS = 16  # as in OpenAI's API
-# What one log-probability takes in an answer, the text of one token, and a choice without text, about.
+# Approximate bytes in an answer: of one log-probability, of the text of one token, of a choice without its text.
 _VALUE_BYTES, _TOKEN_BYTES, _CHOICE_BYTES = 48, 8, 1_024
 # Answers and chunks of more tokens are serialised in a thread.
 _MANY = 64

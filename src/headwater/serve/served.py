@@ -195,7 +195,7 @@ def automatic_slots(config: ModelConfig, memory: int) -> int:
 
 
 def _slot_bytes(config: ModelConfig) -> int:
-    """Return the bytes of a whole context of keys and values in float32."""
+    """Return the bytes of a whole context of keys and values in float32; for an LSTM, an upper bound."""
     states = config.units or config.width if config.architecture == "lstm" else config.width
     return 2 * 4 * config.layers * config.context * states
 

@@ -36,7 +36,7 @@ from headwater.tokenizer.vocabulary import MASK
 # The most rows of a request to /score or /classify, and of one with `explain`.
 _MOST_ROWS, _MOST_EXPLAINED = 1_024, 16
 _ROWS_TOGETHER = 16
-_CHARACTERS_A_UNIT = 64  # of `short_jobs`, for pairs that are encoded together
+_CHARACTERS_A_UNIT = 64  # characters to encode that `short_jobs` counts as one token
 # Bytes of one number of a vector in an answer, about.
 _NUMBER_BYTES, _BASE64_BYTES = 20, 6
 # What a token takes in an answer, about: its id, its id and name, and an entry that names it among other fields.

@@ -59,7 +59,7 @@ def existing(model: str | Path, *, download: bool = False) -> Path:
 
 
 def split_name(model: str) -> tuple[str | None, str]:
-    """Return the name and the model of `NAME=MODEL`; the name is None for a model, such as a path with a `=`."""
+    """Return the name and the model of `NAME=MODEL`; None and `model` if it has no name or is an existing path."""
     name, separator, place = model.partition("=")
     return (name, place) if separator and not Path(model).exists() else (None, model)
 

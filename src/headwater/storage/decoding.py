@@ -8,6 +8,9 @@ from pathlib import Path
 
 from headwater.errors import DataError
 
+_HANGUL = re.compile(rb"[\xb0-\xc8][\xa1-\xfe]")  # a syllable in EUC-KR, the common part of cp949
+_BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
+
 
 def decode_text(data: bytes, path: Path) -> str:
     """Decode the bytes of `path` as UTF-8 without a byte-order mark; raises DataError naming the line."""
@@ -19,7 +22,7 @@ def decode_text(data: bytes, path: Path) -> str:
 
 
 def require_text(data: bytes, path: Path) -> None:
-    """Raise DataError if the beginning of a file is UTF-16, or has NUL bytes as no text has."""
+    """Raise DataError if the beginning of a file is UTF-16 or has NUL bytes."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise DataError(f"{path} is UTF-16", expected="UTF-8 text", repair=_conversion(path, "utf-16"))
     if b"\x00" in data:
@@ -31,11 +34,12 @@ def undecodable(
 ) -> DataError:
     """Return the DataError for a file that was cut off or is in another encoding, with the line.
 
-    lines: of the file before the bytes that failed; is_multibyte: these had characters beyond ASCII.
+    lines: how many lines are before the bytes that failed. is_multibyte: whether the text before these bytes has
+    characters beyond ASCII.
     """
     data, start, end = failure.object, failure.start, failure.end
     line = lines + data.count(b"\n", 0, start) + 1
-    # One such byte after ASCII alone is rather the last letter of a text in latin1.
+    # A single incomplete byte after pure ASCII is more likely the last letter of a text in latin1.
     if failure.reason == "unexpected end of data" and (
         is_multibyte or end > start + 1 or not data[:start].isascii()
     ):
@@ -48,10 +52,6 @@ def undecodable(
     encoding = "cp949" if hangul > 0.8 * len(_BEYOND_ASCII.findall(data)) else "latin1"
     seen = f"{path} is not UTF-8: byte 0x{data[start]:02x} in line {line}"
     return DataError(seen, expected="UTF-8 text", repair=_conversion(path, encoding))
-
-
-_HANGUL = re.compile(rb"[\xb0-\xc8][\xa1-\xfe]")  # a syllable in EUC-KR, the common part of cp949
-_BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 
 
 def _conversion(path: Path, encoding: str) -> str:

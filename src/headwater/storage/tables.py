@@ -51,7 +51,7 @@ def open_table(path: Path, columns: Sequence[str] = ()) -> OpenTable:
 
     Of a Parquet file read only `columns` that hold text, if any are given. In a JSON list of texts each text
     becomes a row with the column `columns[0]`. Raises DataError for a file or row that cannot be read, or if two
-    of `columns` (none given: of all) have the same name.
+    of `columns` (of all columns if none are given) have the same name.
     """
     table = _opened(path, columns)
     wanted = {name for name in columns or table.columns if name}

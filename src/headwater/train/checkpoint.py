@@ -85,7 +85,7 @@ class Checkpoints:
         return None
 
     def is_good(self, path: Path) -> bool:
-        """Return whether a checkpoint is undamaged; else a message names the damage."""
+        """Return whether a checkpoint is undamaged; if not, note the damage."""
         try:
             open_folder(path, "checkpoint", hashes=True)
         except HeadwaterError as error:

@@ -279,7 +279,7 @@ class Run:
         return bool(self.trainer.ranks.broadcast(self.checkpoints.path_of(step).is_dir()))
 
     def _checkpoint(self) -> None:
-        """Write a checkpoint; without a folder, copy the best weights."""
+        """Write a checkpoint; if the run has no folder, keep the weights in memory if they are the best."""
         step, optimizer = self.trainer.step, self.trainer.optimizer
         if self.checkpoints is None:
             if self.best is not None and self.best["step"] == step:
@@ -321,15 +321,18 @@ class Run:
         self.progress.note(f"resuming from step {step:,} of {self.config.steps:,}")
 
     def _forget_best(self, step: int) -> None:
-        """Use a later state than the best one, whose checkpoint is gone; `step` is that of the present state."""
+        """Forget the best state, whose checkpoint is gone, so that a later one is used. step: the current one."""
         assert self.best is not None
         gone = f"the best checkpoint, of step {self.best['step']}, is missing or damaged"
         self.progress.note(f"Warning: {gone}: a later one is used")
-        # A run that is over measures no other state.
+        # A finished run measures no later state: its last one is used.
         self.best = {"rank": [], "step": step} if step == self.config.steps else None
 
     def _has_best(self, best: int, resumed: int) -> bool:
-        """Return whether the best checkpoint is undamaged, as the resumed one is; every rank must call this."""
+        """Return whether the best checkpoint is undamaged; every rank must call this.
+
+        The checkpoint of step `resumed` was loaded, so it is undamaged.
+        """
         assert self.checkpoints is not None
         path, ranks = self.checkpoints.path_of(best), self.trainer.ranks
         good = best == resumed or (ranks.is_first and path.is_dir() and self.checkpoints.is_good(path))

@@ -156,9 +156,7 @@ def test_the_table_names_texts_and_their_own_training_parts(tmp_path: Path) -> N
         measure_overlap(tmp_path / "train.txt", [tmp_path / "short.txt"])
 
 
-def test_an_evaluation_set_without_a_column_of_its_text_is_named_with_a_repair_that_there_is(
-    tmp_path: Path,
-) -> None:
+def test_an_evaluation_set_without_a_text_column_is_named_with_a_possible_repair(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the river runs " * 10)
     (tmp_path / "set.csv").write_text("question,answer\none,two\n")
     words = (

@@ -50,6 +50,7 @@ from headwater.errors import (
     ResourceError,
     StorageError,
     UsageError,
+    counted,
     resumable,
 )
 from headwater.storage.arrays import row_counts, save_array
@@ -106,7 +107,7 @@ def build(
         others = _others(source)
         if others:
             names = ", ".join(others[:NAMED]) + (", …" if len(others) > NAMED else "")
-            progress.note(f"{source}: skipped {len(others):,} of other kinds: {names}")
+            progress.note(f"{source}: skipped {counted(len(others), 'item')} of other kinds: {names}")
     with new_parents(stage.out):
         plan = _plan(sources, stage, config, tasks)
         with folder_lock(plan.folder):

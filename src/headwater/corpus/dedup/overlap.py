@@ -182,7 +182,7 @@ def measure_overlap(
         shares = training.shares(texts_of(test))
         total = sum(count for _, count in shares)
         if not total:
-            raise DataError(f"{test} has fewer than {words} words in a document", expected="a text to compare")
+            raise DataError(f"{test} has fewer than {words} words in every document", expected="a text to compare")
         part = training_grams(own[number], words).shares(texts_of(test)) if own else None
         train_share = 100 * sum(shared for shared, _ in shares) / total
         own_share = None if part is None else 100 * sum(there for there, _ in part) / total
@@ -205,7 +205,9 @@ def training_grams(train: Path, words: int = WORDS) -> TrainingGrams:
     """Return the n-grams of a corpus folder or a file; raise DataError if it has none."""
     training = TrainingGrams(lambda: texts_of(train), words)
     if not training.count:
-        raise DataError(f"{train} has fewer than {words} words in a document", expected="a text to compare with")
+        raise DataError(
+            f"{train} has fewer than {words} words in every document", expected="a text to compare with"
+        )
     return training
 
 

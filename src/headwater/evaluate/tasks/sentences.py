@@ -127,7 +127,10 @@ class Acceptability(Task):
         return {"value": answer.mean, "label": example.content["label"], "tuned": example.content["tuned"]}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
-        """Return Matthews' correlation and accuracy at the tuned threshold; raise DataError without sentences."""
+        """Return Matthews' correlation and accuracy at the tuned threshold.
+
+        Raises DataError if there are no development sentences.
+        """
         threshold, tuned = best_threshold([(r["value"], r["label"]) for r in records if r["tuned"]])
         measured = [record for record in records if not record["tuned"]]
         if not measured:
