@@ -15,7 +15,7 @@ from headwater.cli import console, main
 from headwater.errors import DataError, resumable
 
 
-def test_a_resumed_stage_is_no_faster_for_it(
+def test_the_time_left_of_a_resumed_stage_leaves_out_earlier_work(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [100.0]

@@ -53,7 +53,7 @@ def test_the_prompt_is_an_argument_an_option_or_a_pipe(
     assert json.loads(capsys.readouterr().out)["prompt"] == "the river"
 
 
-def test_a_terminal_gets_no_character_that_controls_or_reorders(
+def test_a_terminal_gets_control_and_direction_characters_escaped(
     folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompt, options = "a\x1b[2J\u202eb\tc", ["--max-tokens", "3", "--seed", "1"]

@@ -117,9 +117,7 @@ def test_a_vocabulary_of_their_own_is_not_taken_for_gpt2s(
     assert "has a vocabulary of its own, in meta.pkl" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_file_whose_name_is_of_both_parts_is_in_neither(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_name_with_train_and_val_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write(tmp_path / "source", "llm.c")
     (source / "tokens_train_000000.bin").rename(source / "medieval_train.bin")
     assert main(["convert", str(source), str(tmp_path / "tokens")]) == 1

@@ -230,7 +230,7 @@ def write_cola(folder: Path) -> None:
     (folder / "CoLA/dev.tsv").write_text(f"x\t1\t\t{sentence}\nx\t0\t*\tlake of of slowly\n")
 
 
-def test_a_score_stays_where_all_of_its_examples_overlap(world: Any, tmp_path: Path) -> None:
+def test_a_score_is_kept_if_all_its_examples_overlap(world: Any, tmp_path: Path) -> None:
     write_cola(tmp_path)
     sentence = (tmp_path / "CoLA/dev.tsv").read_text(encoding="utf-8").partition("\n")[0].rpartition("\t")[2]
     with Stage(tmp_path / "corpus", kind="corpus", config={}, inputs={}).write() as work:
@@ -298,9 +298,7 @@ def test_a_field_of_another_type_is_not_read_as_text(
         evaluate(world.model, [task], tmp_path, tmp_path / "out")
 
 
-def test_tasks_without_a_name_are_wrong_use(
-    world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_empty_list_of_tasks_is_refused(world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--model", str(world.model), "--data", str(world.tokens), "--out", str(tmp_path / "out")]
     assert main(["evaluate", "--tasks", ",", *options]) == 2
     assert "--tasks is missing" in capsys.readouterr().err
@@ -361,7 +359,7 @@ def test_a_model_in_training_is_followed_and_left_as_it_was(world: Any) -> None:
     assert follower(model, 10) == {}  # it would take more than its share of the time
 
 
-def test_a_model_that_a_protocol_is_not_for_is_refused_before_it_is_trained(world: Any) -> None:
+def test_a_followed_protocol_must_fit_the_model(world: Any) -> None:
     tokenizer = Tokenizer.load(world.model).with_mask()
     model = build_model(preset("bert-nano", vocabulary=tokenizer.vocabulary_size, context=48), seed=1)
     follower = Follower(["signature.docstring"], [world.labels], tokenizer, every=1_000)
@@ -415,7 +413,7 @@ def test_a_name_that_is_not_a_task_is_refused(here: Path, name: str, message: st
         select([name])
 
 
-def test_an_own_protocol_is_named_as_a_file_can_be(here: Path) -> None:
+def test_the_name_of_an_own_protocol_must_be_a_file_name(here: Path) -> None:
     (here / "own_verbs.py").write_text(OWN_TASK.replace('"verbs.agreement"', '"verbs/agreement"'))
     import_from_here(["own_verbs:TASKS"])
     with pytest.raises(UsageError, match="has the protocol name 'verbs/agreement'"):

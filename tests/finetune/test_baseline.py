@@ -35,7 +35,7 @@ def test_it_tells_texts_pairs_and_answers_apart() -> None:
     assert choice.decide(rows).tolist() == [0, 2]
 
 
-def test_training_rows_of_one_class_are_a_baseline_too() -> None:
+def test_a_baseline_can_be_fitted_to_one_class() -> None:
     """Equal texts stay together, so the split can leave one class; so can the choice of ROWS of many rows."""
     parts = {"validation": ([("a fine film",), ("a dull film",)], np.array([1.0, 0.0]))}
     found = compare("classify", CLASSES, "accuracy", ([("a dull film",), ("an end",)], np.zeros(2)), parts)

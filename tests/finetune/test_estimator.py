@@ -140,7 +140,7 @@ def test_mistakes_are_named(base: Path, estimator: Any, X: Any, y: Any, message:
         estimator(base).fit(X, y)
 
 
-def test_a_folder_of_the_command_is_scored_by_its_own_labels(base: Path, tmp_path: Path) -> None:
+def test_a_folder_of_the_finetune_command_is_scored_by_its_own_labels(base: Path, tmp_path: Path) -> None:
     """Its classes are words, and those of y may be numbers."""
     pairs = [(f"a film {n}", f"a film {n}" if n % 2 else "dull plot") for n in range(24)]
     lines = [json.dumps({"text1": a, "text2": b, "label": n % 2}) for n, (a, b) in enumerate(pairs)]

@@ -292,7 +292,7 @@ def test_faithful_decides_the_softmax_of_a_gpt1_base(faithful: Any, rows: str) -
 
 
 @pytest.mark.parametrize("option", ["--limit", "--show"])
-def test_a_number_of_rows_beyond_any_file_is_wrong_use(
+def test_a_limit_beyond_64_bits_is_refused(
     base: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
     asked = ["finetune", "--model", str(base), "--task", "classify", "--train", str(table)]

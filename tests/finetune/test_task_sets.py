@@ -169,7 +169,7 @@ def test_official_race_snli_cloze_and_cola_files(tmp_path: Path) -> None:
     (tmp_path / "middle").mkdir()
     (tmp_path / "middle" / "1.txt").write_text(json.dumps(article))
     assert list(readers.race_folder(tmp_path / "middle")) == [Raw(("a", "q _ ?", "w", "x", "y", "z"), 2, 1)]
-    for letter in ("", "AB", "E"):  # no letter is not the first answer
+    for letter in ("", "AB", "E"):  # an empty letter does not mean the first answer
         (tmp_path / "middle" / "1.txt").write_text(json.dumps(article | {"answers": [letter]}))
         with pytest.raises(ValueError, match=f"is '{letter}', expected a letter from A to D"):
             list(readers.race_folder(tmp_path / "middle"))

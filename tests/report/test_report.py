@@ -249,7 +249,7 @@ def test_a_page_without_a_name_cannot_be_written(world: Path) -> None:
         report([world / "run"], Path())
 
 
-def test_a_file_is_not_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_file_given_as_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text("{}")
     with pytest.raises(FolderError, match=r"results.json is a file; expected a folder"):
         report([tmp_path / "results.json"], tmp_path / "page.html")

@@ -336,7 +336,7 @@ def test_more_continuations_than_the_memory_holds_are_refused(base_folder: Path)
         open_models([str(base_folder)], precision="fp32", slots=10**9)
 
 
-def test_a_regression_model_scores_no_pairs(task_folders: dict[str, Path], tmp_path: Path) -> None:
+def test_a_regression_model_does_not_score_pairs(task_folders: dict[str, Path], tmp_path: Path) -> None:
     shutil.copytree(task_folders["similarity"], tmp_path, dirs_exist_ok=True)
     described = json.loads((tmp_path / "task.json").read_text())
     (tmp_path / "task.json").write_text(json.dumps(described | {"task": "classify"}))
@@ -367,7 +367,7 @@ def test_large_answers_under_way_share_one_budget() -> None:
     assert budget.held == 0
 
 
-def test_an_answer_above_the_whole_budget_is_not_asked_for_again() -> None:
+def test_an_answer_above_the_whole_budget_is_refused_for_good() -> None:
     with Budget(Limits(answer_bytes=300_000, held_bytes=200_000)).share() as share:
         with pytest.raises(Problem) as refused:
             share.take(250_000, "prompt")

@@ -240,7 +240,7 @@ def test_a_full_disk_names_the_folder_that_was_asked_for(tmp_path: Path) -> None
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_two_builds_of_one_folder_are_told_its_name_and_not_that_of_its_parts(tmp_path: Path) -> None:
+def test_a_locked_parts_folder_is_named_by_its_final_folder(tmp_path: Path) -> None:
     parts = tmp_path / ".corpus.0123456789ab.parts"
     parts.mkdir()
     with folder_lock(parts), pytest.raises(FolderError) as caught, folder_lock(parts):
@@ -258,7 +258,7 @@ def test_two_builds_of_one_folder_are_told_its_name_and_not_that_of_its_parts(tm
         OSError("8640 requested and 4616 written"),
     ],
 )
-def test_a_full_disk_that_a_library_met_is_one_too(error: Exception) -> None:
+def test_a_full_disk_is_recognised_in_a_librarys_error(error: Exception) -> None:
     with pytest.raises(StorageError, match="no space is left"), storage_errors(Path("x")):
         raise error
 
@@ -281,7 +281,7 @@ def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path: Path) -> None:
             read(path)
 
 
-def test_a_text_that_ends_inside_a_character_is_cut_off_and_not_of_another_encoding(tmp_path: Path) -> None:
+def test_a_text_that_ends_inside_a_character_is_reported_as_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     for read in (read_text, lambda path: list(decoded_blocks(path, 8))):
         for cut in (1, 2):  # of the three bytes of a syllable
@@ -309,7 +309,7 @@ def test_json_stores_any_text_and_only_a_line_feed_ends_a_line(tmp_path: Path) -
     assert read_json(path) == {"name": "caf\ufffd"}
 
 
-def test_a_byte_order_mark_is_dropped_also_if_blocks_divide_it(tmp_path: Path) -> None:
+def test_a_byte_order_mark_that_spans_blocks_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes("\ufeff강물\ufeff\n".encode())
     assert "".join(decoded_blocks(path, 1)) == read_text(path) == "강물\ufeff\n"

@@ -239,7 +239,7 @@ def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path: Path, monkeypatc
     assert not list(tmp_path.glob(".out*"))
 
 
-def test_a_table_is_said_to_be_read_as_plain_text(tmp_path: Path) -> None:
+def test_training_on_a_table_notes_that_it_is_plain_text(tmp_path: Path) -> None:
     notes: list[str] = []
 
     class Notes(Progress):
@@ -254,7 +254,7 @@ def test_a_table_is_said_to_be_read_as_plain_text(tmp_path: Path) -> None:
 
 
 def test_missing_and_empty_sources_are_named(tmp_path: Path) -> None:
-    for name in ("nothing.txt", "nothing.jsonl.gz", "nothing.parquet", "nothing/"):  # no texts, but names of files
+    for name in ("nothing.txt", "nothing.jsonl.gz", "nothing.parquet", "nothing/"):  # names of files, not texts
         with pytest.raises(DataError, match=r"nothing.* does not exist"):
             Tokenizer.train(name)
     (tmp_path / "FROM_WINDOWS.TXT").write_text("the river")

@@ -50,7 +50,7 @@ def trained(out: Path, ranks: list[float]) -> tuple[Run, list[str]]:
 
 
 @pytest.mark.parametrize(("ranks", "best"), [([1.0, 3.0, 2.0, 2.0], 4), ([1.0, 2.0, 3.0, 2.0], 4)])
-def test_a_best_checkpoint_that_could_not_be_written_stops_no_later_one(
+def test_later_checkpoints_are_written_if_the_best_one_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: list[float], best: int
 ) -> None:
     full = ranks.index(max(ranks)) + 1
@@ -70,7 +70,7 @@ def test_a_best_checkpoint_that_could_not_be_written_stops_no_later_one(
 
 
 @pytest.mark.parametrize("how", ["missing", "damaged"])
-def test_a_run_that_is_over_uses_its_last_state_if_the_best_checkpoint_is_gone(tmp_path: Path, how: str) -> None:
+def test_a_finished_run_uses_its_last_state_if_the_best_checkpoint_is_gone(tmp_path: Path, how: str) -> None:
     run, _ = trained(tmp_path, [1.0, 3.0, 3.0, 2.0])
     assert run.best == {"rank": [3.0], "step": 2}  # the first of equals
     last = run.trainer.full_weights()

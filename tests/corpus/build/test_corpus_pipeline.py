@@ -55,7 +55,7 @@ def test_the_same_command_gives_the_same_bytes(tmp_path: Path) -> None:
     build(sources, tmp_path / "one")  # again: found complete
 
 
-def test_what_headwater_wrote_into_a_folder_of_text_is_not_its_text(
+def test_folders_that_headwater_wrote_are_not_read_as_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_sources(tmp_path)
@@ -73,7 +73,7 @@ def test_what_headwater_wrote_into_a_folder_of_text_is_not_its_text(
     assert read_funnel(tmp_path / "again")["sources"][0]["left_out"] == ["corpus/", "made/tokenizer/"]
 
 
-def test_of_a_folder_of_pages_only_the_pages_are_read(tmp_path: Path) -> None:
+def test_only_the_pages_of_a_pages_folder_are_read(tmp_path: Path) -> None:
     pytest.importorskip("fastwarc")
     pytest.importorskip("resiliparse")
     page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>" + b"The river runs to the sea. " * 9

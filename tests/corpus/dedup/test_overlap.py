@@ -164,7 +164,7 @@ def test_an_evaluation_set_without_a_text_column_is_named_with_a_possible_repair
     )
     with pytest.raises(DataError, match=words):
         measure_overlap(tmp_path / "a.txt", [tmp_path / "set.csv"])
-    with pytest.raises(DataError, match=words):  # text_field is of the sources
+    with pytest.raises(DataError, match=words):  # --text-field names a column of the sources only
         build([tmp_path / "a.txt"], tmp_path / "out", BuildConfig(evaluation_sets=(str(tmp_path / "set.csv"),)))
     (tmp_path / "empty.txt").touch()
     with pytest.raises(DataError, match=r"empty\.txt has fewer than 8 words"):  # not an overlap of 0 %

@@ -206,7 +206,7 @@ def test_what_is_no_dump_is_named(tmp_path: Path, content: bytes) -> None:
     assert not (tmp_path / "links").exists()
 
 
-def test_a_folder_is_not_a_broken_dump(tmp_path: Path) -> None:
+def test_a_folder_given_as_a_dump_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is a folder; expected a file"):
         gather_links([tmp_path], tmp_path / "links")
 
