@@ -16,7 +16,7 @@ MOST_BYTES = 16_000_000
 
 
 def test_these_models_ship() -> None:
-    assert {"gpt1-mini", "gpt2-mini"} <= set(NAMES)
+    assert {"gpt1-mini", "gpt2-mini", "gpt2-mini-ko"} <= set(NAMES)
     assert shipped.DEFAULT in NAMES
 
 

@@ -256,7 +256,7 @@ JOURNEYS = {
     ),
     "korean": Journey(
         (
-            *("korean/tokenizer.sh", "readme/ko_flow.sh", "korean/classifier.py"),
+            *("korean/tokenizer.sh", "readme/ko_first.sh", "readme/ko_flow.sh", "korean/classifier.py"),
             *("korean/sentiment.py", "korean/finetune.sh"),
         ),
         {
