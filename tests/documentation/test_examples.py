@@ -429,7 +429,7 @@ def test_the_examples_run(name: str, home: Path, tmp_path: Path, request: pytest
         "headwater serve": f"exec headwater serve --port {port}",
         "127.0.0.1:8000": f"127.0.0.1:{port}",
         "127.0.0.1:29500": f"127.0.0.1:{port}",
-    }
+    } | journey.sizes  # the order of the first, the values of the journey
     used: set[str] = set()
     try:
         with servers(journey, folder, sizes, used, environment, port):
