@@ -53,8 +53,12 @@ def write(out: Path, content: bytes = b"hello", **config: object) -> Path:
 
 def test_identity_is_of_the_content(tmp_path: Path) -> None:
     one, same, other = write(tmp_path / "a", x=1), write(tmp_path / "b", x=2), write(tmp_path / "c", b"x")
-    identities = [read_manifest(folder).identity for folder in (one, same, other)]
-    assert identities[0] == identities[1] != identities[2]
+    renamed = tmp_path / "d"
+    with Stage(renamed, kind="corpus", config={}, inputs={}).write() as work:
+        (work / "b.txt").write_bytes(b"hello")
+    identities = [read_manifest(folder).identity for folder in (one, same, other, renamed)]
+    assert identities[0] == identities[1]
+    assert len(set(identities)) == 3
 
 
 def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
@@ -63,6 +67,8 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     for kind, config, named in (("corpus", {"rate": 2}, "rate = 1"), ("tokens", {"rate": 1}, "a corpus")):
         with pytest.raises(FolderError, match=named):
             Stage(out, kind=kind, config=config, inputs={}).find()
+    with pytest.raises(FolderError, match="seed None, where now it is 2"):
+        Stage(out, kind="corpus", config={"rate": 1}, inputs={}, seed=2).find()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with (
@@ -112,6 +118,20 @@ def test_an_input_that_changed_is_another_request_and_shows_in_the_lineage(tmp_p
     with pytest.raises(FolderError, match=r"another input \(corpus\)"):
         Stage(tmp_path / "out", kind="tokens", config={}, inputs={"corpus": source}).find()
     assert lineage(tmp_path / "out")["inputs"][0]["state"] == "changed"
+
+
+def test_a_folder_of_another_format_version_is_refused(tmp_path: Path) -> None:
+    manifest = read_manifest(write(tmp_path / "a"))
+    later = manifest.model_copy(update={"format_version": 2}).sealed().to_dict() | {"unknown": "a later key"}
+    write_json(tmp_path / "a" / "headwater.json", later)
+    with pytest.raises(FolderError, match=r"headwater\.json has format version 2; expected 1"):
+        open_folder(tmp_path / "a")
+
+
+def test_an_altered_file_of_a_folder_is_not_an_input(tmp_path: Path) -> None:
+    (write(tmp_path / "corpus") / "a.txt").write_bytes(b"other")
+    with pytest.raises(FolderError, match=r"a\.txt was altered after it was written"):
+        Stage(tmp_path / "out", kind="tokens", config={}, inputs={"text": tmp_path / "corpus" / "a.txt"})
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)

@@ -100,7 +100,17 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_manifest(content: Any, where: str) -> Manifest:
-    """Return the manifest in a JSON value; raises FolderError naming the file `where` when it was altered."""
+    """Return the manifest in a JSON value.
+
+    Raises FolderError naming the file `where` when it was altered or has another format version.
+    """
+    version = content.get("format_version") if isinstance(content, dict) else None
+    if isinstance(version, int) and version != FORMAT_VERSION:
+        raise FolderError(
+            f"{where} has format version {version}",
+            expected=str(FORMAT_VERSION),
+            repair="Open the folder with the version of Headwater that wrote it, or make it again",
+        )
     try:
         manifest = Manifest.model_validate(content)
     except ValidationError:

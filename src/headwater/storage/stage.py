@@ -19,7 +19,6 @@ from typing import Any
 from headwater.errors import FolderError
 from headwater.storage.files import flush_file, flush_files, flush_folder, new_part, storage_errors, write_json
 from headwater.storage.provenance import (
-    FORMAT_VERSION,
     FROM_PYTHON,
     MANIFEST,
     FileRecord,
@@ -190,8 +189,6 @@ class Stage:
         """Return how `found` differs from what this stage would write; empty if it does not."""
         if found.kind != self.kind:
             return f"a {found.kind}, where a {self.kind} would be written"
-        if found.format_version != FORMAT_VERSION:
-            return f"format version {found.format_version}, where this is {FORMAT_VERSION}"
         here = {entry.role: entry.identity for entry in self.inputs}
         there = {entry.role: entry.identity for entry in found.inputs}
         for role in here | there:
