@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import random
 import re
@@ -132,6 +133,22 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
         return [str(Path(__file__).with_name("ended.py")), *map(str, (int(number), rank, step, marker))]
 
     return arguments
+
+
+@pytest.fixture(scope="session")
+def is_slow() -> dict[str, bool]:
+    """Every test as `tests/file.py::name`, and whether `make test` leaves it out."""
+    root = Path(__file__).parents[1]
+    found = {}
+    for path in root.glob("tests/**/test_*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        marks = [ast.unparse(n.value) for n in tree.body if isinstance(n, ast.Assign) and "pytestmark" in ast.dump(n)]
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                own = ["pytest.mark.slow" == ast.unparse(decorator) for decorator in node.decorator_list]
+                name = f"{path.relative_to(root).as_posix()}::{node.name}"
+                found[name] = any(own) or any("pytest.mark.slow" in mark for mark in marks)
+    return found
 
 
 @pytest.fixture(scope="session")

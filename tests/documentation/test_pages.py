@@ -60,18 +60,19 @@ def test_every_extra_is_explained() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.M)) == set(project["optional-dependencies"])
 
 
-def test_every_test_that_holds_a_guarantee_exists() -> None:
+def test_every_guarantee_has_a_test_that_always_runs_and_slow_ones_are_marked(is_slow: dict[str, bool]) -> None:
     text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
     assert text.count("\n## ") == 11
     for section in text.split("\n## ")[1:-1]:  # the last one is the campaign
-        assert "`tests/" in section, section
-    for file, name in named:
-        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-        found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-        assert name in found, f"{file}::{name}"
-        asked = {argument.arg for argument in found[name].args.args}
-        assert "data" not in asked or "@given" in ast.unparse(found[name]), f"{name} needs data that no clone has"
+        named = re.findall(r"`(tests/[\w/]+\.py::\w+)`( \(slow\))?", section)
+        assert not all(slow for _, slow in named), section
+        for name, slow in named:
+            assert is_slow[name] == bool(slow), name
+            file, _, function = name.partition("::")
+            tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+            found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}[function]
+            asked = {argument.arg for argument in found.args.args}
+            assert "data" not in asked or "@given" in ast.unparse(found), f"{name} needs data that no clone has"
 
 
 def test_every_command_option_and_public_name_has_its_place() -> None:

@@ -25,9 +25,12 @@ import pytest
 
 from headwater.convert.openai_gpt1 import read_release as read_gpt1
 from headwater.convert.tensor_bundle import TensorBundle
+from headwater.corpus.sources import pages
 from headwater.corpus.sources.pages import read_pages
+from headwater.corpus.sources.text import read_text_file
 from headwater.errors import DataError, FolderError, HeadwaterError
 from headwater.model.io.folder import load_model
+from headwater.storage import compressed
 from headwater.tokenizer import Tokenizer
 
 MEBI = 1 << 20
@@ -251,6 +254,54 @@ def test_the_text_of_an_article_is_bounded_and_that_of_an_export_is_not(
     path.write_text("<m>" + "<a>" * 2000)
     with pytest.raises(DataError, match="nested"):
         list(read_pages(path, notes))
+
+
+@pytest.mark.parametrize("suffix", ["txt", "jsonl", "json", "csv"])
+def test_a_compressed_text_above_its_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr("headwater.storage.tables._UNPACKED_CHARACTERS", 10_000)
+    path = tmp_path / f"a.{suffix}.gz"
+    path.write_bytes(gzip.compress(b"text\n" * (suffix == "csv") + b"0" * 2 * MEBI))
+    with pytest.raises(DataError, match=r"unpacks to a text of more than [\d,]+ characters"):
+        list(read_text_file(path, "text"))
+
+
+def test_pages_and_books_above_their_limits_are_left_out_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "PAGE_BYTES", 4_000)
+    monkeypatch.setattr(pages, "BOOK_BYTES", 5_000)
+    (tmp_path / "a.html").write_bytes(b"<p>" + b"0" * 4_000)
+    bomb = gzip.compress(b"0" * MEBI)
+    assert len(pages._unpacked(bomb)) == 4_001
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\n\r\n"
+    record = b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://a.org/\r\n"
+    record += b"Content-Type: application/http; msgtype=response\r\n"
+    record += b"Content-Length: %d\r\n\r\n" % len(head + bomb)
+    (tmp_path / "a.warc").write_bytes(record + head + bomb + b"\r\n\r\n")
+    for name in ("a.html", "a.warc"):
+        notes: list[str] = []
+        assert list(read_pages(tmp_path / name, notes)) == []
+        assert "is larger than 4,000 bytes and was left out" in notes[0]
+    chapters = {"a": b"<p>" + b"0" * 3_000, "b": b"<p>" + b"0" * 3_000}
+    book(tmp_path / "a.epub", chapters, ["a", "b"])
+    with pytest.raises(DataError, match=r"a\.epub unpacks to more than 5,000 bytes"):
+        list(read_pages(tmp_path / "a.epub", []))
+    with zipfile.ZipFile(tmp_path / "b.epub", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("META-INF/container.xml", b"<c>" + b" " * MEBI)
+    with pytest.raises(DataError, match=r"container\.xml unpacks to more than 4,000 bytes"):
+        list(read_pages(tmp_path / "b.epub", []))
+
+
+def test_a_line_above_its_limit_is_truncated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compressed, "LINE_BYTES", 1_000)
+    monkeypatch.setattr(compressed, "_BLOCK_BYTES", 100)
+    path = tmp_path / "dump.gz"
+    path.write_bytes(gzip.compress(b"first\n" + b"0" * MEBI + b"\nlast\n"))
+    first, long, last = compressed.CompressedFile(path).lines()
+    assert (first, last) == (b"first", b"last")
+    assert 1_000 <= len(long) <= 1_200
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bounds memory as Linux does")
