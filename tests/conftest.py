@@ -142,12 +142,13 @@ def is_slow() -> dict[str, bool]:
     found = {}
     for path in root.glob("tests/**/test_*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        marks = [ast.unparse(n.value) for n in tree.body if isinstance(n, ast.Assign) and "pytestmark" in ast.dump(n)]
+        marks = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Assign)]
+        all_are = any(mark.startswith("pytestmark") and "pytest.mark.slow" in mark for mark in marks)
         for node in tree.body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                own = ["pytest.mark.slow" == ast.unparse(decorator) for decorator in node.decorator_list]
+                own = "pytest.mark.slow" in map(ast.unparse, node.decorator_list)
                 name = f"{path.relative_to(root).as_posix()}::{node.name}"
-                found[name] = any(own) or any("pytest.mark.slow" in mark for mark in marks)
+                found[name] = own or all_are
     return found
 
 

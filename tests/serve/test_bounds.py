@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import os
 import shutil
@@ -89,54 +90,81 @@ def test_a_bias_of_many_tokens_is_added_in_one_operation() -> None:
 
 
 class _Body:
-    """A client that sends its headers and never its body."""
+    """A client that sends its headers, and of its body only `sent`."""
 
-    def __init__(self) -> None:
-        self.asked = 0
+    def __init__(self, sent: bytes = b"") -> None:
+        self.asked, self._sent = 0, sent
 
     async def __call__(self) -> Any:
         self.asked += 1
-        await asyncio.Event().wait()
+        if not self._sent:
+            await asyncio.Event().wait()
+        sent, self._sent = self._sent, b""
+        return {"type": "http.request", "body": sent}
 
 
-def _scope(path: str, key: str = "", method: str = "POST") -> dict[str, Any]:
+def _scope(path: str, key: str = "", method: str = "POST", length: int = 0) -> dict[str, Any]:
     headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {key}".encode())]
+    headers.append((b"content-length", str(length).encode()))
     return {"type": "http", "method": method, "path": path, "headers": headers}
 
 
-def test_clients_without_a_key_take_no_place(tmp_path: Path) -> None:
-    reached = []
+async def _answer(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        reached.append(scope["path"])
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
 
-    async def ask(guard: Guard, scope: Any, receive: Any) -> int:
-        sent: list[Any] = []
+async def _ask(guard: Guard, scope: Any, receive: Any) -> int:
+    sent: list[Any] = []
 
-        async def send(message: Any) -> None:
-            sent.append(message)
+    async def send(message: Any) -> None:
+        sent.append(message)
 
-        await guard(scope, receive, send)
-        return int(sent[0]["status"])
+    await guard(scope, receive, send)
+    return int(sent[0]["status"])
 
+
+def test_a_body_is_refused_above_its_limit_and_unread_if_it_announces_its_length() -> None:
+    async def scenario() -> None:
+        guard = Guard(_answer, limits=Limits(body_bytes=100), keys=None, metrics=Metrics(), local=True)
+        unread = _Body()
+        async with asyncio.timeout(30):
+            assert await _ask(guard, _scope("/score", length=101), unread) == 413
+            assert unread.asked == 0
+            for size, status in ((100, 200), (101, 413)):
+                assert await _ask(guard, _scope("/score"), _Body(b"x" * size)) == status
+
+    asyncio.run(scenario())
+
+
+def test_all_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[bytes] = []
+    real = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append(b) or real(a, b))
+    keys = Keys(["first", "second", "third"])
+    for key in ("first", "third", "none"):
+        compared.clear()
+        assert keys.accept(f"Bearer {key}") == (key != "none")
+        assert compared == keys._digests
+
+
+def test_clients_without_a_key_take_no_place() -> None:
     async def scenario() -> None:
         metrics = Metrics()
-        guard = Guard(app, limits=Limits(requests=2), keys=Keys(["good"]), metrics=metrics, local=True)
+        guard = Guard(_answer, limits=Limits(requests=2), keys=Keys(["good"]), metrics=metrics, local=True)
         waiting = _Body()
         async with asyncio.timeout(30):
             # Open paths are answered at once, whatever body was promised; keys are checked before bodies.
             for path in ("/health", "/", "/page/app.js", "/openapi.json"):
-                assert await ask(guard, _scope(path), waiting) == 200
-            assert await ask(guard, _scope("/score", "bad"), waiting) == 401
+                assert await _ask(guard, _scope(path), waiting) == 200
+            assert await _ask(guard, _scope("/score", "bad"), waiting) == 401
         assert waiting.asked == 0
-        slow = [asyncio.create_task(ask(guard, _scope("/score", "good"), _Body())) for _ in range(2)]
-        bad = [asyncio.create_task(ask(guard, _scope("/score", "bad"), _Body())) for _ in range(20)]
+        slow = [asyncio.create_task(_ask(guard, _scope("/score", "good"), _Body())) for _ in range(2)]
+        bad = [asyncio.create_task(_ask(guard, _scope("/score", "bad"), _Body())) for _ in range(20)]
         assert set(await asyncio.gather(*bad)) == {401}
         assert metrics.open == 2
-        assert await ask(guard, _scope("/score", "good"), _Body()) == 429
-        assert await ask(guard, _scope("/health", method="GET"), _Body()) == 200
+        assert await _ask(guard, _scope("/score", "good"), _Body()) == 429
+        assert await _ask(guard, _scope("/health", method="GET"), _Body()) == 200
         for task in slow:
             task.cancel()
         await asyncio.gather(*slow, return_exceptions=True)
