@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from headwater.errors import StorageError
+from headwater.errors import StorageError, TrainingError
 from headwater.storage.progress import Progress
 from headwater.train.loop import TrainConfig
 from headwater.train.run import Measurement, Run
@@ -88,3 +90,65 @@ def test_a_finished_run_uses_its_last_state_if_the_best_checkpoint_is_gone(tmp_p
     run.restore_best()
     for name, weight in run.trainer.full_weights().items():
         assert torch.equal(weight, last[name])
+
+
+class Spike:
+    """Reports a spike after update 3."""
+
+    def spike(self, step: int, loss: float) -> str | None:
+        return "The loss jumped." if step == 3 else None
+
+    def stall(self, step: int, loss: float) -> None:
+        pass
+
+
+def begin(out: Path, on_update: Callable[[dict[str, Any]], None], source: Any = None, **changes: Any) -> Run:
+    """Return a run of six updates that validates after the last one."""
+    config = TrainConfig(**{"steps": 6, "validate_every": 6, "keep": 1, "precision": "fp32"} | changes)
+    measured = Measurement({"validation_loss": 1.0}, (1.0,))
+    watch: Any = Spike()
+    run = Run(tiny_trainer(steps=6), config, source or Source(), lambda: measured, out=out, watch=watch)
+    run.on_update = on_update
+    return run
+
+
+def kept(out: Path) -> list[str]:
+    return sorted(path.name for path in (out / "checkpoints").iterdir())
+
+
+def test_the_checkpoint_before_a_spike_is_kept_also_by_the_run_that_resumes(tmp_path: Path) -> None:
+    def stop(line: dict[str, Any]) -> None:
+        if line["step"] == 4:
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        begin(tmp_path, stop, checkpoint_every=1).train()
+    assert kept(tmp_path) == ["step-00000002", "step-00000004"]
+    begin(tmp_path, print, checkpoint_every=1).train()
+    assert kept(tmp_path) == ["step-00000002", "step-00000006"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_training_after_the_update_and_its_checkpoint(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    def send(line: dict[str, Any]) -> None:
+        if line["step"] == 2:
+            signal.raise_signal(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        begin(tmp_path, send, checkpoint_every=100).train()
+    assert kept(tmp_path) == ["step-00000003"]
+
+
+def test_the_state_before_a_loss_that_is_not_finite_is_kept(tmp_path: Path) -> None:
+    class Poisoned(Source):
+        def micro_batches(self, step: int) -> list[Any]:
+            (batch,) = super().micro_batches(step)
+            if step == 4:
+                batch.weights[0, 0] = float("nan")
+            return [batch]
+
+    with pytest.raises(TrainingError, match=r"at update 5.*the state after update 4 is kept as a checkpoint"):
+        begin(tmp_path, print, Poisoned(), checkpoint_every=100).train()
+    assert kept(tmp_path) == ["step-00000004"]
