@@ -83,13 +83,15 @@ def load(
     precision: "fp32", "bf16", "int8", "int4" (only weights) or "auto"; see `inference.backends`.
     device: "auto" (a GPU if available), "cpu", "cuda", "cuda:1" or "mps".
     slots: the number of continuations at the same time; each has a context of keys and values.
-    download: download a hub name that is not on this machine.
+    download: download a hub name or a tokenizer that is not on this machine.
 
     Raises FolderError or DataError for a folder that is not a model, ResourceError for a hub name that is not
     available, MismatchError for a tokenizer that does not fit the model.
     """
     folder = shipped.resolve(model, download=download)
-    return LanguageModel.open(folder, tokenizer=tokenizer, precision=precision, device=device, slots=slots)
+    return LanguageModel.open(
+        folder, tokenizer=tokenizer, precision=precision, device=device, slots=slots, download=download
+    )
 
 
 class LanguageModel:
@@ -131,6 +133,7 @@ class LanguageModel:
         precision: Precision | str = "fp32",
         device: str = "auto",
         slots: int = 8,
+        download: bool = False,
     ) -> LanguageModel:
         """Open a model folder with its own tokenizer, or with the given one if it has none."""
         import torch
@@ -143,7 +146,7 @@ class LanguageModel:
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         read = partial(load_model, folder, dtype=dtype, device=place)
         with ThreadPoolExecutor(1) as pool:
-            found = pool.submit(Tokenizer.of_model, folder, config.vocabulary, tokenizer)
+            found = pool.submit(Tokenizer.of_model, folder, config.vocabulary, tokenizer, download=download)
             model = read()
         return cls(model, found.result(), precision=precision, slots=slots, reload=read)
 

@@ -12,7 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import headwater as hw
+from headwater.cli.main import app
+from headwater.corpus.build.pipeline import build
 from headwater.errors import DataError, FolderError, ResourceError, UsageError
+from headwater.model import build_model, preset
+from headwater.model.io.folder import save_model
 from headwater.storage import resources
 from headwater.storage.resources import Resource
 from headwater.tokenizer import PATTERN, Tokenizer, train_tokenizer
@@ -247,6 +252,28 @@ def test_original_is_fetched_only_when_asked_and_kept(made_up: Path) -> None:
     assert Tokenizer.load("gpt2", download=True).identity == Tokenizer.load(made_up).identity
     assert (made_up / "cache" / "gpt2" / "vocab.bpe").is_file()
     assert Tokenizer.load("gpt2").identity == Tokenizer.load(made_up).identity
+
+
+@pytest.mark.parametrize("call", ["pack", "convert", "load"])
+def test_what_advises_a_download_can_download(made_up: Path, call: str) -> None:
+    model = made_up / "model"
+    model.mkdir()
+    save_model(build_model(preset("gpt2-pico", layers=1, vocabulary=300), seed=1), model)
+    documents = [f"{number} rivers run. " * 100 for number in range(20)]
+    (made_up / "text.txt").write_text("<|endoftext|>".join(documents), encoding="utf-8")
+    build([made_up / "text.txt"], made_up / "corpus")
+
+    def use(download: bool) -> None:
+        if call == "load":
+            hw.load(model, tokenizer="gpt2", download=download).tokenizer.encode("a")
+            return
+        source = [str(made_up / "corpus"), "--validation", "0.4", "--out"] if call == "pack" else [str(model)]
+        options = ["--tokenizer", "gpt2", *(["--download"] if download else [])]
+        app([call, *source, str(made_up / "out"), *options], standalone_mode=False)
+
+    with pytest.raises(ResourceError, match="--download"):
+        use(download=False)
+    use(download=True)
 
 
 def test_file_with_another_hash_is_never_used(made_up: Path) -> None:

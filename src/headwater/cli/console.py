@@ -41,7 +41,10 @@ Settings = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on stdout.")]
 Download = Annotated[
     bool,
-    typer.Option("--download", help="Download the model from the Hugging Face hub if it is not on this machine."),
+    typer.Option("--download", help="Download the model or tokenizer if it is not on this machine."),
+]
+TokenizerDownload = Annotated[
+    bool, typer.Option("--download", help="Download a tokenizer that is not on this machine.")
 ]
 MOST_ITEMS = 1 << 53  # more than any file has; numbers beyond 63 bits overflow later
 Limit = Annotated[int | None, typer.Option("--limit", help="Use only the first N items.", min=1, max=MOST_ITEMS)]
@@ -86,6 +89,14 @@ def local_model(model: str | Path, download: bool) -> Path:
 
     warn_if_shadowed(model)
     return shipped.existing(model, download=download)
+
+
+def fetch_tokenizer(name: str | None, download: bool) -> None:
+    """Download the tokenizer of this name, if `download` allows it, so that the command finds it."""
+    if name is not None and download:
+        from headwater.tokenizer import Tokenizer
+
+        Tokenizer.load(name, download=True)
 
 
 def terminal_progress() -> Progress:

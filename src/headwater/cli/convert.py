@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from headwater.cli.console import AsJson, Download, emit, local_model, terminal_progress
+from headwater.cli.console import AsJson, Download, emit, fetch_tokenizer, local_model, terminal_progress
 from headwater.errors import UsageError
 
 
@@ -47,6 +47,7 @@ def convert(
             raise UsageError(
                 f"{source} has tokens", expected="no --precision and no --heads, which are for models"
             )
+        fetch_tokenizer(tokenizer or "gpt2", download)
         result = convert_tokens(source, destination, tokenizer, layout, progress=terminal_progress())
         tokens = sum(count["tokens"] for count in result["counts"].values())
         emit(result, as_json=as_json, text=f"{destination}: {tokens:,} tokens from {result['source']}")
@@ -73,6 +74,7 @@ def convert(
         heads=heads,
         tokenizer=tokenizer,
         faithful=cast(Any, faithful),
+        download=download,
         progress=terminal_progress(),
     )
     emit(

@@ -44,7 +44,9 @@ def _training(option: str, what: str) -> Any:
 def finetune(
     model: Annotated[Path, typer.Option(help="Model to start from: a folder, a shipped model, or a hub name.")],
     out: Annotated[Path | None, typer.Option(help="Folder to write.")] = None,
-    train: Annotated[Path | None, typer.Option(help="Labelled rows: .csv, .tsv, .jsonl or .parquet.")] = None,
+    train: Annotated[
+        Path | None, typer.Option(help="Labelled rows: .csv, .tsv, .jsonl, .json or .parquet.")
+    ] = None,
     task: Annotated[str | None, typer.Option(help="classify, regress, entail, similarity or choice.")] = None,
     validation: Annotated[
         Path | None, typer.Option(help="Rows to measure on; by default a tenth of --train.")

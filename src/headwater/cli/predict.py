@@ -11,7 +11,7 @@ from headwater.cli.console import AsJson, Device, Limit, emit, terminal_progress
 
 
 def predict(
-    file: Annotated[Path, typer.Argument(help="Rows to label: .csv, .tsv, .jsonl or .parquet.")],
+    file: Annotated[Path, typer.Argument(help="Rows to label: .csv, .tsv, .jsonl, .json or .parquet.")],
     model: Annotated[Path, typer.Option(help="Folder that `headwater finetune` wrote.")],
     out: Annotated[Path, typer.Option(help="File to write: .jsonl, .csv or .tsv.")],
     columns: Annotated[

@@ -13,6 +13,7 @@ from headwater.cli.console import (
     Download,
     ModelTokenizer,
     Settings,
+    fetch_tokenizer,
     local_model,
     terminal_progress,
 )
@@ -66,6 +67,7 @@ def serve(
     models = model or [DEFAULT]
     for named in models:
         local_model(split_name(named)[1], download)  # after a download the name is found
+    fetch_tokenizer(tokenizer, download)
     run(
         models,
         tokenizer=tokenizer,

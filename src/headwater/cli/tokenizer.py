@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from headwater.cli.console import AsJson, Out, emit, read_stdin, terminal_progress
+from headwater.cli.console import AsJson, Out, TokenizerDownload, emit, read_stdin, terminal_progress
 from headwater.errors import counted
 from headwater.storage.progress import say
 
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Train a tokenizer; encode, decode, compare.")
 
-Named = Annotated[str, typer.Option("--tokenizer", help="gpt2, gpt1, or a tokenizer folder.")]
-Download = Annotated[
-    bool, typer.Option("--download", help="Download an original vocabulary that is not on this machine.")
+Named = Annotated[
+    str, typer.Option("--tokenizer", help="gpt2, gpt1, a tokenizer folder, a shipped model or a hub name.")
 ]
 AllowSpecial = Annotated[
     bool, typer.Option("--allow-special", help="Encode special tokens in the text as such, not as plain text.")
@@ -71,7 +70,7 @@ def encode(
     tokenizer: Named = "gpt2",
     show: Annotated[bool, typer.Option("--show", help="Print the text with its tokens in colour.")] = False,
     allow_special: AllowSpecial = False,
-    download: Download = False,
+    download: TokenizerDownload = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the token ids of a text."""
@@ -93,7 +92,7 @@ def decode(
         str, typer.Argument(metavar="IDS", help="Token ids, separated by spaces or commas; - reads stdin.")
     ],
     tokenizer: Named = "gpt2",
-    download: Download = False,
+    download: TokenizerDownload = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the text of token ids."""
@@ -117,7 +116,7 @@ def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="gpt2, gpt1, or a tokenizer folder.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The other tokenizer.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="UTF-8 text to compare them on.")],
-    download: Download = False,
+    download: TokenizerDownload = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare two tokenizers on a text: bytes a token, split words, unused tokens, by script."""

@@ -39,14 +39,15 @@ def convert(
     heads: int | None = None,
     tokenizer: str | None = None,
     faithful: Faithful = "code",
+    download: bool = False,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Convert the model in `source`; return what was written: source kind, destination, parameters, tokenizer.
 
     `precision` None is f32 for a folder, f16 for GGUF. `heads` is for a GPT-1 release with another head size than
     64. `faithful` decides how a GPT-1 release is trained further: as its code, or as the paper; see
-    `model.config`. Raises UsageError for a precision that the destination does not have, FolderError for a source
-    that is not a model.
+    `model.config`. `download` fetches a tokenizer that is not on this machine. Raises UsageError for a precision
+    that the destination does not have, FolderError for a source that is not a model.
     """
     gguf = destination.suffix == ".gguf"
     precision = precision or ("f16" if gguf else "f32")
@@ -63,7 +64,7 @@ def convert(
         raise UsageError(f"{source} has its own number of heads", expected="no --heads")
     progress.start(f"Reading {source}")
     model = _read(kind, place, heads, faithful)
-    found = _find_tokenizer(tokenizer, place, model, progress)
+    found = _find_tokenizer(tokenizer, place, model, progress, download=download)
     if gguf:
         from headwater.convert.gguf import write_gguf
 
@@ -124,15 +125,17 @@ def _read(kind: str, place: Path, heads: int | None, faithful: Faithful) -> Mode
     return openai_gpt2.read_release(place) if kind == "openai-gpt2" else load_model(place)
 
 
-def _find_tokenizer(named: str | None, place: Path, model: Model, progress: Progress) -> Tokenizer | None:
+def _find_tokenizer(
+    named: str | None, place: Path, model: Model, progress: Progress, *, download: bool
+) -> Tokenizer | None:
     if named is not None:
-        return Tokenizer.load(named)
+        return Tokenizer.load(named, download=download)
     if any((place / name).is_file() for name in _TOKENIZER_FILES):
         return Tokenizer.load(place)
     original = _ORIGINAL_ROWS.get(model.config.vocabulary)
     if original is not None:
         try:
-            return Tokenizer.load(original)
+            return Tokenizer.load(original, download=download)
         except ResourceError as error:
             progress.note(f"The model is written without a tokenizer: {error}")
     return None

@@ -66,7 +66,9 @@ class Tokenizer:
         return cls(read_folder(folder))
 
     @classmethod
-    def of_model(cls, folder: Path, rows: int, given: str | Path | None = None) -> Tokenizer | None:
+    def of_model(
+        cls, folder: Path, rows: int, given: str | Path | None = None, *, download: bool = False
+    ) -> Tokenizer | None:
         """Return the tokenizer in a model folder, else the `given` one (as `load` takes it), else None.
 
         rows: of the model's token embedding. Raises MismatchError for a given one that differs from the
@@ -75,7 +77,7 @@ class Tokenizer:
         own = cls.load(folder) if holds_tokenizer(folder) else None
         if given is None:
             return own
-        tokenizer = cls.load(given)
+        tokenizer = cls.load(given, download=download)
         if own is not None and own.identity != tokenizer.identity:
             raise MismatchError(
                 f"the tokenizer in {given} is not the one in {folder}, which the model was trained with",
