@@ -3,7 +3,7 @@
 Causal attention does not see later positions, so padding on the right needs no attention mask; full attention gets
 one (`head`). Padding has no loss. Lengths are sorted within windows of a few updates: little padding, and a random
 order. The weights are those of GPT-1's code: a mean over examples for L2; for L1 a mean over the tokens of a
-sequence, then over all sequences, each candidate one of them (papers/gpt1.md section 5).
+sequence, then over all sequences, each candidate one of them.
 """
 
 from __future__ import annotations

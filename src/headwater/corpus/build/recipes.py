@@ -4,7 +4,7 @@
 |---|---|---|
 | plain | text that somebody chose | only exact duplicates are removed |
 | webtext | GPT-2 (section 2.1): pages of links | main text, no Wikipedia, English, clean, no near duplicates |
-| books | GPT-1 (section 4.1): long contiguous texts | any encoding, no Gutenberg frame, only long texts |
+| books | GPT-1 (section 4.1): long contiguous texts | no Gutenberg frame, only long texts, no near duplicates |
 
 A recipe is a starting point: each key of `BuildConfig` can be set in a TOML file or by `--set`.
 """
