@@ -1,2 +1,2 @@
-make quickstart                                                       # four minutes, with text on this machine
+make quickstart                                                       # trains for four minutes, on text of this machine
 make quickstart ARGS="--text my_texts/ --minutes 20 --out my-model"   # with your own text
