@@ -133,6 +133,7 @@ def test_a_body_is_refused_above_its_limit_and_unread_if_it_announces_its_length
             assert unread.asked == 0
             for size, status in ((100, 200), (101, 413)):
                 assert await _ask(guard, _scope("/score"), _Body(b"x" * size)) == status
+        assert guard.metrics.open == 0
 
     asyncio.run(scenario())
 

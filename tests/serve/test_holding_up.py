@@ -183,9 +183,9 @@ async def _listen(protocol: Any, limits: Limits) -> tuple[asyncio.Server, Server
 
 
 async def _send_headers(protocol: Any) -> None:
-    server, state = await _listen(protocol, Limits(header_bytes=2_000, body_seconds=0.5))
+    server, state = await _listen(protocol, Limits(header_bytes=2_000, body_seconds=600))
     port = server.sockets[0].getsockname()[1]
-    async with server, asyncio.timeout(30):
+    async with server, asyncio.timeout(20):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         body = b"x" * 5_000  # a body beyond the bound is not a header
         for _ in range(2):
@@ -207,8 +207,10 @@ async def _send_headers(protocol: Any) -> None:
         while state.connections:  # the server closed it
             await asyncio.sleep(0.01)
         writer.close()
-        # Headers that come to no end are given up when their time is over.
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    # Headers that come to no end are given up when their time is over.
+    server, _ = await _listen(protocol, Limits(body_seconds=0.2))
+    async with server, asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.sockets[0].getsockname()[1])
         writer.write(b"GET / HTTP/1.1\r\nhost")
         assert await reader.read() == b""
         writer.close()
