@@ -229,7 +229,6 @@ def test_scoring_is_cut_into_jobs_that_others_come_between(base_folder: Path) ->
 
 def test_the_prompt_is_read_under_the_time_limit(base_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(base_folder, Limits(seconds=0.05)) as (client, _):
-        released = asyncio.Event()
 
         def slow(*_: Any) -> Any:
             import time
@@ -241,7 +240,6 @@ def test_the_prompt_is_read_under_the_time_limit(base_folder: Path, monkeypatch:
         for stream in (False, True):
             answer = client.post("/v1/completions", json={"prompt": "the", "stream": stream})
             assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
-        assert not released.is_set()
 
 
 @pytest.mark.parametrize(

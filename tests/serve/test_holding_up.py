@@ -91,7 +91,6 @@ def test_a_full_queue_says_when_to_come_again(keyed: httpx.Client) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_leaves_frees_its_slots(keyed: httpx.Client, narrow: Any, stream: bool) -> None:
-    made = value(keyed, "headwater_generated_tokens_total")
     gone = value(keyed, "headwater_disconnected_total")
     host, port = narrow.url.removeprefix("http://").split(":")
     body = f'{{"prompt": "the", "max_tokens": 60, "min_tokens": 60, "n": 60, "stream": {str(stream).lower()}}}'
@@ -105,7 +104,6 @@ def test_a_client_that_leaves_frees_its_slots(keyed: httpx.Client, narrow: Any, 
             until(lambda: value(keyed, "headwater_running") == 1)
     until(lambda: value(keyed, "headwater_running") + value(keyed, "headwater_waiting") == 0)
     assert value(keyed, "headwater_disconnected_total") == gone + 1
-    assert value(keyed, "headwater_generated_tokens_total") < made + 60 * 60
 
 
 def test_bounds_of_a_request(keyed: httpx.Client, narrow: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,39 @@ def test_a_failed_step_ends_what_runs_and_the_worker_continues(
 
     asyncio.run(scenario())
     assert "a step of the engine failed" in caplog.text
+
+
+class Held:
+    """A runner that waits before the step of the second token."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner, self._tokens, self.go = runner, 0, threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    def step(self, steps: Sequence[DecodeRow], block: PromptChunk | None) -> Any:
+        self._tokens += bool(steps)
+        assert self._tokens != 2 or self.go.wait(30)
+        return self._runner.step(steps, block)
+
+
+def test_what_nobody_waits_for_is_cancelled_before_its_next_token(base_folder: Path) -> None:
+    async def scenario() -> None:
+        lm = hw.load(base_folder, slots=2)
+        runner = Held(lm.engine.runner)
+        lm.engine.runner = runner  # type: ignore[assignment]
+        worker = Worker(lm.engine, 4, "test")
+        run = worker.open([lm.request("the river", max_tokens=50, min_tokens=50)])
+        await anext(run)
+        run.close()
+        runner.go.set()
+        while worker.held:
+            await asyncio.sleep(0.01)
+        assert [(one.finished, len(one.tokens)) for one in run.generations] == [("cancelled", 2)]
+        await asyncio.to_thread(worker.stop)
+
+    asyncio.run(scenario())
 
 
 def test_a_request_that_the_engine_cannot_take_is_answered_and_its_places_are_free_again(
