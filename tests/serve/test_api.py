@@ -447,7 +447,8 @@ def test_other_paths_methods_and_hosts_are_refused(http: httpx.Client) -> None:
     assert http.get("/v1/completions").status_code == 405
     assert http.post("/v1/completions", content=b"{}", headers={"content-type": "text/plain"}).status_code == 400
     assert http.get("/health", headers={"host": "example.org"}).status_code == 403
-    assert http.get("/page/..%2f__init__.py").status_code == 404
+    for name in ("..%2f__init__.py", "%2e%2e", "other.js"):
+        assert http.get(f"/page/{name}").status_code == 404
 
 
 def test_an_lstm_is_served_and_has_no_attention_to_show(http: httpx.Client, lstm_folder: Path) -> None:
