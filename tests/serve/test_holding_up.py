@@ -34,7 +34,7 @@ def narrow(base_folder: Path, tmp_path_factory: pytest.TempPathFactory, start_se
     keys = tmp_path_factory.mktemp("keys") / "keys.txt"
     keys.write_text("# keys\nfirst\nsecond\n", encoding="utf-8")
     options = ["--max-concurrency", "1", "--api-key-file", str(keys)]
-    settings = ["queue=80", "body_bytes=2000", "tokens=4000", "body_seconds=1"]
+    settings = ["queue=80", "body_bytes=2000", "header_bytes=2000", "tokens=4000", "body_seconds=1"]
     running = start_server("--model", str(base_folder), *options, *(x for s in settings for x in ("--set", s)))
     yield running
     assert running.stop() == 0
@@ -118,6 +118,9 @@ def test_bounds_of_a_request(keyed: httpx.Client, narrow: Any) -> None:
         head = f"POST /score HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer first\r\nContent-Length: 9"
         slow.sendall(f"{head}\r\n\r\n".encode())
         assert slow.recv(100).startswith(b"HTTP/1.1 408")
+    with socket.create_connection((host, int(port)), timeout=20) as long:
+        long.sendall(b"GET /health HTTP/1.1\r\na: " + b"x" * 3_000)
+        assert long.recv(100).startswith(b"HTTP/1.1 431")
 
 
 def test_headers_are_bounded_whichever_parser_runs(base_folder: Path) -> None:
