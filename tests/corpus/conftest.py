@@ -178,6 +178,7 @@ REDIRECTS = {
     "/inward": "http://10.0.0.1/secret",
     "/sideways": "http://fenced.test:PORT/private/page",
     "/nowhere": "mailto:someone@example.com",
+    **{f"/to-a-{i}": f"http://a.test:PORT/story/{i}" for i in range(4)},
     **{f"/closed-{i}": f"http://closed.test:1/{i}" for i in range(4)},
     **{f"/dead-{i}": f"http://missing.test:PORT/{i}" for i in range(5)},
     "/bent": "http://[bad",

@@ -227,6 +227,27 @@ def test_scoring_is_cut_into_jobs_that_others_come_between(base_folder: Path) ->
     asyncio.run(scenario())
 
 
+def test_jobs_of_the_second_thread_wait_in_a_queue_of_their_own(base_folder: Path) -> None:
+    async def scenario() -> None:
+        served = open_models([f"base={base_folder}"], precision="fp32", slots=1)[0]
+        served.start(2)
+        go = threading.Event()
+        try:
+            waiting = [asyncio.ensure_future(served.compute(lambda: go.wait(30))) for _ in range(2)]
+            await asyncio.sleep(0)
+            with pytest.raises(Problem) as full:
+                await served.compute(lambda: None)
+            assert (full.value.status, full.value.code) == (429, "queue_full")
+            go.set()
+            assert await asyncio.gather(*waiting) == [True, True]
+            assert await served.compute(lambda: "done") == "done"
+        finally:
+            go.set()
+            served.stop()
+
+    asyncio.run(scenario())
+
+
 def test_the_prompt_is_read_under_the_time_limit(base_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(base_folder, Limits(seconds=0.05)) as (client, _):
 

@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from openai.types import EmbeddingCreateParams, Model
 from openai.types.completion_create_params import CompletionCreateParamsBase
+from pydantic import ValidationError
 
 from headwater.serve.schema.requests import CompletionRequest, EmbeddingRequest
 from headwater.serve.schema.responses import ModelCard
 
 ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["client.py", "curl.sh"])
@@ -39,9 +41,8 @@ def test_examples_run(server: Any, name: str) -> None:
 
 def table(heading: str) -> dict[str, str]:
     """The rows of the tables of docs/serving.md under a heading: field -> supported, differs or refused."""
-    text = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
     rows: dict[str, str] = {}
-    for part in text.split(f"| `{heading}` | | |\n|---|---|---|\n")[1:]:
+    for part in PAGE.split(f"| `{heading}` | | |\n|---|---|---|\n")[1:]:
         for line in part.partition("\n\n")[0].splitlines():
             names, status, explanation = [cell.strip() for cell in line.replace("\\|", "!").strip("|").split("|")]
             assert status in {"supported", "differs", "refused"}
@@ -112,6 +113,26 @@ def test_every_field_is_in_the_table_and_does_what_it_says(
         else:
             assert field in samples
             assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize(
+    ("field", "most", "beyond"),
+    [
+        ("best_of", 20, 21),
+        ("logit_bias", {str(token): 0.0 for token in range(1_024)}, {str(token): 0.0 for token in range(1_025)}),
+        ("logprobs", 20, 21),
+        ("prompt_logprobs", 20, 21),
+        ("stop", ["a"] * 16, ["a"] * 17),
+        ("stop_token_ids", [1] * 1_024, [1] * 1_025),
+        ("temperature", 100, 100.5),
+    ],
+)
+def test_the_limits_in_the_table_are_those_of_the_fields(field: str, most: Any, beyond: Any) -> None:
+    limit = f"{most if isinstance(most, int) else len(most):,}"
+    assert re.search(rf"\| `{field}` \|.*\b(?:up )?to {limit}\b", PAGE)
+    CompletionRequest.model_validate({field: most})
+    with pytest.raises(ValidationError):
+        CompletionRequest.model_validate({field: beyond})
 
 
 def test_every_field_of_a_model_is_in_the_table(http: Any) -> None:

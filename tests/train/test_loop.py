@@ -17,7 +17,7 @@ from headwater.pretrain.objectives import l1
 from headwater.pretrain.tokens.sampler import TokenBatch
 from headwater.train.loop import TrainConfig, Trainer
 from headwater.train.optimizer import Optimizer
-from headwater.train.parallel import recompute_blocks
+from headwater.train.parallel import Ranks, recompute_blocks
 
 
 def batch_of(sequences: int, seed: int = 0) -> TokenBatch:
@@ -101,13 +101,21 @@ def test_a_loss_that_is_not_finite_changes_nothing_and_names_the_suspects() -> N
 
 
 def test_dropout_is_a_function_of_seed_and_step() -> None:
-    losses = []
-    for _ in range(2):
+    def losses(seed: int = 1, rank: int = 0, parts: int = 1) -> list[float]:
+        """Return the losses of three updates on one batch, in equal micro-batches, that change no weight."""
         model = build_model(preset("gpt1-nano", vocabulary=61, context=12, width=32, heads=2), seed=3)
-        trainer = Trainer(model, l1(), TrainConfig(steps=20, precision="fp32"))
-        torch.rand(17)  # whatever else drew random numbers in the process
-        losses.append([trainer.update([batch_of(4)]).loss for _ in range(3)])
-    assert losses[0] == losses[1]
+        config = TrainConfig(steps=20, precision="fp32", seed=seed)
+        trainer = Trainer(model, l1(), config, ranks=Ranks(rank=rank))
+        batch = batch_of(4)
+        part = TokenBatch(batch.ids, batch.targets, batch.weights / parts)
+        return [trainer.update([part] * parts, learning_rate=0.0).loss for _ in range(3)]
+
+    usual = losses()
+    torch.rand(17)  # whatever else drew random numbers in the process
+    assert losses() == usual
+    assert len(set(usual)) == 3
+    for other in (losses(seed=2), losses(rank=1), losses(parts=2)):
+        assert not set(usual) & set(other)
 
 
 def test_original_adam_is_gpt1s_arithmetic() -> None:

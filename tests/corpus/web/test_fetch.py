@@ -125,6 +125,15 @@ def test_addresses_that_are_not_public_are_refused(tmp_path: Path, web: Any, url
     assert web.visits == [], "nothing was asked"
 
 
+def test_an_address_in_a_url_is_refused_before_it_is_resolved(
+    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, resolved = socket.getaddrinfo, []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *a, **named: resolved.append(a[0]) or answer(*a, **named))
+    found = fetch(make_links(tmp_path, ["http://10.1.2.3/"]), tmp_path / "pages", allow_private=False)
+    assert (found["outcomes"], resolved) == ({"address is not public": 1}, [])
+
+
 def test_which_addresses_are_public() -> None:
     for address in ("93.184.216.34", "2606:2800:220:1::1", "::ffff:93.184.216.34", "64:ff9b::5db8:d822"):
         assert is_public(address)
@@ -198,18 +207,38 @@ def test_a_name_server_that_fails_is_asked_again(
     assert found["outcomes"] == {"page": 1}
 
 
-def test_a_redirect_to_an_address_that_is_not_public_is_refused(
-    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def one_public_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own web counts as public, and nothing else does."""
+
     def public(address: str) -> bool:
-        """Our own web counts as public here, nothing else changes."""
         if not address[:1].isdigit():
             raise ValueError
         return address == "127.0.0.1"
 
     for module in ("addresses", "visit"):
         monkeypatch.setattr(f"headwater.corpus.web.{module}.is_public", public)
+
+
+@pytest.mark.usefixtures("one_public_address")
+def test_a_redirect_to_an_address_that_is_not_public_is_refused(tmp_path: Path, web: Any) -> None:
     links = make_links(tmp_path, [web.url("a", "/inward"), web.url("a", "/story/1")])
+    found = fetch(links, tmp_path / "pages", allow_private=False)
+    assert found["outcomes"] == {"address is not public": 1, "page": 1}
+
+
+@pytest.mark.usefixtures("one_public_address")
+def test_a_name_with_a_public_and_another_address_is_refused(
+    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = socket.getaddrinfo
+
+    def two(host: Any, *arguments: Any, **named: Any) -> Any:
+        found = answer(host, *arguments, **named)
+        return [*found, *answer("10.0.0.1", *arguments, **named)] if host == "both.test" else found
+
+    monkeypatch.setattr(socket, "getaddrinfo", two)
+    links = make_links(tmp_path, [web.url(host, "/story/1") for host in ("a", "both")])
     found = fetch(links, tmp_path / "pages", allow_private=False)
     assert found["outcomes"] == {"address is not public": 1, "page": 1}
 
@@ -245,6 +274,14 @@ def test_one_visit_at_a_time_with_a_delay(tmp_path: Path, web: Any) -> None:
         assert min(later - sooner for sooner, later in pairwise(begins[1:])) >= delay
     first, last = max(b[0] for b in hosts.values()), min(b[-1] for b in hosts.values())
     assert first < last, "hosts do not wait for each other"
+
+
+def test_redirects_from_many_hosts_reach_a_host_one_at_a_time(tmp_path: Path, web: Any) -> None:
+    urls = [web.url(f"host-{i}", f"/to-a-{i}") for i in range(4)]
+    assert fetch(make_links(tmp_path, urls), tmp_path / "pages", delay=0.15)["pages"] == 4
+    begins = sorted(begin for host, _, begin, *_ in web.visits if host == "a")
+    assert len(begins) == 5  # with robots.txt
+    assert min(later - sooner for sooner, later in pairwise(begins)) >= 0.15
 
 
 def test_a_host_that_asks_to_be_left_alone_is(tmp_path: Path, web: Any) -> None:
