@@ -88,12 +88,16 @@ def test_the_native_optimizer_is_torchs_over_one_micro_batch_and_over_several(pr
         torch.testing.assert_close(native.optimizer.state()[name], tensor, rtol=1e-3, atol=tolerance, msg=name)
 
 
-def test_a_loss_that_is_not_finite_changes_nothing_and_names_the_suspects() -> None:
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_a_loss_or_gradient_that_is_not_finite_changes_nothing_and_names_the_suspects(what: str) -> None:
     trainer = tiny_trainer()
     trainer.update([batch_of(4)])
     before = {name: weight.clone() for name, weight in trainer.full_weights().items()}
     poisoned = batch_of(4)
-    poisoned.weights[0, 0] = float("nan")
+    if what == "loss":
+        poisoned.weights[0, 0] = float("nan")
+    else:
+        trainer.model.tokens.weight.register_hook(lambda gradient: gradient * float("nan"))
     with pytest.raises(TrainingError, match=r"update 2.*learning rate.*batch.*precision.*data"):
         trainer.update([poisoned])
     assert trainer.step == 1

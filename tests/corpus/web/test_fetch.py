@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -324,6 +325,16 @@ def test_a_host_that_leads_to_a_closed_one_is_not_held_up_by_it(tmp_path: Path, 
     asked = [path for host, path, *_ in web.visits if path != "/robots.txt"]
     assert sorted(asked[:8]) == sorted(paths), "what is asked again comes after the others"
     assert len(asked) == 12
+
+
+def test_a_page_that_is_a_bomb_is_not_unpacked_beyond_its_limit(tmp_path: Path, web: Any) -> None:
+    links = make_links(tmp_path, [web.url("a", "/bomb")])  # 50 MB
+    tracemalloc.start()
+    try:
+        assert fetch(links, tmp_path / "pages")["outcomes"] == {"too large": 1}
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_wrong_length_loses_no_page_in_silence(tmp_path: Path, web: Any) -> None:
