@@ -23,6 +23,7 @@ from headwater.quickstart import (
     GATHERED_BYTES,
     SCORED,
     YARDSTICK_BYTES,
+    Quickstart,
     choose_folder,
     choose_prompts,
     choose_shipped,
@@ -224,7 +225,7 @@ def test_text_in_another_language_is_not_compared_with_the_model_that_ships(flow
     (tmp_path / "text.txt").write_text("강물은 바다로 흐르고 아이들은 웃는다. " * 400, encoding="utf-8")
     build([tmp_path / "text.txt"], tmp_path / "corpus")
     assert choose_shipped(tmp_path / "corpus", BYTES_A_TOKEN) is None
-    assert compare_shipped(tmp_path / "corpus", ["heldout"], [], tmp_path / "shipped", 10, "cpu", SILENT) == []
+    assert compare_shipped(tmp_path / "corpus", ["heldout"], [], tmp_path / "shipped", 10, "cpu", SILENT) is None
     assert not (tmp_path / "shipped").exists()
 
 
@@ -268,7 +269,7 @@ def test_a_korean_text_continues_from_the_korean_model(
     notes = Notes()
     monkeypatch.chdir(tmp_path)  # the corpora have the names of the models
     assert (
-        compare_shipped(tmp_path / "gpt2-mini-ko", ["heldout"], [], tmp_path / "shipped", 10, "cpu", notes) == []
+        compare_shipped(tmp_path / "gpt2-mini-ko", ["heldout"], [], tmp_path / "shipped", 10, "cpu", notes) is None
     )
     assert notes.texts == ("not compared with the shipped gpt2-mini-ko: a local folder has this name",)
     monkeypatch.setattr("headwater.quickstart.choose_shipped", lambda corpus, bytes_a_token: "gpt2-mini-ko")
@@ -299,3 +300,14 @@ def test_prompts_are_the_beginnings_of_held_out_text(flow: Path) -> None:
     prompts = choose_prompts(flow / "corpus")
     assert len(prompts) == len(set(prompts)) == 4
     assert all(0 < len(prompt) <= 60 for prompt in prompts)
+
+
+def test_the_next_steps_name_the_shipped_model_that_was_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def done(out: Path, **options: Any) -> Quickstart:
+        return Quickstart(out, out / "run/model", out / "report.html", "강물은 흐른다", {}, "gpt2-mini-ko")
+
+    monkeypatch.setattr(headwater.quickstart, "quickstart", done)
+    assert main(["quickstart", "--out", str(tmp_path)]) == 0
+    assert "headwater generate '강물은 흐른다' --model gpt2-mini-ko" in capsys.readouterr().out

@@ -24,7 +24,7 @@ from headwater.corpus.split import split
 from headwater.errors import DataError, FolderError, UsageError, resumable
 from headwater.evaluate import evaluate
 from headwater.evaluate.evaluation import EvaluateConfig
-from headwater.evaluate.results import Result
+from headwater.evaluate.results import Results
 from headwater.evaluate.samples import write_samples
 from headwater.finetune.finetuning import finetune
 from headwater.finetune.training import FinetuneConfig
@@ -78,13 +78,14 @@ PROMPT_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class Quickstart:
-    """The paths of the results, a prompt, and the figures."""
+    """The paths of the results, a prompt, the figures, and the shipped model that they are compared with."""
 
     out: Path
     model: Path
     report: Path
     prompt: str
     figures: dict[str, Any]
+    shipped: str | None
 
 
 @resumable()
@@ -153,9 +154,7 @@ def quickstart(
     results = evaluate(
         model, protocols, folders, zero_shot, config=config, limit=limit, device=device, progress=progress
     )
-    shipped_results = compare_shipped(
-        corpus, protocols, list(labels.values()), out / "shipped", limit, device, progress
-    )
+    compared = compare_shipped(corpus, protocols, list(labels.values()), out / "shipped", limit, device, progress)
 
     tuned: dict[str, dict[str, Any]] = {}
     fine_tuned: list[Path] = []
@@ -177,15 +176,15 @@ def quickstart(
             tuned[place.name], baseline = metrics, metrics.get("baseline")
             fine_tuned.append(place)
     page = out / "report.html"
-    compared = [out / "shipped" / "zero-shot"] if shipped_results else []
+    scores = [zero_shot] if compared is None else [zero_shot, out / "shipped" / "zero-shot"]
     learned = [tokenizer] if initial is None else []
-    report([corpus, *learned, tokens, run, out / "samples", zero_shot, *compared, *fine_tuned], page)
+    report([corpus, *learned, tokens, run, out / "samples", *scores, *fine_tuned], page)
     figures = {
         "results": [asdict(result) for result in results.results],
-        "shipped": [asdict(result) for result in shipped_results],
+        "shipped": [asdict(result) for result in compared.results] if compared else [],
         "fine-tuned": {name: {k: m[k] for k in ("accuracy", "chance", "majority")} for name, m in tuned.items()},
     }
-    return Quickstart(out, model, page, prompts[0], figures)
+    return Quickstart(out, model, page, prompts[0], figures, compared.model if compared else None)
 
 
 def choose_folder(out: Path, minutes: float, seed: int, progress: Progress) -> Path:
@@ -239,23 +238,23 @@ def compare_shipped(
     limit: int,
     device: str,
     progress: Progress,
-) -> Sequence[Result]:
+) -> Results | None:
     """Return the scores of a shipped model on the same text and questions, `limit` of each protocol.
 
-    Empty if no such model's tokenizer knows the language of the text, or if a local folder has the model's name.
+    None if no such model's tokenizer knows the language of the text, or if a local folder has the model's name.
     """
     name = choose_shipped(corpus, BYTES_A_TOKEN)
     if name is None:
         progress.note("not compared with a shipped model: none was trained on text of this language")
-        return []
+        return None
     if shipped.is_shadowed(name):
         progress.note(f"not compared with the shipped {name}: a local folder has this name")
-        return []
+        return None
     # Bits per byte of text are comparable between tokenizers.
     pack(corpus, shipped.resolve(name), out / "tokens", VALIDATION, progress=progress)
     folders = [out / "tokens", *labels]
     config = EvaluateConfig(yardstick_bytes=0)  # they are part of the new model's scores
-    results = evaluate(
+    return evaluate(
         Path(name),
         protocols,
         folders,
@@ -265,7 +264,6 @@ def compare_shipped(
         device=device,
         progress=progress,
     )
-    return results.results
 
 
 def choose_start(corpus: Path, size: int) -> str | None:

@@ -31,7 +31,7 @@ DEVICE = typer.Option("--device", help="auto (a GPU if available), cpu, cuda, cu
 Device = Annotated[str, DEVICE]
 ComputePrecision = Annotated[
     str,
-    typer.Option("--precision", help="fp32, bf16, int8, int4 or auto (bf16 if the machine supports it)."),
+    typer.Option("--precision", help="fp32, bf16, int8, int4 or auto (bf16 if it is faster for this model)."),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice.", min=0)]
 Settings = Annotated[

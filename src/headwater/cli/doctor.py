@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.console import AsJson, emit, warn_if_shadowed
-from headwater.errors import ResourceError, byte_size
+from headwater.errors import ResourceError, byte_size, counted
 
 if TYPE_CHECKING:
     from headwater.model.config import ModelConfig
@@ -185,7 +185,7 @@ def _machine_text(machine: dict[str, Any]) -> str:
         ("headwater", f"{machine['headwater']}, Python {machine['python']}, torch {machine['torch']}"),
         ("system", machine["system"]),
         ("processor", f"{machine['processor']} ({machine['vectors']})"),
-        ("cores", f"{machine['cores']} ({machine['threads']} threads in use)"),
+        ("cores", f"{machine['cores']} ({counted(machine['threads'], 'thread')} in use)"),
         ("memory", f"{byte_size(machine['memory_available'])} available"),
         ("disk", f"{byte_size(machine['disk_free'])} free here"),
     ]

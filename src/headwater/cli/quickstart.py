@@ -42,12 +42,12 @@ def quickstart(
     # Without the line below a heading.
     words = [word for word in result.prompt.split() if any(map(str.isalnum, word))]
     prompt = shlex.quote(" ".join(words[:3] or result.prompt.split()[:3]))
-    ships = f"  headwater generate {prompt}  (the shipped model, trained on novels)\n"
+    ships = f"  headwater generate {prompt} --model {result.shipped}  (a shipped model, for comparison)\n"
     next_steps = (
         f"The report: {result.report}\n\n"
         "Try next:\n"
         f"  headwater generate {prompt} --model {result.model}\n"
-        f"{ships if result.figures['shipped'] else ''}"
+        f"{ships if result.shipped else ''}"
         f"  headwater quickstart --text YOUR_TEXT_FOLDER --minutes 20 --out my-model\n"
         f"  headwater lineage {result.model}"
     )
