@@ -105,7 +105,7 @@ class FinetuneConfig(TrainConfig):
     steps: int | None = Field(default=None, ge=1, le=1 << 40)  # type: ignore[assignment]
     """Updates; by default as many as the epochs have."""
     learning_rate: float | None = Field(default=None, gt=0)  # type: ignore[assignment]
-    """Its peak; by default 6.25e-5 for a model as wide as GPT-1, more for narrower ones."""
+    """The peak learning rate; by default 6.25e-5 at GPT-1's width, more for narrower models, 1e-3 with freeze."""
     validate_every: int | None = Field(default=None, ge=1)  # type: ignore[assignment]
     """Updates between measurements; by default each epoch's end, or three times in a shorter training."""
     schedule: Schedule = "gpt1-linear"
@@ -113,6 +113,7 @@ class FinetuneConfig(TrainConfig):
     beta2: float = Field(default=0.999, ge=0, lt=1)
     adam: AdamForm = "original"
     dropout: float | None = Field(default=0.1, ge=0, lt=1)
+    """Dropout while training."""
     keep: int = Field(default=1, ge=1)
 
     @model_validator(mode="after")
