@@ -203,6 +203,7 @@ def call_pages() -> dict[str, str]:
             f"# hw.{name}\n",
             _signature(f"hw.{name}", public),
             inspect.getdoc(public) or "",
+            *_inherited(public),
             f"\nIn {where}.",
         ]
         if inspect.isclass(public):
@@ -210,6 +211,14 @@ def call_pages() -> dict[str, str]:
             parts += [f"\n{tree}"] if issubclass(public, Exception) else _members(public)
         pages[name] = "\n".join(parts) + "\n"
     return pages
+
+
+def _inherited(public: Any) -> Iterator[str]:
+    """Yield what the docstrings of a class's bases say after their first paragraph: the shared parameters."""
+    for owner in inspect.getmro(public)[1:-1] if inspect.isclass(public) else ():
+        shared = (inspect.getdoc(owner) or "").partition("\n\n")[2]
+        if shared and not issubclass(owner, BaseException):
+            yield f"\n{shared}"
 
 
 def _members(public: type) -> Iterator[str]:

@@ -77,6 +77,7 @@ def test_every_guarantee_has_a_test_that_always_runs_and_slow_ones_are_marked(is
 
 def test_every_command_option_and_public_name_has_its_place() -> None:
     commands, calls = pages.command_pages(), pages.call_pages()
+    assert "validation_share: the share" in calls["Similarity"]  # a parameter of the base class
     assert set(commands) == {"index", *COMMANDS}
     assert set(calls) == {"index", *headwater.__all__} - {"__version__"}
     assert "`--dry-run`" in commands["pretrain"]
