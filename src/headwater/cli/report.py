@@ -15,7 +15,7 @@ def report(
         list[Path],
         typer.Argument(
             metavar="DIR…",
-            help="Corpora, runs, results, samples, fine-tuned models, or a folder of such folders.",
+            help="Corpora, tokenizers, tokens, runs, results, samples, fine-tuned models, or a folder of these.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="HTML file to write.")],
