@@ -30,7 +30,7 @@ VARIANTS = {
 VARIABLE = "HEADWATER_CPU"
 # The kernels need GCC or Clang, so they are not built on Windows.
 EXPECTED = sys.platform != "win32"
-REPAIR = "Install a C compiler, then run: pip install --force-reinstall --no-deps headwater"
+REPAIR = "Install a C compiler, then run in the repository: pip install --force-reinstall --no-deps ."
 _OUT_OF_MEMORY, _CLOSED, _OUT_OF_RANGE = -1, -2, -3  # calls.h
 
 
