@@ -166,10 +166,7 @@ class Estimator:
         }
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return (rows, classes), in the order of `classes_`.
-
-        For scores it is (rows, levels of the score), for MultipleChoice (rows, most answers).
-        """
+        """Return (rows, classes), as `classes_`; for scores (rows, levels); for choices (rows, most answers)."""
         rows, fine_tuned = self._rows(X), self._fitted()
         if not rows:
             return np.zeros((0, fine_tuned.labels.outputs), dtype=np.float32)
