@@ -36,9 +36,11 @@ def test_another_sites_page_can_neither_read_nor_ask(client: TestClient) -> None
     assert not [name for name in asked.headers if name.startswith("access-control")]
     preflight = client.options("/v1/completions", headers={**other, "access-control-request-method": "POST"})
     assert preflight.status_code == 405
-    # A form of another site can send no JSON by its content type, and none else is read.
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
-        assert client.post("/v1/completions", content=b'{"prompt": "a"}', headers={"content-type": kind}).is_error
+    # A form or script of another site can send no JSON by its content type, and none else is read.
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", None):
+        head = {} if kind is None else {"content-type": kind}
+        answer = client.post("/v1/completions", content=b'{"prompt": "a"}', headers=head)
+        assert "not a JSON object with content type application/json" in answer.json()["error"]["message"]
     # A name of its own that leads to this machine (DNS rebinding) is another host.
     assert client.get("/v1/models", headers={"host": "rebound.example:8000"}).status_code == 403
 
