@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import sys
 import zipfile
 import zlib
 from pathlib import Path
@@ -15,7 +16,7 @@ pytest.importorskip("fastwarc")
 
 from headwater.corpus.build.recipes import without_gutenberg
 from headwater.corpus.extract import page_text as extract_module
-from headwater.corpus.extract.page_text import Extractor, decode, extract, tidy, wiki_text
+from headwater.corpus.extract.page_text import MEMORY_BYTES, Extractor, decode, extract, tidy, wiki_text
 from headwater.corpus.sources.pages import PAGE_BYTES, Page, holds_pages, read_pages
 from headwater.errors import DataError, UsageError
 
@@ -160,6 +161,17 @@ def test_pages_that_stall_or_end_the_extractor_are_set_aside(monkeypatch: pytest
         rest = list(texts)
         assert [page.name for page, _, _ in rest] == ["good-1", "good-2", "killer", "good-3", "good-4"]
         assert sum(reason == "the extractor crashed on it" for _, _, reason in rest) <= 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="on Linux only")
+def test_the_extracting_process_has_a_limit_of_memory() -> None:
+    import resource
+
+    with Extractor() as extractor:
+        list(extractor.texts([Page("a", b"<p>text</p>")]))
+        assert extractor._worker is not None
+        limits = resource.prlimit(extractor._worker._process.pid, resource.RLIMIT_AS)
+    assert limits[0] == MEMORY_BYTES
 
 
 def test_an_exception_in_an_extractor_is_a_reason() -> None:
