@@ -1,7 +1,9 @@
 import json
 import math
+import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from headwater.evaluate.during import Follower
 from headwater.evaluate.evaluation import _roles, select
 from headwater.evaluate.held_out import Alphabet, read_stream, read_text
 from headwater.evaluate.protocols import Scored
-from headwater.evaluate.reader import ContinuationRequest
+from headwater.evaluate.reader import ContinuationRequest, HiddenRequest
 from headwater.evaluate.results import read_examples, read_results
 from headwater.inference.scorer import Scorer
 from headwater.model import build_model, preset
@@ -134,6 +136,19 @@ def test_another_models_answers_are_never_used(tmp_path: Path) -> None:
     for model, precision in (("another", "fp32"), ("one", "bf16")):
         with AnswerCache(tmp_path / "answers", model, precision) as cache:
             assert cache.look_up([request]) == {}
+    with AnswerCache(tmp_path / "answers", "one", "fp32") as cache:
+        assert cache.look_up([HiddenRequest((1,), (2,))]) == {}
+
+
+def test_an_altered_answer_is_computed_again(tmp_path: Path) -> None:
+    request = ContinuationRequest((1,), (2,))
+    with AnswerCache(tmp_path / "answers", "one", "fp32") as cache:
+        cache.keep({request: Scored((-1.0,), (True,))})
+    with closing(sqlite3.connect(tmp_path / "answers")) as database, database:
+        changed = database.execute("UPDATE answers SET answer = replace(answer, '-1.0', '-1.5')")
+        assert changed.rowcount == 1
+    with AnswerCache(tmp_path / "answers", "one", "fp32") as cache:
+        assert cache.look_up([request]) == {}
 
 
 def test_a_missing_set_is_skipped_and_said(world: Any, tmp_path: Path) -> None:
