@@ -182,6 +182,17 @@ def test_a_data_folder_that_is_not_there_is_an_error(world: Any, tmp_path: Path)
         evaluate(world.model, ["heldout"], [world.tokens, tmp_path / "nowhere"], tmp_path / "out")
 
 
+def test_every_score_can_be_computed_again_from_the_examples(world: Any, tmp_path: Path) -> None:
+    evaluate(world.model, BOTH, [world.tokens, world.labels], tmp_path / "out", limit=5)
+    for example in read_examples(tmp_path / "out", "heldout.bits-per-byte"):
+        nats = -math.fsum(math.fsum(answer["log_probabilities"]) for answer in example["answers"])
+        assert nats / math.log(2) == pytest.approx(example["bits"], rel=1e-6)
+    for example in read_examples(tmp_path / "out", "signature.docstring.mean"):
+        means = [np.mean(answer["log_probabilities"]) for answer in example["answers"]]
+        assert int(np.argmax(means)) == example["chosen"]
+        assert example["accuracy"] == (example["chosen"] == example["label"])
+
+
 def test_two_evaluations_are_compared_example_by_example(world: Any, tmp_path: Path) -> None:
     for name in ("model", "wide"):
         evaluate(getattr(world, name), BOTH, [world.tokens, world.labels], tmp_path / name)
