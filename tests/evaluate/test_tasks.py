@@ -17,7 +17,7 @@ from headwater.corpus.folder import Document, write_documents
 from headwater.errors import DataError, ResourceError
 from headwater.evaluate import evaluate
 from headwater.evaluate.agreement import Bleu, exact_match, f1_against_people, word_f1
-from headwater.evaluate.protocols import Scored, ratio_error
+from headwater.evaluate.protocols import Scored, choose_largest, ratio_error, standard_error
 from headwater.evaluate.published import PUBLISHED
 from headwater.evaluate.reader import Reader
 from headwater.evaluate.results import read_examples
@@ -252,6 +252,8 @@ def test_race_takes_the_answer_with_the_highest_mean(world: Any, tmp_path: Path,
     files = {"RACE/test/high/1.txt": json.dumps(article), "RACE/test/high/2.txt": json.dumps(article)}
     results, records = run(world, tmp_path, "race-high.mean", files)
     values = [float(np.mean(plain.tokens("The river flows.\nWhere to?\n", answer))) for answer in answers]
+    means = [np.mean(answer["log_probabilities"]) for answer in records[0]["answers"]]
+    assert means == pytest.approx(values, abs=1e-4)  # the answer's own tokens, without the line break
     assert [record["chosen"] for record in records] == [int(np.argmax(values))] * 2
     assert results.results[0].chance == 0.25
 
@@ -453,6 +455,9 @@ def test_small_pieces() -> None:
     assert best_threshold([(0.1, 0), (0.2, 0), (0.3, 1)]) == (pytest.approx(0.25), pytest.approx(1.0))
     assert Scored((-1.0, -3.0), (True, False)).mean == -2
     assert ratio_error([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]) == pytest.approx(0)
+    assert ratio_error([1.0, 2.0, 6.0], [1.0] * 3) == pytest.approx(standard_error([1.0, 2.0, 6.0], 3.0))
+    assert standard_error([1.0, 2.0, 6.0], 3.0) == pytest.approx(math.sqrt(7 / 3))
+    assert choose_largest([-2.0, -1.0, -1.0], 2) == {"accuracy": 0.0, "chosen": 1, "label": 2}
 
 
 def test_a_prompt_that_does_not_fit_loses_the_document_first(world: Any) -> None:

@@ -24,9 +24,11 @@ from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, MismatchError, TrainingError, UsageError
 from headwater.language_model import load
 from headwater.model.io.folder import load_config, load_model
+from headwater.model.loss import IGNORE
 from headwater.pretrain.pretraining import held_out_loss, pretrain
 from headwater.pretrain.recipe import PretrainConfig
 from headwater.pretrain.tokens.pack import pack
+from headwater.pretrain.tokens.sampler import TokenBatch
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import Progress
 from headwater.storage.provenance import open_folder
@@ -146,12 +148,17 @@ def test_a_model_is_continued_with_its_own_tokenizer_and_shape_only(
     assert "--preset" in capsys.readouterr().err
 
 
-def test_the_same_command_again_changes_nothing(undisturbed: Path, tokens: Path) -> None:
+def test_the_same_command_again_changes_nothing(undisturbed: Path, tokens: Path, tmp_path: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in undisturbed.rglob("*.safetensors")}
     pretrain(PretrainConfig.build(TINY), tokens, undisturbed)
     assert {p: p.stat().st_mtime_ns for p in undisturbed.rglob("*.safetensors")} == before
     with pytest.raises(FolderError, match="learning_rate"):
         pretrain(PretrainConfig.build(TINY, {"learning_rate": 0.5}), tokens, undisturbed)
+    shutil.copytree(undisturbed, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as journal:
+        journal.write("{}\n")
+    with pytest.raises(FolderError, match=r"metrics\.jsonl has"):
+        pretrain(PretrainConfig.build(TINY), tokens, tmp_path / "run")
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(undisturbed: Path, tokens: Path, tmp_path: Path) -> None:
@@ -215,6 +222,26 @@ def test_the_newest_checkpoint_is_not_one_that_is_about_to_be_removed(
     assert checkpoints.newest_step() == 2
 
 
+def test_a_checkpoint_has_the_state_at_its_update_whatever_is_trained_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = threading.Event()
+
+    def slow(state: dict[str, torch.Tensor], path: Path) -> None:
+        assert trained.wait(60)
+        save_file(state, path)
+
+    monkeypatch.setattr("headwater.train.checkpoint.save_file", slow)
+    checkpoints = Checkpoints(tmp_path, keep=1, ranks=Ranks(), note=lambda text: None)
+    weight = torch.zeros(2)
+    checkpoints.save(1, {"weight": weight}, {"step": 1}, set())
+    weight.fill_(1.0)
+    trained.set()
+    checkpoints.wait()
+    checkpoints.load(checkpoints.path_of(1), {"weight": weight})
+    assert weight.tolist() == [0.0, 0.0]
+
+
 def test_an_error_while_a_checkpoint_is_written_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,6 +292,17 @@ def test_held_out_windows_are_evenly_placed_in_any_number_of_them() -> None:
     trainer: Any = SimpleNamespace(ranks=Ranks(), model=model, objective=lambda model, batch: (torch.ones(()), {}))
     held_out_loss(trainer, stream, PretrainConfig.build({"micro_batch": 100}))
     assert (asked[0], asked[-1], len(asked)) == (0, count - 1, 256)
+
+
+def test_the_held_out_loss_is_a_mean_over_the_targets_that_no_other_window_has() -> None:
+    targets = torch.tensor([[1, 1], [IGNORE, 1]])  # the second window overlaps the first
+    stream: Any = SimpleNamespace(windows=2, batch=lambda indices: (targets[indices], targets[indices]))
+
+    def objective(model: Any, batch: TokenBatch) -> Any:
+        return (3.0 * batch.weights * (batch.targets != IGNORE)).sum(), {}
+
+    trainer: Any = SimpleNamespace(ranks=Ranks(), model=SimpleNamespace(eval=lambda: None), objective=objective)
+    assert held_out_loss(trainer, stream, PretrainConfig.build({"micro_batch": 1})) == 3.0
 
 
 def half_done(run: Path, manifest: dict[str, Any], tokens: Path) -> None:

@@ -15,7 +15,7 @@ from headwater.model import build_model, preset
 from headwater.model.backend import Backend, default_backend
 from headwater.pretrain.objectives import l1
 from headwater.pretrain.tokens.sampler import TokenBatch
-from headwater.train.loop import TrainConfig, Trainer
+from headwater.train.loop import TrainConfig, Trainer, resolve_precision
 from headwater.train.optimizer import Optimizer
 from headwater.train.parallel import Ranks, recompute_blocks
 
@@ -86,6 +86,12 @@ def test_the_native_optimizer_is_torchs_over_one_micro_batch_and_over_several(pr
     for name, tensor in plain.optimizer.state().items():
         tolerance = 1e-5 if precision == "fp32" else 1e-3
         torch.testing.assert_close(native.optimizer.state()[name], tensor, rtol=1e-3, atol=tolerance, msg=name)
+
+
+@pytest.mark.parametrize("begun", ["fp32", "bf16"])
+def test_a_run_keeps_the_precision_that_it_began_with(begun: Any) -> None:
+    config = TrainConfig(precision="auto")
+    assert resolve_precision(config, TrainConfig(precision=begun), torch.device("cpu")).precision == begun
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient"])

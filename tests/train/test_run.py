@@ -14,6 +14,8 @@ from safetensors.torch import save_file
 
 from headwater.errors import StorageError, TrainingError
 from headwater.storage.progress import Progress
+from headwater.train.checkpoint import Checkpoints
+from headwater.train.journal import Journal
 from headwater.train.loop import TrainConfig
 from headwater.train.run import Measurement, Run
 
@@ -152,3 +154,44 @@ def test_the_state_before_a_loss_that_is_not_finite_is_kept(tmp_path: Path) -> N
     with pytest.raises(TrainingError, match=r"at update 5.*the state after update 4 is kept as a checkpoint"):
         begin(tmp_path, print, Poisoned(), checkpoint_every=100).train()
     assert kept(tmp_path) == ["step-00000004"]
+
+
+def test_a_run_whose_last_checkpoint_cannot_be_written_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(state: Any, path: Path) -> None:
+        raise StorageError("no space is left")
+
+    monkeypatch.setattr("headwater.train.checkpoint.save_file", full)
+    with pytest.raises(StorageError, match="the checkpoint of the last update, 6, could not be written"):
+        begin(tmp_path, print, checkpoint_every=2).train()
+    monkeypatch.undo()
+    begin(tmp_path, print, checkpoint_every=2).train()
+    assert "step-00000006" in kept(tmp_path)
+
+
+def test_the_journal_is_on_the_disk_before_the_checkpoint_of_its_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    write, sync, save = Journal.write, Journal.sync, Checkpoints.save
+
+    def watched_write(journal: Journal, line: dict[str, Any]) -> str | None:
+        events.append(f"line {line['step']}")
+        return write(journal, line)
+
+    def watched_sync(journal: Journal) -> None:
+        events.append("flush")
+        sync(journal)
+
+    def watched_save(checkpoints: Checkpoints, step: int, *state: Any) -> None:
+        events.append(f"checkpoint {step}")
+        save(checkpoints, step, *state)
+
+    monkeypatch.setattr(Journal, "write", watched_write)
+    monkeypatch.setattr(Journal, "sync", watched_sync)
+    monkeypatch.setattr(Checkpoints, "save", watched_save)
+    begin(tmp_path, print, checkpoint_every=3).train()
+    expected = [["line 1", "line 2"], ["line 3", "flush", "checkpoint 3"]]
+    expected += [["line 4", "line 5"], ["line 6", "flush", "checkpoint 6"]]
+    assert events == [event for part in expected for event in part]
