@@ -141,13 +141,20 @@ def test_safetensors_headers_that_lie_are_refused(tmp_path: Path, header: bytes)
 
 
 @pytest.mark.parametrize(
-    "change", [{"n_layer": 10**9}, {"n_embd": 10**12}, {"vocab_size": 10**15}, {"n_head": -1}]
+    ("key", "value", "ours"),
+    [
+        ("n_layer", 10**9, "layers"),
+        ("n_embd", 10**12, "width"),
+        ("vocab_size", 10**15, "vocabulary"),
+        ("n_positions", 10**12, "context"),
+        ("n_head", -1, "heads"),
+    ],
 )
-def test_a_configuration_of_a_giant_is_refused_at_once(tmp_path: Path, change: dict[str, int]) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG | change))
+def test_a_configuration_of_a_giant_is_refused_at_once(tmp_path: Path, key: str, value: int, ours: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {key: value}))
     header = b'{"a":{"dtype":"F32","shape":[8],"data_offsets":[0,32]}}'
     (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(32))
-    with pytest.raises(DataError):
+    with pytest.raises(DataError, match=rf"config\.json has {ours} = {value}"):
         load_model(tmp_path)
 
 
