@@ -274,7 +274,7 @@ def test_a_checkpoint_of_any_size_is_checked_by_its_hashes(
     assert "step-00000020 is damaged" in notes[0]
     with pytest.raises(FolderError, match="altered"):  # as the best checkpoint is opened at the end
         checkpoints.check(newest)
-    with monkeypatch.context() as patched, pytest.raises(FolderError, match="every checkpoint in .* is damaged"):
+    with monkeypatch.context() as patched, pytest.raises(FolderError, match="is damaged"):
         patched.setattr(checkpoints, "is_good", lambda path: False)
         checkpoints.newest()
     checkpoints.save(20, {"weight": torch.full((2,), 20.0)}, {"step": 20}, set())  # written again
