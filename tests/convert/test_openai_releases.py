@@ -18,7 +18,7 @@ from headwater.convert.openai_gpt1 import _BLOCK
 from headwater.convert.openai_gpt1 import read_release as read_gpt1
 from headwater.convert.openai_gpt2 import _release_name
 from headwater.convert.openai_gpt2 import read_release as read_gpt2
-from headwater.convert.tensor_bundle import decompress
+from headwater.convert.tensor_bundle import TensorBundle, decompress
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError
 from headwater.model import build_model, preset
 from headwater.model.transformer import Transformer
@@ -260,6 +260,17 @@ def test_damage_to_a_gpt2_release_is_named(tmp_path: Path) -> None:
     assert "model/wte is truncated" in str(refusal(tmp_path))
     shard.unlink()
     assert "data-00000-of-00001 is missing" in str(refusal(tmp_path))
+
+
+def test_an_index_that_reads_one_block_again_and_again_is_refused(tmp_path: Path) -> None:
+    block = table_block([(b"%04d" % number, bytes(100)) for number in range(100)], compress=False)
+    handle = varint(0) + varint(len(block) - 5)
+    top = table_block([(b"%04d" % number, handle) for number in range(50)], compress=False)
+    place = varint(len(block)) + varint(len(top) - 5)
+    footer = (place + place).ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
+    (tmp_path / "m.index").write_bytes(block + top + footer)
+    with pytest.raises(FolderError, match="its table cannot be read"):
+        TensorBundle(tmp_path / "m")
 
 
 def test_what_does_not_fit_a_gpt2_release_is_named(tmp_path: Path) -> None:
