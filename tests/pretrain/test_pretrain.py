@@ -18,19 +18,19 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, MismatchError, TrainingError, UsageError
 from headwater.language_model import load
 from headwater.model.io.folder import load_config, load_model
 from headwater.model.loss import IGNORE
-from headwater.pretrain.pretraining import held_out_loss, pretrain
-from headwater.pretrain.recipe import PretrainConfig
+from headwater.pretrain.pretraining import build_run, held_out_loss, pretrain
+from headwater.pretrain.recipe import PretrainConfig, end_of_text_of, resolve
 from headwater.pretrain.tokens.pack import pack
 from headwater.pretrain.tokens.sampler import TokenBatch
 from headwater.storage.lock import folder_lock
-from headwater.storage.progress import Progress
+from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import open_folder
 from headwater.storage.stage import Stage
 from headwater.tokenizer import train_tokenizer
@@ -306,6 +306,40 @@ def test_the_held_out_loss_is_a_mean_over_the_targets_that_no_other_window_has()
 
     trainer: Any = SimpleNamespace(ranks=Ranks(), model=SimpleNamespace(eval=lambda: None), objective=objective)
     assert held_out_loss(trainer, stream, PretrainConfig.build({"micro_batch": 1})) == 3.0
+
+
+def test_the_recipe_decides_the_initial_weights_and_where_attention_stops(tokens: Path, tmp_path: Path) -> None:
+    ids = torch.arange(1, 33)[None]
+    ids[0, 16] = end_of_text_of(tokens)
+    batch = TokenBatch(ids, ids, torch.full(ids.shape, 1 / 32))
+
+    def begun(**changes: Any) -> tuple[torch.Tensor, float]:
+        """Return a matrix before the first update, and the loss of two documents."""
+        config = resolve(PretrainConfig.build(TINY, {"micro_batch": 1} | changes), tokens, Ranks())
+        trainer = build_run(config, tokens, tmp_path / "run", Ranks(), SILENT).trainer
+        with torch.no_grad():
+            return trainer.model.tokens.weight, float(trainer.objective(trainer.model, batch)[0])
+
+    usual, again, other, apart = begun(), begun(), begun(seed=2), begun(cross_documents=False)
+    assert torch.equal(usual[0], again[0])
+    assert torch.equal(usual[0], apart[0])
+    assert not torch.equal(usual[0], other[0])
+    assert usual[1] == again[1] != apart[1]
+
+
+def test_the_model_has_the_weights_with_the_lowest_held_out_loss(
+    tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = iter([3.0, 1.0, 2.0])
+    monkeypatch.setattr(sys.modules[pretrain.__module__], "held_out_loss", lambda *_: next(losses))
+    every = {"steps": 3, "validate_every": 1, "checkpoint_every": 1}
+    model = load_model(pretrain(PretrainConfig.build(TINY, every), tokens, tmp_path / "run"))
+
+    def has(step: int) -> bool:
+        state = load_file(tmp_path / "run" / "checkpoints" / f"step-{step:08d}" / "state.safetensors")
+        return any(torch.equal(tensor, model.tokens.weight) for tensor in state.values())
+
+    assert [has(step) for step in (1, 2, 3)] == [False, True, False]
 
 
 def half_done(run: Path, manifest: dict[str, Any], tokens: Path) -> None:
