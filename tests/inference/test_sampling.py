@@ -69,6 +69,14 @@ def test_greedy_is_temperature_zero_and_top_k_one_without_ties(row: np.ndarray, 
     assert row[choose(row, Sampling(top_k=1), [], uniform(seed, 0, 0))] == row[likeliest]
 
 
+def test_top_k_keeps_ties_with_the_kth_and_top_p_the_smallest_set_that_reaches_p() -> None:
+    tied = np.array([1.0, 1.0, 0.0], np.float32)
+    assert choose(tied, Sampling(top_k=1), [], 0.9) == 1
+    halves = np.log(np.array([0.5, 0.25, 0.25], np.float32))
+    assert choose(halves, Sampling(top_p=0.5), [], 0.9) == 0
+    assert choose(halves, Sampling(top_p=0.51), [], 0.9) == 2
+
+
 def test_values_at_the_ends_of_their_ranges_stay_numbers() -> None:
     row = np.array([30.0, -40.0, 20.0, 0.0], dtype=np.float32)
     for far in (1e15, 1e-15):
