@@ -285,10 +285,12 @@ def summaries(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[l
 
 @recounts("heldout.bits-per-byte")
 def held_out(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-    """Score the windows of each document."""
+    """Score the windows of `count` evenly spaced documents."""
     ids = np.load(files("validation-00000.npy"))
     starts = np.load(files("documents-validation-00000.npy"))
-    for document in np.split(ids, starts[1:])[:count]:
+    documents = np.split(ids, starts[1:])
+    chosen = min(count, len(documents))
+    for document in (documents[number * len(documents) // chosen] for number in range(chosen)):
         found = peer.windows(document.tolist(), len(document))
         yield [window[0] for window in found]
 

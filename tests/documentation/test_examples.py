@@ -46,7 +46,7 @@ TINY = "headwater pretrain " + " ".join(
         "model.layers": 2,
     }.items()
 )
-RATE = {"--learning-rate 1e-3": "--learning-rate 1e-3 --set steps=3"}
+SHORT = {"--task classify": "--task classify --set steps=3"}
 # A server as the last command of a script: stopped when it answers, and its status is the script's.
 SERVED_UNTIL_HEALTHY = (
     "(headwater serve --model run) & curl -sf --retry 100 --retry-all-errors --retry-delay 1 "
@@ -101,10 +101,10 @@ JOURNEYS = {
             *(f"own-labels/{name}.py" for name in ("classifier", "scikit", "other_inputs")),
         ),
         {
-            **RATE,
+            **SHORT,
             **SOURCE,
-            "learning_rate=1e-3": "learning_rate=1e-3, batch_size=64",
-            "--set epochs=10": "--set steps=3",
+            'run/model").fit': 'run/model", batch_size=64).fit',
+            " --set epochs=10": "",
         },
         needs=("sklearn",),
     ),
@@ -260,8 +260,9 @@ JOURNEYS = {
             *("korean/sentiment.py", "korean/finetune.sh"),
         ),
         {
-            **RATE,
-            "learning_rate=1e-3": "learning_rate=1e-3, epochs=0.2",
+            **SHORT,
+            'base="gpt2-mini-ko"': 'base="gpt2-mini-ko", epochs=0.2',
+            '내_모델/run/model").fit': '내_모델/run/model", epochs=0.2).fit',
             "--vocab-size 16000": "--vocab-size 800",
             "--vocab-size 8192": "--vocab-size 800",
             "headwater serve --model run": SERVED_UNTIL_HEALTHY,
