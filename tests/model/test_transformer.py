@@ -75,15 +75,21 @@ def test_a_seed_gives_the_same_weights_and_another_seed_others(name: str) -> Non
 
 
 def test_initial_deviations_are_the_papers() -> None:
-    model = build_model(preset("gpt2-midi", position_deviation=0.01), seed=1)
+    model = build_model(preset("gpt2-small", layers=6, vocabulary=4_096, context=256), seed=1)
     assert model.tokens.weight.std().item() == pytest.approx(0.02, rel=0.02)
     assert model.positions.weight.std().item() == pytest.approx(0.01, rel=0.02)
     block = model.blocks[0]
     assert block.mlp.expand.weight.std().item() == pytest.approx(0.02, rel=0.02)
     for residual in (block.attention.projection, block.mlp.contract):  # twelve residual layers in six blocks
         assert residual.weight.std().item() == pytest.approx(0.02 / 12**0.5, rel=0.02)
-    plain = build_model(preset("gpt1-mini"), seed=1)
+    plain = build_model(preset("gpt1", layers=1, vocabulary=400), seed=1)
     assert plain.blocks[0].mlp.contract.weight.std().item() == pytest.approx(0.02, rel=0.02)
+
+
+def test_initial_deviations_of_the_small_presets_grow_as_the_width_falls() -> None:
+    for name in ("gpt1-mini", "gpt2-pico", "gpt2-midi", "bert-nano"):
+        config = preset(name)
+        assert config.init_deviation**2 * config.width == pytest.approx(0.02**2 * 768, rel=0.05)
 
 
 @given(
