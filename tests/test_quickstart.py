@@ -20,9 +20,8 @@ from headwater.language_model import LanguageModel
 from headwater.model import build_model, preset
 from headwater.quickstart import (
     BYTES_A_TOKEN,
-    GATHERED_BYTES,
     SCORED,
-    YARDSTICK_BYTES,
+    TEXT_BYTES,
     Quickstart,
     choose_folder,
     choose_prompts,
@@ -149,7 +148,7 @@ def test_the_minutes_limit_what_is_gathered_scored_and_learned(
     details = held_out["details"]
     assert held_out["count"] == min(math.ceil(0.03 * SCORED), details["documents"])
     learned = [yardstick["training_bytes"] for yardstick in details["yardsticks"]]
-    assert 0 < max(learned) <= math.ceil(0.03 * YARDSTICK_BYTES) < details["training text bytes"]
+    assert 0 < max(learned) <= math.ceil(0.03 * TEXT_BYTES) < details["training text bytes"]
     ships = json.loads((flow / "shipped/zero-shot/results.json").read_text())["results"]
     assert not any(result["details"].get("yardsticks") for result in ships)  # compressed once, not twice
     page = (flow / "report.html").read_text(encoding="utf-8")
@@ -166,7 +165,7 @@ def test_the_minutes_limit_what_is_gathered_scored_and_learned(
     for minutes in (2, 4):
         with pytest.raises(DataError, match="stop here"):
             quickstart(tmp_path / str(minutes), minutes=minutes)
-    assert [config.python_docs_bytes for config in asked] == [2 * GATHERED_BYTES, 4 * GATHERED_BYTES]
+    assert [config.python_docs_bytes for config in asked] == [2 * TEXT_BYTES, 4 * TEXT_BYTES]
 
 
 def test_a_score_is_traced_back_to_the_text(flow: Path) -> None:

@@ -67,11 +67,10 @@ VALIDATION_WINDOWS = 64
 OPTIMIZER, LEARNING_RATE = "muon", 1e-2
 ZERO_SHOT = {"signature": "signature.docstring", "continuation": "continuation.four"}
 # Limits of the other stages for each minute of pre-training, so that together they take about as long: bytes of
-# python-docs to gather (a model reads about 2 MB a minute on two cores), examples of each protocol, bytes of
-# training text for the yardsticks (xz takes 2 seconds a megabyte).
-GATHERED_BYTES = 2_000_000
+# python-docs to gather, which the yardsticks learn from too (gpt2-pico reads about 10 MB a minute on two cores; xz
+# takes 2 seconds a megabyte), and examples of each protocol.
+TEXT_BYTES = 5_000_000
 SCORED = 50
-YARDSTICK_BYTES = 1_000_000
 SAMPLE_PROMPTS = 4
 PROMPT_CHARACTERS = 60
 
@@ -102,9 +101,8 @@ def quickstart(
     """Run all stages in `out`; `minutes` is the time of pre-training.
 
     text: the user's own files. text_field: the field of their rows with the text. device: of every stage with a
-    model, as in `headwater.load`. The minutes also limit what the other stages read (GATHERED_BYTES, SCORED,
-    YARDSTICK_BYTES). If `out` has a quickstart of other minutes, a folder next to it is written, named by the
-    minutes.
+    model, as in `headwater.load`. The minutes also limit what the other stages read (TEXT_BYTES, SCORED). If
+    `out` has a quickstart of other minutes, a folder next to it is written, named by the minutes.
 
     Raises UsageError if minutes are not positive and finite or the device cannot be used, DataError for text that
     cannot be used, FolderError if `out` has a quickstart of another seed or text.
@@ -115,7 +113,7 @@ def quickstart(
         raise UsageError(f"--minutes {minutes:g} {why}", expected=f"a number above 0, at most {MINUTES:,}")
     out = choose_folder(out, minutes, seed, progress)
     corpus, tokenizer, tokens, run = (out / name for name in ("corpus", "tokenizer", "tokens", "run"))
-    gathered = None if text else math.ceil(minutes * GATHERED_BYTES)
+    gathered = None if text else math.ceil(minutes * TEXT_BYTES)
     rules = BuildConfig(text_field=text_field, python_docs_bytes=gathered)
     build([*text] or [BUILT_IN], corpus, rules, progress=progress)
     if not (out / ASKED).exists():
@@ -148,7 +146,7 @@ def quickstart(
     if choice in labels:
         protocols.append(ZERO_SHOT[choice])
     zero_shot = out / "zero-shot"
-    config = EvaluateConfig(yardstick_bytes=math.ceil(minutes * YARDSTICK_BYTES))
+    config = EvaluateConfig(yardstick_bytes=math.ceil(minutes * TEXT_BYTES))
     limit = math.ceil(minutes * SCORED)
     folders = [tokens, *labels.values()]
     results = evaluate(
