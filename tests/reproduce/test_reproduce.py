@@ -197,8 +197,9 @@ def test_a_commit_is_named_only_where_the_history_has_this_source(
 
 
 def test_a_page_says_that_its_scale_is_none_that_ships(done: Path, scale: Scale) -> None:
-    assert load_scale("mini", {"most_hours": 100}).is_shipped
-    assert not load_scale("mini", {"seeds": [1]}).is_shipped
+    assert load_scale("mini", {"most_hours": 100}).changed == []
+    assert load_scale("mini", {"seeds": [1, 2]}).changed == ["seeds=[1, 2]"]
+    assert load_scale("mini").model_copy(update={"texts": {}}).changed is None
     folder = done / "gpt1_perplexity"
     assert "not one that comes with Headwater" in (folder / "README.md").read_text()
     assert Scale.build(json.loads((folder / "made.json").read_text())["scale"]) == scale

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 from collections import Counter
@@ -85,13 +86,17 @@ def write_experiment(
         for name, draw in findings.figures.items():
             save_figure(draw, work / f"{name}.png", (".png", ".svg"))
         write_json(work / RESULTS, results)
+        command = ["headwater", "reproduce", experiment.name, "--scale", scale.name]
+        changed = scale.changed
+        for setting in changed or ():
+            command += ["--set", setting]
         made = {
             "commit": commit(),
             "machine": machine(),
             "versions": package_versions(),
-            "command": f"headwater reproduce {experiment.name} --scale {scale.name}",
+            "command": shlex.join(command),
         }
-        made |= {} if scale.is_shipped else {"scale": scale.to_dict()}
+        made |= {} if changed == [] else {"scale": scale.to_dict()}
         write_json(work / MADE, made)
         write_text(work / PAGE, page(results, made))
     report([out], out.with_name(f"{out.name}.html"), title=f"{experiment.paper}: {experiment.title}")
@@ -121,7 +126,7 @@ def page(results: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     lines += ["", "## Set-up", "", *(f"- **{name}**: {value}" for name, value in results["setup"])]
     lines += ["", *(f"- {note}" for note in results["notes"])] if results["notes"] else []
     lines += ["", f"The rule: {results['rule']}", "", "## Made with", "", "```sh", made["command"], "```", ""]
-    if "scale" in made:
+    if "scale" in made and " --set " not in made["command"]:
         lines += [f"The scale is not one that comes with Headwater; `{MADE}` has all of it.", ""]
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
     lines += [f"Commit {made['commit']}; {made['machine']}; {versions}."]

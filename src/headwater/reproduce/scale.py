@@ -129,10 +129,19 @@ class Scale(Config):
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
-    def is_shipped(self) -> bool:
-        """Whether it equals the scale of its name in Headwater, except for `most_hours`."""
+    def changed(self) -> list[str] | None:
+        """KEY=VALUE of each key that differs from the scale of its name in Headwater, except for `most_hours`.
+
+        None if there is no such scale, or if `--set` cannot change the key as a whole.
+        """
         shipped = shipped_scale(self.name)
-        return shipped is not None and self == shipped.model_copy(update={"most_hours": self.most_hours})
+        if shipped is None:
+            return None
+        there, own = (scale.model_dump(mode="json", exclude={"most_hours"}) for scale in (shipped, self))
+        different = [key for key in own if own[key] != there[key]]
+        if any(isinstance(own[key], dict) for key in different):
+            return None
+        return [f"{key}={json.dumps(own[key])}" for key in different]
 
 
 @dataclass(frozen=True)
