@@ -194,7 +194,9 @@ def test_a_written_gpt2_release_reads_back(
     shards: int, compress: bool, in_block: int, heads: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("release")
-    model = build_model(preset("gpt2-pico", vocabulary=300, context=9, width=8, heads=heads), seed=heads).eval()
+    model = build_model(
+        preset("gpt2-pico", vocabulary=300, context=9, width=8, heads=heads, init_deviation=0.02), seed=heads
+    ).eval()
     write_gpt2(model, folder, shards=shards, compress=compress, in_block=in_block)
     again = read_gpt2(folder)
     assert again.config == model.config
@@ -216,7 +218,7 @@ def test_half_precision_checkpoints_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("heads", [1, 3])
 def test_a_written_gpt1_release_reads_back(heads: int, tmp_path: Path) -> None:
-    config = preset("gpt1-nano", vocabulary=31, context=9, width=12, heads=heads)
+    config = preset("gpt1-nano", vocabulary=31, context=9, width=12, heads=heads, init_deviation=0.02)
     model = build_model(config, seed=heads).eval()
     write_gpt1(model, tmp_path)
     again = read_gpt1(tmp_path, heads)

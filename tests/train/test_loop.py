@@ -32,7 +32,7 @@ def split(batch: TokenBatch, size: int) -> list[TokenBatch]:
 
 
 def tiny_trainer(backend: Backend | None = None, **changes: Any) -> Trainer:
-    model = build_model(preset("gpt2-pico", vocabulary=61, context=12, width=32), seed=3)
+    model = build_model(preset("gpt2-pico", vocabulary=61, context=12, width=32, init_deviation=0.02), seed=3)
     return Trainer(model, l1(), TrainConfig(**({"steps": 20, "precision": "fp32"} | changes)), backend=backend)
 
 
