@@ -76,14 +76,17 @@ class Held:
     """A runner that waits before the step of the second token."""
 
     def __init__(self, runner: Any) -> None:
-        self._runner, self._tokens, self.go = runner, 0, threading.Event()
+        self._runner, self._tokens = runner, 0
+        self.waits, self.go = threading.Event(), threading.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runner, name)
 
     def step(self, steps: Sequence[DecodeRow], block: PromptChunk | None) -> Any:
         self._tokens += bool(steps)
-        assert self._tokens != 2 or self.go.wait(30)
+        if self._tokens == 2:
+            self.waits.set()
+            assert self.go.wait(30)
         return self._runner.step(steps, block)
 
 
@@ -95,6 +98,7 @@ def test_what_nobody_waits_for_is_cancelled_before_its_next_token(base_folder: P
         worker = Worker(lm.engine, 4, "test")
         run = worker.open([lm.request("the river", max_tokens=50, min_tokens=50)])
         await anext(run)
+        assert await asyncio.to_thread(runner.waits.wait, 30)
         run.close()
         runner.go.set()
         while worker.held:
