@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from headwater import shipped
 from headwater.corpus.build.pipeline import build
@@ -64,7 +64,8 @@ BATCH = 16  # sequences an update
 VALIDATION_WINDOWS = 64
 # The papers' Adam needs far more updates. Held-out loss of gpt2-nano after 585 updates on python-docs: with Adam
 # 3.94 (rate 3e-3), with Muon 3.62 (5e-3), 3.56 (1e-2) and 3.57 (2e-2), where an update takes 5 % longer.
-OPTIMIZER, LEARNING_RATE = "muon", 1e-2
+OPTIMIZER: Final = "muon"
+LEARNING_RATE = 1e-2
 ZERO_SHOT = {"signature": "signature.docstring", "continuation": "continuation.four"}
 # Limits of the other stages for each minute of pre-training, so that together they take about as long: bytes of
 # python-docs to gather, which the yardsticks learn from too (gpt2-pico reads about 10 MB a minute on two cores; xz
