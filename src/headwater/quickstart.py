@@ -13,9 +13,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from headwater import shipped
+from headwater.config import read_toml, recipes_folder
 from headwater.corpus.build.pipeline import build
 from headwater.corpus.build.recipes import BuildConfig
 from headwater.corpus.folder import read_documents
@@ -62,10 +63,8 @@ FINETUNE_SHARE = {"classify": 1 / 24, "choice": 1 / 8}
 BATCH = 16  # sequences an update
 # For each measurement of the held-out loss: ten measurements on 256 windows cost as much as 53 updates.
 VALIDATION_WINDOWS = 64
-# The papers' Adam needs far more updates. Held-out loss of gpt2-nano after 585 updates on python-docs: with Adam
-# 3.94 (rate 3e-3), with Muon 3.62 (5e-3), 3.56 (1e-2) and 3.57 (2e-2), where an update takes 5 % longer.
-OPTIMIZER: Final = "muon"
-LEARNING_RATE = 1e-2
+# Of the recipe of the chosen size; time and text decide the rest.
+RECIPE_KEYS = ("preset", "optimizer", "learning_rate")
 ZERO_SHOT = {"signature": "signature.docstring", "continuation": "continuation.four"}
 # Limits of the other stages for each minute of pre-training, so that together they take about as long: bytes of
 # python-docs to gather, which the yardsticks learn from too (gpt2-pico reads about 10 MB a minute on two cores; xz
@@ -124,7 +123,8 @@ def quickstart(
     if initial is None:
         entries = max(VOCABULARY[0], min(VOCABULARY[1], size // BYTES_AN_ENTRY))
         train_tokenizer([corpus], tokenizer, vocab_size=entries, progress=progress)
-        ladder = [PretrainConfig(preset=name, optimizer=OPTIMIZER, learning_rate=LEARNING_RATE) for name in LADDER]
+        recipes = [read_toml(recipes_folder() / f"{name}.toml") for name in LADDER]
+        ladder = [PretrainConfig.build({key: recipe[key] for key in RECIPE_KEYS}) for recipe in recipes]
     else:
         progress.note(f"{size / 1e6:.1f} MB of text: training continues from the shipped {initial}")
         tokenizer = shipped.resolve(initial)
