@@ -132,7 +132,7 @@ class Scale(Config):
     def changed(self) -> list[str] | None:
         """KEY=VALUE of each key that differs from the scale of its name in Headwater, except for `most_hours`.
 
-        None if there is no such scale, or if `--set` cannot change the key as a whole.
+        None if there is no such scale, or if a key that differs is a table.
         """
         shipped = shipped_scale(self.name)
         if shipped is None:
