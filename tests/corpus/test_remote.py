@@ -51,6 +51,9 @@ def write_sources(folder: Path) -> None:
         "</page></mediawiki>"
     )
     (folder / "deep").mkdir(parents=True)
+    (folder / ".hidden").mkdir()
+    (folder / ".hidden" / "h.txt").write_text("of a program")
+    (folder / ".h.txt").write_text("of a program")
     (folder / "a.warc.gz").write_bytes(warc(20))
     (folder / "b.jsonl").write_text("".join(json.dumps({"text": f"row {i}"}) + "\n" for i in range(50)))
     (folder / "c.txt").write_text("one<|endoftext|>two")

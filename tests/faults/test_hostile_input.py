@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from headwater.convert.openai_gpt1 import read_release as read_gpt1
-from headwater.convert.tensor_bundle import TensorBundle
+from headwater.convert.tensor_bundle import TensorBundle, decompress
 from headwater.corpus.sources import pages
 from headwater.corpus.sources.pages import read_pages
 from headwater.corpus.sources.text import read_text_file
@@ -185,6 +185,12 @@ def test_patterns_of_a_tokenizer_are_never_compiled(tmp_path: Path) -> None:
     path.write_text(json.dumps(content))
     with pytest.raises(DataError, match=r"tokenizer\.json"):
         Tokenizer.load(tmp_path)
+
+
+def test_a_block_of_an_index_that_claims_too_much_allocates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyarrow.decompress", lambda *_, **__: pytest.fail("memory was allocated"))
+    with pytest.raises(IndexError):
+        decompress(b"\xff\xff\xff\xff\x0f" + bytes(64))
 
 
 def test_a_checkpoint_index_that_never_ends_is_refused(tmp_path: Path) -> None:

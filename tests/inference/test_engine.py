@@ -237,6 +237,23 @@ def test_a_fault_on_the_way_changes_no_text(engine: Engine) -> None:
     assert other.tokens == engine.submit(listened).wait().tokens
 
 
+def test_a_prompt_whose_step_failed_is_read_again(
+    engine: Engine, case: Case, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = Request(prompt=prompt(80, 8), max_tokens=2, min_tokens=2, seed=1, alternatives=0)
+
+    def fail(steps: object, block: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.runner, "step", fail)
+        failed = engine.submit(request)
+        with pytest.raises(MemoryError):
+            failed.wait()
+        failed.cancel()
+    assert list(engine.submit(request)) == list(Engine(case.runner(), tokenizer).submit(request))
+
+
 def test_a_request_without_a_possible_choice_ends_and_leaves_the_others(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

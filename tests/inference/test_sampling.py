@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -105,9 +107,14 @@ def test_draws_follow_the_probabilities() -> None:
     assert draw(weights, 1 - 2**-53) == 3
 
 
-def test_random_numbers_depend_on_seed_sample_and_position_alone() -> None:
+def test_random_numbers_depend_on_seed_sample_and_position_alone_and_stay_below_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     numbers = {uniform(s, n, p) for s in (0, 1) for n in (0, 1) for p in (0, 1)}
     assert len(numbers) == 8
+    largest = SimpleNamespace(digest=lambda: bytes([255] * 8))
+    monkeypatch.setattr(hashlib, "blake2b", lambda *_, **__: largest)
+    assert uniform(0, 0, 0) == 1 - 2**-53
 
 
 def test_repetition_penalty_and_bias_move_logits_before_temperature() -> None:

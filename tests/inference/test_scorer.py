@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -167,6 +169,14 @@ def test_requests_that_cannot_be_scored_are_named(scorer: Scorer) -> None:
         scorer.score_ids([([1], [3000])])
     with pytest.raises(UsageError, match="stride"):
         scorer.rolling([1, 2], context=49)
+
+
+def test_a_model_whose_weights_are_not_finite_is_refused(model: Transformer, tokenizer: Tokenizer) -> None:
+    broken = copy.deepcopy(model)
+    with torch.no_grad():
+        next(broken.parameters()).fill_(torch.nan)
+    with pytest.raises(DataError, match="largest logit is nan"):
+        Scorer(open_network(broken), tokenizer).score_ids([([1], [2])])
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.05), ("int8", 0.3)])
