@@ -16,14 +16,15 @@ from sklearn.metrics import matthews_corrcoef
 from headwater.corpus.folder import Document, write_documents
 from headwater.errors import DataError, ResourceError
 from headwater.evaluate import evaluate
-from headwater.evaluate.agreement import Bleu, exact_match, f1_against_people, word_f1
-from headwater.evaluate.protocols import Scored, choose_largest, ratio_error, standard_error
+from headwater.evaluate.agreement import Bleu, exact_match, f1_against_people, rouge, word_f1
+from headwater.evaluate.protocols import Example, Generated, Scored, choose_largest, ratio_error, standard_error
 from headwater.evaluate.published import PUBLISHED
 from headwater.evaluate.reader import Reader
 from headwater.evaluate.results import read_examples
-from headwater.evaluate.tasks import TASKS, lambada
+from headwater.evaluate.tasks import TASKS, lambada, streams
+from headwater.evaluate.tasks import sentences as single_sentences
 from headwater.evaluate.tasks.cbt import read_stories
-from headwater.evaluate.tasks.lambada import first_word, is_function_word
+from headwater.evaluate.tasks.lambada import first_word, is_function_word, perplexity_figure
 from headwater.evaluate.tasks.pronouns import read_blocks
 from headwater.evaluate.tasks.sentences import best_threshold
 from headwater.evaluate.tasks.summaries import sentences
@@ -166,9 +167,19 @@ def likeliest(plain: Plain, ids: list[int], excluded: list[int]) -> int:
     ],
 )
 def test_streams_count_the_original_units(
-    world: Any, tmp_path: Path, plain: Plain, protocol: str, name: str, text: str, units: int, unit: str
+    world: Any,
+    tmp_path: Path,
+    plain: Plain,
+    monkeypatch: pytest.MonkeyPatch,
+    protocol: str,
+    name: str,
+    text: str,
+    units: int,
+    unit: str,
 ) -> None:
-    results, _ = run(world, tmp_path, protocol, {name: text})
+    # Of enwik8 and text8, the end of the file is scored.
+    monkeypatch.setattr(streams, "_LAST", len(text.encode()))
+    results, _ = run(world, tmp_path, protocol, {name: ("the training part" if unit == "bits" else "") + text})
     (result,) = results.results
     written = {"1bw.detokenized": "The river flows.\nIt doesn't.\n"}.get(protocol, text)
     nats = -sum(plain.tokens("", written))
@@ -231,7 +242,21 @@ def test_winograd_puts_candidates_in_the_pronouns_place(
             sum(plain.tokens("", f"{start}{c}{rest}") if reading == "full" else plain.tokens(f"{start}{c}", rest))
             for c in candidates
         ]
+        found = [math.fsum(answer["log_probabilities"]) for answer in record["answers"]]
+        assert found == pytest.approx(values, abs=1e-4)
         assert record["chosen"] == int(np.argmax(values))
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "chosen"),
+    [("cbt", 1), ("wsc273", 1), ("pdp", 1), ("dprd", 0), ("race", 0), ("story-cloze", 0), ("sst-2", 1)],
+)
+def test_each_benchmark_chooses_by_the_total_or_by_the_mean(world: Any, benchmark: str, chosen: int) -> None:
+    answers = [Scored((-1.0,) * 3, (False,) * 3), Scored((-2.5,), (False,))]
+    reader = Reader(Tokenizer.load(world.model), 48)
+    for task in TASKS.values():
+        if task.benchmark == benchmark:
+            assert task.score(Example("1", {"label": 0}), answers, reader)["chosen"] == chosen, task.protocol
 
 
 def test_a_damaged_schema_is_named(tmp_path: Path) -> None:
@@ -258,13 +283,21 @@ def test_race_takes_the_answer_with_the_highest_mean(world: Any, tmp_path: Path,
     assert results.results[0].chance == 0.25
 
 
-def test_cola_tunes_its_threshold_on_the_training_sentences(world: Any, tmp_path: Path, plain: Plain) -> None:
+def test_cola_tunes_its_threshold_on_the_training_sentences(
+    world: Any, tmp_path: Path, plain: Plain, monkeypatch: pytest.MonkeyPatch
+) -> None:
     train = [("the river flows slowly", 1), ("slowly the of of", 0), ("a lake", 1), ("to to to very", 0)]
     test = [("the stream flows", 1), ("of of a the", 0), ("north", 1)]
-    files = {
-        name: "".join(f"x\t{label}\t\t{text}\n" for text, label in rows)
-        for name, rows in (("cola/in_domain_train.tsv", train), ("cola/in_domain_dev.tsv", test))
+    parts = {
+        "in_domain_train": [*train, ("a lake", 0)],  # one more than it is tuned on
+        "in_domain_dev": test[:2],
+        "out_of_domain_dev": test[2:],
     }
+    files = {
+        f"cola/{name}.tsv": "".join(f"x\t{label}\t\t{text}\n" for text, label in rows)
+        for name, rows in parts.items()
+    }
+    monkeypatch.setattr(single_sentences, "_TUNED_ON", len(train))
     results, _ = run(world, tmp_path, "cola.mean-log-probability", files)
     means = {text: float(np.mean(plain.tokens("", text))) for text, _ in train + test}
     threshold = results.results[0].details["threshold"]
@@ -298,7 +331,7 @@ def test_translations_answers_and_conversations_are_written(world: Any, tmp_path
         "story": "The river flows.",
         "questions": turn,
         "answers": turn,
-        "additional_answers": {"0": turn},
+        "additional_answers": {"0": [{"input_text": "north", "turn_id": 1}, turn[1]]},
     }
     (data / "coqa-dev-v1.0.json").write_text(json.dumps({"data": [story]}), encoding="utf-8")
     article = {
@@ -320,7 +353,8 @@ def test_translations_answers_and_conversations_are_written(world: Any, tmp_path
     assert len(records) == 3
     assert records[0]["text"] == first_sentence(written)
     prompt = "Q: where is the lake?\nA: north\n\n" * 5 + "Q: where is the lake?\nA:"
-    (first, *_) = read_examples(tmp_path / "out", "natural-questions.exact-match")
+    (first, *others) = read_examples(tmp_path / "out", "natural-questions.exact-match")
+    assert len(others) == 2, "the five examples of the prompt are not scored"
     assert first["text"] == greedy(model, prompt, 32, "\n").strip()
     assert 0 < first["confidence"] <= 1
     prompt = "The river flows.\n\nQ: to the lake\nA: to the lake\nQ: very\nA:"
@@ -457,6 +491,8 @@ def test_small_pieces() -> None:
     assert ratio_error([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]) == pytest.approx(0)
     assert ratio_error([1.0, 2.0, 6.0], [1.0] * 3) == pytest.approx(standard_error([1.0, 2.0, 6.0], 3.0))
     assert standard_error([1.0, 2.0, 6.0], 3.0) == pytest.approx(math.sqrt(7 / 3))
+    figure = perplexity_figure([-1.0, -3.0])
+    assert (figure.value, figure.stderr) == pytest.approx((math.e**2, math.e**2))
     assert choose_largest([-2.0, -1.0, -1.0], 2) == {"accuracy": 0.0, "chosen": 1, "label": 2}
 
 
@@ -464,3 +500,24 @@ def test_a_prompt_that_does_not_fit_loses_the_document_first(world: Any) -> None
     reader = Reader(Tokenizer.load(world.model), 48)
     assert fitted(range(100), (1, 2), 9, reader) == (*range(38), 1, 2)
     assert fitted((), range(100), 9, reader) == tuple(range(60, 100))
+
+
+def test_the_most_confident_answers_are_a_hundredth_of_all() -> None:
+    records = [{"confidence": n / 200, "exact match": float(n >= 198)} for n in range(200)]
+    every, confident = TASKS["natural-questions.exact-match"].summarise(records)
+    assert (every.value, every.count) == (0.01, 200)
+    assert (confident.value, confident.count) == (1.0, 2)
+
+
+def test_a_summary_is_three_sentences_compared_by_the_stems_of_its_words(world: Any) -> None:
+    pytest.importorskip("rouge_score")
+    reader = Reader(Tokenizer.load(world.model), 48)
+    article = "One. Two. Three. Four. Five. Six. Seven. Eight."
+    example = Example("1", {"article": article, "highlights": "One.", "number": 1})
+    written = TASKS["cnndm.tldr"].score(example, [Generated(article, (), ())], reader)
+    assert written["text"] == "One.\nTwo.\nThree."
+    drawn = [TASKS["cnndm.random-3"].score(example, [], reader)["text"] for _ in range(4)]
+    assert len(drawn[0].split("\n")) == 3
+    assert len(set(drawn)) == 1, "the article decides which sentences are drawn"
+    values = {"rouge-1": 4 / 7, "rouge-2": 2 / 5, "rouge-l": 4 / 7, "rouge average": (4 / 7 + 2 / 5 + 4 / 7) / 3}
+    assert rouge("the rivers flow north", "a river flows") == pytest.approx(values)
