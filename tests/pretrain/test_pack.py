@@ -21,11 +21,12 @@ from headwater.corpus.folder import Document, write_documents
 from headwater.corpus.split import split
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
 from headwater.pretrain.tokens import pack as pack_module
-from headwater.pretrain.tokens.pack import ShardWriter, pack, token_dtype
+from headwater.pretrain.tokens.pack import ShardWriter, pack
 from headwater.storage.lineage import lineage
 from headwater.storage.provenance import open_folder
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer, train_tokenizer
+from headwater.tokenizer.vocabulary import token_dtype
 
 
 def make_corpus(out: Path, count: int = 300, words: int = 60) -> Path:

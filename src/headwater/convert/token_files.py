@@ -28,7 +28,6 @@ from headwater.pretrain.tokens.pack import (
     ShardWriter,
     finish_tokens,
     found_counts,
-    token_dtype,
     tokens_stage,
 )
 from headwater.pretrain.tokens.sampler import check_ids
@@ -36,6 +35,7 @@ from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import MANIFEST, open_folder, read_manifest
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
+from headwater.tokenizer.vocabulary import token_dtype
 
 Format = Literal["nanogpt", "llm.c", "build-nanogpt"]
 MAGIC, VERSION = 20240520, 1

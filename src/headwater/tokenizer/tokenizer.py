@@ -31,6 +31,7 @@ from headwater.tokenizer.vocabulary import (
     TASK_TOKENS,
     Kind,
     Vocabulary,
+    token_dtype,
 )
 from headwater.tokenizer.wordpiece import WordPieceCodec
 
@@ -233,7 +234,7 @@ class Tokenizer:
         The ids are uint16, or uint32 if the vocabulary has more than 65,536 rows. Special tokens are plain text.
         """
         ids, offsets = self._codec.encode_array(_as_texts(texts))
-        return (ids.astype(np.uint16) if self.vocabulary_size <= 1 << 16 else ids), offsets
+        return (ids if token_dtype(self.vocabulary_size) is np.uint32 else ids.astype(np.uint16)), offsets
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of the ids: exact for kind gpt2, except that invalid UTF-8 becomes U+FFFD.

@@ -15,6 +15,8 @@ from functools import cached_property
 from itertools import count
 from typing import Literal
 
+import numpy as np
+
 from headwater.errors import DataError, UsageError
 from headwater.storage.decoding import without_surrogates
 
@@ -51,6 +53,11 @@ def bytes_to_characters(data: bytes) -> str:
 def characters_to_bytes(text: str) -> bytes:
     """Invert `bytes_to_characters`; raise KeyError for a character of no byte."""
     return bytes(map(CHARACTER_BYTES.__getitem__, text))
+
+
+def token_dtype(vocabulary_size: int) -> type[np.uint16] | type[np.uint32]:
+    """Return the smaller of the two types that can represent every id."""
+    return np.uint16 if vocabulary_size <= 1 << 16 else np.uint32
 
 
 @dataclass(frozen=True)

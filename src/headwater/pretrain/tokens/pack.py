@@ -25,6 +25,7 @@ from headwater.storage.arrays import save_array
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
+from headwater.tokenizer.vocabulary import token_dtype
 
 PARTS: tuple[Part, Part] = ("train", "validation")
 _ORIGINALS = ("gpt2", "gpt1")  # tokenizers known by name, not by folder
@@ -88,11 +89,6 @@ def finish_tokens(stage: Stage, work: Path, tokenizer: Tokenizer, counts: dict[s
     (work / "tokenizer").mkdir()
     tokenizer.save(work / "tokenizer")
     stage.config["counts"] = counts
-
-
-def token_dtype(vocabulary_size: int) -> type[np.uint16] | type[np.uint32]:
-    """Return the smaller of the two types that can represent every id."""
-    return np.uint16 if vocabulary_size <= 1 << 16 else np.uint32
 
 
 def _fill(
