@@ -140,6 +140,7 @@ def test_the_same_weights_give_the_same_bytes(tmp_path: Path) -> None:
         contents.append({p.name: p.read_bytes() for p in (tmp_path / name).iterdir()})
     assert contents[0] == contents[1]
     assert set(contents[0]) == {"config.json", "model.safetensors"}
+    assert (tmp_path / "a" / "model.safetensors").stat().st_mode & 0o777 == 0o644, "other users can read it"
 
 
 def test_old_files_with_masks_a_head_and_bare_names_open(tmp_path: Path) -> None:

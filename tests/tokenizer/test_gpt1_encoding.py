@@ -117,6 +117,8 @@ def test_fast_path_gives_the_references_ids(small: Tokenizer, english: Any, data
     "text",
     [
         "a...Ol' s thing",  # a special case of spaCy's that the next word could take part in
+        "a...o. O",  # one across white space blocks the one before it
+        "a:> .<",
         "''Mr. ' s.",
         "<b> &amp; </b>\n&amp; <",
         "&amp;\n<\n&amp;",

@@ -139,13 +139,13 @@ def test_engine_with_another_table_of_spaces_is_found_out(
     judge = LibraryEngine(small.vocabulary)
 
     class Faulty:
-        """Takes the ideographic space for an ordinary one."""
+        """Takes the Ogham space mark for an ordinary one."""
 
         def __init__(self, vocabulary: object) -> None:
             pass
 
         def encode(self, texts: list[bytes]) -> engines.Encoded:
-            return judge.encode([text.replace("\u3000".encode(), b" ") for text in texts])
+            return judge.encode([text.replace("\u1680".encode(), b" ") for text in texts])
 
     monkeypatch.setattr(engines, "GigatokenEngine", Faulty)
     engines._note.cache_clear()
