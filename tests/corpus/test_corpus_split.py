@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -49,6 +50,8 @@ def test_many_documents_are_held_out_whole(make_corpus: MakeCorpus) -> None:
     assert 60 < len(found["validation"]) < 140
     texts = {document.id: document.text for document in documents}
     assert all(texts[document.id] == document.text for document in found["validation"])
+    hashes = {id_: int.from_bytes(hashlib.sha256(id_.encode()).digest()[:8], "big") for id_ in texts}
+    assert {d.id for d in found["validation"]} == {id_ for id_, value in hashes.items() if value < 0.05 * 2**64}
 
 
 def test_the_held_out_part_does_not_depend_on_order(make_corpus: MakeCorpus) -> None:

@@ -15,7 +15,7 @@ from headwater.errors import DataError
 from headwater.finetune import check
 from headwater.finetune.examples import Columns, Labels, learn_labels, read_rows
 
-ROWS = [('a "quoted", text', "yes"), ("two\twords", "no"), ("자막", "yes")]
+ROWS = [('a "quoted", text', "yes"), ("two\twords", "no"), ("자\u2028막", "yes")]
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -28,10 +28,13 @@ def rows(path: Path, task: Task = "classify", **columns: Any) -> list[Raw]:
 
 
 def test_the_same_table_in_every_format_gives_the_same_rows(tmp_path: Path) -> None:
-    quoted = 'review,label\r\n"a ""quoted"", text",yes\r\n"two\twords",no\r\n자막,yes\r\n'
+    quoted = 'review,label\r\n"a ""quoted"", text",yes\r\n"two\twords",no\r\n자\u2028막,yes\r\n'
     files = [
         write(tmp_path / "t.csv", "\ufeff" + quoted),
-        write(tmp_path / "t.jsonl", "\n".join(json.dumps({"review": t, "label": c}) for t, c in ROWS)),
+        write(
+            tmp_path / "t.jsonl",
+            "\n".join(json.dumps({"review": t, "label": c}, ensure_ascii=False) for t, c in ROWS),
+        ),
         tmp_path / "t.parquet",
     ]
     pq.write_table(pa.table({"review": [t for t, _ in ROWS], "label": [c for _, c in ROWS]}), files[2])
@@ -70,6 +73,8 @@ def test_numbered_answers_count_from_what_the_training_rows_show() -> None:
     assert learn_labels(one, "choice", None, "it").first_answer == 1
     zero = [Raw(("", "q", "x", "y"), number, number) for number in (0, 1)]
     assert learn_labels(zero, "choice", None, "it").first_answer == 0
+    middle = [Raw(("", "q", "x", "y", "z"), number, number) for number in (1, 2)]
+    assert learn_labels(middle, "choice", None, "it").first_answer == 0, "no label is the number of answers"
 
 
 def test_a_label_says_an_answer_by_number_letter_or_text() -> None:
@@ -94,6 +99,7 @@ def test_class_names_are_kept_and_numbers_agree_however_they_are_written() -> No
         ("t.csv", "body_text,label\na,b\n", "classify", "has no column for the text.*'body_text', 'label'"),
         ("t.csv", "", "classify", "is empty"),
         ("t.csv", "text,label\na,b\nc\n", "classify", "row 2 has 1 field,"),
+        ("t.csv", "text,label\na,b\nc,d,e\n", "classify", "row 2 has 3 fields,"),
         ("t.csv", b"text,label\na,b\xff\n", "classify", "not UTF-8: byte 0xff in line 2"),
         ("t.csv", "text,label\n".encode("utf-16"), "classify", "UTF-16"),
         ("t.csv", b"PK\x03\x04\x00\x00\x00", "classify", "binary"),
@@ -163,6 +169,19 @@ def test_what_is_said_before_training() -> None:
     assert figures["duplicates_within_training"] == 1
     assert any("row 1" in note and "also in training" in note for note in notes)
     assert any("1 row without text, 1 without a label" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("scores", "levels"),
+    [
+        ([1, 2.5, 5], [1, 2, 3, 4, 5]),
+        ([0.1, 0.75], [0, 0.2, 0.4, 0.6, 0.8, 1]),
+        ([0, 1_000], [0, 200, 400, 600, 800, 1_000]),
+    ],
+)
+def test_scores_have_the_levels_that_their_range_asks_for(scores: list[float], levels: list[float]) -> None:
+    given = [Raw(("a", "b"), score, number) for number, score in enumerate(scores)]
+    assert learn_labels(given, "similarity", "score", "it").levels == levels
 
 
 def test_the_split_keeps_classes_and_equal_texts_together() -> None:

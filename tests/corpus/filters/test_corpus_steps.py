@@ -120,10 +120,11 @@ def test_languages() -> None:
 
 
 def test_funnels_of_parts_add_up_to_that_of_the_whole() -> None:
-    documents = [Document(id=str(i), text=PROSE if i % 3 else f"short {i}", language="en") for i in range(90)]
+    documents = [Document(id=str(i), text=PROSE if i % 3 else f"short – {i}", language="en") for i in range(90)]
     whole = Funnel()
     kept = list(run_steps(documents, [Clean()], whole))
     assert len(kept) == 60
+    assert whole.read.bytes == sum(len(document.text.encode()) for document in documents)
     joined = Funnel()
     for start in range(0, 90, 7):
         part = Funnel()
