@@ -16,6 +16,7 @@ from headwater.inference.sampling import (
     Sampling,
     alternatives,
     choose,
+    choose_rows,
     draw,
     kth_largest,
     top_p_threshold,
@@ -77,6 +78,13 @@ def test_top_k_keeps_ties_with_the_kth_and_top_p_the_smallest_set_that_reaches_p
     halves = np.log(np.array([0.5, 0.25, 0.25], np.float32))
     assert choose(halves, Sampling(top_p=0.5), [], 0.9) == 0
     assert choose(halves, Sampling(top_p=0.51), [], 0.9) == 2
+
+
+def test_min_p_is_applied_before_top_p() -> None:
+    row = np.log(np.array([0.4, 0.3, 0.2, 0.1], np.float32))
+    both = Sampling(min_p=0.6, top_p=0.5)
+    assert choose(row, both, [], 0.99) == 0
+    assert choose_rows(torch.from_numpy(row)[None], [both], [0.99]).tolist() == [0]
 
 
 def test_values_at_the_ends_of_their_ranges_stay_numbers() -> None:

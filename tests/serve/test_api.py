@@ -93,8 +93,10 @@ def test_log_probabilities_of_prompt_and_text_are_the_models(client: openai.Open
 
 def test_only_the_best_of_many_is_returned(client: openai.OpenAI) -> None:
     options: dict[str, Any] = {"model": "base", "prompt": "the", "max_tokens": 5, "seed": 1, "logprobs": 0}
-    every = client.completions.create(**options, n=4).choices
-    best = client.completions.create(**options, n=1, best_of=4).choices
+    all_four = client.completions.create(**options, n=4)
+    answer = client.completions.create(**options, n=1, best_of=4)
+    assert answer.usage == all_four.usage, "tokens that are discarded count too"
+    every, best = all_four.choices, answer.choices
 
     def mean(choice: Any) -> float:
         return sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs)
@@ -195,6 +197,12 @@ def test_the_tokenizer_is_there_for_remote_clients(http: httpx.Client, lm: Langu
     assert len(found["token_strs"]) == len(ids)
     assert http.post("/detokenize", json={"tokens": ids}).json() == {"prompt": text}
     assert http.post("/detokenize", json={"tokens": [99_999]}).json()["error"]["param"] == "tokens"
+    named = "the river<|endoftext|>"
+    counts = [len(lm.tokenizer.encode(named, allow_special=allowed)) for allowed in (True, False)]
+    answer = http.post("/v1/completions", json={"prompt": named, "max_tokens": 1}).json()
+    tokens = http.post("/tokenize", json={"model": "base", "prompt": named}).json()
+    assert [tokens["count"], answer["usage"]["prompt_tokens"]] == counts
+    assert counts[0] < counts[1]
     info = http.get("/tokenizer_info").json()
     assert (info["eos_token"], info["bos_token"]) == ("<|endoftext|>", "<|endoftext|>")
     assert http.get("/v1/models/base").json()["max_model_len"] == 64

@@ -290,7 +290,7 @@ def test_an_address_that_cannot_be_served_is_one_line(base_folder: Path, tmp_pat
 
 
 def _keys(folder: Path) -> Path:
-    (folder / "keys").write_text("secret\n", encoding="utf-8")
+    (folder / "keys").write_text("# of a colleague\n\n  secret \n#old\n", encoding="utf-8")
     return folder / "keys"
 
 
@@ -298,7 +298,8 @@ def test_only_whole_keys_are_accepted(tmp_path: Path) -> None:
     keys = Keys.read(_keys(tmp_path))
     assert keys.accept("Bearer secret")
     assert not any(
-        keys.accept(given) for given in ("Bearer secre", "Bearer ", "", "Basic secret", "secret", "Bearer é")
+        keys.accept(given)
+        for given in ("Bearer secre", "Bearer ", "", "Basic secret", "secret", "Bearer é", "Bearer #old")
     )
     with pytest.raises(UsageError, match="tokens"):
         Limits.build({"token": 5})
