@@ -15,7 +15,7 @@ from headwater.evaluate.protocols import (
     Request,
     Scored,
 )
-from headwater.evaluate.reader import ContinuationRequest, HiddenRequest
+from headwater.evaluate.reader import ContinuationRequest
 from headwater.language_model import LanguageModel
 
 # Requests in a batch: enough for the scorer to pack them and share prefixes, few enough to lose little when an
@@ -40,11 +40,9 @@ class Asker:
         new = [request for request in wanted if request not in answers]
         # Sorted, so that requests with a common prefix are in one batch.
         scored = sorted(request for request in new if isinstance(request, ContinuationRequest))
-        hidden = sorted(request for request in new if isinstance(request, HiddenRequest))
         written = [request for request in new if isinstance(request, GenerationRequest)]
         kinds: Sequence[tuple[Callable[[Any], list[Answer]], Sequence[Request], int]] = (
-            (self._score, scored, REQUESTS_TOGETHER),
-            (self._score_hidden, hidden, REQUESTS_TOGETHER),
+            (self._score_hidden if self.lm.config.is_masked else self._score, scored, REQUESTS_TOGETHER),
             (self._write, written, _WRITTEN_TOGETHER),
         )
         for ask, asked, size in kinds:
@@ -65,7 +63,7 @@ class Asker:
             for score in self.lm.scorer.token_scores(pairs)
         ]
 
-    def _score_hidden(self, requests: Sequence[HiddenRequest]) -> list[Answer]:
+    def _score_hidden(self, requests: Sequence[ContinuationRequest]) -> list[Answer]:
         before, after = self.lm.tokenizer.frame
         longest = self.lm.config.context - len(before) - len(after)
         asked = []

@@ -16,7 +16,7 @@ from typing import Self
 
 from headwater.errors import StorageError
 from headwater.evaluate.protocols import Answer, Generated, Request, Scored
-from headwater.evaluate.reader import ContinuationRequest, HiddenRequest
+from headwater.evaluate.reader import ContinuationRequest
 
 _DIGITS = 16  # of the hash before an answer
 _VERSION = 1  # of how requests are answered; answers of another version are not used
@@ -99,6 +99,6 @@ def _digest(text: str) -> str:
 
 def _decode(request: Request, text: str) -> Answer:
     content = json.loads(text)
-    if isinstance(request, ContinuationRequest | HiddenRequest):
+    if isinstance(request, ContinuationRequest):
         return Scored(tuple(content[0]), tuple(content[1]))
     return Generated(content[0], tuple(content[1]), tuple(content[2]))

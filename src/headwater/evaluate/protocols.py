@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from headwater.datasets.places import Place, Source
-from headwater.evaluate.reader import ContinuationRequest, HiddenRequest, Reader
+from headwater.evaluate.reader import ContinuationRequest, Reader
 from headwater.storage.progress import SILENT, Progress
 
 
@@ -33,11 +33,11 @@ class GenerationRequest(NamedTuple):
     excluded: tuple[int, ...] = ()  # tokens that are never chosen
 
 
-Request = ContinuationRequest | HiddenRequest | GenerationRequest
+Request = ContinuationRequest | GenerationRequest
 
 
 class Scored(NamedTuple):
-    """Answer to both requests for scores: each token's log-probability, and whether it was the most probable."""
+    """Answer to ContinuationRequest: each token's log-probability, and whether it was the most probable."""
 
     log_probabilities: tuple[float, ...]
     is_greedy: tuple[bool, ...]

@@ -12,17 +12,8 @@ from headwater.tokenizer import Tokenizer
 class ContinuationRequest(NamedTuple):
     """Ask for the log-probability of each token of `continuation` after `context`; both are token ids.
 
-    The start of a context that does not fit the model is cut.
-    """
-
-    context: tuple[int, ...]
-    continuation: tuple[int, ...]
-
-
-class HiddenRequest(NamedTuple):
-    """Ask a masked model for the log-probability of each token of `continuation`, with only that token hidden.
-
-    The model sees all other tokens of `context` and `continuation`.
+    A masked model gets all tokens of both, with only the scored one hidden. The start of a context that does not
+    fit the model is cut.
     """
 
     context: tuple[int, ...]
