@@ -1,9 +1,9 @@
-"""The held-out part of a tokens folder as documents, and any part of it as bytes of text."""
+"""A part of a tokens folder as documents of token ids, or as bytes of text."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,17 +16,6 @@ from headwater.tokenizer import Tokenizer
 Part = Literal["train", "validation"]
 
 _PIECE_TOKENS = 65_536  # a sample of a long stream is the beginning of every piece of this length
-
-
-class DocumentStream(NamedTuple):
-    """Token ids of one part, and the start of each document."""
-
-    ids: NDArray[np.unsignedinteger]
-    starts: NDArray[np.int64]
-
-    def documents(self) -> list[NDArray[np.unsignedinteger]]:
-        """Return the ids of each document with its end of text."""
-        return [part for part in np.split(self.ids, self.starts[1:]) if len(part)]
 
 
 class Alphabet:
@@ -50,8 +39,8 @@ class Alphabet:
         return self._bytes[places].tobytes()
 
 
-def read_stream(tokens: Path, part: Part) -> DocumentStream:
-    """Return all shards of a part, concatenated; a single one is memory-mapped.
+def document_ids(tokens: Path, part: Part) -> list[NDArray[np.unsignedinteger]]:
+    """Return the ids of each document of a part with its end of text; a single shard is memory-mapped.
 
     Raises FolderError for another folder, DataError for an id beyond the vocabulary.
     """
@@ -61,10 +50,9 @@ def read_stream(tokens: Path, part: Part) -> DocumentStream:
         check_ids(shards[-1], vocabulary, path)
     starts = [np.load(path) for path in _shards(tokens, f"documents-{part}")]
     before = np.cumsum([0, *(len(shard) for shard in shards[:-1])])
-    return DocumentStream(
-        ids=shards[0] if len(shards) == 1 else np.concatenate(shards),
-        starts=np.concatenate([s + b for s, b in zip(starts, before, strict=True)]),
-    )
+    ids = shards[0] if len(shards) == 1 else np.concatenate(shards)
+    places = np.concatenate([s + b for s, b in zip(starts, before, strict=True)])
+    return [document for document in np.split(ids, places[1:]) if len(document)]
 
 
 def read_text(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:
@@ -84,11 +72,6 @@ def read_text(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:
             check_ids(ids, vocabulary, path, start)
             text.append(alphabet.decode(ids))
     return b"".join(text)
-
-
-def read_tokenizer(tokens: Path) -> Tokenizer:
-    """Return the tokenizer in a tokens folder."""
-    return Tokenizer.load(tokens / "tokenizer")
 
 
 def counted_bytes(tokens: Path, part: Part) -> int:

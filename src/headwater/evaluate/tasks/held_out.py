@@ -14,17 +14,12 @@ from typing import Any
 
 from headwater.datasets.places import Place, Source
 from headwater.errors import MismatchError
-from headwater.evaluate.held_out import (
-    Alphabet,
-    counted_bytes,
-    read_stream,
-    read_text,
-    read_tokenizer,
-)
+from headwater.evaluate.held_out import Alphabet, counted_bytes, document_ids, read_text
 from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Scored, Task, ratio_error
 from headwater.evaluate.reader import ContinuationRequest, Reader
 from headwater.evaluate.yardsticks import NGRAM_BYTES, yardsticks
 from headwater.storage.progress import SILENT, Progress
+from headwater.tokenizer import Tokenizer
 
 
 class HeldOut(Task):
@@ -53,9 +48,9 @@ class HeldOut(Task):
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
         """Return one example a held-out document."""
         tokens = places["tokens"]
-        tokenizer = read_tokenizer(tokens)
+        tokenizer = Tokenizer.load(tokens / "tokenizer")
         alphabet = Alphabet(tokenizer)
-        documents = read_stream(tokens, "validation").documents()
+        documents = document_ids(tokens, "validation")
         sizes = [int(alphabet.lengths[d].sum()) - int((d == tokenizer.end_of_text).sum()) for d in documents]
         # Kind gpt1 loses spaces and case; the bytes are those of the packed text.
         scale = counted_bytes(tokens, "validation") / sum(sizes)
@@ -103,22 +98,22 @@ class HeldOut(Task):
         self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
     ) -> dict[str, Any]:
         """Return the number of documents, and the yardsticks on those that were scored."""
-        known: dict[str, Any] = {"documents": len(read_stream(places["tokens"], "validation").documents())}
+        tokens = places["tokens"]
+        known: dict[str, Any] = {"documents": len(document_ids(tokens, "validation"))}
         if self._yardstick_bytes == 0:
             return known
         limit = self._yardstick_bytes
-        alphabet = Alphabet(read_tokenizer(places["tokens"]))
+        alphabet = Alphabet(Tokenizer.load(tokens / "tokenizer"))
         held_out = b"".join(alphabet.decode(example.content["ids"]) for example in examples)
         found = yardsticks(
-            read_text(places["tokens"], "train", alphabet, NGRAM_BYTES if limit is None else limit),
+            read_text(tokens, "train", alphabet, NGRAM_BYTES if limit is None else limit),
             held_out,
             bytes_counted=round(sum(example.content["bytes"] for example in examples)),
             limit=limit,
             progress=progress,
         )
-        training_bytes = counted_bytes(places["tokens"], "train")
         return known | {
-            "training text bytes": training_bytes,
+            "training text bytes": counted_bytes(tokens, "train"),
             "yardsticks": [asdict(yardstick) for yardstick in found],
         }
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from headwater.datasets.benchmarks import READERS
 from headwater.datasets.places import Place, Source
-from headwater.datasets.readers import Reader as FileReader
 from headwater.datasets.readers import tab_separated
 from headwater.errors import DataError
 from headwater.evaluate.protocols import (
@@ -95,17 +95,13 @@ class Acceptability(Task):
         Source("test", names=("CoLA/dev.tsv", "cola/in_domain_dev.tsv"), where="nyu-mll.github.io/CoLA"),
         Source("more", names=("cola/out_of_domain_dev.tsv",), needed=False),
     )
-    _rows: FileReader = staticmethod(
-        tab_separated(("sentence",), "label", header=("source", "label", "star", "sentence"))
-    )
 
     def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
         """Return development sentences (GLUE's: in and out of domain), then those for tuning the threshold."""
         found = []
         for role in ("test", "more", "train"):
             if role in places:
-                rows = type(self)._rows(places[role])
-                for row in islice(rows, _TUNED_ON if role == "train" else None):
+                for row in islice(READERS["cola"](places[role]), _TUNED_ON if role == "train" else None):
                     label = _label(row.label, str(places[role]))
                     content = {"sentence": row.segments[0], "label": label, "tuned": role == "train"}
                     found.append(Example(f"{role} {row.row}", content, text=row.segments[0]))
