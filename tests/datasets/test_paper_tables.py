@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from evaluation import gain, gpt1_ahead, gpt2_ahead
 
-from headwater.datasets.paper_tables import TABLES, TAGS, gain, gpt1_ahead, gpt2_ahead
+from headwater.datasets.paper_tables import TABLES, TAGS
 
 
 def test_the_papers_counts_follow_from_their_tables() -> None:

@@ -1,66 +1,58 @@
-"""The twelve sets of GPT-1 (Radford et al. 2018, table 1): task, metric, the paper's numbers, and file names.
+"""The twelve sets of GPT-1 (Radford et al. 2018, table 1): task, metric and file names.
 
 `benchmarks.toml` lists them, and names the readers of their files by the names in `READERS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from headwater.config import read_toml
+from headwater.config import Config, read_toml
 from headwater.datasets import readers
-from headwater.datasets.paper_tables import gpt1
 from headwater.datasets.readers import Reader, json_lines, tab_separated
 from headwater.datasets.rows import Metric, Target, Task
 
 
-@dataclass(frozen=True)
-class SetFiles:
-    """Files in the set's folder, which together are one part, and their reader."""
+class SetFiles(Config):
+    """Files in the set's folder, which together are one part, and the name of their reader."""
 
     files: tuple[str, ...]
-    read: Reader
+    reader: str
     remark: str = ""
 
 
-@dataclass(frozen=True)
-class Test:
-    """A test part: the paper's score in per cent, the sources of its rows, and its file name on GLUE's server."""
+class Test(Config):
+    """A test part: the sources of its rows, and its file name on GLUE's server."""
 
-    published: float
     sources: tuple[SetFiles, ...]
     glue_file: str = ""
 
 
-@dataclass(frozen=True)
-class HubSet:
+class HubSet(Config):
     """A set on the hub. parts: our part -> "folder/split"; texts, label: columns; names: labels by number."""
 
     repository: str
-    texts: Sequence[str]
-    parts: Mapping[str, str]
+    texts: tuple[str, ...]
+    parts: dict[str, str]
     label: str = "label"
-    names: Sequence[str] = ()
+    names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Benchmark:
+class Benchmark(Config):
     """One set. `tests` are named as in the table; `also` are metrics in addition to the paper's."""
 
     name: str
     folders: tuple[str, ...]
     task: Task
     train: tuple[SetFiles, ...]
-    validation: tuple[SetFiles, ...]
-    tests: Mapping[str, Test]
-    metric: Metric
-    also: tuple[Metric, ...]
-    target: Target | None
-    validation_share: float
-    hub: HubSet | None
+    validation: tuple[SetFiles, ...] = ()
+    tests: dict[str, Test]
+    metric: Metric = "accuracy"
+    also: tuple[Metric, ...] = ()
+    target: Target | None = None
+    validation_share: float = 0.1
+    hub: HubSet | None = None
 
 
 _NLI = {"0": "entailment", "1": "neutral", "2": "contradiction"}
@@ -94,6 +86,7 @@ READERS: Mapping[str, Reader] = {
     "race-lines": readers.race_lines,
     "race-prompts": readers.race_prompts,
     "story-cloze": readers.story_cloze,
+    "hub": readers.fetched,
     # Test parts whose labels only GLUE's server has.
     "hidden-sentence": tab_separated(("sentence",), None),
     "hidden-pair": tab_separated(_NUMBERED, None),
@@ -102,28 +95,7 @@ READERS: Mapping[str, Reader] = {
 }
 
 
-def _sources(listed: list[dict[str, Any]]) -> tuple[SetFiles, ...]:
-    return tuple(SetFiles(tuple(one["files"]), READERS[one["reader"]], one.get("remark", "")) for one in listed)
-
-
-def _benchmark(described: Mapping[str, Any]) -> Benchmark:
-    tests = {
-        name: Test(gpt1(name), _sources(test["sources"]), test.get("glue_file", ""))
-        for name, test in described["tests"].items()
-    }
-    return Benchmark(
-        name=described["name"],
-        folders=tuple(described["folders"]),
-        task=described["task"],
-        train=_sources(described["train"]),
-        validation=_sources(described.get("validation", [])),
-        tests=tests,
-        metric=described.get("metric", "accuracy"),
-        also=tuple(described.get("also", ())),
-        target=None if described["task"] == "choice" else described.get("target", "class"),
-        validation_share=described.get("validation_share", 0.1),
-        hub=HubSet(**described["hub"]) if "hub" in described else None,
-    )
-
-
-SETS = tuple(map(_benchmark, read_toml(Path(__file__).with_suffix(".toml"))["set"]))
+SETS = tuple(
+    Benchmark.build(described, source="benchmarks.toml")
+    for described in read_toml(Path(__file__).with_suffix(".toml"))["set"]
+)

@@ -6,30 +6,21 @@ executed. Story Cloze is not on the hub; its authors send it on request.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from headwater.datasets.benchmarks import HubSet
-from headwater.datasets.readers import letter_index, row_of_json
-from headwater.datasets.rows import Raw
+from headwater.datasets.readers import letter_index
 from headwater.errors import DataError, HeadwaterError, ResourceError, require_extra
-from headwater.storage.files import atomic_write, parse_json, storage_errors, to_json
+from headwater.storage.files import atomic_write, storage_errors, to_json
 from headwater.storage.progress import SILENT, Progress
 
 
 def file_name(part: str) -> str:
     """Return the file name of a fetched part in the set's folder."""
     return f"hub-{part}.jsonl"
-
-
-def read(path: Path) -> Iterator[Raw]:
-    """Stream the rows of a fetched part."""
-    with path.open(encoding="utf-8") as handle:
-        for number, line in enumerate(handle, 1):
-            row = parse_json(line)
-            yield row_of_json(row["segments"], row["label"], number)
 
 
 def fetch(described: HubSet, folder: Path, progress: Progress = SILENT) -> None:

@@ -6,7 +6,7 @@ shown with them. Scores are as printed: per cent, BLEU, perplexity.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -41,12 +41,6 @@ class PaperTable:
         if not isinstance(found, int | float):
             raise KeyError(f"{self.title}: {row} has no {column}")
         return float(found)
-
-    def best_before(self, column: str, own: Sequence[str]) -> float:
-        """Return the best value of the systems other than the paper's own; higher is better."""
-        place = self.columns.index(column)
-        values = [row[place] for name, row in self.rows.items() if name not in own]
-        return max(float(value) for value in values if isinstance(value, int | float))
 
     def markdown(self) -> list[str]:
         """Return the table as lines of Markdown, its source and tag below it."""
@@ -98,27 +92,3 @@ def gpt1(task: str) -> float:
     """Return GPT-1's fine-tuned score on a set, as printed."""
     table, column = GPT1_COLUMNS[task]
     return TABLES[table].value(GPT1, column)
-
-
-def gain(task: str) -> float:
-    """Return how far GPT-1 is above the best earlier system that its table prints for a set."""
-    table, column = GPT1_COLUMNS[task]
-    return round(gpt1(task) - TABLES[table].best_before(column, [GPT1]), 2)
-
-
-def gpt1_ahead() -> list[str]:
-    """Return the sets of table 1 on which GPT-1 is ahead of every earlier system: "9 of 12"."""
-    parts = {"mnli-mm", "race-m", "race-h"}  # of sets that are counted as a whole
-    return [task for task in GPT1_COLUMNS if task not in parts and gain(task) > 0]
-
-
-def gpt2_ahead() -> list[str]:
-    """Return the data sets of table 3 on which the largest GPT-2 is ahead: the paper's "7 of 8"."""
-    table = TABLES["gpt2-table-3"]
-    lower = {"LAMBADA ppl", "WikiText2", "PTB", "enwik8 bpb", "text8 bpc", "WikiText103", "1BW"}
-    found: dict[str, bool] = {}
-    for column in table.columns:
-        before, now = (table.value(row, column) for row in ("state of the art", SIZES[-1]))
-        name = column.split()[0].split("-")[0]
-        found[name] = found.get(name, True) and (now < before if column in lower else now > before)
-    return [name for name, ahead in found.items() if ahead]

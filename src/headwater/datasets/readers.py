@@ -111,6 +111,12 @@ def story_cloze(path: Path) -> Iterator[Raw]:
         yield Raw((" ".join(record[1:5]), "", record[5], record[6]), label, number)
 
 
+def fetched(path: Path) -> Iterator[Raw]:
+    """Read a part that `hub` fetched."""
+    for number, row in _objects(path):
+        yield row_of_json(row["segments"], row["label"], number)
+
+
 def race_folder(path: Path) -> Iterator[Raw]:
     """Read a folder of the official RACE, or of several parts: one JSON file an article."""
     number = 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.datasets import hub
-from headwater.datasets.benchmarks import SETS, Benchmark, SetFiles
+from headwater.datasets.benchmarks import READERS, SETS, Benchmark, SetFiles
 from headwater.datasets.rows import Raw, Task
 from headwater.errors import DataError, UsageError, counted, suggest
 from headwater.storage.files import MALFORMED
@@ -135,7 +135,7 @@ def _with_hub(sources: tuple[SetFiles, ...], part: str) -> tuple[SetFiles, ...]:
     """Insert the files fetched from the hub after the official files and before samples."""
     official = tuple(source for source in sources if not source.remark)
     samples = tuple(source for source in sources if source.remark)
-    return (*official, SetFiles((hub.file_name(part),), hub.read), *samples)
+    return (*official, SetFiles(files=(hub.file_name(part),), reader="hub"), *samples)
 
 
 def _first(sources: tuple[SetFiles, ...], folder: Path) -> SetFiles | None:
@@ -149,7 +149,7 @@ def _first(sources: tuple[SetFiles, ...], folder: Path) -> SetFiles | None:
         if not all(path.exists() for path in paths):
             continue
         try:
-            next(source.read(paths[0]), None)
+            next(READERS[source.reader](paths[0]), None)
             return source
         except DataError as error:
             failure = failure or error
@@ -175,7 +175,7 @@ def _rows(
     for name in source.files:
         paths[part if len(source.files) == 1 else f"{part} {name}"] = folder / name
         try:
-            for row in source.read(folder / name):
+            for row in READERS[source.reader](folder / name):
                 number += 1
                 if len(row.segments) < _FEWEST_TEXTS[benchmark.task]:
                     raise ValueError(f"it has {counted(len(row.segments), 'text')}")

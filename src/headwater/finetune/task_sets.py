@@ -14,6 +14,7 @@ from typing import Any
 
 from headwater.datasets.hub import fetch
 from headwater.datasets.json_lines import json_lines
+from headwater.datasets.paper_tables import gpt1
 from headwater.datasets.rows import Raw
 from headwater.datasets.sets import Found, choose, find, is_there
 from headwater.errors import DataError
@@ -124,9 +125,7 @@ def table_rows(found: Found, metrics: Mapping[str, Any]) -> list[dict[str, Any]]
                     "count": measured["count"],
                     "train": metrics["counts"]["train"],
                     "majority": metrics.get("majority") if metric == "accuracy" else None,
-                    "published": benchmark.tests[name].published / _PERCENT
-                    if metric == benchmark.metric
-                    else None,
+                    "published": gpt1(name) / _PERCENT if metric == benchmark.metric else None,
                     "remarks": remarks,
                 }
             )
