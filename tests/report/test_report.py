@@ -155,7 +155,7 @@ def test_it_shows_what_the_folders_hold(world: Path) -> None:
 
 
 def test_the_chain_names_each_folder_once_after_its_inputs(world: Path) -> None:
-    steps = [step.name for step in read_content([world]).steps]
+    steps = [step["name"] for step in read_content([world]).steps]
     assert len(steps) == len(set(steps))
     assert steps.index("corpus") < steps.index("run") < steps.index("zero-shot")
     write_text(world / "corpus" / "text.txt", "tampered")

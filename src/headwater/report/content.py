@@ -94,21 +94,8 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class LineageStep:
-    """One folder or source in the lineage."""
-
-    name: str
-    kind: str
-    state: str
-    identity: str
-    command: str
-    seed: int | None
-    sources: Sequence[tuple[str, str]]  # (role, name)
-
-
-@dataclass(frozen=True)
 class Content:
-    """The content of a report."""
+    """The content of a report; `steps` are the lineages of all folders, as `storage.lineage` returns them."""
 
     runs: Sequence[RunSummary]
     bars: Sequence[Bar]
@@ -116,7 +103,7 @@ class Content:
     skipped: Sequence[tuple[str, str]]
     samples: Sequence[Sample]
     fine_tuned: Sequence[tuple[str, Sequence[ScoreRow]]]
-    steps: Sequence[LineageStep]
+    steps: Sequence[Mapping[str, Any]]
     versions: Mapping[str, str]
     reproductions: Sequence[Reproduction] = ()
 
@@ -132,8 +119,8 @@ def read_content(folders: Sequence[Path]) -> Content:
     skipped: list[tuple[str, str]] = []
     for path, _ in kinds["results"]:
         _read_results(path, bars, scores, skipped)
-    chain = _Chain(_common_parent(found))
-    names = {path: chain.add(lineage(path)) for path, _ in found}
+    base, steps = _common_parent(found), dict[str, dict[str, Any]]()
+    names = {path: _add_steps(lineage(path), base, steps) for path, _ in found}
     models = [(path, manifest) for path, manifest in kinds["model"] if (path / "metrics.json").exists()]
     return Content(
         runs=[_read_run(path, manifest) for path, manifest in kinds["run"]],
@@ -142,7 +129,7 @@ def read_content(folders: Sequence[Path]) -> Content:
         skipped=skipped,
         samples=[sample for path, _ in kinds["samples"] for sample in _read_samples(path)],
         fine_tuned=_read_fine_tuned(models),
-        steps=chain.steps,
+        steps=list(steps.values()),
         versions=found[-1][1].versions if found else {},
         reproductions=[read_reproduction(path, names[path]) for path, _ in kinds[KIND]],
     )
@@ -339,35 +326,16 @@ def _task_title(path: Path, train: str, task: str) -> str:
     return f"{source.name} ({task})"
 
 
-class _Chain:
-    """The union of several lineages, each folder once, after its inputs."""
+def _add_steps(entry: Mapping[str, Any], base: Path, steps: dict[str, dict[str, Any]]) -> str:
+    """Add the folders of a lineage to `steps` by name, each once and after its inputs; return its root's name."""
+    name = entry["path"] if "://" in entry["path"] else _name(Path(entry["path"]), base)
+    sources = [_add_steps(inner, base, steps) for inner in entry["inputs"]]
+    steps.setdefault(name, {"command": "", "seed": None, **entry, "name": name, "sources": sources})
+    return name
 
-    def __init__(self, base: Path) -> None:
-        self._base = base
-        self._steps: dict[str, LineageStep] = {}
 
-    @property
-    def steps(self) -> list[LineageStep]:
-        return list(self._steps.values())
-
-    def add(self, entry: Mapping[str, Any]) -> str:
-        """Add a lineage; return the name of its root."""
-        name = entry["path"] if "://" in entry["path"] else self._name(Path(entry["path"]))
-        sources = [(str(inner["role"]), self.add(inner)) for inner in entry["inputs"]]
-        if name not in self._steps:
-            self._steps[name] = LineageStep(
-                name=name,
-                kind=entry["kind"],
-                state=entry["state"],
-                identity=entry["identity"],
-                command=entry.get("command", ""),
-                seed=entry.get("seed"),
-                sources=sources,
-            )
-        return name
-
-    def _name(self, path: Path) -> str:
-        try:
-            return path.resolve().relative_to(self._base).as_posix()
-        except ValueError:
-            return path.name
+def _name(path: Path, base: Path) -> str:
+    try:
+        return path.resolve().relative_to(base).as_posix()
+    except ValueError:
+        return path.name

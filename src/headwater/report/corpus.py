@@ -6,10 +6,10 @@ passes: this layer cannot import the package `corpus`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.report.plots import Series, line_chart
 from headwater.storage.files import read_json
@@ -19,18 +19,15 @@ _FUNNEL = "funnel.json"
 Measure = Callable[[Path], dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class CorpusBar:
-    """One bar, for a step of the funnel, a language or a length; `share` is in per cent of the longest."""
+class CorpusBar(NamedTuple):
+    """One bar, for a step of the funnel, a language or a length."""
 
     name: str
     documents: int
-    share: float
     megabytes: float | None = None
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """What one rule removed, with the beginnings of some texts."""
 
     name: str
@@ -47,14 +44,13 @@ class Corpus:
     facts: Sequence[tuple[str, str]]
     stages: Sequence[CorpusBar] = ()
     rules: Sequence[Rule] = ()
-    clusters: str = ""
+    clusters: Mapping[str, int] | None = None
     languages: Sequence[CorpusBar] = ()
     lengths: Sequence[CorpusBar] = ()
     domains: Sequence[tuple[str, int]] = ()
-    published: Sequence[tuple[str, int, int]] = ()  # (domain, documents in WebText, documents here)
-    comparison: str = ""
+    webtext: Mapping[str, Any] | None = None
     vocabulary: str = ""
-    notes: Sequence[str] = field(default=())
+    notes: Sequence[str] = ()
 
 
 def read_corpora(folders: Sequence[Path], measure: Measure) -> list[Corpus]:
@@ -80,18 +76,16 @@ def _corpus(path: Path, measured: dict[str, Any]) -> Corpus:
     words = measured["vocabulary"]
     if words:
         facts.append(("distinct words", f"{words[-1][1]:,} of {words[-1][0]:,}"))
-    webtext = measured.get("webtext")
     return Corpus(
         name=path.name,
         facts=facts,
         stages=_stages(funnel) if funnel else (),
         rules=_rules(funnel) if funnel else (),
-        clusters=_clusters(funnel),
-        languages=_sizes(counts.get("language", {}).get("top", [])),
-        lengths=_sizes([(f"from {least:,}", count) for least, count in measured["lengths"]]),
+        clusters=funnel.get("clusters"),
+        languages=[CorpusBar(name, count) for name, count in counts.get("language", {}).get("top", [])],
+        lengths=[CorpusBar(f"from {least:,}", count) for least, count in measured["lengths"]],
         domains=[(name, count) for name, count in counts.get("domain", {}).get("top", [])],
-        published=[(name, there, here) for name, there, here in webtext["published"]] if webtext else (),
-        comparison=_comparison(webtext) if webtext else "",
+        webtext=measured.get("webtext"),
         vocabulary=line_chart([Series("distinct words", words)], "words read", "distinct words")
         if len(words) > 1
         else "",
@@ -108,8 +102,7 @@ def _stages(funnel: dict[str, Any]) -> list[CorpusBar]:
         size -= sum(rule["bytes"] for rule in rules.values())
         left.append((f"after {step}", documents, size))
     left.append(("after duplicates", funnel["kept"]["documents"], funnel["kept"]["bytes"]))
-    most = max(1, left[0][1])
-    return [CorpusBar(name, count, round(100 * count / most, 1), bytes_ / 1e6) for name, count, bytes_ in left]
+    return [CorpusBar(name, count, bytes_ / 1e6) for name, count, bytes_ in left]
 
 
 def _rules(funnel: dict[str, Any]) -> list[Rule]:
@@ -127,25 +120,3 @@ def _rules(funnel: dict[str, Any]) -> list[Rule]:
 
 def _examples(examples: Sequence[dict[str, str]]) -> list[tuple[str, str]]:
     return [(example["url"] or example["source"], example["text"]) for example in examples]
-
-
-def _clusters(funnel: dict[str, Any]) -> str:
-    clusters = funnel.get("clusters")
-    if not clusters or not clusters["near"]:
-        return ""
-    return (
-        f"{clusters['near']:,} documents were kept for groups of near copies; the largest group has "
-        f"{clusters['largest']:,} documents."
-    )
-
-
-def _comparison(webtext: dict[str, Any]) -> str:
-    correlation = webtext["rank_correlation"]
-    rank = f"Spearman's rank correlation over them is {correlation:.2f}" if correlation is not None else "too few"
-    missing = f"; missing first: {', '.join(webtext['missing'])}" if webtext["missing"] else ""
-    return f"Of WebText's thousand most common domains {webtext['shared']:,} are here ({rank}){missing}."
-
-
-def _sizes(counts: Sequence[Sequence[Any]]) -> list[CorpusBar]:
-    most = max((count for _, count in counts), default=1)
-    return [CorpusBar(str(name), count, round(100 * count / most, 1)) for name, count in counts]

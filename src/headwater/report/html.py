@@ -15,7 +15,7 @@ import jinja2
 from markupsafe import Markup
 
 from headwater.report.claims import anchor
-from headwater.report.content import Bar, Content, RunSummary, ScoreRow, read_content
+from headwater.report.content import Content, RunSummary, ScoreRow, read_content
 from headwater.report.corpus import Corpus, Measure, read_corpora
 from headwater.report.plots import Series, interval_mark, line_chart
 from headwater.storage.files import write_text
@@ -57,15 +57,17 @@ def report(
 
 def render(content: Content, title: str, corpora: Sequence[Corpus] = ()) -> str:
     """Return the page as text."""
-    filters = {"number": number, "mark": _mark, "anchor": anchor, "width": _width(content.bars)}
+    filters = {"number": number, "mark": _mark, "anchor": anchor}
+    followed = followed_series(content.runs)
     return template(Path(__file__).with_name(_TEMPLATE), filters).render(
         title=title,
         content=content,
         headlines=headlines(content),
         chart=Markup(loss_chart(content.runs)),
-        followed=followed_series(content.runs),
-        followed_chart=Markup(line_chart(followed_series(content.runs), "tokens read", "score")),
-        sizes=published_sizes(content.scores),
+        followed=followed,
+        followed_chart=Markup(line_chart(followed, "tokens read", "score")),
+        # The papers' models with a published value for any of these scores, in order of size.
+        sizes=list(dict.fromkeys(name for score in content.scores for name in score.published)),
         corpora=corpora,
     )
 
@@ -127,11 +129,6 @@ def followed_series(runs: Sequence[RunSummary]) -> list[Series]:
     return series
 
 
-def published_sizes(scores: Sequence[ScoreRow]) -> list[str]:
-    """Return the papers' models with a published value for any of these scores, in order of size."""
-    return list(dict.fromkeys(name for score in scores for name in score.published))
-
-
 def number(value: float | None) -> str:
     """Format a number with three decimals, fewer if it is large, and with an exponent from 1e9."""
     if value is None:
@@ -144,8 +141,3 @@ def _mark(score: ScoreRow) -> Any:
     if score.low is None or score.high is None or score.chance is None:
         return ""
     return Markup(interval_mark(score.value, score.low, score.high, score.chance))
-
-
-def _width(bars: Sequence[Bar]) -> Any:
-    longest = max((bar.value for bar in bars), default=1.0)
-    return lambda bar: f"{100 * bar.value / longest:.1f}"
