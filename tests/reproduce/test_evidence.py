@@ -102,7 +102,10 @@ def test_zero_shot_scores_of_two_models_are_paired_by_item(
             "matthews": float(matthews(confusion_matrix((chance > 0.3) * 1, (chance > 0.5) * 1, 2))),
         }[metric]
         details = {"threshold": 0.5} if metric == "matthews" else {}
-        result = Result("one", protocol, metric, float(value), 0.02, 300, 1.0, details=details)
+        higher = metric in ("accuracy", "matthews")
+        result = Result(
+            "one", protocol, metric, float(value), 0.02, 300, 1.0, higher_is_better=higher, details=details
+        )
         found.append(better(result, tmp_path / name))
     small, large = found
     assert small.items is not None

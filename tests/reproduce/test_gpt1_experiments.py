@@ -70,9 +70,9 @@ def test_ablations_stand_next_to_the_paper_and_are_fine_tuned_once(found: dict[s
 def test_the_relatives_are_compared_at_equal_updates_and_at_equal_seconds(found: dict[str, Any]) -> None:
     results = found["objectives"]
     rows = {(row["setting"], row["measure"]): row for row in results["rows"]}
-    for title in LEARNERS:
+    for learner in LEARNERS:
         for terms in ("equal updates", "equal seconds"):
-            assert rows[f"rte: {title}, {terms}", "accuracy"]["item_error"] is not None
+            assert rows[f"rte: {learner.title}, {terms}", "accuracy"]["item_error"] is not None
     read, predicted = (
         {
             title: rows[f"{title}, equal updates", f"tokens {what} in pre-training"]["value"]
@@ -120,7 +120,8 @@ def test_claims_are_made_on_the_sets_that_are_there(name: str, rows: int, claims
     table = {
         variant.name: {
             name: [
-                [FinetunedScore(name, "accuracy", value + seed / 100, None, 9, rows, 0.3, ())] for seed in range(3)
+                [FinetunedScore(name, "accuracy", value + seed / 100, None, 9, rows, 0.3, (), Path())]
+                for seed in range(3)
             ]
         }
         for variant, value in values

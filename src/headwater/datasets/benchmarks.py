@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from headwater.config import Config, read_toml
 from headwater.datasets import readers
@@ -53,6 +54,11 @@ class Benchmark(Config):
     target: Target | None = None
     validation_share: float = 0.1
     hub: HubSet | None = None
+
+    @property
+    def fine_tuning(self) -> dict[str, Any]:
+        """Keys of the configuration of fine-tuning that the set decides."""
+        return self.model_dump(include={"task", "target", "metric", "validation_share"})
 
 
 _NLI = {"0": "entailment", "1": "neutral", "2": "contradiction"}

@@ -83,14 +83,7 @@ def run_one(
 ) -> dict[str, Any]:
     """Fine-tune on one set; return its metrics."""
     benchmark = found.benchmark
-    settings = config.model_copy(
-        update={
-            "task": benchmark.task,
-            "target": benchmark.target,
-            "metric": benchmark.metric,
-            "validation_share": benchmark.validation_share,
-        }
-    )
+    settings = config.model_copy(update=benchmark.fine_tuning)
 
     def read() -> Parts:
         def cut(rows: Sequence[Raw]) -> list[Raw]:

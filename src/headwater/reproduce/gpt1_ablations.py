@@ -50,7 +50,6 @@ PUBLISHED = {
 }
 LARGE = ("qqp", "mnli", "qnli")  # the sets that the paper says the auxiliary objective helps
 SMALL_SET = 10_000
-_TITLES = {variant.name: variant.title for variant in VARIANTS}
 
 
 class AblationSettings(Config):
@@ -75,11 +74,11 @@ def run(laboratory: Laboratory) -> Findings:
         *training_notes(laboratory.scale, ["gpt1", "lstm"]),
     ]
     return Findings(
-        rows=variant_rows(table, _TITLES, chosen, _published),
+        rows=variant_rows(table, VARIANTS, chosen, _published),
         findings=judge_table(table, chosen),
         setup=describe(laboratory, ["gpt1", "lstm"], fine_tuned=True),
         notes=notes + left_out_note(left_out),
-        figures={"table-5": lambda figure: draw_scores(figure, table, _TITLES, chosen, _published)},
+        figures={"table-5": lambda figure: draw_scores(figure, table, VARIANTS, chosen, _published)},
     )
 
 

@@ -27,7 +27,7 @@ from headwater.reproduce.labelled import (
     training_score,
 )
 from headwater.reproduce.laboratory import Laboratory
-from headwater.reproduce.scale import Scale, shape_of
+from headwater.reproduce.scale import Scale, shape_of, trainings
 from headwater.reproduce.setup import describe, training_notes
 from headwater.reproduce.statistics import Measured, differences, mean_of_sets
 from headwater.reproduce.tuned_tables import PERCENT, mean_row
@@ -51,7 +51,7 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
     found = piece_names(scale, settings.sets, [FULL])
     for layers in _layers(settings, depth):
         if layers < depth:
-            names = {f"{layers} layers, seed {seed}" for seed in scale.seeds}
+            names = trainings(scale, [f"{layers} layers"])
             found |= {(f"fine-tuning on {one}", name) for one in settings.sets for name in names}
     return found
 

@@ -17,7 +17,7 @@ from headwater.reproduce.claims import CLAIMS, Finding, judge
 from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.figures import bands
 from headwater.reproduce.laboratory import Laboratory
-from headwater.reproduce.scale import Scale, tokens_read
+from headwater.reproduce.scale import Scale, tokens_read, trainings
 from headwater.reproduce.setup import describe, parameters
 from headwater.reproduce.statistics import Measured, differences, over_seeds
 from headwater.storage.provenance import open_folder
@@ -36,7 +36,7 @@ class PerplexitySettings(Config):
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """Return both models once a seed, and their perplexity on both parts."""
-    names = [f"{model}, seed {seed}" for model in MODELS for seed in scale.seeds]
+    names = trainings(scale, MODELS)
     found = {("pre-training", name) for name in names}
     return found | {("perplexity", f"{name}, {part}") for name in names for part in ("held-out", "train")}
 

@@ -23,7 +23,7 @@ from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.figures import COLOURS, Curve, bands
 from headwater.reproduce.gpt1_perplexity import MODELS
 from headwater.reproduce.laboratory import Laboratory
-from headwater.reproduce.scale import Scale
+from headwater.reproduce.scale import Scale, trainings
 from headwater.reproduce.scores import ScoreTable, left_out_notes, result_of
 from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import Measured, differences, mean_of_sets, over_seeds
@@ -105,7 +105,7 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
     """Return both models once a seed, and every protocol at every snapshot."""
     tasks = scale.settings("gpt1_updates", UpdateSettings).tasks
     runs = [(model, seed) for model in MODELS for seed in scale.seeds]
-    return {("pre-training", f"{model}, seed {seed}") for model, seed in runs} | {
+    return {("pre-training", name) for name in trainings(scale, MODELS)} | {
         ("scores", _name(model, seed, step, task))
         for model, seed in runs
         for step in scale.models[model].snapshots

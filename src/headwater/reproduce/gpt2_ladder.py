@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,11 +61,6 @@ def ends(scale: Scale) -> list[str]:
     """Return the smallest and the largest model of the ladder."""
     ladder = rungs(scale)
     return list(dict.fromkeys((ladder[0], ladder[-1])))
-
-
-def trainings(scale: Scale, names: Sequence[str]) -> list[str]:
-    """Return the names of the pre-training runs of these models: `gpt2-a, seed 1`."""
-    return [f"{name}, seed {seed}" for name in names for seed in scale.seeds]
 
 
 def text_of(scale: Scale) -> str:

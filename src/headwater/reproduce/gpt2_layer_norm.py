@@ -20,7 +20,7 @@ from headwater.reproduce.claims import CLAIMS, judge
 from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.gpt2_ladder import PREFIX, text_of
 from headwater.reproduce.laboratory import Laboratory
-from headwater.reproduce.scale import Scale
+from headwater.reproduce.scale import Scale, trainings
 from headwater.reproduce.setup import describe_text
 from headwater.reproduce.statistics import differences
 
@@ -46,7 +46,7 @@ class LayerNormSettings(Config):
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """Return each variant once a seed."""
-    return {("gradients", f"{variant}, seed {seed}") for variant in VARIANTS for seed in scale.seeds}
+    return {("gradients", name) for name in trainings(scale, VARIANTS)}
 
 
 def run(laboratory: Laboratory) -> Findings:
@@ -88,7 +88,7 @@ def _norms(laboratory: Laboratory, variant: str, seed: int, settings: LayerNormS
     tokens, _ = laboratory.tokens(text_of(laboratory.scale))
     stream = TokenStream(tokens, "train", settings.context)
     name = variant.replace("1/√N", "scaled").replace(", ", "-")
-    found: _Norms = laboratory.measured(
+    return laboratory.measured(
         f"gradients-{name}-{seed}",
         "norms.json",
         lambda: _train(stream, variant, seed, settings),
@@ -97,7 +97,6 @@ def _norms(laboratory: Laboratory, variant: str, seed: int, settings: LayerNormS
         config=settings.to_dict() | {"variant": variant, "seed": seed},
         inputs={"tokens": tokens},
     )
-    return found
 
 
 def _train(stream: TokenStream, variant: str, seed: int, settings: LayerNormSettings) -> list[list[float]]:

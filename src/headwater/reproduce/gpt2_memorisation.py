@@ -7,7 +7,9 @@ cumulative distribution of both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,10 +27,10 @@ from headwater.reproduce.gpt2_ladder import (
     continuations,
     ends,
     label,
-    trainings,
+    text_of,
 )
 from headwater.reproduce.laboratory import Laboratory
-from headwater.reproduce.scale import Scale
+from headwater.reproduce.scale import Scale, trainings
 from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import Measured, differences, over_seeds
 
@@ -50,12 +52,13 @@ def run(laboratory: Laboratory) -> Findings:
     settings = scale.settings("gpt2_memorisation", Continued)
     shown = ends(scale)
     smallest, largest = shown[0], shown[-1]
-    grams: dict[int, TrainingGrams] = {}
+    train, _ = laboratory.corpus(text_of(scale))
+    grams = cache(partial(training_grams, train))
     shares: dict[tuple[str, int, str], list[list[float]]] = {}
     for rung in shown:
         for seed in scale.seeds:
             texts = continuations(laboratory, rung, seed, settings)
-            for (words, who), values in _shares(laboratory, rung, seed, texts, grams).items():
+            for (words, who), values in _shares(laboratory, rung, seed, texts, train, grams).items():
                 shares.setdefault((rung, words, who), []).append(values)
     means = {key: _means(seeds) for key, seeds in shares.items()}
     none = _means([[float(value == 0) for value in seed] for seed in shares[largest, WORDS, "written"]])
@@ -126,18 +129,16 @@ def _shares(
     rung: str,
     seed: int,
     texts: Sequence[HeldOutContinuation],
-    grams: dict[int, TrainingGrams],
+    train: Path,
+    grams: Callable[[int], TrainingGrams],
 ) -> dict[tuple[int, str], list[float]]:
-    """Return the percentage of n-grams in the training text by (words, who); `grams` caches the filters."""
-    train, _ = laboratory.corpus(laboratory.scale.models[rung].text)
+    """Return the percentage of n-grams in the corpus `train` by (words, who); `grams` makes its filters."""
 
     def measure() -> dict[str, list[float]]:
         found = {}
         for words in LENGTHS:
-            if words not in grams:
-                grams[words] = training_grams(train, words)
             for who in WHO:
-                counted = grams[words].shares(getattr(text, who) for text in texts)
+                counted = grams(words).shares(getattr(text, who) for text in texts)
                 found[f"{words} {who}"] = [100 * there / count if count else 0.0 for there, count in counted]
         return found
 

@@ -20,10 +20,10 @@ from headwater.evaluate.tasks.lambada import perplexity_figure
 from headwater.reproduce.claims import CLAIMS, Finding, judge, judge_count
 from headwater.reproduce.experiment import Experiment, Findings, Row, files_missing
 from headwater.reproduce.figures import grouped_bars
-from headwater.reproduce.gpt2_ladder import PREFIX, rungs, text_of, trainings
+from headwater.reproduce.gpt2_ladder import PREFIX, rungs, text_of
 from headwater.reproduce.gpt2_zero_shot import table_3
 from headwater.reproduce.laboratory import Laboratory
-from headwater.reproduce.scale import Scale
+from headwater.reproduce.scale import Scale, trainings
 from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import Estimate, Measured, differences
 
@@ -117,10 +117,9 @@ def _table(laboratory: Laboratory, text: str) -> dict[str, Any]:
         passages = [there > 0 for there, _ in training.shares(texts_of(tests["LAMBADA"]))]
         return {"sets": sets, "passages": passages}
 
-    table: dict[str, Any] = laboratory.measured(
+    return laboratory.measured(
         "overlap", "overlap.json", measure, kind="overlap", name="table 6", config={}, inputs=inputs
     )
-    return table
 
 
 def _percent(key: str, grams: TrainingGrams, test: Path) -> dict[str, Any]:

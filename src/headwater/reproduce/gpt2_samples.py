@@ -27,10 +27,9 @@ from headwater.reproduce.gpt2_ladder import (
     ends,
     label,
     text_of,
-    trainings,
 )
 from headwater.reproduce.laboratory import Laboratory, evenly_placed
-from headwater.reproduce.scale import Scale
+from headwater.reproduce.scale import Scale, trainings
 from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import Measured, differences, over_seeds, percent
 

@@ -25,10 +25,10 @@ from headwater.language_model import LanguageModel
 from headwater.reproduce.claims import CLAIMS, judge
 from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.figures import bands
-from headwater.reproduce.gpt2_ladder import PREFIX, rungs, text_of, trainings
+from headwater.reproduce.gpt2_ladder import PREFIX, rungs, text_of
 from headwater.reproduce.items import ItemValues, errors_by_seed
 from headwater.reproduce.laboratory import Laboratory, evenly_placed
-from headwater.reproduce.scale import Scale
+from headwater.reproduce.scale import Scale, trainings
 from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import Measured, differences
 
@@ -115,7 +115,7 @@ def _scores(laboratory: Laboratory, rung: str, seed: int, settings: ShuffledSett
         passages = choose_passages([document.text for document in read_documents(held_out)], settings)
         return measure(LanguageModel.open(model, precision="fp32", device=laboratory.device), passages)
 
-    found: dict[str, Any] = laboratory.measured(
+    return laboratory.measured(
         f"sentence-order-{rung}-{seed}",
         "nats.json",
         scores,
@@ -124,7 +124,6 @@ def _scores(laboratory: Laboratory, rung: str, seed: int, settings: ShuffledSett
         config=settings.to_dict() | {"shortest": _SHORTEST},
         inputs={"model": model, "corpus": held_out},
     )
-    return found
 
 
 def choose_passages(texts: Sequence[str], settings: ShuffledSettings) -> list[list[str]]:

@@ -17,7 +17,7 @@ from headwater.config import Config
 from headwater.evaluate.published import published
 from headwater.evaluate.results import read_examples
 from headwater.reproduce.claims import CLAIMS, Finding, judge, judge_steps
-from headwater.reproduce.experiment import Experiment, Findings, Row, files_missing
+from headwater.reproduce.experiment import Experiment, Findings, files_missing
 from headwater.reproduce.gpt2_ladder import (
     LINES,
     PREFIX,
@@ -26,10 +26,9 @@ from headwater.reproduce.gpt2_ladder import (
     panels_over_sizes,
     reference_lines,
     rungs,
-    trainings,
 )
 from headwater.reproduce.laboratory import Laboratory
-from headwater.reproduce.scale import Scale
+from headwater.reproduce.scale import Scale, trainings
 from headwater.reproduce.scores import Column, ScoreTable, left_out_notes
 from headwater.reproduce.setup import describe, parameters
 from headwater.reproduce.statistics import Measured, differences, over_seeds, percent
@@ -110,17 +109,7 @@ def run(laboratory: Laboratory) -> Findings:
     labels = {rung: label(laboratory, rung) for rung in ladder}
     sizes = {rung: parameters(laboratory, rung) for rung in ladder}
     return Findings(
-        rows=[
-            Row(
-                labels[rung],
-                SHOWN[column],
-                values,
-                _paper(column, counterpart(scale, rung)),
-                scores.counts[column],
-            )
-            for column, of in scores.values.items()
-            for rung, values in of.items()
-        ],
+        rows=scores.rows(labels, SHOWN, lambda column, rung: _paper(column, counterpart(scale, rung))),
         findings=_findings(scores.values, ladder),
         setup=[
             *describe(laboratory, ladder),

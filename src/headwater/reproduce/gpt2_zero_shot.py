@@ -31,12 +31,11 @@ from headwater.reproduce.gpt2_ladder import (
     panels_over_sizes,
     reference_lines,
     rungs,
-    trainings,
     windows_read,
     windows_unread,
 )
 from headwater.reproduce.laboratory import Laboratory, evenly_placed
-from headwater.reproduce.scale import Scale
+from headwater.reproduce.scale import Scale, trainings
 from headwater.reproduce.scores import Column, ScoreTable, left_out_notes
 from headwater.reproduce.setup import describe, parameters
 from headwater.reproduce.statistics import Measured, differences, mean_of_sets, over_seeds
@@ -102,23 +101,13 @@ def run(laboratory: Laboratory) -> Findings:
                     rate = figures["bits per byte"] / figures["loss"]
                     bits.setdefault(rung, Measured()).add(figures["bits per byte"], figures["loss error"] * rate)
     labels = {rung: label(laboratory, rung) for rung in ladder}
-    rows = [
-        Row(
-            labels[rung],
-            COLUMNS[column],
-            values,
-            published(*column).get(counterpart(scale, rung)),
-            scores.counts[column],
-            note=f"paper: {counterpart(scale, rung)}",
-        )
-        for column, of in scores.values.items()
-        for rung, values in of.items()
-    ]
-    rows += [
-        Row(labels[rung], AS_DISTRIBUTED[column], values, None, plain.counts[column])
-        for column, of in plain.values.items()
-        for rung, values in of.items()
-    ]
+    rows = scores.rows(
+        labels,
+        COLUMNS,
+        lambda column, rung: published(*column).get(counterpart(scale, rung)),
+        lambda rung: f"paper: {counterpart(scale, rung)}",
+    )
+    rows += plain.rows(labels, AS_DISTRIBUTED)
     rows += [Row(labels[rung], "bits a byte, held-out books", values) for rung, values in bits.items()]
     rows += [
         Row(labels[rung], f"perplexity a token, {_TITLES[part]}", values.map(math.exp))

@@ -11,7 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,8 +27,8 @@ from headwater.finetune.metrics import OF_CONFUSION, OF_SCORES
 from headwater.finetune.task_sets import table_rows
 from headwater.finetune.training import FinetuneConfig, measure_probabilities
 from headwater.reproduce.items import Items, ItemValues, average, of_two_classes, pseudo_values
-from headwater.reproduce.laboratory import Laboratory, evenly_placed
-from headwater.reproduce.scale import Rows, Scale
+from headwater.reproduce.laboratory import Laboratory, evenly_placed, once
+from headwater.reproduce.scale import Rows, Scale, trainings
 from headwater.reproduce.statistics import NORMAL, Measured
 from headwater.storage.files import read_text, write_json_lines
 from headwater.storage.provenance import open_folder
@@ -47,7 +47,7 @@ class Variant:
     name: str
     title: str
     model: str = "gpt1"
-    changes: Mapping[str, Any] | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
 
 # GPT-1, table 5. "Without pre-training" changes that alone: the auxiliary objective stays.
@@ -74,9 +74,9 @@ class FinetunedScore:
     trained_on: int
     baseline: float
     remarks: Sequence[str]
+    folder: Path
     error: float = 0.0
     items: Items | None = None
-    folder: Path | None = None
 
 
 def sets_there(scale: Scale, wanted: Sequence[str], data: Path) -> tuple[list[str], list[str]]:
@@ -102,12 +102,10 @@ def left_out_note(sets: Sequence[str]) -> list[str]:
 
 def piece_names(scale: Scale, sets: Sequence[str], variants: Sequence[Variant]) -> set[tuple[str, str]]:
     """Return the work that `fine_tune` does, as the laboratory counts it, with the pre-training."""
-    names = set()
-    for variant in variants:
-        kinds = [(f"fine-tuning on {one}", variant.name) for one in sets]
-        kinds += [] if scale.models[variant.model].model else [("pre-training", variant.model)]
-        names |= {(kind, f"{name}, seed {seed}") for kind, name in kinds for seed in scale.seeds}
-    return names
+    tuned = trainings(scale, [variant.name for variant in variants])
+    bases = {variant.model for variant in variants if not scale.models[variant.model].model}
+    pretrained = {("pre-training", name) for name in trainings(scale, bases)}
+    return pretrained | {(f"fine-tuning on {one}", name) for one in sets for name in tuned}
 
 
 class _Tuned(NamedTuple):
@@ -128,18 +126,11 @@ def _tuned(
     base: Path | None = None,
 ) -> _Tuned:
     rows = sample_set(laboratory, benchmark)
-    task = _benchmark(benchmark)
     model = base or laboratory.model(variant.model, seed)
     config = FinetuneConfig.build(
         laboratory.scale.labelled.recipe,
-        {
-            "task": task.task,
-            "target": task.target,
-            "metric": task.metric,
-            "validation_share": task.validation_share,
-            "seed": seed,
-        },
-        variant.changes or {},
+        _benchmark(benchmark).fine_tuning | {"seed": seed},
+        variant.changes,
         {} if layers is None else {"transfer_layers": layers},
         source="labelled.recipe",
     )
@@ -210,7 +201,7 @@ def training_score(
         low, high = found["interval"]
         return {"value": found["value"], "error": (high - low) / (2 * NORMAL), "examples": len(chosen)}
 
-    score: dict[str, float] = laboratory.measured(
+    return laboratory.measured(
         f"training-score-{benchmark}-{seed}",
         "score.json",
         measure,
@@ -219,7 +210,6 @@ def training_score(
         config={"count": count},
         inputs={"model": out, "rows": rows},
     )
-    return score
 
 
 def over_parts(seeds: Sequence[Sequence[FinetunedScore]]) -> Measured:
@@ -262,12 +252,9 @@ def _items(name: str, folder: Path, task: str, metric: str) -> Items | None:
     return {name: ItemValues(ids, values[None])}
 
 
+@once
 def sample_set(laboratory: Laboratory, benchmark: str) -> Path:
     """Return the rows of a set that the scale uses, as a folder with one JSON Lines file a part."""
-    return laboratory.once(("rows", benchmark), lambda: _sample_set(laboratory, benchmark))
-
-
-def _sample_set(laboratory: Laboratory, benchmark: str) -> Path:
     taken = laboratory.scale.labelled.sets[benchmark]
     found = find(_benchmark(benchmark), laboratory.data / FOLDER)
     if found is None:

@@ -7,6 +7,7 @@ depends on it, and a run that was killed resumes: each folder is a stage of its 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -15,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +45,31 @@ from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer, train_tokenizer
 from headwater.train.journal import read_journal
 
+Arguments = ParamSpec("Arguments")
 Made = TypeVar("Made")
 
 DIGITS = 10  # of the hash in a folder's name
+
+
+def once(
+    make: Callable[Concatenate[Laboratory, Arguments], Made],
+) -> Callable[Concatenate[Laboratory, Arguments], Made]:
+    """Call a function of a laboratory once for the same arguments; each call records the folders that it used."""
+
+    @functools.wraps(make)
+    def find(laboratory: Laboratory, *arguments: Arguments.args, **named: Arguments.kwargs) -> Made:
+        key = (make.__name__, *arguments, *named.values())
+        if key not in laboratory.made:
+            before, laboratory.used = laboratory.used, {}
+            made = make(laboratory, *arguments, **named)
+            laboratory.made[key] = made, laboratory.used
+            laboratory.used = before
+        result: Made
+        result, used = laboratory.made[key]
+        laboratory.used.update(used)
+        return result
+
+    return find
 
 
 class Laboratory:
@@ -72,7 +95,7 @@ class Laboratory:
         self._all = len(self._left)
         self._took: dict[str, list[float]] = defaultdict(list)
         self._identities: dict[Path, str] = {}
-        self._made: dict[tuple[str, ...], tuple[Any, dict[str, Path]]] = {}
+        self.made: dict[tuple[object, ...], tuple[Any, dict[str, Path]]] = {}  # see `once`
         shared.mkdir(parents=True, exist_ok=True)
 
     def place(self, name: str, config: Mapping[str, Any], inputs: Mapping[str, Path]) -> Path:
@@ -94,17 +117,6 @@ class Laboratory:
             took = time.monotonic() - started
             self._took[kind].append(took)
             self.progress.note(f"{kind} {name}: {duration(took)}; {self._remaining()}")
-
-    def once(self, key: tuple[str, ...], make: Callable[[], Made]) -> Made:
-        """Return the result of `make`, called once per key; each call records the folders that it used."""
-        if key not in self._made:
-            before, self.used = self.used, {}
-            made = make()
-            self._made[key] = made, self.used
-            self.used = before
-        result, used = self._made[key]
-        self.used.update(used)
-        return cast(Made, result)
 
     def measured(
         self,
@@ -133,18 +145,9 @@ class Laboratory:
 
     # Text
 
+    @once
     def corpus(self, name: str) -> tuple[Path, Path]:
         """Return the training corpus of a text, and the corpus of its held-out documents."""
-        return self.once(("corpus", name), lambda: self._corpus(name))
-
-    def tokens(self, name: str) -> tuple[Path, Path]:
-        """Return a text as tokens: what models train on, and the held-out documents.
-
-        Each part of the second folder has half of the held-out documents; only "validation" is measured on.
-        """
-        return self.once(("tokens", name), lambda: self._tokens(name))
-
-    def _corpus(self, name: str) -> tuple[Path, Path]:
         plan = self.scale.texts[name]
         sources = {source: self.data / source for source in plan.sources}
         recipe = load_recipe(plan.recipe, plan.changes)
@@ -163,7 +166,12 @@ class Laboratory:
             parts.append(out)
         return parts[0], parts[1]
 
-    def _tokens(self, name: str) -> tuple[Path, Path]:
+    @once
+    def tokens(self, name: str) -> tuple[Path, Path]:
+        """Return a text as tokens: what models train on, and the held-out documents.
+
+        Each part of the second folder has half of the held-out documents; only "validation" is measured on.
+        """
         plan = self.scale.texts[name]
         train, held_out = self.corpus(name)
         config = {"kind": plan.tokenizer, "vocab_size": plan.vocabulary}
@@ -180,15 +188,13 @@ class Laboratory:
 
     # Models
 
+    @once
     def run(self, name: str, seed: int, *, steps: int | None = None, note: str = "") -> Path:
         """Return the pre-training run of a model that the scale has a recipe for.
 
         steps: updates instead of the recipe's, without snapshots; `note`, which gives the reason, is
         appended to the name of the piece.
         """
-        return self.once(("run", name, str(seed), str(steps)), lambda: self._run(name, seed, steps, note))
-
-    def _run(self, name: str, seed: int, steps: int | None, note: str) -> Path:
         plan = self.scale.models[name]
         tokens, _ = self.tokens(plan.text)
         changes = {"seed": seed} | ({} if steps is None else {"steps": steps})
@@ -248,7 +254,7 @@ class Laboratory:
         tokens but the first are scored. "loss error" is the standard error over windows. A tokenizer of kind gpt2,
         whose tokens are bytes, also gives "bits per byte".
         """
-        found: dict[str, float] = self.measured(
+        return self.measured(
             f"perplexity-{_file_name(name)}",
             "perplexity.json",
             lambda: _perplexity(model, tokens, part, windows, self.device),
@@ -257,7 +263,6 @@ class Laboratory:
             config={"part": part, "windows": windows, "error": "windows"},
             inputs={"model": model, "tokens": tokens},
         )
-        return found
 
     def overlap(
         self, text: str, rows: Mapping[str, Path], read: Callable[[Path], Sequence[str]]
@@ -279,10 +284,9 @@ class Laboratory:
 
         inputs = {"corpus": corpus, **rows}
         config = {"words": 8}
-        plain: dict[str, Any] = self.measured(
+        return self.measured(
             f"overlap-{text}", "overlap.json", measure, kind="overlap", name=text, config=config, inputs=inputs
         )
-        return plain
 
     def _identity(self, path: Path) -> str:
         if path not in self._identities:

@@ -39,7 +39,7 @@ from headwater.reproduce.labelled import (
     sets_there,
 )
 from headwater.reproduce.laboratory import Laboratory
-from headwater.reproduce.scale import Scale
+from headwater.reproduce.scale import Scale, trainings
 from headwater.reproduce.setup import describe, parameters, training_notes
 from headwater.reproduce.tuned_tables import (
     AVERAGE,
@@ -56,22 +56,16 @@ from headwater.reproduce.tuned_tables import (
 from headwater.train.journal import read_journal
 
 _FEATURES = {"freeze": True, "task_model": "lstm", "learning_rate": 1e-3}
-GPT, LSTM_TUNED, GPT_SCRATCH = FULL, LSTM, NO_PRETRAINING  # as in table 5, and the same folders
+# Three are as in table 5, and the same folders.
+GPT = replace(FULL, title="GPT, fine-tuned")
+GPT_SCRATCH = replace(NO_PRETRAINING, title="GPT, from scratch")
+LSTM_TUNED = replace(LSTM, title="LSTM, fine-tuned")
 GPT_FEATURES = Variant("gpt-features", "GPT, features", changes=_FEATURES)
 BERT = Variant("bert", "BERT, fine-tuned", model="bert")
 BERT_FEATURES = Variant("bert-features", "BERT, features", model="bert", changes=_FEATURES)
 ELMO_FEATURES = Variant("elmo-features", "ELMo, features", model="elmo", changes=_FEATURES)
 BERT_SCRATCH = Variant("bert-scratch", "BERT, from scratch", model="bert", changes={"from_scratch": True})
-LEARNERS: Mapping[str, Variant] = {
-    "GPT, fine-tuned": GPT,
-    "GPT, features": GPT_FEATURES,
-    "BERT, fine-tuned": BERT,
-    "BERT, features": BERT_FEATURES,
-    "ELMo, features": ELMO_FEATURES,
-    "LSTM, fine-tuned": LSTM_TUNED,
-    "GPT, from scratch": GPT_SCRATCH,
-    "BERT, from scratch": BERT_SCRATCH,
-}
+LEARNERS = (GPT, GPT_FEATURES, BERT, BERT_FEATURES, ELMO_FEATURES, LSTM_TUNED, GPT_SCRATCH, BERT_SCRATCH)
 # At equal seconds these two stay as they are: the budget is the time of GPT's fine-tuning.
 _AS_THEY_ARE = (GPT, GPT_SCRATCH)
 _MODELS = ("gpt1", "bert", "elmo", "lstm")
@@ -111,19 +105,15 @@ _ADDED = "new parameters for a task, mean over sets"
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """Return eight learners on every set, once a seed, and again at equal seconds."""
     sets, seeds = _wanted(scale), scale.seeds
-    found = piece_names(scale, sets, list(LEARNERS.values()))
+    found = piece_names(scale, sets, LEARNERS)
     if scale.settings("objectives", ObjectivesSettings).seconds:
-        again = [_labelled(variant, SECONDS) for variant in LEARNERS.values() if variant not in _AS_THEY_ARE]
-        found |= piece_names(scale, sets, again) - {
-            ("pre-training", f"{model}, seed {seed}") for model in _MODELS for seed in seeds
-        }
-        found |= {
-            (f"pre-training at {SECONDS}", f"{model}, seed {seed}") for model in _MODELS[1:] for seed in seeds
-        }
+        again = [_labelled(variant, SECONDS) for variant in LEARNERS if variant not in _AS_THEY_ARE]
+        found |= piece_names(scale, sets, again)
+        found |= {(f"pre-training at {SECONDS}", name) for name in trainings(scale, _MODELS[1:])}
         found |= {("pre-training, timed", f"{model}, seed {seeds[0]}") for model in _MODELS}
         found |= {
             (f"fine-tuning on {name}", f"{_labelled(variant, 'timed').name}, seed {seeds[0]}")
-            for variant in LEARNERS.values()
+            for variant in LEARNERS
             for name in sets
             if not _is_new(variant)
         }
@@ -134,7 +124,7 @@ def run(laboratory: Laboratory) -> Findings:
     """Compare the learners on each available set."""
     scale = laboratory.scale
     chosen, left_out = sets_there(scale, _wanted(scale), laboratory.data)
-    tables = {UPDATES: fine_tune_all(laboratory, chosen, list(LEARNERS.values()))}
+    tables = {UPDATES: fine_tune_all(laboratory, chosen, LEARNERS)}
     times = None
     if scale.settings("objectives", ObjectivesSettings).seconds:
         times = _measure_times(laboratory, chosen)
@@ -142,22 +132,22 @@ def run(laboratory: Laboratory) -> Findings:
     rows: list[Row] = []
     findings: list[Finding] = []
     for terms, table in tables.items():
-        rows += variant_rows(table, _titles(f", {terms}"), chosen, _published)
+        rows += variant_rows(table, LEARNERS, chosen, _published, f", {terms}")
         findings += judge_table(table, chosen, terms)
     costs = {terms: _costs(laboratory, table, terms, times) for terms, table in tables.items()}
     rows += [
-        Row(f"{title}, {terms}", measure, [cost[measure] for cost in found[variant.name]])
+        Row(f"{variant.title}, {terms}", measure, [cost[measure] for cost in found[variant.name]])
         for terms, found in costs.items()
-        for title, variant in LEARNERS.items()
+        for variant in LEARNERS
         for measure in found[variant.name][0]
     ]
     rows += [
         Row(
-            f"{title}, {UPDATES}",
+            f"{variant.title}, {UPDATES}",
             "parameters of the pre-trained model",
             [float(parameters(laboratory, variant.model))] * len(scale.seeds),
         )
-        for title, variant in LEARNERS.items()
+        for variant in LEARNERS
     ]
     findings += [_writes(laboratory), _more_parameters(costs[UPDATES])]
     notes = [
@@ -173,7 +163,7 @@ def run(laboratory: Laboratory) -> Findings:
         setup=describe(laboratory, _MODELS, fine_tuned=True),
         notes=notes + left_out_note(left_out),
         figures={
-            f"scores-{terms.replace(' ', '-')}": partial(draw_scores, table=table, titles=_titles(), names=chosen)
+            f"scores-{terms.replace(' ', '-')}": partial(draw_scores, table=table, variants=LEARNERS, names=chosen)
             for terms, table in tables.items()
         },
     )
@@ -190,10 +180,6 @@ def _wanted(scale: Scale) -> Sequence[str]:
     return scale.settings("objectives", ObjectivesSettings).sets or list(scale.labelled.sets)
 
 
-def _titles(suffix: str = "") -> dict[str, str]:
-    return {variant.name: title + suffix for title, variant in LEARNERS.items()}
-
-
 def _measure_times(laboratory: Laboratory, chosen: Sequence[str]) -> _Times:
     """Measure the seconds of an update with the first seed, one model directly after another."""
     seed = laboratory.scale.seeds[0]
@@ -205,7 +191,7 @@ def _measure_times(laboratory: Laboratory, chosen: Sequence[str]) -> _Times:
     }
     tuning = {}
     for name in chosen:
-        for variant in LEARNERS.values():
+        for variant in LEARNERS:
             if not _is_new(variant):
                 scores = fine_tune(laboratory, name, _labelled(variant, "timed"), seed)
                 tuning[name, variant.name] = _update_seconds(_journal(scores))
@@ -221,9 +207,9 @@ def _update_seconds(journal: Sequence[Mapping[str, Any]]) -> float:
 
 def _at_equal_seconds(laboratory: Laboratory, chosen: Sequence[str], equal: Table, times: _Times) -> Table:
     """Fine-tune again, for as many seconds as GPT in `equal`."""
-    table: dict[str, dict[str, Seeds]] = {variant.name: {} for variant in LEARNERS.values()}
+    table: dict[str, dict[str, Seeds]] = {variant.name: {} for variant in LEARNERS}
     for name in chosen:
-        for variant in LEARNERS.values():
+        for variant in LEARNERS:
             if variant in _AS_THEY_ARE:
                 table[variant.name][name] = equal[variant.name][name]
                 continue
@@ -232,7 +218,7 @@ def _at_equal_seconds(laboratory: Laboratory, chosen: Sequence[str], equal: Tabl
             for number, seed in enumerate(laboratory.scale.seeds):
                 steps = max(1, round(_journal(equal[GPT.name][name][number])[-1]["step"] * share))
                 learner = _labelled(variant, SECONDS)
-                learner = replace(learner, changes=dict(variant.changes or {}) | {"steps": steps})
+                learner = replace(learner, changes={**variant.changes, "steps": steps})
                 base = None
                 if not _is_new(variant):
                     base = run_at_equal_seconds(laboratory, variant.model, seed, times.pretraining) / "model"
@@ -255,11 +241,10 @@ def _labelled(variant: Variant, label: str) -> Variant:
 
 
 def _is_new(variant: Variant) -> bool:
-    return bool((variant.changes or {}).get("from_scratch"))
+    return "from_scratch" in variant.changes
 
 
 def _journal(scores: Sequence[FinetunedScore]) -> list[dict[str, Any]]:
-    assert scores[0].folder is not None
     return read_journal(scores[0].folder / "metrics.jsonl")
 
 
@@ -302,7 +287,7 @@ def _more_parameters(costs: Mapping[str, Costs]) -> Finding:
 
 def _costs(laboratory: Laboratory, table: Table, terms: str, times: _Times | None) -> dict[str, Costs]:
     costs: dict[str, Costs] = {}
-    for variant in LEARNERS.values():
+    for variant in LEARNERS:
         costs[variant.name] = []
         for number, seed in enumerate(laboratory.scale.seeds):
             config = load_config(laboratory.model(variant.model, seed))
@@ -329,10 +314,8 @@ def _costs(laboratory: Laboratory, table: Table, terms: str, times: _Times | Non
 
 def _added(variant: Variant, scores: Sequence[FinetunedScore], width: int) -> int:
     """Return the parameters that a task adds: the head and, unless the base is frozen, three tokens."""
-    folder = scores[0].folder
-    assert folder is not None
-    head = sum(tensor_sizes(folder / "head.safetensors").values())
-    return head + (0 if (variant.changes or {}).get("freeze") else 3 * width)
+    head = sum(tensor_sizes(scores[0].folder / "head.safetensors").values())
+    return head + (0 if "freeze" in variant.changes else 3 * width)
 
 
 def _published(learner: str, name: str) -> float | None:

@@ -138,9 +138,7 @@ def outdated(results: Mapping[str, Any]) -> list[str]:
     name = results["experiment"]
     later = [changed for version, changed in CHANGES.items() if version > results["version"]]
     reasons = [changed[name] for changed in later if name in changed]
-    if not reasons:
-        return []
-    return [f"**These numbers are from before a change of the protocol:** {'; '.join(reasons)}.", ""]
+    return _told("**These numbers are from before a change of the protocol:**", reasons)
 
 
 def fewer_seeds(results: Mapping[str, Any]) -> list[str]:
@@ -156,7 +154,12 @@ def fewer_seeds(results: Mapping[str, Any]) -> list[str]:
         for finding in results["findings"]
         if finding.get("noise") and finding["noise"]["seeds"] < len(seeds)
     ]
-    return [f"**Fewer seeds than planned:** {'; '.join(short)}.", ""] if short else []
+    return _told("**Fewer seeds than planned:**", short)
+
+
+def _told(what: str, listed: Sequence[str], separator: str = "; ") -> list[str]:
+    """Return a paragraph of Markdown that says `what` about everything listed; none if that is empty."""
+    return [f"{what} {separator.join(listed)}.", ""] if listed else []
 
 
 def claims_table(results: Sequence[Mapping[str, Any]], *, linked: bool) -> list[str]:
@@ -200,14 +203,14 @@ def write_index(out: Path, scale: Scale | None = None) -> None:
     other = _of_another_configuration(found, scale)
     found = [one for one in found if one["experiment"] not in other]
     lines = ["# The papers, run again", ""]
-    if other:
-        named = ", ".join(f"{name} ({what})" for name, what in other.items())
-        lines += [f"**Left out, since they are of another configuration than the rest:** {named}.", ""]
+    named = [f"{name} ({what})" for name, what in other.items()]
+    lines += _told("**Left out, since they are of another configuration than the rest:**", named, ", ")
     old = [one["experiment"] for one in found if outdated(one)]
-    if old:
-        lines += [f"From before a change of a protocol, as their pages say: {', '.join(old)}.", ""]
-    lines += _with_fewer_seeds(found)
-    lines += _with_other_settings(out, found, scale)
+    lines += _told("From before a change of a protocol, as their pages say:", old, ", ")
+    most = max((len(one["seeds"]) for one in found), default=0)
+    short = [f"{one['experiment']} ({_listed(one['seeds'])})" for one in found if len(one["seeds"]) < most]
+    lines += _told("With fewer seeds than the rest:", short, ", ")
+    lines += _told("With other settings than the scale's:", _with_other_settings(out, found, scale))
     lines += [*claims_table(found, linked=True), "", f"The rule: {RULE}", ""]
     lines += [f"- [{one['paper']}: {one['title']}]({one['experiment']}/{PAGE})" for one in found]
     write_text(out / PAGE, "\n".join(lines) + "\n")
@@ -237,22 +240,15 @@ def _of_another_configuration(found: Sequence[Mapping[str, Any]], scale: Scale |
     return other
 
 
-def _with_fewer_seeds(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence as Markdown that names the experiments with fewer seeds than the others."""
-    most = max((len(one["seeds"]) for one in found), default=0)
-    short = [f"{one['experiment']} ({_listed(one['seeds'])})" for one in found if len(one["seeds"]) < most]
-    return [f"With fewer seeds than the rest: {', '.join(short)}.", ""] if short else []
-
-
 def _with_other_settings(out: Path, found: Sequence[Mapping[str, Any]], scale: Scale | None) -> list[str]:
-    """Return a sentence as Markdown that names the experiments whose settings were not the scale's."""
+    """Return the experiments whose settings were not the scale's, each with the settings."""
     other = []
     for one in found:
         page_scale = scale or shipped_scale(one["scale"])
         own = read_manifest(out / one["experiment"]).config.get("settings", {})
         changed = changed_settings(one["experiment"], own, page_scale) if page_scale else ""
         other += [f"{one['experiment']} ({changed})"] if changed else []
-    return [f"With other settings than the scale's: {'; '.join(other)}.", ""] if other else []
+    return other
 
 
 def changed_settings(name: str, own: Mapping[str, Any], scale: Scale) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -188,6 +188,11 @@ def scale_names() -> list[str]:
     """Return the names of Headwater's scales, smallest first."""
     order = {"mini": 0, "small": 1, "paper": 2}
     return sorted((path.stem for path in FOLDER.glob("*.toml")), key=lambda name: order.get(name, 9))
+
+
+def trainings(scale: Scale, names: Iterable[str]) -> list[str]:
+    """Return the names of the trainings of these models, one a seed: `gpt2-a, seed 1`."""
+    return [f"{name}, seed {seed}" for name in names for seed in scale.seeds]
 
 
 def shape_of(scale: Scale, name: str) -> ModelConfig:

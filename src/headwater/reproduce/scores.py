@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from headwater.evaluate.results import Result, Results, read_examples
 from headwater.finetune.metrics import matthews
+from headwater.reproduce.experiment import Row
 from headwater.reproduce.items import ItemValues, errors_by_seed, of_two_classes, pseudo_values
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.statistics import Measured
@@ -34,17 +35,36 @@ class ScoreTable:
 
     def add(self, laboratory: Laboratory, model: str, results: Results, folder: Path) -> None:
         """Add the evaluation of a model's next seed; its items are in `folder`."""
-        self.left_out |= skipped_because(laboratory, results)
+        data = str(laboratory.data)  # results do not name folders of this machine
+        self.left_out |= {
+            entry.protocol: entry.reason.replace(data, "the data folder")
+            for entry in results.skipped
+            if entry.examples is None
+        }
         for column in self._columns:
             found = result_of(results, *column)
             if found is not None:
                 one = better(found, folder)
                 for table, value, error, items in (
-                    (self.values, found.value, found.stderr, None if is_lower_better(found) else one.items),
+                    (self.values, found.value, found.stderr, one.items if found.higher_is_better else None),
                     (self.better, one[0], one.errors[0], one.items),
                 ):
                     table.setdefault(column, {}).setdefault(model, Measured()).add(value, error, items)
                 self.counts[column] = found.count
+
+    def rows(
+        self,
+        models: Mapping[str, str],
+        measures: Mapping[Column, str],
+        published: Callable[[Column, str], float | None] = lambda column, model: None,
+        note: Callable[[str], str] = lambda model: "",
+    ) -> list[Row]:
+        """Return a row for each column and model, with their titles; `published` and `note` are of a model."""
+        return [
+            Row(models[name], measures[column], values, published(column, name), self.counts[column], note(name))
+            for column, of in self.values.items()
+            for name, values in of.items()
+        ]
 
 
 def left_out_notes(left_out: Mapping[str, str]) -> list[str]:
@@ -54,17 +74,12 @@ def left_out_notes(left_out: Mapping[str, str]) -> list[str]:
     return [f"Left out: {', '.join(protocols)}. {reason}" for reason, protocols in named.items()]
 
 
-def is_lower_better(result: Result) -> bool:
-    """Return whether a metric is a perplexity or a number of bits."""
-    return result.metric == "perplexity" or result.metric.startswith("bits per ")
-
-
 def better(result: Result, folder: Path) -> Measured:
     """Return a result with higher values better, with its items; a perplexity becomes minus its logarithm."""
     plain = Measured([result.value], [result.stderr])
     if result.metric == "perplexity":
         plain = plain.map(lambda value: -math.log(value))
-    elif is_lower_better(result):
+    elif not result.higher_is_better:
         plain = plain.linear(-1.0)
     values = item_values(result, list(read_examples(folder, result.protocol)))
     # All protocols of a benchmark have the same items, so summaries with and without a hint are paired.
@@ -84,7 +99,7 @@ def item_values(result: Result, records: Sequence[Mapping[str, Any]]) -> ItemVal
         chosen = np.array([float(record["value"] > result.details["threshold"]) for record in records])
         labels = np.array([float(record["label"] == 1) for record in records])
         values = pseudo_values(labels, chosen, of_two_classes(matthews))
-    elif is_lower_better(result) and "nats" in records[0]:
+    elif not result.higher_is_better and "nats" in records[0]:
         nats, units = (np.array([record[key] for record in records]) for key in ("nats", "units"))
         values = -nats / units.mean() / (math.log(2) if result.metric.startswith("bits") else 1)
     elif result.metric == "perplexity":
@@ -98,17 +113,4 @@ def item_values(result: Result, records: Sequence[Mapping[str, Any]]) -> ItemVal
 
 def result_of(results: Results, protocol: str, metric: str) -> Result | None:
     """Return one metric of one protocol; None if it was skipped."""
-    for result in results.results:
-        if (result.protocol, result.metric) == (protocol, metric):
-            return result
-    return None
-
-
-def skipped_because(laboratory: Laboratory, results: Results) -> dict[str, str]:
-    """Return why protocols were left out, without paths of this machine."""
-    folder = str(laboratory.data)
-    return {
-        entry.protocol: entry.reason.replace(folder, "the data folder")
-        for entry in results.skipped
-        if entry.examples is None
-    }
+    return next((one for one in results.results if (one.protocol, one.metric) == (protocol, metric)), None)

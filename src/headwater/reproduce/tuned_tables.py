@@ -47,28 +47,29 @@ def mean_row(setting: str, seeds: Seeds, published: float | None = None) -> Row:
 
 def variant_rows(
     table: Table,
-    titles: Mapping[str, str],
+    variants: Sequence[Variant],
     sets: Sequence[str],
     published: Callable[[str, str], float | None],
+    terms: str = "",
 ) -> list[Row]:
     """Return a row for each set and variant, and one for each variant's average.
 
-    titles: the variants to show, by name. published: the paper's score of a variant on a set or on AVERAGE.
+    published: the paper's score of a variant on a set or on AVERAGE. terms: appended to each title.
     """
     names = averaged(sets)
     rows = [
-        mean_row(f"{name}: {title}", table[variant][name], published(variant, name))
+        mean_row(f"{name}: {one.title}{terms}", table[one.name][name], published(one.name, name))
         for name in sets
-        for variant, title in titles.items()
+        for one in variants
     ]
     return rows + [
         Row(
-            f"average of {', '.join(names)}: {title}",
+            f"average of {', '.join(names)}: {one.title}{terms}",
             "mean of the sets' metrics",
-            averages(table, variant, names),
-            published(variant, AVERAGE) if names == list(COLUMNS) else None,
+            averages(table, one.name, names),
+            published(one.name, AVERAGE) if names == list(COLUMNS) else None,
         )
-        for variant, title in titles.items()
+        for one in variants
     ]
 
 
@@ -101,16 +102,16 @@ def judge_gain(
 def draw_scores(
     figure: Any,
     table: Table,
-    titles: Mapping[str, str],
+    variants: Sequence[Variant],
     names: Sequence[str],
     published: Callable[[str, str], float | None] = lambda variant, name: None,
 ) -> None:
     """Draw a group of bars for each set, one bar for each variant."""
     bars = {
-        title: [over_seeds(over_parts(table[variant][name]).linear(PERCENT)) for name in names]
-        for variant, title in titles.items()
+        one.title: [over_seeds(over_parts(table[one.name][name]).linear(PERCENT)) for name in names]
+        for one in variants
     }
-    paper = {title: [_percent(published(variant, name)) for name in names] for variant, title in titles.items()}
+    paper = {one.title: [_percent(published(one.name, name)) for name in names] for one in variants}
     grouped_bars(figure, names, bars, "score, per cent; black: the paper", published=paper)
 
 
