@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import MismatchError
-from headwater.evaluate.protocols import standard_error
+from headwater.evaluate.protocols import mean_figure
 from headwater.evaluate.results import read_examples, read_results
 from headwater.storage.progress import SILENT, Progress
 
@@ -100,17 +100,15 @@ def _log_likelihood(record: Mapping[str, Any]) -> float:
 
 def _difference(protocol: str, metric: str, values: Sequence[tuple[float, float]]) -> Difference:
     count = len(values)
-    differences = [y - x for x, y in values]
-    mean = math.fsum(differences) / count
-    error = standard_error(differences, mean)
-    reach = None if error is None else _NORMAL_95 * error
+    change = mean_figure(metric, [y - x for x, y in values])
+    reach = None if change.stderr is None else _NORMAL_95 * change.stderr
     return Difference(
         protocol=protocol,
         metric=metric,
         a=math.fsum(x for x, _ in values) / count,
         b=math.fsum(y for _, y in values) / count,
-        difference=mean,
-        low=None if reach is None else mean - reach,
-        high=None if reach is None else mean + reach,
+        difference=change.value,
+        low=None if reach is None else change.value - reach,
+        high=None if reach is None else change.value + reach,
         count=count,
     )

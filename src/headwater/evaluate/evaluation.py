@@ -129,7 +129,7 @@ def evaluate(
         raise UsageError(f"limit is {limit}", expected="at least 1")
     config = config or EvaluateConfig()
     named, model = hub_name(model) or str(model), shipped.resolve(model)
-    chosen = [task.configured(yardstick_bytes=config.yardstick_bytes) for task in select(tasks)]
+    chosen = [task.configured(yardstick_bytes=config.yardstick_bytes, progress=progress) for task in select(tasks)]
     folders = [data] if isinstance(data, Path) else list(data)
     skipped: list[Skipped] = []
     found: dict[str, dict[str, Place]] = {}
@@ -249,7 +249,7 @@ def run_task(
     figures = task.summarise(records)
     seconds = asker.seconds - before
     progress.finish(", ".join(f"{f.metric} {f.value:.4g}" for f in figures))
-    details = task.details(places, examples, progress)
+    details = task.details(places, examples)
     without = {} if training is None else _without_overlap(task, examples, records, training)
     results = [
         Result(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from headwater.datasets.places import Place, Source
 from headwater.evaluate.reader import ContinuationRequest, Reader
-from headwater.storage.progress import SILENT, Progress
+from headwater.storage.progress import Progress
 
 
 class GenerationRequest(NamedTuple):
@@ -134,8 +134,8 @@ class Task(ABC):
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
         """Return the record of one example: each metric by name, and anything else to store."""
 
-    def configured(self, *, yardstick_bytes: int | None) -> Task:
-        """Return this task with the evaluation's settings; by default it has none."""
+    def configured(self, *, yardstick_bytes: int | None, progress: Progress) -> Task:
+        """Return this task with what an evaluation decides for it; by default that is nothing."""
         return self
 
     def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
@@ -152,9 +152,7 @@ class Task(ABC):
             mean_figure(metric.name, [float(record[metric.name]) for record in records]) for metric in self.metrics
         ]
 
-    def details(
-        self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
-    ) -> dict[str, Any]:
+    def details(self, places: Mapping[str, Place], examples: Sequence[Example]) -> dict[str, Any]:
         """Return details that need no model, such as yardsticks on the same text."""
         return {}
 

@@ -140,8 +140,8 @@ class MaskedReader(Reader):
         return ContinuationRequest((), tuple(ids))
 
 
-def shared_start(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return the length of the common prefix of two sequences of ids."""
+def shared_start(a: Sequence[object], b: Sequence[object]) -> int:
+    """Return the length of the common prefix of two sequences."""
     for index, (left, right) in enumerate(zip(a, b, strict=False)):
         if left != right:
             return index

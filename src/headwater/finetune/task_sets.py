@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from headwater.datasets.benchmarks import Benchmark
 from headwater.datasets.hub import fetch
 from headwater.datasets.json_lines import json_lines
 from headwater.datasets.paper_tables import gpt1
@@ -63,7 +64,7 @@ def run_sets(
         assert one is not None
         progress.note(f"{name}: {', '.join(one.remarks) or 'official parts'}")
         metrics = run_one(config, one, model=model, tokenizer=tokenizer, out=out / name, progress=progress)
-        rows += table_rows(one, metrics)
+        rows += table_rows(benchmark, one.remarks, metrics)
         write_glue_files(one, out / name, out / "glue", metrics)
     missing = [benchmark.name for benchmark in chosen if benchmark not in there]
     table = {"model": str(model), "rows": rows, "missing": missing}
@@ -97,13 +98,11 @@ def run_one(
     return run_stage(settings, out, read, model=model, tokenizer=tokenizer, inputs=found.paths, progress=progress)
 
 
-def table_rows(found: Found, metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
+def table_rows(benchmark: Benchmark, remarks: Sequence[str], metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return one row for each labelled test part, else one for validation: metrics and the paper's result."""
-    benchmark = found.benchmark
-    remarks = list(found.remarks)
     parts = {name: test for name, test in metrics["tests"].items() if benchmark.metric in test}
     if not parts:
-        remarks.append("measured on validation, which also chose the epoch")
+        remarks = [*remarks, "measured on validation, which also chose the epoch"]
         best = next(point for point in metrics["curve"] if point["step"] == metrics["best_step"])
         parts = {next(iter(benchmark.tests)): {"count": metrics["count"], **best}}
     rows = []
@@ -119,7 +118,7 @@ def table_rows(found: Found, metrics: Mapping[str, Any]) -> list[dict[str, Any]]
                     "train": metrics["counts"]["train"],
                     "majority": metrics.get("majority") if metric == "accuracy" else None,
                     "published": gpt1(name) / _PERCENT if metric == benchmark.metric else None,
-                    "remarks": remarks,
+                    "remarks": list(remarks),
                 }
             )
     return rows

@@ -23,7 +23,7 @@ from headwater.evaluate.published import SIZES
 from headwater.language_model import LanguageModel
 from headwater.pretrain.recipe import PretrainConfig
 from headwater.pretrain.tokens.sampler import Sampler, TokenStream
-from headwater.reproduce.figures import Curve, bands
+from headwater.reproduce.figures import bands
 from headwater.reproduce.laboratory import Laboratory, evenly_placed
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import parameters
@@ -79,11 +79,6 @@ def counterpart(scale: Scale, rung: str) -> str:
     return SIZES[min(names.index(rung), len(SIZES) - 1)]
 
 
-def curve_over_sizes(of: Mapping[str, Measured], sizes: Mapping[str, int]) -> Curve:
-    """Return values by rung as a curve over the rungs' parameters."""
-    return {sizes[rung]: values for rung, values in of.items()}
-
-
 def panels_over_sizes(
     figure: Any,
     values: Mapping[str, Mapping[str, Measured]],
@@ -98,7 +93,7 @@ def panels_over_sizes(
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes, (title, of) in zip(panels, values.items(), strict=False):
         lines = (references or {}).get(title, {})
-        curves = {title: curve_over_sizes(of, sizes)}
+        curves = {title: {sizes[rung]: measured for rung, measured in of.items()}}
         bands(figure, curves, "", "", log_x=True, axes=axes, references=lines)
         axes.set_title(title, fontsize="small")
         axes.tick_params(which="both", labelsize="x-small")

@@ -71,10 +71,10 @@ def run(laboratory: Laboratory) -> Findings:
         for rung in shown
         for words in LENGTHS
     ]
-    for words in LENGTHS:
-        rows.append(
-            Row("held-out text itself", f"% of {words}-grams in the training text", means[largest, words, "real"])
-        )
+    rows += [
+        Row("held-out text itself", f"% of {words}-grams in the training text", means[largest, words, "real"])
+        for words in LENGTHS
+    ]
     rows.append(
         Row(
             label(laboratory, largest),

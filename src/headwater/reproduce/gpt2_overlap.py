@@ -158,16 +158,10 @@ def _overlap_explains_little(gains: Measured, count: int, asked: int) -> Finding
 
 
 def _draw(figure: Any, table: dict[str, dict[str, Any]]) -> None:
-    names = list(table)
-    here = {
-        "in its own training part": [_estimate(table[name]["own"]) for name in names],
-        "in the model's training text": [_estimate(table[name]["train"]) for name in names],
-    }
-    paper = {
-        "in its own training part": [_paper(name)[0] for name in names],
-        "in the model's training text": [_paper(name)[1] for name in names],
-    }
-    grouped_bars(figure, names, here, "% of 8-grams (paper: black line)", published=paper)
+    titles = {"own": "in its own training part", "train": "in the model's training text"}
+    here = {title: [_estimate(one[key]) for one in table.values()] for key, title in titles.items()}
+    paper = {title: [_paper(name)[place] for name in table] for place, title in enumerate(titles.values())}
+    grouped_bars(figure, list(table), here, "% of 8-grams (paper: black line)", published=paper)
 
 
 def _estimate(value: float | None) -> Estimate | None:

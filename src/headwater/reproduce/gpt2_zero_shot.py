@@ -26,7 +26,6 @@ from headwater.reproduce.figures import bands
 from headwater.reproduce.gpt2_ladder import (
     PREFIX,
     counterpart,
-    curve_over_sizes,
     label,
     panels_over_sizes,
     reference_lines,
@@ -222,8 +221,7 @@ def _underfitting(losses: Mapping[str, Mapping[str, Measured]], ladder: Sequence
 
 def _draw_parts(figure: Any, losses: Mapping[str, Mapping[str, Measured]], sizes: Mapping[str, int]) -> None:
     curves = {
-        _TITLES[part]: curve_over_sizes({rung: one.map(math.exp) for rung, one in losses[part].items()}, sizes)
-        for part in PARTS
+        _TITLES[part]: {sizes[rung]: one.map(math.exp) for rung, one in losses[part].items()} for part in PARTS
     }
     bands(figure, curves, "parameters", "perplexity a token", log_x=True, log_y=True)
 

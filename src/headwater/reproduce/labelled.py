@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from headwater.datasets.benchmarks import Benchmark
 from headwater.datasets.rows import Raw
-from headwater.datasets.sets import BY_NAME, Found, find, is_there, separate_texts
+from headwater.datasets.sets import BY_NAME, find, is_there, separate_texts
 from headwater.errors import DataError, UsageError, suggest
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.finetuning import Parts, arrange_parts, run_stage
@@ -108,15 +108,6 @@ def piece_names(scale: Scale, sets: Sequence[str], variants: Sequence[Variant]) 
     return pretrained | {(f"fine-tuning on {one}", name) for one in sets for name in tuned}
 
 
-class _Tuned(NamedTuple):
-    """A fine-tuned model: its folder, its configuration, its metrics, and the folder of its rows."""
-
-    folder: Path
-    config: FinetuneConfig
-    metrics: dict[str, Any]
-    rows: Path
-
-
 def _tuned(
     laboratory: Laboratory,
     benchmark: str,
@@ -124,7 +115,8 @@ def _tuned(
     seed: int,
     layers: int | None,
     base: Path | None = None,
-) -> _Tuned:
+) -> tuple[Path, FinetuneConfig, dict[str, Any], Path]:
+    """Return the folder of a fine-tuned model, its configuration, its metrics, and the folder of its rows."""
     rows = sample_set(laboratory, benchmark)
     model = base or laboratory.model(variant.model, seed)
     config = FinetuneConfig.build(
@@ -147,7 +139,7 @@ def _tuned(
             inputs={"rows": rows},
             progress=laboratory.progress,
         )
-    return _Tuned(out, config, metrics, rows)
+    return out, config, metrics, rows
 
 
 def fine_tune(
@@ -181,7 +173,7 @@ def fine_tune(
             items=_items(f"{benchmark} {row['task']}", out, row["task"], row["metric"]),
             folder=out,
         )
-        for row in table_rows(Found(task, [], None, {}, {}, list(remarks)), metrics)
+        for row in table_rows(task, remarks, metrics)
         if row["metric"] == task.metric
     ]
 
@@ -265,24 +257,22 @@ def sample_set(laboratory: Laboratory, benchmark: str) -> Path:
     out = laboratory.place(f"rows-{benchmark}", config, found.paths)
     stage = Stage(out, kind="labelled rows", config=config, inputs=found.paths)
     if not stage.is_complete():
-        for part, rows in (("train", evenly(found.train, taken.train)), *_tests(found, taken.test)):
+        parts = {"train": evenly(found.train, taken.train)}
+        parts |= {f"test-{name}": evenly(rows, taken.test) for name, rows in found.tests.items()}
+        for part, rows in parts.items():
             if len({str(row.label) for row in rows}) < 2:
                 raise DataError(
                     f"the {len(rows):,} rows of {benchmark}'s part {part} have one label",
                     expected="at least two classes",
                     repair=f"Take more rows in labelled.sets.{benchmark}, or leave the set out",
                 )
+        if found.validation is not None:
+            parts["validation"] = evenly(found.validation, taken.validation)
         with stage.write() as work:
-            _write(work / "train.jsonl", evenly(found.train, taken.train))
-            if found.validation is not None:
-                _write(work / "validation.jsonl", evenly(found.validation, taken.validation))
-            for name, rows in _tests(found, taken.test):
-                _write(work / f"test-{name}.jsonl", rows)
+            for part, rows in parts.items():
+                plain = ({"segments": row.segments, "label": row.label, "row": row.row} for row in rows)
+                write_json_lines(work / f"{part}.jsonl", plain)
     return out
-
-
-def _tests(found: Found, count: int | None) -> list[tuple[str, Sequence[Raw]]]:
-    return [(name, evenly(rows, count)) for name, rows in found.tests.items()]
 
 
 def evenly(rows: Sequence[Raw], count: int | None) -> Sequence[Raw]:
@@ -364,10 +354,6 @@ def _parts(config: FinetuneConfig, rows: Path) -> Parts:
     names = {part: f"{benchmark} {part}" for part in ("train", "validation", *tests)}
     held = _read(validation) if validation.exists() else None
     return arrange_parts(config, _read(rows / "train.jsonl"), held, tests, names)
-
-
-def _write(path: Path, rows: Sequence[Raw]) -> None:
-    write_json_lines(path, ({"segments": row.segments, "label": row.label, "row": row.row} for row in rows))
 
 
 def _read(path: Path) -> list[Raw]:

@@ -37,7 +37,7 @@ from headwater.pretrain.pretraining import pretrain
 from headwater.pretrain.recipe import PretrainConfig
 from headwater.pretrain.tokens.pack import pack
 from headwater.pretrain.tokens.sampler import TokenStream
-from headwater.reproduce.scale import ModelPlan, Scale
+from headwater.reproduce.scale import Scale
 from headwater.storage.files import read_json, write_json
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import MANIFEST, identity_of
@@ -203,7 +203,7 @@ class Laboratory:
         out = self.place(f"run-{name}-{seed}", config.to_dict() | {"snapshots": snapshots}, {"tokens": tokens})
         config = config.model_copy(update={"device": self.device})  # the device does not change the folder
         with self.piece(f"pre-training{note}", f"{name}, seed {seed}", out):
-            keep = _Snapshots(out, plan, tokens) if snapshots else None
+            keep = functools.partial(_save_snapshot, out, snapshots, tokens) if snapshots else None
             pretrain(config, tokens, out, follow=keep, progress=self.progress)
         return out
 
@@ -316,22 +316,15 @@ def snapshot_folder(run: Path, step: int) -> Path:
     return run.with_name(f"{run.name}-snapshots") / f"{step:07d}"
 
 
-class _Snapshots:
-    """Callback of pre-training that saves the model after some updates, next to the run."""
-
-    def __init__(self, run: Path, plan: ModelPlan, tokens: Path) -> None:
-        self._run, self._steps, self._tokens = run, set(plan.snapshots), tokens
-        self._tokenizer = Tokenizer.load(tokens / "tokenizer")
-
-    def __call__(self, model: Any, step: int) -> dict[str, float]:
-        if step in self._steps:
-            config = model.config.to_dict() | {"step": step, "run": self._run.name}
-            out = snapshot_folder(self._run, step)
-            stage = Stage(out, kind="model", config=config, inputs={"tokens": self._tokens})
-            if not stage.is_complete():
-                with stage.write() as work:
-                    save_model(model, work, tokenizer=self._tokenizer)
-        return {}
+def _save_snapshot(run: Path, steps: Sequence[int], tokens: Path, model: Any, step: int) -> dict[str, float]:
+    """Save the model after some updates, next to the run; called after each update of pre-training."""
+    if step in steps:
+        config = model.config.to_dict() | {"step": step, "run": run.name}
+        stage = Stage(snapshot_folder(run, step), kind="model", config=config, inputs={"tokens": tokens})
+        if not stage.is_complete():
+            with stage.write() as work:
+                save_model(model, work, tokenizer=Tokenizer.load(tokens / "tokenizer"))
+    return {}
 
 
 def evenly_placed(total: int, count: int) -> NDArray[np.int64]:

@@ -90,21 +90,21 @@ class ClaimPlan:
         reach = np.hypot(student_quantile(freedom, level) * estimated, ndtri(1 - level / 2) * over_items)
         return float(density @ ndtr((self.effect - reach) / error) / density.sum())
 
-    def seeds_needed(self, items: int, power: float = POWER) -> int | None:
-        """Return how many seeds decide with `items` items; None if 64 do not."""
+    def seeds_needed(self, items: int) -> int | None:
+        """Return how many seeds reach POWER with `items` items; None if 64 do not."""
         counts = range(FEWEST_SEEDS, _MOST_SEEDS + 1)
-        return next((seeds for seeds in counts if self.power(seeds, items) >= power), None)
+        return next((seeds for seeds in counts if self.power(seeds, items) >= POWER), None)
 
-    def items_needed(self, seeds: int, power: float = POWER) -> int | None:
-        """Return how many items decide with `seeds` seeds; None if a hundred times the pilot's do not.
+    def items_needed(self, seeds: int) -> int | None:
+        """Return how many items reach POWER with `seeds` seeds; None if a hundred times the pilot's do not.
 
         Fewer than the pilot's are not considered: the spread over seeds would be larger with them, and the pilot
         does not show by how much.
         """
-        if self.noise is None or self.power(seeds, 100 * self.noise.items) < power:
+        if self.noise is None or self.power(seeds, 100 * self.noise.items) < POWER:
             return None
         counts = range(self.noise.items, 100 * self.noise.items)
-        return counts.start + bisect_left(counts, power, key=lambda items: self.power(seeds, items))
+        return counts.start + bisect_left(counts, POWER, key=lambda items: self.power(seeds, items))
 
     def text(self, seeds: int) -> str:
         """Return the plan in one line; `seeds` is the number of seeds of the scale."""

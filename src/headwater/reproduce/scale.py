@@ -284,12 +284,13 @@ def _dtype(scale: Scale, model: str) -> torch.dtype:
     return torch.bfloat16 if scale.models[model].recipe.get("precision") == "bf16" else torch.float32
 
 
-def _rate_when_quiet(dtype: torch.dtype, size: int = 1_024) -> float:
+def _rate_when_quiet(dtype: torch.dtype) -> float:
     """Return the operations a second of matmuls on all cores, by CPU time, which other processes do not change."""
     import torch
 
     from headwater.model.backend import default_backend
 
+    size = 1_024
     linear = default_backend().linear
     left, right = torch.ones(2, size, size, dtype=dtype)
     linear(left, right)  # warm up: the first call chooses a kernel

@@ -190,9 +190,9 @@ def p_at_least(values: Sequence[float], effect: float) -> float | None:
 
 
 def holm(
-    none: Sequence[float | None], at_least: Sequence[float | None] | None = None, level: float = LEVEL
+    none: Sequence[float | None], at_least: Sequence[float | None] | None = None
 ) -> tuple[list[bool], list[bool]]:
-    """Return which hypotheses of a family are rejected at a familywise level; None never is.
+    """Return which hypotheses of a family are rejected at the familywise LEVEL; None never is.
 
     Claim i has two: there is no difference (p `none[i]`), and it is at least the expected effect (`at_least[i]`).
     At most one of the two is true. So at each step, at most as many hypotheses are true as there are claims with
@@ -201,7 +201,7 @@ def holm(
     families = (none, at_least or [None] * len(none))
     left = {(which, index) for which, ps in enumerate(families) for index, p in enumerate(ps) if p is not None}
     for p, which, index in sorted((families[which][index] or 0.0, which, index) for which, index in left):
-        if p > level / len({claim for _, claim in left}):
+        if p > LEVEL / len({claim for _, claim in left}):
             break
         left.remove((which, index))
     rejected = [

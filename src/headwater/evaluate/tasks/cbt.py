@@ -17,9 +17,8 @@ from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
 from headwater.evaluate.detokenize import CBT, Detokenizer
 from headwater.evaluate.protocols import ChoiceTask, Example, Metric
-from headwater.evaluate.reader import ContinuationRequest, Reader
+from headwater.evaluate.reader import ContinuationRequest, Reader, shared_start
 from headwater.storage.files import read_text
-from headwater.storage.progress import SILENT, Progress
 
 BLANK = "XXXXX"
 _CANDIDATES = 10
@@ -60,9 +59,7 @@ class ChildrensBooks(ChoiceTask):
             asked.append(reader.pair(text[:border], text[border:]))
         return asked
 
-    def details(
-        self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
-    ) -> dict[str, Any]:
+    def details(self, places: Mapping[str, Place], examples: Sequence[Example]) -> dict[str, Any]:
         """Return the number of sentences that the de-tokenizer cannot invert."""
         if self._detokenizer is None:
             return {}
@@ -105,8 +102,7 @@ def read_stories(path: Path) -> list[tuple[list[str], str, str, list[str]]]:
 
 def _shared(before: str, text: str) -> int:
     """Return the end of the last word that the text shares with the text before the blank."""
-    limit = min(len(before), len(text))
-    end = next((i for i in range(limit) if before[i] != text[i]), limit)
+    end = shared_start(before, text)
     while end > 0 and end < len(text) and not text[end].isspace() and not text[end - 1].isspace():
         end -= 1  # the de-tokenizer joined the candidate to the word before
     return end

@@ -32,12 +32,12 @@ class HeldOut(Task):
         Source("tokens", kind="tokens", where="Make one with: headwater pack CORPUS --tokenizer T --out DIR"),
     )
 
-    def __init__(self, yardstick_bytes: int | None = None) -> None:
-        self._yardstick_bytes = yardstick_bytes
+    def __init__(self, yardstick_bytes: int | None = None, progress: Progress = SILENT) -> None:
+        self._yardstick_bytes, self._progress = yardstick_bytes, progress
 
-    def configured(self, *, yardstick_bytes: int | None) -> HeldOut:
+    def configured(self, *, yardstick_bytes: int | None, progress: Progress) -> HeldOut:
         """Return this task with yardsticks that learn from `yardstick_bytes`; 0 omits them."""
-        return HeldOut(yardstick_bytes)
+        return HeldOut(yardstick_bytes, progress)
 
     def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
         """Return `limit` evenly spaced documents, since the start of the part may be from one source."""
@@ -94,9 +94,7 @@ class HeldOut(Task):
         details = {"bytes": round(math.fsum(sizes)), "tokens": tokens, "nats per token": loss}
         return [Figure("bits per byte", value, ratio_error(bits, sizes), len(records), details)]
 
-    def details(
-        self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
-    ) -> dict[str, Any]:
+    def details(self, places: Mapping[str, Place], examples: Sequence[Example]) -> dict[str, Any]:
         """Return the number of documents, and the yardsticks on those that were scored."""
         tokens = places["tokens"]
         known: dict[str, Any] = {"documents": len(document_ids(tokens, "validation"))}
@@ -110,7 +108,7 @@ class HeldOut(Task):
             held_out,
             bytes_counted=round(sum(example.content["bytes"] for example in examples)),
             limit=limit,
-            progress=progress,
+            progress=self._progress,
         )
         return known | {
             "training text bytes": counted_bytes(tokens, "train"),

@@ -43,7 +43,6 @@ from headwater.evaluate.protocols import (
 )
 from headwater.evaluate.reader import Reader
 from headwater.storage.files import read_text
-from headwater.storage.progress import SILENT, Progress
 
 Text = Literal["openai", "openai.suggested", "original", "original.detokenized"]
 Reading = Literal["last-token", "whole-word", "whole-word.stop-words"]
@@ -164,9 +163,7 @@ class Lambada(Task):
             record["accuracy"] = float(chosen.tokens == asked.continuation[:1] and all(word.is_greedy[1:]))
         return record
 
-    def details(
-        self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
-    ) -> dict[str, Any]:
+    def details(self, places: Mapping[str, Place], examples: Sequence[Example]) -> dict[str, Any]:
         """Return the number of passages that the de-tokenizer cannot invert."""
         if self.text != "original.detokenized":
             return {}

@@ -24,7 +24,6 @@ from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Scored
 from headwater.evaluate.reader import ContinuationRequest, Reader
 from headwater.storage.decoding import decode_text
 from headwater.storage.files import read_bytes
-from headwater.storage.progress import SILENT, Progress
 
 Unit = Literal["word", "byte", "character"]
 _LAST = 5_000_000  # test part of enwik8 and text8: the last five million bytes of a hundred million
@@ -98,9 +97,7 @@ class StreamTask(Task):
             value = factor = perplexity(rate)
         return [Figure(metric.name, value, None if error is None else factor * error, len(records), details)]
 
-    def details(
-        self, places: Mapping[str, Place], examples: Sequence[Example], progress: Progress = SILENT
-    ) -> dict[str, Any]:
+    def details(self, places: Mapping[str, Place], examples: Sequence[Example]) -> dict[str, Any]:
         """Return the number of lines that the de-tokenizer cannot invert."""
         if self.detokenizer is None:
             return {}
