@@ -8,13 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.evaluate.cache import AnswerCache
-from headwater.evaluate.protocols import (
-    Answer,
-    Generated,
-    GenerationRequest,
-    Request,
-    Scored,
-)
+from headwater.evaluate.protocols import Answer, Generated, GenerationRequest, Request, Scored
 from headwater.evaluate.reader import ContinuationRequest
 from headwater.language_model import LanguageModel
 

@@ -22,13 +22,7 @@ from headwater.errors import DataError, HeadwaterError, ResourceError, UsageErro
 from headwater.evaluate.asker import REQUESTS_TOGETHER, Asker
 from headwater.evaluate.cache import AnswerCache
 from headwater.evaluate.own_tasks import is_own, load_tasks, source_hashes
-from headwater.evaluate.protocols import (
-    Answer,
-    Example,
-    Request,
-    Scored,
-    Task,
-)
+from headwater.evaluate.protocols import Answer, Example, Request, Scored, Task
 from headwater.evaluate.published import published
 from headwater.evaluate.reader import MaskedReader, Reader
 from headwater.evaluate.results import KIND, Result, Results, Skipped, read_results, write_examples, write_results

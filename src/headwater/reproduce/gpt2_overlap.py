@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from headwater.corpus.dedup.overlap import TrainingGrams, texts_of, training_grams
+from headwater.corpus.dedup.overlap import texts_of, training_grams
 from headwater.datasets.paper_tables import TABLES
 from headwater.evaluate.protocols import Figure
 from headwater.evaluate.results import read_examples
@@ -108,24 +107,17 @@ def _table(laboratory: Laboratory, text: str) -> dict[str, Any]:
     inputs |= {f"own {name}": path for name, path in own.items()}
 
     def measure() -> dict[str, Any]:
-        training = training_grams(train)
-        sets = {
-            name: {"own": None, **_percent("train", training, path)}
-            | (_percent("own", training_grams(own[name]), path) if name in own else {})
-            for name, path in tests.items()
-        }
+        training, sets = training_grams(train), {}
+        for name, path in tests.items():
+            percent, total = training.percent(texts_of(path))
+            own_percent = training_grams(own[name]).percent(texts_of(path))[0] if name in own else None
+            sets[name] = {"own": own_percent, "train": percent, "grams": total}
         passages = [there > 0 for there, _ in training.shares(texts_of(tests["LAMBADA"]))]
         return {"sets": sets, "passages": passages}
 
     return laboratory.measured(
         "overlap", "overlap.json", measure, kind="overlap", name="table 6", config={}, inputs=inputs
     )
-
-
-def _percent(key: str, grams: TrainingGrams, test: Path) -> dict[str, Any]:
-    shares = grams.shares(texts_of(test))
-    total = sum(count for _, count in shares)
-    return {key: 100 * sum(there for there, _ in shares) / max(1, total), "grams": total}
 
 
 def _without(

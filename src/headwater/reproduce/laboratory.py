@@ -57,7 +57,7 @@ def once(
     """Call a function of a laboratory once for the same arguments; each call records the folders that it used."""
 
     @functools.wraps(make)
-    def find(laboratory: Laboratory, *arguments: Arguments.args, **named: Arguments.kwargs) -> Made:
+    def find(laboratory: Laboratory, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Made:
         key = (make.__name__, *arguments, *named.values())
         if key not in laboratory.made:
             before, laboratory.used = laboratory.used, {}
@@ -277,9 +277,8 @@ class Laboratory:
             grams = training_grams(corpus)
             found = {}
             for name, folder in rows.items():
-                shares = grams.shares(read(folder))
-                there, total = (sum(pair[i] for pair in shares) for i in (0, 1))
-                found[name] = {"grams": total, "percent": 100 * there / total if total else 0.0}
+                percent, total = grams.percent(read(folder))
+                found[name] = {"grams": total, "percent": percent}
             return found
 
         inputs = {"corpus": corpus, **rows}

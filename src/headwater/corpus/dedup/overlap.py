@@ -155,6 +155,12 @@ class TrainingGrams:
             found[number] = (shared + int(self.filter.contains(hashes).sum()), count + len(hashes))
         return found
 
+    def percent(self, texts: Iterable[str]) -> tuple[float, int]:
+        """Return the percentage of the n-grams of all texts that are in the training text, and their number."""
+        shares = self.shares(texts)
+        total = sum(count for _, count in shares)
+        return 100 * sum(shared for shared, _ in shares) / max(1, total), total
+
 
 def measure_overlap(
     train: Path,
