@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,7 +54,8 @@ class DataFiles:
 
     def _find(self, source: Source) -> Path | None:
         if source.kind:
-            return next((p for p in self._folders() if _is_kind(p, source)), None)
+            folders = (path.parent for path in self._paths if path.name == MANIFEST)
+            return next((folder for folder in folders if _is_kind(folder, source)), None)
         for name in source.names:
             wanted = Path(name).parts
             for path in self._paths:
@@ -63,9 +64,6 @@ class DataFiles:
                     if found.parts[-len(wanted) :] == wanted:
                         return found
         return None
-
-    def _folders(self) -> Iterator[Path]:
-        return (path.parent for path in self._paths if path.name == MANIFEST)
 
 
 def _is_kind(folder: Path, source: Source) -> bool:

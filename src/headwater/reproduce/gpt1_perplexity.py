@@ -46,6 +46,8 @@ def run(laboratory: Laboratory) -> Findings:
     settings = laboratory.scale.settings("gpt1_perplexity", PerplexitySettings)
     text = laboratory.scale.models["gpt1"].text
     train, held_out = laboratory.tokens(text)
+    counts = open_folder(held_out, "tokens").config["counts"]["validation"]
+    rate = counts["tokens"] / counts["bytes"] / math.log(2)  # of nats a token in bits a byte
     measured: dict[tuple[str, str], Measured] = {}
     bits: dict[str, Measured] = {}
     curves: dict[str, dict[int, list[float]]] = {title: {} for title in MODELS.values()}
@@ -58,8 +60,6 @@ def run(laboratory: Laboratory) -> Findings:
                 error = found["perplexity"] * found["loss error"]
                 measured.setdefault((model, part), Measured()).add(found["perplexity"], error)
                 if part == "held-out":
-                    counts = open_folder(held_out, "tokens").config["counts"]["validation"]
-                    rate = counts["tokens"] / counts["bytes"] / math.log(2)
                     bits.setdefault(model, Measured()).add(found["loss"] * rate, found["loss error"] * rate)
             for line in laboratory.curve(model, seed):
                 if "validation_loss" in line:

@@ -56,7 +56,7 @@ def run(laboratory: Laboratory) -> Findings:
     norms = {
         variant: [_norms(laboratory, variant, seed, settings) for seed in scale.seeds] for variant in VARIANTS
     }
-    spread = {variant: [_spread(one[0]) for one in seeds] for variant, seeds in norms.items()}
+    spread = {variant: [math.log(max(one[0]) / min(one[0])) for one in seeds] for variant, seeds in norms.items()}
     rows = [
         Row(variant, "log ratio of the blocks' gradients, first update", values)
         for variant, values in spread.items()
@@ -124,10 +124,6 @@ def _train(stream: TokenStream, variant: str, seed: int, settings: LayerNormSett
 
 def _gradient_norm(block: Any) -> float:
     return math.sqrt(sum(float(parameter.grad.square().sum()) for parameter in block.parameters()))
-
-
-def _spread(blocks: Sequence[float]) -> float:
-    return math.log(max(blocks) / min(blocks))
 
 
 def _draw(figure: Any, norms: Mapping[str, Sequence[_Norms]]) -> None:

@@ -145,55 +145,30 @@ def _most_confident(folder: Path) -> str:
 
 def _findings(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
     """Return the findings on the tasks that were scored."""
-    claims = {
-        ("wsc273.partial", "accuracy"): _winograd,
-        ("cnndm.tldr", "rouge average"): _summaries,
-        ("wmt14.fr-en", "bleu"): _translation,
-        (QUESTIONS, "exact match"): _questions,
-    }
-    return [finding for column, judged in claims.items() if column in scores for finding in judged(scores, ladder)]
-
-
-def _winograd(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
-    winograd = [scores["wsc273.partial", "accuracy"][rung] for rung in ladder]
-    above = winograd[-1].linear(1.0, -_CHANCE)
-    return [
-        judge(CLAIMS["gpt2_tasks.winograd"], above, here=over_seeds(winograd[-1]).text(1, 100) + " %"),
-        judge_steps(CLAIMS["gpt2_tasks.winograd_ladder"], winograd, here=" → ".join(map(percent, winograd))),
-    ]
-
-
-def _summaries(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
-    hinted, plain, random = (
-        scores[f"cnndm.{reading}", "rouge average"][ladder[-1]] for reading in ("tldr", "no-hint", "random-3")
-    )
-    return [
-        judge(CLAIMS["gpt2_tasks.hint"], differences(hinted, plain)),
-        judge(CLAIMS["gpt2_tasks.random"], differences(hinted, random)),
-    ]
-
-
-def _translation(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
-    to_english, to_french = (scores[f"wmt14.{way}", "bleu"][ladder[-1]] for way in ("fr-en", "en-fr"))
-    here = " and ".join(over_seeds(way).text(2) for way in (to_english, to_french)) + " BLEU"
-    return [judge(CLAIMS["gpt2_tasks.translation"], differences(to_english, to_french), here=here)]
-
-
-def _questions(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
-    all_, confident = scores[QUESTIONS, "exact match"], scores[QUESTIONS, _CONFIDENT][ladder[-1]]
-    smallest, largest = all_[ladder[0]], all_[ladder[-1]]
-    return [
-        judge(
-            CLAIMS["gpt2_tasks.questions"],
-            differences(largest, smallest),
-            here=f"{percent(smallest)} → {percent(largest)}",
-        ),
-        judge(
-            CLAIMS["gpt2_tasks.confident"],
-            differences(confident, largest),
-            here=f"{percent(confident)} of the most confident, {percent(largest)} of all",
-        ),
-    ]
+    smallest, largest = ladder[0], ladder[-1]
+    found: list[Finding] = []
+    if winograd := scores.get(("wsc273.partial", "accuracy")):
+        levels = [winograd[rung] for rung in ladder]
+        here = f"{over_seeds(winograd[largest]).text(1, 100)} %"
+        found += [
+            judge(CLAIMS["gpt2_tasks.winograd"], winograd[largest].linear(1.0, -_CHANCE), here=here),
+            judge_steps(CLAIMS["gpt2_tasks.winograd_ladder"], levels, here=" → ".join(map(percent, levels))),
+        ]
+    if hinted := scores.get(("cnndm.tldr", "rouge average")):
+        for claim, other in (("hint", "no-hint"), ("random", "random-3")):
+            plain = scores[f"cnndm.{other}", "rouge average"][largest]
+            found.append(judge(CLAIMS[f"gpt2_tasks.{claim}"], differences(hinted[largest], plain)))
+    if translated := scores.get(("wmt14.fr-en", "bleu")):
+        to_english, to_french = translated[largest], scores["wmt14.en-fr", "bleu"][largest]
+        here = f"{over_seeds(to_english).text(2)} and {over_seeds(to_french).text(2)} BLEU"
+        found.append(judge(CLAIMS["gpt2_tasks.translation"], differences(to_english, to_french), here=here))
+    if answered := scores.get((QUESTIONS, "exact match")):
+        first, last, confident = answered[smallest], answered[largest], scores[QUESTIONS, _CONFIDENT][largest]
+        here = f"{percent(first)} → {percent(last)}"
+        found.append(judge(CLAIMS["gpt2_tasks.questions"], differences(last, first), here=here))
+        here = f"{percent(confident)} of the most confident, {percent(last)} of all"
+        found.append(judge(CLAIMS["gpt2_tasks.confident"], differences(confident, last), here=here))
+    return found
 
 
 def _draw(figure: Any, scores: _Scores, sizes: Mapping[str, int]) -> None:

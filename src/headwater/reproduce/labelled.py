@@ -278,8 +278,8 @@ def sample_set(laboratory: Laboratory, benchmark: str) -> Path:
 def evenly(rows: Sequence[Raw], count: int | None) -> Sequence[Raw]:
     """Return `count` evenly spaced rows, in their order.
 
-    Raises DataError if the spacing meets a period of the file, as when classes alternate: if the share of a class
-    among the chosen rows differs too much from its share among all.
+    Raises DataError if the share of a class among the chosen rows differs too much from its share among all. This
+    happens if the classes alternate in the file, and the chosen rows are always of the same class.
     """
     if count is None or count >= len(rows):
         return rows
@@ -291,7 +291,7 @@ def evenly(rows: Sequence[Raw], count: int | None) -> Sequence[Raw]:
             raise DataError(
                 f"of {count:,} rows taken evenly from {len(rows):,}, {there:.0%} are of class {label}, of all "
                 f"{wanted:.0%}: the classes take turns in this file",
-                repair=f"Take another number of rows, as {count - 1:,}",
+                repair=f"Take another number of rows, such as {count - 1:,}",
             )
     return taken
 

@@ -1,8 +1,8 @@
 """What experiments share: corpora, tokenizers, tokens, models, fine-tuned models, scores.
 
-Everything is in one folder, `OUT/shared`, under a name that ends in a hash of its configuration and inputs. Two
-experiments that ask for the same thing get the same folder, a changed number in a scale makes again only what
-depends on it, and a run that was killed resumes: each folder is a stage of its own.
+Everything is in `OUT/shared`, in folders whose names end in a hash of their configuration and inputs. Experiments
+that ask for the same thing get the same folder. After a change of a number in a scale, only what depends on it is
+made again. Each folder is a stage, so a run that was killed resumes.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Laboratory:
         inputs: Mapping[str, Path],
         also: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Return the result of `measure`, stored as JSON in a folder of its own when it is measured first.
+        """Return the result of `measure`, which is called once and stored as JSON in a folder.
 
         also: what the name of the folder depends on in addition to its configuration.
         """
@@ -170,7 +170,7 @@ class Laboratory:
     def tokens(self, name: str) -> tuple[Path, Path]:
         """Return a text as tokens: what models train on, and the held-out documents.
 
-        Each part of the second folder has half of the held-out documents; only "validation" is measured on.
+        Each part of the second folder has half of the held-out documents; scores are of its part "validation".
         """
         plan = self.scale.texts[name]
         train, held_out = self.corpus(name)

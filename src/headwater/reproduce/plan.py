@@ -35,8 +35,8 @@ _MOST_SEEDS = 64
 class Noise:
     """Deviations of one claim's difference over seeds (each pre-trains and fine-tunes a model) and over items.
 
-    items: the number of items of the pilot. If the values by item are not known, it is 1: then one item is as many
-    as the pilot had, `item` is their error, and `is_by_item` is False.
+    items: the number of items of the pilot. is_by_item: whether the pilot has values by item. If not, all of its
+    items count as one, and `item` is their error.
     """
 
     seed: float

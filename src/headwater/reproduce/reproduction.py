@@ -30,7 +30,6 @@ SHARED = "shared"
 class ReproductionOutcome:
     """The results of each experiment, and why others were left out."""
 
-    out: Path
     results: dict[str, dict[str, Any]]
     left_out: dict[str, str]
 
@@ -90,7 +89,7 @@ def reproduce(
             for finding in findings.findings:
                 progress.note(f"{finding.claim}: {finding.verdict} ({finding.here})")
         write_index(out, scale)
-    return ReproductionOutcome(out, results, left_out)
+    return ReproductionOutcome(results, left_out)
 
 
 def choose(names: Sequence[str]) -> list[Experiment]:

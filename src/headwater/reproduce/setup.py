@@ -29,7 +29,12 @@ def describe(laboratory: Laboratory, models: Sequence[str], *, fine_tuned: bool 
     texts = [text for model in models if (text := laboratory.scale.models[model].text)]
     lines = describe_text(laboratory, texts[0]) if texts else [_describe_scale(laboratory.scale)]
     lines += [describe_model(laboratory, model) for model in models]
-    return lines + (describe_fine_tuning(laboratory) if fine_tuned else [])
+    if fine_tuned:
+        plan = laboratory.scale.labelled
+        recipe = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in plan.recipe.items())
+        rows = "; ".join(f"{name}: {describe_rows(taken)}" for name, taken in plan.sets.items())
+        lines += [("fine-tuning", recipe or "as the paper"), ("rows", rows)]
+    return lines
 
 
 def training_notes(scale: Scale, models: Sequence[str]) -> list[str]:
@@ -105,14 +110,6 @@ def describe_model(laboratory: Laboratory, name: str) -> tuple[str, str]:
         f"{form}, context {recipe.window}; {recipe.steps:,} updates of {recipe.batch_size} sequences, "
         f"{tokens_read(laboratory.scale, name):,} tokens, rate {recipe.learning_rate:g}; seeds {seeds}",
     )
-
-
-def describe_fine_tuning(laboratory: Laboratory) -> Lines:
-    """Return the fine-tuning recipe, and the numbers of rows of each set."""
-    plan = laboratory.scale.labelled
-    recipe = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in plan.recipe.items())
-    rows = "; ".join(f"{name}: {describe_rows(taken)}" for name, taken in plan.sets.items())
-    return [("fine-tuning", recipe or "as the paper"), ("rows", rows)]
 
 
 def describe_work(scale: Scale, pieces: Iterable[tuple[str, str]], pretraining: Cost) -> str:

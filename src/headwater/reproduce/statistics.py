@@ -172,12 +172,12 @@ def _errors(values: Sequence[float]) -> tuple[float, float]:
 
 
 def p_at_least(values: Sequence[float], effect: float) -> float | None:
-    """Return the two-sided p of "the true mean is at least `effect`"; 1 if the observed mean is.
+    """Return the two-sided p of "the true mean is at least `effect`"; 1 if the observed mean is at least that.
 
-    None as for `p_value`. If the values are equal for every seed and item, there is no error to compute with. The
-    difference of an item that is right or wrong is at most 1, so a mean of `effect` needs a difference in at least
-    that share of all possible items. The chance that n items have none is then at most (1 - effect)^n. An effect
-    of 1 or more is in another unit, such as per cent, and is not excluded.
+    None with fewer than three seeds. If the values are equal for every seed and item, there is no error to compute
+    with. An item that is right or wrong has a difference of at most 1, so a mean of `effect` needs a difference in
+    at least that share of all possible items. The chance that n items have none is then at most (1 - effect)^n. An
+    effect of 1 or more is in another unit, such as per cent, and is not excluded.
     """
     measured = values if isinstance(values, Measured) else Measured(values)
     p = p_value(measured.linear(1.0, -effect))

@@ -110,7 +110,7 @@ def read_blocks(path: Path) -> list[tuple[str, str, str, list[str], int]]:
         space = "" if not before else " "
         written = [_in_place(candidate, before) for candidate in candidates]
         if _is_possessive(pronoun, after):
-            written = [_possessive(candidate) for candidate in written]
+            written = [f"{one}'" if one.endswith("s") else f"{one}'s" for one in written]
         glue = "" if after[:1] in {"", "'", ".", ",", ";", "!", "?"} else " "
         found.append((sentence, before + space, glue + after, written, right[0]))
         number += 4
@@ -133,10 +133,6 @@ def _is_possessive(pronoun: str, after: str) -> bool:
         first = after.split(maxsplit=1)[:1]
         return bool(first) and first[0].rstrip(".") in _POSSESSED
     return pronoun.lower() in _POSSESSIVE
-
-
-def _possessive(candidate: str) -> str:
-    return f"{candidate}'" if candidate.endswith("s") else f"{candidate}'s"
 
 
 def _in_place(candidate: str, before: str) -> str:
