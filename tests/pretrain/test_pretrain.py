@@ -28,7 +28,7 @@ from headwater.model.loss import IGNORE
 from headwater.pretrain.pretraining import build_run, held_out_loss, pretrain
 from headwater.pretrain.recipe import PretrainConfig, end_of_text_of, resolve
 from headwater.pretrain.tokens.pack import pack
-from headwater.pretrain.tokens.sampler import TokenBatch
+from headwater.pretrain.tokens.sampler import TokenBatch, TokenStream
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import open_folder
@@ -494,6 +494,15 @@ def test_the_last_to_say_how_long_decides(tmp_path: Path) -> None:
     assert PretrainConfig.build(TINY, {"epochs": 0.5}).epochs == 0.5
     with pytest.raises(UsageError, match=r"steps = 7 and epochs = 2 both set"):
         PretrainConfig.build({"steps": 7, "epochs": 2})
+
+
+def test_epochs_become_updates_and_a_begun_run_keeps_its_micro_batch(tokens: Path) -> None:
+    asked = PretrainConfig.build(TINY, {"epochs": 1.5, "batch_size": 7})
+    resolved = resolve(asked, tokens, Ranks())
+    windows = TokenStream(tokens, "train", 32).windows
+    assert (resolved.steps - 1) * 7 < 1.5 * windows < resolved.steps * 7
+    begun = resolved.model_copy(update={"micro_batch": 1})
+    assert (resolved.micro_batch, resolve(asked, tokens, Ranks(), begun).micro_batch) == (7, 1)
 
 
 def test_a_run_in_use_is_refused(undisturbed: Path) -> None:

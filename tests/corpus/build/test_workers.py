@@ -142,12 +142,14 @@ def test_a_killed_build_continues_where_it_was(tmp_path: Path) -> None:
     assert not (tmp_path / "corpus").exists()
     ready = {path: path.stat().st_mtime_ns for path in parts.glob("0*")}
     assert len(ready) == 3
+    altered = next((parts / "000001").rglob("*.parquet"))
+    altered.write_bytes(altered.read_bytes()[:-1])
     touched = []
     original = parts_module.run_task
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts_module, "run_task", lambda plan, n, seen: (touched.append(n), original(plan, n, seen)))
         build([files], tmp_path / "corpus", NEAR)
-    assert touched == [3, 4, 5], "what was complete is not done again"
+    assert touched == [1, 3, 4, 5], "what was complete and intact is not done again"
     build([files], tmp_path / "fresh", NEAR)
     assert open_folder(tmp_path / "corpus").identity == open_folder(tmp_path / "fresh").identity
     assert not parts.exists()
