@@ -20,14 +20,9 @@ def lineage(
 ) -> None:
     """Print the chain from a folder back to its first sources, with the command that made each."""
     from headwater.storage.lineage import lineage as chain
-    from headwater.storage.lineage import lineage_at
-    from headwater.storage.remote import is_remote, resolve_url
+    from headwater.storage.remote import is_remote
 
-    found = (
-        lineage_at(folder, resolve_url)
-        if is_remote(folder)
-        else chain(_folder(folder), resolve_url if remote else None)
-    )
+    found = chain(folder if is_remote(folder) else _folder(folder), remote=remote)
     emit(found, as_json=as_json, text="\n".join(tree_lines(found, "", "")))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from headwater.errors import DataError, FolderError
 from headwater.storage.files import storage_errors
-from headwater.storage.remote import folder_files
+from headwater.storage.remote import folder_files, open_parquet
 
 COLUMNS = ("id", "text", "source", "url", "date", "language")
 SHARD_BYTES = 256 * 1024**2  # UTF-8 bytes of text in one Parquet file
@@ -87,9 +87,7 @@ def read_documents(corpus: str | Path) -> Iterator[Document]:
 
 def read_shard(path: Path) -> Iterator[Document]:
     """Stream the documents of one Parquet file that `write_documents` wrote."""
-    import pyarrow.parquet
-
-    with pyarrow.parquet.ParquetFile(path) as file:
+    with open_parquet(path) as file:
         labels = [name for name in file.schema_arrow.names if name not in COLUMNS]
         groups = range(file.num_row_groups)  # one at a time: a batch may span several
         for batch in (b for group in groups for b in file.iter_batches(_BATCH_DOCUMENTS, [group])):
@@ -104,11 +102,10 @@ def read_shard(path: Path) -> Iterator[Document]:
 def measure(corpus: Path) -> CorpusSize:
     """Return the size of a corpus without decoding the texts."""
     import pyarrow.compute
-    import pyarrow.parquet
 
     count = total = largest = 0
     for path in shard_paths(corpus):
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             for batch in file.iter_batches(batch_size=_BATCH_DOCUMENTS, columns=["text"]):
                 lengths = pyarrow.compute.binary_length(batch.column(0))
                 count += len(lengths)

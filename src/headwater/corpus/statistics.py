@@ -11,6 +11,7 @@ import numpy
 from headwater.corpus.folder import COLUMNS, shard_paths
 from headwater.corpus.web.urls import domain_name
 from headwater.errors import ResourceError
+from headwater.storage.remote import open_parquet
 from headwater.storage.resources import find
 
 PERCENTILES = (1, 10, 50, 90, 99)
@@ -33,7 +34,6 @@ def statistics(corpus: str | Path) -> dict[str, Any]:
     (`compare_domains`).
     """
     import pyarrow.compute
-    import pyarrow.parquet
 
     total_bytes = unknown = 0
     lengths: list[Any] = []
@@ -41,7 +41,7 @@ def statistics(corpus: str | Path) -> dict[str, Any]:
     vocabulary = _Vocabulary()
     counters: dict[str, Counter[str] | None] = {}
     for path in shard_paths(corpus):
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             names = [n for n in file.schema_arrow.names if n not in COLUMNS or n in {"source", "language"}]
             for batch in file.iter_batches(batch_size=1024, columns=["text", "url", *names]):
                 text = batch.column("text")

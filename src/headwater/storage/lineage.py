@@ -3,53 +3,42 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import FolderError, HeadwaterError
-from headwater.storage.provenance import MANIFEST, Input, Manifest, identity_of, read_manifest
+from headwater.errors import DataError, HeadwaterError
+from headwater.storage.provenance import MANIFEST, Input, identity_of, read_manifest
+from headwater.storage.remote import is_remote, list_source
 
-Resolve = Callable[[str], tuple[Input, Manifest | None] | None]
 
-
-def lineage(folder: Path, resolve_url: Resolve | None = None) -> dict[str, Any]:
-    """Return the chain from `folder` back to its first inputs, as nested dictionaries.
+def lineage(folder: str | Path, *, remote: bool = False) -> dict[str, Any]:
+    """Return the chain from a folder or URL back to its first inputs, as nested dictionaries.
 
     Keys: role, path, kind, identity, state ("complete", "incomplete", "changed", "gone", "source", "remote"),
     command, seed, inputs. "changed" marks an input that is no longer what the folder was made from, "remote" a URL
-    that was not checked. `resolve_url` checks URLs: it returns what is at a URL now, or None.
+    that was not checked. `remote` checks the inputs at URLs; those of a URL are always checked.
     """
-    manifest = read_manifest(folder)
+    if is_remote(folder):
+        return _lineage(list_source(str(folder)).input, None, True, set())
+    manifest = read_manifest(Path(folder))
     entry = Input(role="", path=str(folder), kind=manifest.kind, identity=manifest.identity)
-    return _lineage(entry, folder, resolve_url, set())
+    return _lineage(entry, Path(folder), remote, set())
 
 
-def lineage_at(url: str, resolve_url: Resolve) -> dict[str, Any]:
-    """Return the same chain for a folder at a URL."""
-    found = resolve_url(url)
-    if found is None:
-        raise FolderError(f"{url} does not exist", expected="a folder", repair="Check the URL")
-    return _lineage(found[0], None, resolve_url, set())
-
-
-def _lineage(entry: Input, path: Path | None, resolve_url: Resolve | None, above: set[str]) -> dict[str, Any]:
+def _lineage(entry: Input, path: Path | None, remote: bool, above: set[str]) -> dict[str, Any]:
     """Return the chain of one input, which is at `path`, or at the URL in the entry if that is None."""
     node: dict[str, Any] = {**entry.to_dict(), "path": entry.path if path is None else str(path), "inputs": []}
     place = entry.path if path is None else str(path.resolve())
-    if place in above:
+    if place in above or (path is not None and not path.exists()):
         return node | {"state": "gone"}
-    manifest: Manifest | None
+    if path is None and not remote:
+        return node | {"state": "remote"}
     if path is None:
-        if resolve_url is None:
-            return node | {"state": "remote"}
-        seen = resolve_url(entry.path)
-        if seen is None:
+        try:
+            listing = list_source(entry.path)
+        except DataError:
             return node | {"state": "gone"}
-        found, manifest = seen
-        identity = found.identity
-    elif not path.exists():
-        return node | {"state": "gone"}
+        manifest, identity = listing.manifest, listing.input.identity
     else:
         try:
             manifest = read_manifest(path) if (path / MANIFEST).exists() else None
@@ -64,7 +53,7 @@ def _lineage(entry: Input, path: Path | None, resolve_url: Resolve | None, above
         "command": manifest.command,
         "seed": manifest.seed,
         "inputs": [
-            _lineage(inner, _place_of(inner.path, path), resolve_url, above | {place}) for inner in manifest.inputs
+            _lineage(inner, _place_of(inner.path, path), remote, above | {place}) for inner in manifest.inputs
         ],
     }
 

@@ -30,16 +30,13 @@ def is_remote(place: str | Path) -> bool:
 
 
 class RemoteFile:
-    """One file at a URL, with the methods of a Path and of an open file that readers and libraries call."""
-
-    closed = False
+    """One file at a URL, with the methods of a Path that the readers of this package call."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         # The query of a URL is not part of the file name.
         path = PurePosixPath(url.partition("?")[0] if url.startswith(("http://", "https://")) else url)
         self.name, self.suffix = path.name, path.suffix
-        self._own: IO[bytes] | None = None
 
     def open(self, mode: str = "rb") -> IO[bytes]:
         """Open the file as a seekable stream of bytes; raises StorageError if the store fails."""
@@ -65,27 +62,6 @@ class RemoteFile:
         with store_errors(self.url):
             store, path = open_store(self.url)
             return SimpleNamespace(st_size=_size(self.url, store.info(path)))
-
-    def read(self, size: int = -1) -> bytes:
-        """See io.BufferedReader."""
-        return self._opened().read(size)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """See io.BufferedReader."""
-        return self._opened().seek(offset, whence)
-
-    def tell(self) -> int:
-        """See io.BufferedReader."""
-        return self._opened().tell()
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def _opened(self) -> IO[bytes]:
-        if self._own is None:
-            self._own = self.open()
-        return self._own
 
     def __str__(self) -> str:
         return self.url
@@ -151,21 +127,18 @@ def folder_files(folder: str | Path, kind: str, suffix: str) -> list[Path]:
     return [Path(folder, name) for name in names if name.endswith(suffix)]
 
 
-def resolve_url(url: str) -> tuple[Input, Manifest | None] | None:
-    """Return what is at a URL now, for `storage.lineage`; None if nothing is."""
-    try:
-        listing = list_source(url)
-    except DataError:
-        return None
-    return listing.input, listing.manifest
-
-
 def place(root: str | Path, name: str) -> Path:
     """Return the file `name` below `root`, a folder or a URL."""
     if is_remote(root):
-        # A remote file has the methods of a path that the readers of this package call.
         return cast(Path, RemoteFile(f"{root}{'' if str(root).endswith('/') else '/'}{name}"))
     return Path(root, name)
+
+
+def open_parquet(path: Path) -> Any:
+    """Return pyarrow's ParquetFile for a local or remote file. Use it as a context manager."""
+    import pyarrow.parquet
+
+    return pyarrow.parquet.ParquetFile(path.open("rb") if isinstance(path, RemoteFile) else path)
 
 
 def _entries(store: Any, path: str) -> tuple[str, list[tuple[str, dict[str, Any]]]]:

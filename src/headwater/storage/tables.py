@@ -18,6 +18,7 @@ from headwater.errors import DataError, counted
 from headwater.storage.compressed import CompressedFile
 from headwater.storage.decoding import require_text, undecodable
 from headwater.storage.files import file_error, parse_json
+from headwater.storage.remote import open_parquet
 
 Row = Mapping[str, Any]
 PACKED = (".gz", ".zst", ".xz", ".bz2")
@@ -183,7 +184,7 @@ def _json_items(path: Path, column: str) -> Iterator[tuple[str, Any]]:
     for block in decoded_blocks(path):
         blocks.append(block)
         size += len(block)
-        check_unpacked(path, size)
+        _check_unpacked(path, size)
     try:
         found = parse_json("".join(blocks))
     except json.JSONDecodeError as error:
@@ -199,7 +200,6 @@ def _json_items(path: Path, column: str) -> Iterator[tuple[str, Any]]:
 
 def _parquet(path: Path, columns: Sequence[str]) -> OpenTable:
     import pyarrow
-    import pyarrow.parquet
 
     def unreadable(error: Exception, after: int) -> DataError:
         reason = str(error).partition("\n")[0]
@@ -217,7 +217,7 @@ def _parquet(path: Path, columns: Sequence[str]) -> OpenTable:
             raise unreadable(error, number) from None
 
     try:
-        file = pyarrow.parquet.ParquetFile(path)
+        file = open_parquet(path)
     except FileNotFoundError as error:
         raise file_error(path, error) from None
     except (pyarrow.ArrowException, OSError) as error:
@@ -236,20 +236,28 @@ def _is_text(kind: Any) -> bool:
 
 def read_lines(path: Path) -> Iterator[str]:
     """Yield lines without their "\\n"; other separators that str.splitlines knows are text inside JSON."""
+    return split_text(path, "\n")
+
+
+def split_text(path: Path, separator: str) -> Iterator[str]:
+    """Yield the parts of a UTF-8 file between separators."""
     pending: list[str] = []
     size = 0
+    tail = ""  # may be the beginning of a separator
     for block in decoded_blocks(path):
-        *whole, rest = block.split("\n")
-        for line in whole:
-            yield "".join(pending) + line
+        *whole, rest = (tail + block).split(separator)
+        for part in whole:
+            yield "".join(pending) + part
             pending, size = [], 0
-        pending.append(rest)
-        size += len(rest)
-        check_unpacked(path, size)
-    yield "".join(pending)
+        end = max(0, len(rest) - len(separator) + 1)
+        pending.append(rest[:end])
+        tail = rest[end:]
+        size += end
+        _check_unpacked(path, size)
+    yield "".join(pending) + tail
 
 
-def check_unpacked(path: Path, size: int) -> None:
+def _check_unpacked(path: Path, size: int) -> None:
     """Raise DataError if a text of `size` characters is longer than a compressed file may unpack to."""
     if size <= _UNPACKED_CHARACTERS or path.suffix.lower() not in PACKED:
         return

@@ -25,6 +25,7 @@ from headwater.corpus.split import Part, check_fraction, split
 from headwater.errors import DataError, UsageError, suggest
 from headwater.storage.files import write_json_lines
 from headwater.storage.progress import SILENT, Progress
+from headwater.storage.remote import open_parquet
 from headwater.storage.stage import Stage
 
 Format = Literal["classification", "choice"]
@@ -42,10 +43,9 @@ MINIMUM_EXAMPLES: dict[Part, int] = {"train": 32, "validation": 8}
 
 def choose_tasks(corpus: Path) -> tuple[str, str]:
     """Return (classification, choice): the tasks that use the documents' labels, else those for any text."""
-    import pyarrow.parquet
-
-    names = pyarrow.parquet.read_schema(shard_paths(corpus)[0]).names
-    if {"package", "signature", "object"} <= set(names):
+    with open_parquet(shard_paths(corpus)[0]) as file:
+        names = set(file.schema_arrow.names)
+    if {"package", "signature", "object"} <= names:
         return "package", "signature"
     return "source", "continuation"
 

@@ -186,7 +186,7 @@ def _ends_whole(path: Path, position: int) -> bool:
 def _book(path: Path) -> Page:
     """Return the chapters of an EPUB in reading order."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             container = _xml(archive, "META-INF/container.xml")
             package_path = next(
                 element.attributes["full-path"] for element in container if element.name == "rootfile"

@@ -20,9 +20,9 @@ from headwater.storage.tables import (
     TABLES,
     TEXT_TABLES,
     Row,
-    check_unpacked,
     decoded_blocks,
     open_table,
+    split_text,
     unpacked_suffix,
 )
 
@@ -41,7 +41,8 @@ def read_text_file(path: Path, name: str, field: str | None = None) -> Iterator[
     Raises DataError for a file that cannot be read as text, and for a broken row.
     """
     suffix = unpacked_suffix(path)
-    found = _table_texts(path, field) if suffix in TABLES else ((text, {}) for text in _plain_texts(path))
+    is_table = suffix in TABLES
+    found = _table_texts(path, field) if is_table else ((text, {}) for text in split_text(path, SEPARATOR))
     for position, (text, row) in enumerate(found):
         text = _tidy(text)
         if text:
@@ -61,24 +62,6 @@ def _tidy(text: str) -> str:
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     return text.strip("\n") if not text.isspace() else ""
-
-
-def _plain_texts(path: Path) -> Iterator[str]:
-    """Split a plain text file at SEPARATOR."""
-    pending: list[str] = []
-    size = 0
-    tail = ""
-    for block in decoded_blocks(path):
-        *whole, tail = (tail + block).split(SEPARATOR)
-        for piece in whole:
-            yield "".join(pending) + piece
-            pending, size = [], 0
-        if len(tail) > len(SEPARATOR):  # keep what may be the beginning of a separator
-            pending.append(tail[: -len(SEPARATOR)])
-            size += len(pending[-1])
-            check_unpacked(path, size)
-            tail = tail[-len(SEPARATOR) :]
-    yield "".join(pending) + tail
 
 
 def _table_texts(path: Path, named: str | None) -> Iterator[tuple[str, Row]]:

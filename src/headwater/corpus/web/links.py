@@ -29,7 +29,7 @@ from headwater.storage.compressed import CompressedFile
 from headwater.storage.destination import Destination
 from headwater.storage.files import parse_json, write_json
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.remote import folder_files, is_remote, list_source
+from headwater.storage.remote import folder_files, is_remote, list_source, open_parquet
 
 COLUMNS = ("url", "score", "total_score", "submissions", "date", "subreddit")
 FUNNEL = "funnel.json"
@@ -245,10 +245,8 @@ def _merge(partitions: Path, out: Path, config: LinksConfig) -> int:
 
 def read_links(folder: str | Path) -> Iterator[dict[str, Any]]:
     """Stream the rows of a links folder, local or remote."""
-    import pyarrow.parquet
-
     for path in folder_files(folder, "links", ".parquet"):
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             for batch in file.iter_batches(batch_size=8192):
                 yield from batch.to_pylist()
 
