@@ -94,10 +94,10 @@ def new_parents(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
-    """Open a file that appears at `path`, complete and flushed, if the block ends without an exception."""
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+    """Open a binary file that appears at `path`, complete and flushed, if the block ends without an exception."""
     with storage_errors(path), new_part(path) as part:
-        with part.open(mode, encoding=None if "b" in mode else "utf-8") as handle:
+        with part.open("wb") as handle:
             yield handle
             handle.flush()
             os.fsync(handle.fileno())
