@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 Precision = Literal["f32", "bf16", "f16", "q8_0"]
 _FOLDER_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 _GGUF = ("f32", "f16", "q8_0")
-_ORIGINAL_ROWS: dict[int, str] = {40_478: "gpt1", 50_257: "gpt2"}
-_TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "encoder.json", "encoder_bpe_40000.json")
+_ORIGINAL_ROWS = {40_478: "gpt1", 50_257: "gpt2"}
 
 
 def convert(
@@ -47,7 +46,8 @@ def convert(
     `precision` None is f32 for a folder, f16 for GGUF. `heads` is for a GPT-1 release with another head size than
     64. `faithful` decides how a GPT-1 release is trained further: as its code, or as the paper; see
     `model.config`. `download` fetches a tokenizer that is not on this machine. Raises UsageError for a precision
-    that the destination does not have, FolderError for a source that is not a model.
+    that the destination does not have, FolderError for a source that is not a model, MismatchError for a tokenizer
+    that is not the source's.
     """
     gguf = destination.suffix == ".gguf"
     precision = precision or ("f16" if gguf else "f32")
@@ -128,14 +128,11 @@ def _read(kind: str, place: Path, heads: int | None, faithful: Faithful) -> Mode
 def _find_tokenizer(
     named: str | None, place: Path, model: Model, progress: Progress, *, download: bool
 ) -> Tokenizer | None:
-    if named is not None:
-        return Tokenizer.load(named, download=download)
-    if any((place / name).is_file() for name in _TOKENIZER_FILES):
-        return Tokenizer.load(place)
-    original = _ORIGINAL_ROWS.get(model.config.vocabulary)
-    if original is not None:
+    rows = model.config.vocabulary
+    found = Tokenizer.of_model(place, rows, named, download=download)
+    if found is None and rows in _ORIGINAL_ROWS:
         try:
-            return Tokenizer.load(original, download=download)
+            return Tokenizer.load(_ORIGINAL_ROWS[rows], download=download)
         except ResourceError as error:
             progress.note(f"The model is written without a tokenizer: {error}")
-    return None
+    return found

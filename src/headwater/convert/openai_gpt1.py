@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from headwater.convert.openai_gpt2 import load_release
 from headwater.errors import DataError, FolderError, UsageError
 from headwater.model import ModelConfig, build_model, preset
 from headwater.model.config import Faithful
-from headwater.model.io.weights import check_finite
 from headwater.storage.files import read_json
 
 if TYPE_CHECKING:
@@ -53,23 +53,10 @@ def read_release(folder: Path, heads: int | None = None, faithful: Faithful = "c
     model = build_model(config, device="meta")
     names = ["positions.weight", "tokens.weight"]
     names += [f"blocks.{layer}.{name}" for layer in range(config.layers) for name in _BLOCK]
-    parameters = model.state_dict()
-    flat = _read_flat(folder, sum(math.prod(shape) for shape in shapes))
-    loaded, start = {}, 0
-    for name, shape in zip(names, shapes, strict=True):
-        end = start + math.prod(shape)
-        tensor = torch.from_numpy(flat[start:end]).view(shape[-2:] if len(shape) == 3 else shape)
-        start = end
-        tensor = tensor.t().contiguous() if len(shape) == 3 else tensor.clone()
-        if tensor.shape != parameters[name].shape:
-            raise DataError(
-                f"{folder / SHAPES} gives {name} the shape {tuple(tensor.shape)}",
-                expected=f"{tuple(parameters[name].shape)} for width {config.width}",
-            )
-        check_finite(name, folder, tensor)
-        loaded[name] = tensor
-    model.load_state_dict(loaded, assign=True)
-    return model.eval()
+    sizes = [math.prod(shape) for shape in shapes]
+    parts = torch.from_numpy(_read_flat(folder, sum(sizes))).split(sizes)
+    tensors = [(name, name, part.view(shape)) for name, part, shape in zip(names, parts, shapes, strict=True)]
+    return load_release(model, tensors, folder / SHAPES)
 
 
 def _read_shapes(folder: Path) -> list[tuple[int, ...]]:

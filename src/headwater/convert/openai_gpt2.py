@@ -7,10 +7,12 @@ ours. `tensor_bundle` reads the checkpoint.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from headwater.convert.tensor_bundle import TensorBundle
 from headwater.errors import DataError, FolderError
@@ -59,18 +61,26 @@ def read_release(folder: Path) -> Model:
     if missing or unexpected:
         wrong = f"lacks {missing[0]}" if missing else f"has {unexpected[0]}, which GPT-2 does not have"
         raise DataError(f"the checkpoint in {folder} {wrong}", expected=f"what {HPARAMS} says")
-    loaded = {}
-    for name, parameter in parameters.items():
-        tensor = torch.from_numpy(bundle.read(theirs[name]).copy())
-        if tensor.dim() == 3:
-            tensor = tensor.squeeze(0).t().contiguous()
-        if tensor.shape != parameter.shape:
+    tensors = ((name, theirs[name], torch.tensor(bundle.read(theirs[name]))) for name in parameters)
+    return load_release(model, tensors, folder / HPARAMS)
+
+
+def load_release(model: Model, tensors: Iterable[tuple[str, str, Tensor]], says: Path) -> Model:
+    """Load (name, name in the release, tensor) of all parameters; a linear map is (1, in, out) in the release.
+
+    says: the file that decided the model's shape. Raises DataError for another shape, NaN or infinity.
+    """
+    parameters, loaded = model.state_dict(), {}
+    for name, theirs, tensor in tensors:
+        if tensor.dim() == 3 and len(tensor) == 1:
+            tensor = tensor[0].t()
+        if tensor.shape != parameters[name].shape:
             raise DataError(
-                f"{theirs[name]} in {folder} has shape {bundle.entries[theirs[name]].shape}",
-                expected=f"{tuple(parameter.shape)}, as {HPARAMS} says",
+                f"{theirs} in {says.parent} has the shape {tuple(tensor.shape)}",
+                expected=f"{tuple(parameters[name].shape)}, as {says.name} says",
             )
-        check_finite(theirs[name], folder, tensor)
-        loaded[name] = tensor
+        check_finite(theirs, says.parent, tensor)
+        loaded[name] = tensor.clone(memory_format=torch.contiguous_format)
     model.load_state_dict(loaded, assign=True)
     return model.eval()
 
