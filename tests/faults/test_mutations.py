@@ -145,10 +145,10 @@ def _report(folder: Path) -> Any:
 
 
 def _pages(folder: Path) -> Any:
-    from headwater.corpus.build.tasks import plan_tasks
+    from headwater.corpus.build.tasks import open_source
     from headwater.corpus.sources.pages import read_pages
 
-    plan_tasks([folder])
+    open_source(0, folder)
     return [page for path in sorted(folder.glob("*.warc.gz")) for page in read_pages(path, [])]
 
 

@@ -137,14 +137,14 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """Print a corpus's documents, lengths, languages, sources and labels, and what its build removed."""
-    from headwater.corpus.build.pipeline import has_funnel, read_funnel
+    from headwater.corpus.build.pipeline import read_funnel
     from headwater.corpus.statistics import statistics
 
     found = statistics(corpus)
     text = _stats_text(corpus, found)
-    if has_funnel(corpus):
-        found["funnel"] = read_funnel(corpus)
-        text += "\n" + _funnel_text("  how it was made:", found["funnel"])
+    if funnel := read_funnel(corpus):
+        found["funnel"] = funnel
+        text += "\n" + _funnel_text("  how it was made:", funnel)
     emit(found, as_json=as_json, text=text)
 
 

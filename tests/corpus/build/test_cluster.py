@@ -95,11 +95,11 @@ def test_scripts_that_cannot_be_written_leave_no_folder(tmp_path: Path, monkeypa
 def test_a_step_of_datatrove_does_a_task(tmp_path: Path) -> None:
     pytest.importorskip("datatrove")
     from headwater.corpus.build.cluster import DoTask, raise_error
-    from headwater.corpus.build.tasks import plan_tasks
+    from headwater.corpus.build.tasks import open_source
 
     files = write_files(tmp_path / "files", 3)
     (files / "02.jsonl").write_text('{"text": "A row."}\nbroken\n')
-    plan = BuildPlan(tmp_path / "parts", BuildConfig(), tuple(plan_tasks([files])))
+    plan = BuildPlan(tmp_path / "parts", BuildConfig(), tuple(open_source(0, files).tasks))
     plan.folder.mkdir()
     plan.save()
     step = DoTask(str(plan.folder))

@@ -23,7 +23,7 @@ from headwater.corpus.build import workers as engine
 from headwater.corpus.build.parts import BuildPlan, run_tasks, start_workers
 from headwater.corpus.build.pipeline import build, read_funnel
 from headwater.corpus.build.recipes import BuildConfig, load_recipe
-from headwater.corpus.build.tasks import plan_tasks
+from headwater.corpus.build.tasks import open_source
 from headwater.corpus.folder import read_documents
 from headwater.errors import DataError, StorageError, UsageError
 from headwater.storage.arrays import ArrayFile
@@ -84,7 +84,7 @@ def test_a_corpus_is_cut_into_tasks_as_well(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(folder, "SHARD_BYTES", 50_000)
     build([write_files(tmp_path / "files")], tmp_path / "first")
     shards = list((tmp_path / "first").rglob("*.parquet"))
-    assert len(plan_tasks([tmp_path / "first"])) == len(shards) > 2
+    assert len(open_source(0, tmp_path / "first").tasks) == len(shards) > 2
     build([tmp_path / "first"], tmp_path / "again", workers=2)
     assert list(read_documents(tmp_path / "again")) == list(read_documents(tmp_path / "first"))
 
@@ -190,7 +190,7 @@ def test_a_task_that_kills_every_worker_ends_the_build_with_its_name(
         return worker
 
     monkeypatch.setattr(engine.WorkerPool, "_start", killing)
-    plan = BuildPlan(tmp_path / "parts", NEAR, tuple(plan_tasks([files])))
+    plan = BuildPlan(tmp_path / "parts", NEAR, tuple(open_source(0, files).tasks))
     plan.folder.mkdir()
     plan.save()
     begun = time.monotonic()
@@ -252,7 +252,7 @@ def test_a_disk_that_fills_up_at_the_end_of_a_task_is_said(
 
     monkeypatch.setattr(ArrayFile, "_save", full)
     (tmp_path / "a.txt").write_text(prose(1))
-    plan = BuildPlan(tmp_path / "parts", NEAR, tuple(plan_tasks([tmp_path / "a.txt"])))
+    plan = BuildPlan(tmp_path / "parts", NEAR, tuple(open_source(0, tmp_path / "a.txt").tasks))
     plan.folder.mkdir()
     with pytest.raises(StorageError, match="no space is left"):
         parts_module.run_task(plan, 0)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from headwater.corpus.build.pipeline import build, read_funnel
 from headwater.corpus.build.recipes import BuildConfig
-from headwater.corpus.build.tasks import Account, other_files, plan_tasks, read_task
+from headwater.corpus.build.tasks import Account, open_source, read_task
 from headwater.corpus.folder import Document
 from headwater.corpus.sources import text as text_module
 from headwater.errors import DataError
@@ -27,7 +27,7 @@ from headwater.errors import DataError
 
 def read_source(source: Path, field: str = "text") -> list[Document]:
     config = BuildConfig(text_field=field)
-    documents = [d for task in plan_tasks([source]) for d in read_task(task, config, Account())]
+    documents = [d for task in open_source(0, source).tasks for d in read_task(task, config, Account())]
     if not documents:
         raise DataError(f"{source.name} is empty")
     return documents
@@ -104,7 +104,7 @@ def test_every_format_gives_the_same_rows(tmp_path: Path, form: str, packed: str
     path = tmp_path / f"a{form}{packed}"
     path.write_bytes(PACKERS[packed](FORMS[form].encode()))
     assert [(d.text, d.url) for d in read_source(path, "body")] == [('one,\n"two"', "http://a"), ("둘", "")]
-    assert other_files(tmp_path) == []
+    assert open_source(0, tmp_path).others == []
 
 
 def test_a_list_of_texts_and_a_packed_text(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_file_of_a_folder_that_cannot_be_read_is_set_aside_whole(tmp_path: Pat
     for name, (content, _) in unusable.items():
         (tmp_path / name).write_bytes(content)
     account = Account()
-    documents = [d for task in plan_tasks([tmp_path]) for d in read_task(task, BuildConfig(), account)]
+    documents = [d for task in open_source(0, tmp_path).tasks for d in read_task(task, BuildConfig(), account)]
     assert [document.text for document in documents] == ["A text."]
     for (name, (_, reason)), aside, note in zip(unusable.items(), account.aside, account.notes, strict=True):
         assert aside["source"] == f"{tmp_path.name}/{name}"
@@ -158,7 +158,7 @@ def test_a_folder_gives_its_text_files_by_name(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
     assert texts_of(tmp_path / "books") == ["a.md", "b.txt", "sub/c.txt"]
-    assert other_files(tmp_path / "books") == ["e.docx"]
+    assert open_source(0, tmp_path / "books").others == ["e.docx"]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from headwater.corpus.build.parts import (
     write_wanted,
 )
 from headwater.corpus.build.recipes import BuildConfig, make_steps
-from headwater.corpus.build.tasks import BUILT_IN, EMPTY, BuildTask, list_remote, other_files, plan_tasks
+from headwater.corpus.build.tasks import BUILT_IN, EMPTY, Source, open_source
 from headwater.corpus.build.workers import WorkerPool
 from headwater.corpus.dedup.exact import find_copies
 from headwater.corpus.dedup.near import ShingleFiles, find_duplicates
@@ -66,7 +66,7 @@ from headwater.storage.files import (
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import Input
-from headwater.storage.remote import is_remote, place
+from headwater.storage.remote import place
 from headwater.storage.stage import Stage
 
 Engine = Literal["local", "ray"]
@@ -97,23 +97,22 @@ def build(
     """
     config = config or BuildConfig()
     destination = Destination(out)
-    stage, tasks = _stage(sources, destination, config)
+    stage, opened = _stage(sources, destination, config)
     if destination.is_complete(stage, progress):
-        shutil.rmtree(_parts_folder(stage, sources), ignore_errors=True)  # of a build killed after its last step
-        if any(str(source) in BUILT_IN for source in sources):
+        shutil.rmtree(_parts_folder(stage, opened), ignore_errors=True)  # of a build killed after its last step
+        if any(source.given in BUILT_IN for source in opened):
             _note_other_packages(out, progress)
         return
-    for source in sources:
-        others = _others(source)
-        if others:
+    for source in opened:
+        if others := source.others:
             names = ", ".join(others[:NAMED]) + (", …" if len(others) > NAMED else "")
-            progress.note(f"{source}: skipped {counted(len(others), 'item')} of other kinds: {names}")
+            progress.note(f"{source.given}: skipped {counted(len(others), 'item')} of other kinds: {names}")
     with new_parents(stage.out):
-        plan = _plan(sources, stage, config, tasks)
+        plan = _plan(opened, stage, config)
         with folder_lock(plan.folder):
             if damaged := plan.drop_damaged():
                 progress.note(f"{len(damaged)} parts of an earlier attempt were altered and are built again")
-            kept = _carry_out(plan, stage, sources, workers, engine, address, progress)
+            kept = _carry_out(plan, stage, opened, workers, engine, address, progress)
     for note in read_funnel(stage.out)["notes"]:
         progress.note(note)
     progress.finish(f"{kept['documents']:,} documents, {kept['bytes'] / 1e6:.1f} MB")
@@ -123,7 +122,7 @@ def build(
 def _carry_out(
     plan: BuildPlan,
     stage: Stage,
-    sources: Sequence[str | Path],
+    sources: Sequence[Source],
     workers: int,
     engine: Engine,
     address: str,
@@ -161,12 +160,12 @@ def prepare_slurm(
     """
     from headwater.corpus.build.cluster import write_slurm_jobs
 
-    stage, tasks = _stage(sources, Destination(out), config)
+    stage, opened = _stage(sources, Destination(out), config)
     stage.find()
     scripts = out.with_name(f"{out.name}.slurm")
     new = not scripts.exists()
     with storage_errors(out), new_parents(out):
-        plan = _plan(sources, stage, config, tasks)
+        plan = _plan(opened, stage, config)
         try:
             return write_slurm_jobs(plan, scripts, workers, finish)
         except BaseException:
@@ -178,24 +177,26 @@ def prepare_slurm(
 
 def _stage(
     sources: Sequence[str | Path], destination: Destination, config: BuildConfig
-) -> tuple[Stage, list[BuildTask]]:
-    """Return the stage of a build and its tasks; raises UsageError or DataError for unusable sources."""
+) -> tuple[Stage, list[Source]]:
+    """Return the stage of a build and its sources; raises UsageError or DataError for unusable ones."""
     if not all(map(str, sources)) or not sources:  # an empty name would mean the current folder
         raise UsageError("no source is named", expected=f"{' or '.join(BUILT_IN)}, or files and folders")
-    paths = {f"source-{index}": Path(s) for index, s in enumerate(sources) if _is_local(s)}
-    for path in paths.values():
-        _check(path)
-    listings = list_remote(sources)
-    tasks = plan_tasks(sources, listings)
-    names = [_name(source) for source in sources]
-    remote = {f"source-{index}": listings[str(s)].input for index, s in enumerate(sources) if is_remote(s)}
+    opened = [open_source(number, source) for number, source in enumerate(sources)]
+    inputs: dict[str, str | Path | Input] = {
+        f"source-{number}": source.input for number, source in enumerate(opened) if source.input is not None
+    }
     sets = {f"evaluation-set-{index}": Path(name) for index, name in enumerate(config.evaluation_sets)}
-    settings = {**config.to_dict(), "evaluation_sets": [path.name for path in sets.values()], "sources": names}
-    inputs: dict[str, str | Path | Input] = {**paths, **remote, **sets}
-    return destination.stage(kind="corpus", config=settings, inputs=inputs, defaults=BuildConfig.defaults()), tasks
+    named = {
+        "evaluation_sets": [path.name for path in sets.values()],
+        "sources": [source.name for source in opened],
+    }
+    stage = destination.stage(
+        kind="corpus", config=config.to_dict() | named, inputs=inputs | sets, defaults=BuildConfig.defaults()
+    )
+    return stage, opened
 
 
-def _plan(sources: Sequence[str | Path], stage: Stage, config: BuildConfig, tasks: list[BuildTask]) -> BuildPlan:
+def _plan(sources: Sequence[Source], stage: Stage, config: BuildConfig) -> BuildPlan:
     """Return the plan of a build: the saved one if this build was begun before."""
     places = [str(Path(name).absolute()) for name in config.evaluation_sets]  # for workers in other folders
     config = config.model_copy(update={"evaluation_sets": tuple(places)})
@@ -206,7 +207,7 @@ def _plan(sources: Sequence[str | Path], stage: Stage, config: BuildConfig, task
             return BuildPlan.load(folder)
         except FolderError:
             shutil.rmtree(folder)
-    plan = BuildPlan(folder, config, tuple(tasks))
+    plan = BuildPlan(folder, config, tuple(task for source in sources for task in source.tasks))
     with storage_errors(stage.out):
         plan.folder.mkdir(parents=True, exist_ok=True)
         plan.save()
@@ -216,22 +217,23 @@ def _plan(sources: Sequence[str | Path], stage: Stage, config: BuildConfig, task
 def read_funnel(corpus: str | Path) -> dict[str, Any]:
     """Return the funnel of a corpus folder or URL: what each source had and each rule removed.
 
-    Keys: sources [{source, documents, bytes, …}], read, removed {step: {rule: {documents, bytes, examples}}},
-    duplicates {exact, near}, examples {exact, near}, clusters {near, largest} (groups of near duplicates, size of
-    the largest), set_aside, notes, kept {documents, bytes}.
+    It is empty for a corpus that another program built. Keys: sources [{source, documents, bytes, …}], read,
+    removed {step: {rule: {documents, bytes, examples}}}, duplicates {exact, near}, examples {exact, near},
+    clusters {near, largest} (groups of near duplicates, size of the largest), set_aside, notes, kept {documents,
+    bytes}.
     """
-    funnel: dict[str, Any] = read_json(place(corpus, FUNNEL))
-    return funnel
+    path = place(corpus, FUNNEL)
+    return dict(read_json(path)) if path.is_file() else {}
 
 
-def has_funnel(corpus: str | Path) -> bool:
-    """Return whether a corpus has a funnel; one that another program built may have none."""
-    return place(corpus, FUNNEL).is_file()
-
-
-def _assemble(plan: BuildPlan, work: Path, sources: Sequence[str | Path], workers: WorkerPool) -> dict[str, int]:
+def _assemble(plan: BuildPlan, work: Path, sources: Sequence[Source], workers: WorkerPool) -> dict[str, int]:
     """Join the parts without duplicates in the stage's folder `work`; return the size of what was kept."""
-    funnel, aside, given = Funnel(), 0, _sources_given(sources)
+    funnel, aside = Funnel(), 0
+    given: list[dict[str, Any]] = [
+        {"source": source.name, "documents": 0, "bytes": 0}
+        | ({"left_out": source.others} if source.others else {})
+        for source in sources
+    ]
     unreadable: dict[int, dict[str, str]] = {}  # the first of each source
     for number, task in enumerate(plan.tasks):
         found = read_sealed(plan.part(number) / ACCOUNT)
@@ -253,9 +255,9 @@ def _assemble(plan: BuildPlan, work: Path, sources: Sequence[str | Path], worker
                 repair = "Try --set extractor=trafilatura"
             elif "UTF-8" in first["reason"]:
                 repair = "Convert it to UTF-8 text, or try --set any_encoding=true"
-            raise DataError(f"{source} gave no text: {first['reason']}", repair=repair)
+            raise DataError(f"{source.given} gave no text: {first['reason']}", repair=repair)
         if not entry["documents"]:
-            raise DataError(f"{source} is empty: it has no text", repair="Name a file or folder with text")
+            raise DataError(f"{source.given} is empty: it has no text", repair="Name a file or folder with text")
     duplicates = _Duplicates(plan, workers)
     (work / DOCUMENTS).mkdir()
     write_documents(duplicates.remove(chain.from_iterable(map(read_part, plan.parts))), work / DOCUMENTS)
@@ -336,45 +338,12 @@ def _shingles(plan: BuildPlan, wanted: npt.NDArray[np.int64], workers: WorkerPoo
     return ShingleFiles([parts[number] / SHINGLES for number in having])
 
 
-def _sources_given(sources: Sequence[str | Path]) -> list[dict[str, Any]]:
-    given: list[dict[str, Any]] = []
-    for source in sources:
-        entry: dict[str, Any] = {"source": _name(source), "documents": 0, "bytes": 0}
-        others = _others(source)
-        given.append({**entry, "left_out": others} if others else entry)
-    return given
-
-
-def _parts_folder(stage: Stage, sources: Sequence[str | Path]) -> Path:
+def _parts_folder(stage: Stage, sources: Sequence[Source]) -> Path:
     """Return the folder next to `out` for the parts of this build, named by a hash of its sources and settings."""
-    places = [str(Path(source).absolute()) if _is_local(source) else str(source) for source in sources]
     inputs = [(entry.role, entry.identity) for entry in stage.inputs]
-    built = json.dumps([stage.config, inputs, places], sort_keys=True)
+    built = json.dumps([stage.config, inputs, [source.place for source in sources]], sort_keys=True)
     key = hashlib.sha256(built.encode()).hexdigest()[:12]
     return stage.out.with_name(f".{stage.out.name}.{key}.parts")
-
-
-def _is_local(source: str | Path) -> bool:
-    return str(source) not in BUILT_IN and not is_remote(source)
-
-
-def _name(source: str | Path) -> str:
-    """Return the name of a source in `funnel.json`; for `.` the name of the current folder."""
-    return Path(os.path.normpath(Path(source).absolute()) if _is_local(source) else source).name
-
-
-def _others(source: str | Path) -> list[str]:
-    return other_files(Path(source)) if _is_local(source) else []
-
-
-def _check(path: Path) -> None:
-    """Raise DataError, before anything is hashed, for a name that is neither a path nor a built-in source."""
-    if not path.exists() and path.name == str(path):
-        raise DataError(
-            f"{path} is neither a file, a folder, nor a built-in source",
-            expected=f"{' or '.join(BUILT_IN)}, or a path",
-            repair="Check the spelling",
-        )
 
 
 def _note_other_packages(out: str | Path, progress: Progress) -> None:

@@ -6,7 +6,8 @@ and so their results, depend on the sources, never on the number of workers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -27,7 +28,7 @@ from headwater.corpus.sources.text import SUFFIXES as ROW_SUFFIXES
 from headwater.errors import DataError
 from headwater.storage.decoding import without_surrogates
 from headwater.storage.files import read_bytes
-from headwater.storage.provenance import MANIFEST, read_manifest, user_files
+from headwater.storage.provenance import MANIFEST, Input, read_manifest, user_files
 from headwater.storage.remote import RemoteListing, folder_files, is_remote, list_source, place
 
 BUILT_IN = (python_docs.SOURCE,)
@@ -62,43 +63,52 @@ class Account:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-def list_remote(sources: Sequence[str | Path]) -> dict[str, RemoteListing]:
-    """List each source that is a URL, by the URL."""
-    return {str(source): list_source(str(source)) for source in sources if is_remote(source)}
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A source of a build.
 
-
-def plan_tasks(
-    sources: Sequence[str | Path], listings: Mapping[str, RemoteListing] | None = None
-) -> list[BuildTask]:
-    """Return the tasks of all sources in order; raises DataError for a source that cannot be used.
-
-    Sources at URLs are listed unless `listings` has them.
+    given: as the user named it; name: in `funnel.json`; place: `given`, independent of the current folder; input:
+    for the manifest of the corpus, None for a built-in source; others: what is skipped in a folder.
     """
-    listings = list_remote(sources) if listings is None else listings
-    tasks: list[BuildTask] = []
-    for number, source in enumerate(sources):
-        path = Path(source)
-        if str(source) in BUILT_IN:
-            tasks.append(BuildTask(number, "python-docs", ""))
-        elif is_remote(source):
-            tasks += _remote_tasks(number, listings[str(source)])
-        elif (path / MANIFEST).is_file() and read_manifest(path).kind != "pages":
-            root = path.absolute()
-            tasks += [
-                BuildTask(number, "corpus", str(root), (shard.relative_to(path).as_posix(),))
-                for shard in shard_paths(path)
-            ]
-        else:
-            is_pages = (path / MANIFEST).is_file()
-            root = path.absolute().parent
-            found = folder_files(path, "pages", _PAGES) if is_pages else source_files(path)
-            files = [file.absolute() for file in found]
-            for file in files:
-                _check_name(file)
-            sizes = [(file.relative_to(root).as_posix(), file.stat().st_size) for file in files]
-            of_folder = path.is_dir()
-            tasks += [BuildTask(number, "files", str(root), names, of_folder) for names in _groups(sizes)]
-    return tasks
+
+    given: str
+    name: str
+    place: str
+    input: Path | Input | None
+    tasks: list[BuildTask]
+    others: list[str] = field(default_factory=list)
+
+
+def open_source(number: int, given: str | Path) -> Source:
+    """Return the source that a user named; raises DataError for one that cannot be used."""
+    named = str(given)
+    if named in BUILT_IN:
+        return Source(named, named, named, None, [BuildTask(number, "python-docs", "")])
+    if is_remote(given):
+        listing = list_source(named)
+        return Source(named, Path(named).name, named, listing.input, _remote_tasks(number, listing))
+    path = Path(given)
+    if not path.exists() and path.name == named:
+        raise DataError(
+            f"{path} is neither a file, a folder, nor a built-in source",
+            expected=f"{' or '.join(BUILT_IN)}, or a path",
+            repair="Check the spelling",
+        )
+    place = path.absolute()
+    name = Path(os.path.normpath(place)).name  # of `.`: that of the current folder
+    kind = read_manifest(path).kind if (path / MANIFEST).is_file() else ""
+    if kind and kind != "pages":
+        shards = (shard.relative_to(path).as_posix() for shard in shard_paths(path))
+        tasks = [BuildTask(number, "corpus", str(place), (shard,)) for shard in shards]
+        return Source(named, name, str(place), path, tasks)
+    found, others = (folder_files(path, "pages", _PAGES), []) if kind else _text_files(path)
+    files = [file.absolute() for file in found]
+    for file in files:
+        _check_name(file)
+    sizes = [(file.relative_to(place.parent).as_posix(), file.stat().st_size) for file in files]
+    groups = _groups(sizes)
+    tasks = [BuildTask(number, "files", str(place.parent), names, path.is_dir()) for names in groups]
+    return Source(named, name, str(place), path, tasks, others)
 
 
 def _remote_tasks(number: int, listing: RemoteListing) -> list[BuildTask]:
@@ -116,21 +126,25 @@ def _remote_tasks(number: int, listing: RemoteListing) -> list[BuildTask]:
     return [BuildTask(number, "files", listing.root, names, not alone) for names in _groups(files)]
 
 
-def source_files(source: Path) -> list[Path]:
-    """Return the files of a source in order; raises DataError if there are none."""
+def _text_files(source: Path) -> tuple[list[Path], list[str]]:
+    """Return the files of a source in order, and the names that are skipped: other files, Headwater's folders."""
     if source.is_file():
-        return [source]
+        return [source], []
     if not source.is_dir():
         what = "is neither a file nor a folder" if source.exists() else "does not exist"
         raise DataError(f"{source} {what}", expected="a text file or a folder", repair="Check the path")
-    files = [path for path in user_files(source)[0] if path.name.lower().endswith(SUFFIXES)]
+    found, written = user_files(source)
+    files = [path for path in found if path.name.lower().endswith(SUFFIXES)]
     if not files:
         raise DataError(
             f"{source} contains no text file",
             expected=_EXPECTED,
             repair="Name the files themselves if they have other endings",
         )
-    return files
+    others = [path for path in found if not path.name.lower().endswith(SUFFIXES)]
+    names = [path.relative_to(source).as_posix() for path in others]
+    names += [f"{path.relative_to(source).as_posix()}/" for path in written]
+    return files, [without_surrogates(name) for name in names]
 
 
 def _check_name(path: Path) -> None:
@@ -139,16 +153,6 @@ def _check_name(path: Path) -> None:
         str(path).encode()
     except UnicodeEncodeError:
         raise DataError(f"the name of {str(path)!a} is not UTF-8", repair="Rename it") from None
-
-
-def other_files(source: Path) -> list[str]:
-    """Return what is skipped in a folder: files with other endings, and folders that Headwater wrote."""
-    if not source.is_dir() or (source / MANIFEST).is_file():
-        return []
-    files, written = user_files(source)
-    others = [path.relative_to(source).as_posix() for path in files if not path.name.lower().endswith(SUFFIXES)]
-    others += [f"{path.relative_to(source).as_posix()}/" for path in written]
-    return [without_surrogates(name) for name in others]
 
 
 def read_task(task: BuildTask, config: BuildConfig, account: Account) -> Iterator[Document]:
