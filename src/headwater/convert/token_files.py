@@ -27,7 +27,6 @@ from headwater.pretrain.tokens.pack import (
     SHARD_TOKENS,
     ShardWriter,
     finish_tokens,
-    found_counts,
     tokens_stage,
 )
 from headwater.pretrain.tokens.sampler import check_ids
@@ -111,8 +110,8 @@ def import_tokens(
         progress.note(f"The ids in {source} are assumed to be of GPT-2's original tokenizer (gpt2)")
     named = tokenizer or "gpt2"
     loaded = Tokenizer.load(named)
-    found = {part: [_open(path) for path in files[part]] for part in PARTS}
-    formats = {kind for shards in found.values() for kind, _ in shards}
+    opened = {part: [_open(path) for path in files[part]] for part in PARTS}
+    formats = {kind for shards in opened.values() for kind, _ in shards}
     if len(formats) > 1:
         raise FolderError(f"{source} mixes {' and '.join(sorted(formats))} files", expected="one format")
     (kind,) = formats
@@ -121,7 +120,7 @@ def import_tokens(
         with stage.write() as work:
             counts: dict[str, dict[str, int]] = {}
             for part in PARTS:
-                shards = [(path, ids) for path, (_, ids) in zip(files[part], found[part], strict=True)]
+                shards = [(path, ids) for path, (_, ids) in zip(files[part], opened[part], strict=True)]
                 counts[part] = _import_part(work, part, shards, loaded)
                 if counts[part]["tokens"] < MINIMUM_TOKENS:
                     raise DataError(
@@ -129,9 +128,8 @@ def import_tokens(
                         expected=f"at least {MINIMUM_TOKENS}",
                     )
             finish_tokens(stage, work, loaded, counts)
-    else:
-        counts = found_counts(stage)
-    return {"source": kind, "destination": str(out), "tokenizer": loaded.kind, "counts": counts}
+    found = {"source": kind, "destination": str(out), "tokenizer": loaded.kind}
+    return found | {"counts": stage.config["counts"]}
 
 
 def export_tokens(tokens: Path, out: Path, layout: str | None) -> dict[str, Any]:

@@ -71,19 +71,16 @@ class Destination:
         Raises FolderError if something else is there.
         """
         if not self.url:
-            complete = stage.is_complete()
-        elif place(self.url, MANIFEST).is_file():
+            return stage.is_complete(progress)
+        if place(self.url, MANIFEST).is_file():
             manifest = list_source(self.url).manifest
             assert manifest is not None
             stage.compare(manifest, self.url)
-            complete = True
-        else:
-            complete = stage.is_complete()
-            if complete:
-                self.publish(progress)
-                return True
+            progress.note(f"{self.url} is complete already")
+            return True
+        complete = stage.is_complete()
         if complete:
-            progress.note(f"{self} is complete already")
+            self.publish(progress)
         return complete
 
     def publish(self, progress: Progress) -> None:

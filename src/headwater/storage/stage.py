@@ -18,6 +18,7 @@ from typing import Any
 
 from headwater.errors import FolderError
 from headwater.storage.files import flush_file, flush_files, flush_folder, new_part, storage_errors, write_json
+from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import (
     FROM_PYTHON,
     MANIFEST,
@@ -37,8 +38,8 @@ _PACKAGES = ("headwater", "numpy", "pyarrow", "safetensors", "tokenizers", "torc
 class Stage:
     """One stage that writes one folder: find it if it exists, check whether it may be written, write it.
 
-    measured: configuration keys that are known only when the folder is written (counts). The stage sets them in
-    `config` before its block ends; they are not compared with an existing folder.
+    measured: configuration keys that are known only when the folder is written (counts). The caller sets them in
+    `config` before its block ends; of an existing folder they are taken into `config`, not compared.
     moves: the folder is moved later, so that its inputs are recorded by absolute paths.
     grows: the folder is written in place, not under a temporary name.
     defaults: values of configuration keys for a folder that was written before a key existed.
@@ -93,6 +94,7 @@ class Stage:
             return None
         manifest = read_manifest(self.out)
         self.compare(manifest, str(self.out))
+        self.config |= {key: manifest.config[key] for key in self.measured if key in manifest.config}
         return manifest
 
     def compare(self, manifest: Manifest, where: str) -> None:
@@ -104,8 +106,8 @@ class Stage:
                 repair=f"Choose another output folder, or remove that folder first. {self.alternative()}".strip(),
             )
 
-    def is_complete(self, *, hashes: bool | None = None) -> bool:
-        """Return whether the folder that this stage would write exists, complete and undamaged.
+    def is_complete(self, progress: Progress = SILENT, *, hashes: bool | None = None) -> bool:
+        """Return whether the folder that this stage would write exists, complete and undamaged; if so, note it.
 
         Raises FolderError if `out` contains anything else, or cannot be replaced.
         """
@@ -115,6 +117,7 @@ class Stage:
         if manifest is None or not manifest.complete:
             return False
         check_files(self.out, manifest, hashes=hashes)
+        progress.note(f"{self.out} is complete already")
         return True
 
     @contextmanager

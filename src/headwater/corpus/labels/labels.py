@@ -76,10 +76,8 @@ def make_labels(
         seed=seed,
         measured=["counts", "classes", "chance", "majority"],
     )
-    if stage.is_complete():
-        progress.note(f"{out} is complete already")
-        found = stage.find()
-        return found.config if found else {}
+    if stage.is_complete(progress):
+        return stage.config
     with stage.write() as work:
         progress.start(f"labels: {task}")
         rows = make(split(corpus, validation), seed)

@@ -55,13 +55,10 @@ def pack(
     check_fraction(validation)
     loaded = Tokenizer.load(tokenizer)
     stage = tokens_stage(out, tokenizer, loaded, {"corpus": corpus}, {"validation": validation})
-    if stage.is_complete():
-        progress.note(f"{out} is complete already")
-        return found_counts(stage)
-    with stage.write() as work:
-        counts = _fill(work, corpus, loaded, validation, progress)
-        finish_tokens(stage, work, loaded, counts)
-    return counts
+    if not stage.is_complete(progress):
+        with stage.write() as work:
+            finish_tokens(stage, work, loaded, _fill(work, corpus, loaded, validation, progress))
+    return dict(stage.config["counts"])
 
 
 def tokens_stage(
@@ -76,12 +73,6 @@ def tokens_stage(
         "tokenizer_identity": tokenizer.identity,
     }
     return Stage(out, kind="tokens", config=identity | config, inputs=inputs, measured=["counts"])
-
-
-def found_counts(stage: Stage) -> dict[str, dict[str, int]]:
-    """Return the counts of a complete tokens folder."""
-    found = stage.find()
-    return found.config["counts"] if found else {}
 
 
 def finish_tokens(stage: Stage, work: Path, tokenizer: Tokenizer, counts: dict[str, dict[str, int]]) -> None:
