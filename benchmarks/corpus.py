@@ -32,7 +32,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from corpus_data import loopback, make_texts, read_marked, read_texts, write_rows, write_warc
 
@@ -76,13 +76,13 @@ def main() -> None:
 
 def marked(options: argparse.Namespace, folder: Path) -> None:
     """Measure token F1, precision and recall of the main text, as means over pages."""
-    from headwater.corpus.extract.page_text import EXTRACTORS
+    from headwater.corpus.extract.page_text import ExtractorName
     from headwater.corpus.extract.page_text import extract as extract_page
     from headwater.corpus.sources.pages import Page
 
     for place in options.marked:
         rows = list(read_marked(place))
-        for name in EXTRACTORS:
+        for name in get_args(ExtractorName):
             scores = [(k, token_f1(extract_page(Page("", html), name), text)) for k, html, text in rows]
             for which, chosen in (
                 ("articles", [s for k, s in scores if k == "article"]),

@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import shutil
-from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from headwater.errors import FolderError
 from headwater.storage.files import read_json
 from headwater.storage.progress import Progress
-from headwater.storage.provenance import MANIFEST, Input, read_manifest
+from headwater.storage.provenance import MANIFEST, read_manifest
 from headwater.storage.remote import is_remote, list_source, open_store, place, store_errors
 from headwater.storage.resources import cache_folder
 from headwater.storage.stage import Stage
@@ -28,42 +27,18 @@ _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"
 
 
 class Destination:
-    """An `--out`: the stage writes to `folder`, which is then uploaded to `url`, if that is not empty."""
+    """An `--out`: the stage writes to `folder`, which is then uploaded to `url`, if that is not empty.
+
+    moves: whether it is uploaded.
+    """
 
     def __init__(self, out: str | Path) -> None:
         self.url = str(out).rstrip("/") if is_remote(out) else ""
         self.folder = _working_folder(self.url) if self.url else Path(out)
+        self.moves = bool(self.url)
 
     def __str__(self) -> str:
         return self.url or str(self.folder)
-
-    def stage(
-        self,
-        *,
-        kind: str,
-        config: Mapping[str, Any],
-        inputs: Mapping[str, str | Path | Input],
-        grows: bool = False,
-        defaults: Mapping[str, Any] | None = None,
-    ) -> Stage:
-        """Return the stage that writes here. Inputs may be URLs, which are listed, or described already."""
-        described = {
-            role: source
-            if isinstance(source, Input)
-            else list_source(str(source)).input
-            if is_remote(source)
-            else Path(source)
-            for role, source in inputs.items()
-        }
-        return Stage(
-            self.folder,
-            kind=kind,
-            config=config,
-            inputs=described,
-            moves=bool(self.url),
-            grows=grows,
-            defaults=defaults,
-        )
 
     def is_complete(self, stage: Stage, progress: Progress) -> bool:
         """Return whether the stage's output exists, and note it; upload what an earlier run finished here.

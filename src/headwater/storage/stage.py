@@ -31,6 +31,7 @@ from headwater.storage.provenance import (
     read_manifest,
     record_files,
 )
+from headwater.storage.remote import is_remote, list_source
 
 _PACKAGES = ("headwater", "numpy", "pyarrow", "safetensors", "tokenizers", "torch")
 
@@ -40,11 +41,11 @@ class Stage:
 
     measured: configuration keys that are known only when the folder is written (counts). The caller sets them in
     `config` before its block ends; of an existing folder they are taken into `config`, not compared.
+    inputs: paths, URLs, which are listed, or what describes them already.
     moves: the folder is moved later, so that its inputs are recorded by absolute paths.
     grows: the folder is written in place, not under a temporary name.
     defaults: values of configuration keys for a folder that was written before a key existed.
     alternative: returns a sentence that completes the advice about a folder with something else, or nothing.
-    An input at a URL is passed as an Input.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Stage:
         *,
         kind: str,
         config: Mapping[str, Any],
-        inputs: Mapping[str, Path | Input],
+        inputs: Mapping[str, str | Path | Input],
         seed: int | None = None,
         measured: Sequence[str] = (),
         moves: bool = False,
@@ -65,13 +66,13 @@ class Stage:
         self.out, self.kind, self.seed, self.measured, self.grows = out, kind, seed, measured, grows
         # Through JSON, so that it compares equal to what is read back from a file.
         self.config: dict[str, Any] = json.loads(json.dumps(dict(config)))
-        base = None if moves else out
-        self.inputs = [
-            source.model_copy(update={"role": role})
-            if isinstance(source, Input)
-            else describe_input(role, source, base)
-            for role, source in inputs.items()
-        ]
+        self.inputs: list[Input] = []
+        for role, source in inputs.items():
+            described = list_source(source).input if isinstance(source, str) and is_remote(source) else source
+            if isinstance(described, Input):
+                self.inputs.append(described.model_copy(update={"role": role}))
+            else:
+                self.inputs.append(describe_input(role, Path(described), None if moves else out))
 
     def find(self) -> Manifest | None:
         """Return the manifest at `out` if it is what this stage would write, complete or not; else None.

@@ -2,8 +2,7 @@
 
 from headwater.tokenizer.compare import Comparison, compare
 from headwater.tokenizer.gpt2 import PATTERN
-from headwater.tokenizer.stage import train_tokenizer
-from headwater.tokenizer.tokenizer import Tokenizer
+from headwater.tokenizer.tokenizer import Tokenizer, train_tokenizer
 from headwater.tokenizer.vocabulary import END_OF_TEXT, TASK_TOKENS, Kind
 
 __all__ = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -32,12 +32,8 @@ class ScriptFigures:
     tokens: int
     words: int
     split_words: int
-    bytes_per_token: float = field(init=False)
-    split_share: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "bytes_per_token", _ratio(self.bytes, self.tokens))
-        object.__setattr__(self, "split_share", _ratio(self.split_words, self.words))
+    bytes_per_token: float
+    split_share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +48,8 @@ class Comparison:
     longest: list[str]
     rarest: list[tuple[str, int]]
     scripts: dict[str, ScriptFigures]
-    bytes_per_token: float = field(init=False)
-    split_share: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        words = sum(figures.words for figures in self.scripts.values())
-        split = sum(figures.split_words for figures in self.scripts.values())
-        object.__setattr__(self, "bytes_per_token", _ratio(self.bytes, self.tokens))
-        object.__setattr__(self, "split_share", _ratio(split, words))
+    bytes_per_token: float
+    split_share: float
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -84,17 +74,21 @@ def _describe(name: str, tokenizer: Tokenizer, text: str, words: Counter[str]) -
     ordinary = [i for i in range(tokenizer.vocabulary_size) if i not in tokenizer.special_tokens.values()]
     seen = [i for i in ordinary if used[i]]
     spelled = {i: tokenizer.token_bytes(i).decode("utf-8", errors="backslashreplace") for i in seen}
+    scripts = _by_script(tokenizer, words)
+    size = len(text.encode())
     longest = sorted(seen, key=lambda i: (-len(tokenizer.token_bytes(i)), i))[:_SHOWN]
     rarest = sorted(seen, key=lambda i: (used[i], i))[:_SHOWN]
     return Comparison(
         name=name,
         vocabulary_size=tokenizer.vocabulary_size,
-        bytes=len(text.encode()),
+        bytes=size,
         tokens=len(ids),
         unused_share=1 - len(seen) / len(ordinary),
         longest=[spelled[i] for i in longest],
         rarest=[(spelled[i], int(used[i])) for i in rarest],
-        scripts=_by_script(tokenizer, words),
+        scripts=scripts,
+        bytes_per_token=_ratio(size, len(ids)),
+        split_share=_ratio(sum(figures.split_words for figures in scripts.values()), words.total()),
     )
 
 
@@ -108,7 +102,10 @@ def _by_script(tokenizer: Tokenizer, words: Counter[str]) -> dict[str, ScriptFig
         figures = (len((space + word).encode()), tokens, 1, int(tokens > 1))
         totals[script_of(word)] = [t + count * f for t, f in zip(totals[script_of(word)], figures, strict=True)]
     ordered = sorted(totals.items(), key=lambda item: (-item[1][0], item[0]))
-    return {script: ScriptFigures(*figures) for script, figures in ordered}
+    return {
+        script: ScriptFigures(size, tokens, count, split, _ratio(size, tokens), _ratio(split, count))
+        for script, (size, tokens, count, split) in ordered
+    }
 
 
 def script_of(word: str) -> str:

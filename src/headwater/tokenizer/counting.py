@@ -31,9 +31,9 @@ from headwater.tokenizer.merges import WordCounts
 from headwater.tokenizer.vocabulary import BYTE_ORDER, characters_to_bytes
 
 BLOCK_BYTES = 1 << 16
-# Each thread has its own counts, so that more threads take more memory.
+# Each thread has its own counts, so more threads take more memory.
 _THREADS = 4
-# There is no letter, number or space from this code point on.
+# No code point from here on is a letter, a number or a space.
 _LAST_LETTER = 0x32400
 _TEXT_SUFFIXES = {".txt", ".text", ".md", ".rst", ".tokens", ".raw"}
 # The last border of a block in both kinds of pre-split: between a visible character and a space.

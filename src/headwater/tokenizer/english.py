@@ -31,6 +31,7 @@ class EnglishWords:
         with require_extra("gpt1", "GPT-1's tokenizer"):
             import spacy
             from spacy.lang.tokenizer_exceptions import URL_PATTERN
+            from spacy.symbols import ORTH
         tokenizer: Any = spacy.blank("en").tokenizer
         self._window = window
         self._prefix: Any = tokenizer.prefix_search.__self__
@@ -38,7 +39,7 @@ class EnglishWords:
         self._infixes: Any = tokenizer.infix_finditer
         self._url = _UrlRule(URL_PATTERN, tokenizer.url_match)
         self.cases: Mapping[str, tuple[str, ...]] = {
-            case: tuple(_texts(parts)) for case, parts in tokenizer.rules.items()
+            case: tuple(part[ORTH] for part in parts) for case, parts in tokenizer.rules.items()
         }
         self._longest_case = max(map(len, self.cases))
         affixed = (
@@ -46,8 +47,8 @@ class EnglishWords:
             for case in self.cases
             if tokenizer.find_prefix(case) or tokenizer.find_infix(case) or tokenizer.find_suffix(case)
         )
-        # spaCy looks for special cases with an affix once more among the words of a line. By the first two words
-        # that a case is split into without special cases: all of these, and the case's own words.
+        # spaCy searches the words of a line again for special cases that have an affix. The key is the first two
+        # words of such a case, split without special cases; the value is all of these words and the case's own.
         self._sequences: dict[tuple[str, ...], list[tuple[tuple[str, ...], tuple[str, ...]]]] = {}
         for case in affixed:
             sequence = tuple(self._split(case, {}))
@@ -218,9 +219,3 @@ class _UrlRule:
         if self._rest.match(text) or (scheme.end() and self._rest.match(text, scheme.end())):
             return True
         return any(self._rest.match(text, at.end()) for at in re.finditer("@", text) if at.start())
-
-
-def _texts(parts: Iterable[Mapping[Any, Any]]) -> list[str]:
-    from spacy.symbols import ORTH
-
-    return [part[ORTH] for part in parts]

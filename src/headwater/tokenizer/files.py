@@ -6,7 +6,6 @@ release can all be read as a `Vocabulary`. An inconsistency is an error that nam
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -202,14 +201,13 @@ def write_files(vocabulary: Vocabulary, folder: Path, *, context: int | None = N
     """Write Hugging Face's files into an existing folder: four, or three for kind wordpiece."""
     write_text(folder / "tokenizer.json", tokenizer_json(vocabulary, specials=True))
     limit = {} if context is None else {"model_max_length": context}
+    write_json(folder / "tokenizer_config.json", _tokenizer_config(vocabulary) | limit)
     if vocabulary.kind == "wordpiece":
         write_text(folder / wordpiece.VOCABULARY_FILE, "".join(f"{token}\n" for token in vocabulary.tokens))
-        write_json(folder / "tokenizer_config.json", _tokenizer_config(vocabulary) | limit)
         return
     write_json(folder / "vocab.json", vocabulary.ids)
     lines = ["#version: 0.2", *(f"{left} {right}" for left, right in vocabulary.merges), ""]
     write_text(folder / "merges.txt", "\n".join(lines))
-    write_json(folder / "tokenizer_config.json", _tokenizer_config(vocabulary) | limit)
 
 
 def tokenizer_json(vocabulary: Vocabulary, *, specials: bool) -> str:
@@ -218,26 +216,14 @@ def tokenizer_json(vocabulary: Vocabulary, *, specials: bool) -> str:
     Kind gpt1 is written as by `transformers`, with BERT's rules for splitting: the library cannot express GPT-1's,
     so its ids differ from ours where the rules do.
     """
+    added = _added_entries(vocabulary) if specials else {}
     if vocabulary.kind == "wordpiece":
-        return wordpiece.tokenizer_json(vocabulary, _added_entries(vocabulary) if specials else {})
+        return wordpiece.tokenizer_json(vocabulary, added)
     gpt2 = vocabulary.kind == "gpt2"
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     ids = {token: index for token, index in vocabulary.ids.items() if specials or token not in vocabulary.specials}
-    added = _added_entries(vocabulary) if specials else {}
-    content = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": index, **entry} for index, entry in added.items()],
-        "normalizer": None
-        if gpt2
-        else {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
-            "lowercase": True,
-        },
+    steps = {
+        "normalizer": None if gpt2 else wordpiece.bert_normalizer(wordpiece.RULES),
         "pre_tokenizer": byte_level if gpt2 else {"type": "BertPreTokenizer"},
         "post_processor": None,
         "decoder": byte_level if gpt2 else {"type": "BPEDecoder", "suffix": WORD_END},
@@ -254,7 +240,7 @@ def tokenizer_json(vocabulary: Vocabulary, *, specials: bool) -> str:
             "merges": [list(pair) for pair in vocabulary.merges],
         },
     }
-    return json.dumps(content, ensure_ascii=False) + "\n"
+    return wordpiece.library_json(added, steps)
 
 
 def _added_entries(vocabulary: Vocabulary) -> dict[int, dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""`Tokenizer`: one class for all kinds.
+"""`Tokenizer`: one class for all kinds; and `train_tokenizer`, the stage that writes a tokenizer folder.
 
-It handles special tokens, names and folders; a codec (`gpt2`, `gpt1`, `wordpiece`) encodes and decodes ordinary
-text. Special tokens in a text are plain text unless the caller allows them.
+The class handles special tokens, names and folders; a codec (`gpt2`, `gpt1`, `wordpiece`) encodes and decodes
+ordinary text. Special tokens in a text are plain text unless the caller allows them.
 """
 
 from __future__ import annotations
@@ -9,19 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from headwater import shipped
-from headwater.errors import MismatchError, UsageError
+from headwater.errors import DataError, MismatchError, UsageError
 from headwater.storage import provenance, resources
 from headwater.storage.progress import SILENT, Progress
+from headwater.storage.stage import Stage
+from headwater.storage.tables import TEXT_TABLES, unpacked_suffix
+from headwater.tokenizer.counting import as_source, known_bytes
 from headwater.tokenizer.files import holds_tokenizer, read_folder, read_pair, write_files
 from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
-from headwater.tokenizer.ranks import vocabulary_from_ranks
 from headwater.tokenizer.train import learn_vocabulary
 from headwater.tokenizer.vocabulary import (
     CLASSIFY,
@@ -32,6 +35,7 @@ from headwater.tokenizer.vocabulary import (
     Kind,
     Vocabulary,
     token_dtype,
+    vocabulary_from_ranks,
 )
 from headwater.tokenizer.wordpiece import WordPieceCodec
 
@@ -213,10 +217,10 @@ class Tokenizer:
         """Return the ids of each text, as `encode`."""
         texts = _as_texts(texts)
         if not allow_special or not self.vocabulary.specials:
-            return self._codec.encode_batch(texts)
+            return self._encode(texts)
         pieces = [self._special_pattern.split(text) for text in texts]
         # Splitting by a group alternates: ordinary text at even indices, special tokens at odd ones.
-        ordinary = iter(self._codec.encode_batch([piece for parts in pieces for piece in parts[::2]]))
+        ordinary = iter(self._encode([piece for parts in pieces for piece in parts[::2]]))
         encoded = []
         for parts in pieces:
             ids = list(next(ordinary))
@@ -225,6 +229,11 @@ class Tokenizer:
                 ids += next(ordinary)
             encoded.append(ids)
         return encoded
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        ids, offsets = self._codec.encode_array(texts)
+        whole, borders = ids.tolist(), offsets.tolist()
+        return [whole[start:end] for start, end in pairwise(borders)]
 
     def encode_array(
         self, texts: Sequence[str]
@@ -267,6 +276,42 @@ class Tokenizer:
 
     def __repr__(self) -> str:
         return f"Tokenizer(kind={self.kind!r}, vocabulary_size={self.vocabulary_size:,})"
+
+
+def train_tokenizer(
+    sources: Sequence[Path],
+    out: Path,
+    *,
+    kind: Kind = "gpt2",
+    vocab_size: int = 32_000,
+    special_tokens: Sequence[str] = (),
+    progress: Progress = SILENT,
+) -> Tokenizer:
+    """Learn a vocabulary from `sources` and write it as the tokenizer folder `out`; return it.
+
+    An existing folder, made from the same text with the same settings, is opened. Raises UsageError if
+    `vocab_size` is too small for the alphabet, DataError for text that is empty or cannot be read.
+    """
+    paths = [Path(source) for source in sources]
+    for path in paths:
+        as_source(path)  # raises for one that does not exist
+    if known_bytes(paths) == 0:
+        raise DataError(f"{', '.join(map(str, paths))}: the text is empty", repair="Name a source with text")
+    tables = [str(path) for path in paths if unpacked_suffix(path) in TEXT_TABLES]
+    if tables:
+        progress.note(
+            f"{', '.join(tables)}: read as plain text, with the commas, quotes and escapes between the texts. To "
+            "learn from the texts alone, make a corpus first: headwater corpus build"
+        )
+    names = ["source"] if len(paths) == 1 else [f"source {number}" for number in range(1, len(paths) + 1)]
+    config = {"kind": kind, "vocab_size": vocab_size, "special_tokens": list(special_tokens)}
+    stage = Stage(out, kind="tokenizer", config=config, inputs=dict(zip(names, paths, strict=True)))
+    if stage.is_complete(progress):
+        return Tokenizer.load(out)
+    with stage.write() as work:
+        tokenizer = Tokenizer.train(paths, kind, vocab_size, special_tokens, progress)
+        tokenizer.save(work)
+    return tokenizer
 
 
 def _as_texts(texts: Sequence[str]) -> list[str]:

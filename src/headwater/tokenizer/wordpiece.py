@@ -42,18 +42,12 @@ class WordPieceCodec:
             token.encode() if token in special else _text(token).encode() for token in vocabulary.tokens
         ]
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text."""
+    def encode_array(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+        """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
         clean = [text.encode("utf-8", errors="replace").decode("utf-8") for text in texts]
         encodings = self._library.encode_batch_fast(clean, add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
-
-    def encode_array(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """Return (ids of all texts in one array, offsets of len(texts) + 1)."""
-        encoded = self.encode_batch(texts)
-        offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-        ids = np.fromiter((i for part in encoded for i in part), dtype=np.uint32, count=int(offsets[-1]))
-        return ids, offsets
+        parts = [np.array(encoding.ids, np.uint32) for encoding in encodings]
+        return np.concatenate([np.zeros(0, np.uint32), *parts]), np.cumsum([0, *map(len, parts)], dtype=np.int64)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return readable text; case, accents and the original spaces were lost in encoding."""
@@ -125,19 +119,8 @@ def _added(config: Mapping[str, Any]) -> list[str]:
 
 def tokenizer_json(vocabulary: Vocabulary, added: Mapping[int, Mapping[str, Any]]) -> str:
     """Return the vocabulary as the JSON of the `tokenizers` library, with BERT's `[CLS] … [SEP]` template."""
-    rules = dict(vocabulary.rules)
-    content = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": index, **entry} for index, entry in added.items()],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": rules["tokenize_chinese_chars"],
-            "strip_accents": rules["strip_accents"],
-            "lowercase": rules["do_lower_case"],
-        },
+    steps = {
+        "normalizer": bert_normalizer(dict(vocabulary.rules)),
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "post_processor": {
             "type": "BertProcessing",
@@ -153,4 +136,22 @@ def tokenizer_json(vocabulary: Vocabulary, added: Mapping[int, Mapping[str, Any]
             "vocab": vocabulary.ids,
         },
     }
+    return library_json(added, steps)
+
+
+def bert_normalizer(rules: Mapping[str, bool | None]) -> dict[str, Any]:
+    """Return BERT's cleaning of text as a step of the `tokenizers` library."""
+    return {
+        "type": "BertNormalizer",
+        "clean_text": True,
+        "handle_chinese_chars": rules["tokenize_chinese_chars"],
+        "strip_accents": rules["strip_accents"],
+        "lowercase": rules["do_lower_case"],
+    }
+
+
+def library_json(added: Mapping[int, Mapping[str, Any]], steps: Mapping[str, Any]) -> str:
+    """Return a tokenizer as the JSON of the `tokenizers` library, from its added tokens by id and its steps."""
+    entries = [{"id": index, **entry} for index, entry in added.items()]
+    content = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": entries, **steps}
     return json.dumps(content, ensure_ascii=False) + "\n"

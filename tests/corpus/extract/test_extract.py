@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("resiliparse")
 pytest.importorskip("fastwarc")
 
-from headwater.corpus.build.recipes import without_gutenberg
+from headwater.corpus.build.recipes import BuildConfig, without_gutenberg
 from headwater.corpus.extract import page_text as extract_module
 from headwater.corpus.extract.page_text import MEMORY_BYTES, Extractor, decode, extract, tidy, wiki_text
 from headwater.corpus.sources.pages import PAGE_BYTES, Page, holds_pages, read_pages
@@ -184,7 +184,7 @@ def test_an_exception_in_an_extractor_is_a_reason() -> None:
 
 def test_an_unknown_extractor_is_named() -> None:
     with pytest.raises(UsageError, match="dragnet"):
-        Extractor("dragnet")
+        BuildConfig.build({"extractor": "dragnet"})
 
 
 def test_a_book_in_reading_order(tmp_path: Path) -> None:

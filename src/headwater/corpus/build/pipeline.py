@@ -186,12 +186,14 @@ def _stage(
         f"source-{number}": source.input for number, source in enumerate(opened) if source.input is not None
     }
     sets = {f"evaluation-set-{index}": Path(name) for index, name in enumerate(config.evaluation_sets)}
-    named = {
-        "evaluation_sets": [path.name for path in sets.values()],
-        "sources": [source.name for source in opened],
-    }
-    stage = destination.stage(
-        kind="corpus", config=config.to_dict() | named, inputs=inputs | sets, defaults=BuildConfig.defaults()
+    names = {"evaluation_sets": [path.name for path in sets.values()], "sources": [s.name for s in opened]}
+    stage = Stage(
+        destination.folder,
+        kind="corpus",
+        config=config.to_dict() | names,
+        inputs=inputs | sets,
+        moves=destination.moves,
+        defaults=BuildConfig.defaults(),
     )
     return stage, opened
 

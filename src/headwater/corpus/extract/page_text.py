@@ -20,14 +20,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from headwater.corpus.build.workers import WorkerDied, WorkerProcess
 from headwater.corpus.sources.pages import CHAPTER, Page
-from headwater.errors import ResourceError, UsageError, require_extra
+from headwater.errors import ResourceError, require_extra
 
 ExtractorName = Literal["resiliparse", "trafilatura"]
-EXTRACTORS = get_args(ExtractorName)
 SECONDS = 20.0  # of processor time for each started SHARE_BYTES of a page; a usual page takes some milliseconds
 SHARE_BYTES = 8 * 1024**2
 _PATIENCE = 15.0  # factor for the limit by the clock, for a process that waits or a system without such timers
@@ -40,9 +39,7 @@ _PLAIN = (("\r\n", "\n"), ("\r", "\n"), ("\x00", ""), ("\xa0", " "), ("\ufeff", 
 class Extractor:
     """Extracts the texts of pages in another process; use it as a context manager."""
 
-    def __init__(self, name: str = "resiliparse", seconds: float = SECONDS) -> None:
-        if name not in EXTRACTORS:
-            raise UsageError(f"{name!r} is not an extractor", expected=" or ".join(EXTRACTORS))
+    def __init__(self, name: ExtractorName = "resiliparse", seconds: float = SECONDS) -> None:
         _load(name)
         self.name, self.seconds = name, seconds
         self._worker: WorkerProcess | None = None

@@ -30,6 +30,7 @@ from headwater.storage.files import storage_errors, write_json
 from headwater.storage.lock import folder_lock
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import check_files, record_files
+from headwater.storage.stage import Stage
 
 FUNNEL = "funnel.json"
 _AHEAD = 20_000  # links in memory that wait for their hosts
@@ -50,7 +51,8 @@ def fetch_links(
     free = {"hosts", "delay", "contact", "back_off", "longest_wait", "retries", "failures"}
     decisive = {key: value for key, value in config.to_dict().items() if key not in free}
     place = Destination(out)
-    stage = place.stage(kind="pages", config=decisive, inputs={"links": links}, grows=True)
+    inputs = {"links": links}
+    stage = Stage(place.folder, kind="pages", config=decisive, inputs=inputs, moves=place.moves, grows=True)
     if stage.inputs[0].kind != "links":
         raise FolderError(
             f"{links} is not a links folder ({stage.inputs[0].kind})",
@@ -99,46 +101,30 @@ class _Fetch:
         self._hosts: dict[str, _Host] = {}
         self._failures: Counter[str] = Counter()  # consecutive links without an answer, by host
         self._ready: list[tuple[float, int, str]] = []  # (time, order, host)
-        self._order = self._waiting = 0
-        self._visits: set[asyncio.Task[None]] = set()
+        self._order = self._waiting = self._visits = 0
         self._exhausted = False
-        self._failure: BaseException | None = None
 
     async def run(self, urls: Iterator[str]) -> None:
         """Visit all `urls` that are not in the journal."""
         self._changed = asyncio.Event()
-        async with Visitor(self._config) as visitor:
-            try:
-                while self._failure is None:
+        try:
+            async with Visitor(self._config) as visitor, asyncio.TaskGroup() as visits:
+                while True:
                     self._refill(urls, visitor)
-                    while self._ready and len(self._visits) < self._config.hosts:
-                        if self._ready[0][0] > time.monotonic():
-                            break
-                        self._send(visitor, heapq.heappop(self._ready)[2])
+                    free = self._config.hosts - self._visits
+                    while self._ready and free and self._ready[0][0] <= time.monotonic():
+                        visits.create_task(self._visit(visitor, heapq.heappop(self._ready)[2]))
+                        self._visits += 1
+                        free -= 1
                     if self._exhausted and not self._ready and not self._visits:
                         break
                     self._changed.clear()
-                    full = len(self._visits) >= self._config.hosts
-                    wait = None if full or not self._ready else self._ready[0][0] - time.monotonic()
+                    wait = max(0.001, self._ready[0][0] - time.monotonic()) if self._ready and free else None
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._changed.wait(), wait if wait is None else max(wait, 0.001))
-            finally:
-                for visit in self._visits:
-                    visit.cancel()
-                await asyncio.gather(*self._visits, return_exceptions=True)
-        if self._failure is not None:
-            raise self._failure
-
-    def _send(self, visitor: Visitor, name: str) -> None:
-        visit = asyncio.create_task(self._visit(visitor, name))
-        self._visits.add(visit)
-        visit.add_done_callback(self._ended)
-
-    def _ended(self, visit: asyncio.Task[None]) -> None:
-        self._visits.discard(visit)
-        if not visit.cancelled():
-            self._failure = self._failure or visit.exception()
-        self._changed.set()
+                        async with asyncio.timeout(wait):
+                            await self._changed.wait()
+        except BaseExceptionGroup as failed:  # visits that raised; the others were cancelled
+            raise failed.exceptions[0] from None
 
     async def _visit(self, visitor: Visitor, name: str) -> None:
         """Visit the next link of a host, record the outcome, and schedule the host again."""
@@ -170,9 +156,11 @@ class _Fetch:
                         self._log.add(url, refusal.page, cut=True)
                     else:
                         self._log.refuse(url, refusal.outcome)
-        self._progress.advance(self._log.links, pages=self._log.pages, hosts=len(self._visits))
+        self._progress.advance(self._log.links, pages=self._log.pages, hosts=self._visits)
         host.scheduled = False
         self._schedule(name, host, visitor)
+        self._visits -= 1
+        self._changed.set()
 
     def _schedule(self, name: str, host: _Host, visitor: Visitor) -> None:
         if host.waiting and not host.scheduled:

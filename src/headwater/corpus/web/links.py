@@ -30,6 +30,7 @@ from headwater.storage.destination import Destination
 from headwater.storage.files import parse_json, write_json
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.remote import folder_files, is_remote, list_source, open_parquet
+from headwater.storage.stage import Stage
 
 COLUMNS = ("url", "score", "total_score", "submissions", "date", "subreddit")
 FUNNEL = "funnel.json"
@@ -74,7 +75,7 @@ def gather_links(
     config = config or LinksConfig()
     place = Destination(out)
     inputs = {f"dump-{index}": dump for index, dump in enumerate(dumps)}
-    stage = place.stage(kind="links", config=config.to_dict(), inputs=inputs)
+    stage = Stage(place.folder, kind="links", config=config.to_dict(), inputs=inputs, moves=place.moves)
     if place.is_complete(stage, progress):
         found: dict[str, Any] = place.read_json(FUNNEL)
         return found
