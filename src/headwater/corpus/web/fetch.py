@@ -69,7 +69,8 @@ def fetch_links(
         log = CrawlLog(out)
         try:
             progress.start("fetch", unit="links")
-            asyncio.run(_Fetch(config, log, progress).run(_urls(links)))
+            urls = (url for link in read_links(links) if (url := canonical_url(link["url"])))
+            asyncio.run(_Fetch(config, log, progress).run(urls))
         finally:
             log.close()
         if not log.links:
@@ -185,7 +186,3 @@ class _Fetch:
             if self._waiting >= _AHEAD:
                 return
         self._exhausted = True
-
-
-def _urls(links: str | Path) -> Iterator[str]:
-    return (url for link in read_links(links) if (url := canonical_url(link["url"])))
