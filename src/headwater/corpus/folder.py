@@ -123,7 +123,7 @@ def shard_paths(corpus: str | Path) -> list[Path]:
 
 
 class _Shard:
-    """One Parquet file being written; a label that its first row group lacks rewrites it."""
+    """One Parquet file being written. It is rewritten if a later row group has a new label."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.bytes = path, 0

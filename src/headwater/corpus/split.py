@@ -1,9 +1,9 @@
 """Split a corpus into training and held-out text.
 
-A fraction of the text is held out: whole documents, chosen by the hash of their ids, so that their order does not
-matter. A document larger than a twentieth of the held-out part (one of sixty novels, or the only file) would make
-that part a matter of chance: it is cut, and its tail is held out. With few documents of similar size every
-document is cut, with thousands none is.
+A fraction of the text is held out: whole documents, chosen by the hash of their ids, so their order does not
+matter. A document larger than a twentieth of the held-out part (one of sixty novels, or the only file) is cut, and
+its tail is held out: as a whole it would make the size of that part a matter of chance. With few documents of
+similar size every document is cut, with thousands none is.
 
 GPT-2's paper does not say how WebText was split (section 2.1 only mentions a test part).
 """

@@ -40,7 +40,7 @@ from headwater.corpus.build.tasks import BUILT_IN, EMPTY, Source, open_source
 from headwater.corpus.build.workers import WorkerPool
 from headwater.corpus.dedup.exact import find_copies
 from headwater.corpus.dedup.near import ShingleFiles, find_duplicates
-from headwater.corpus.filters.steps import Funnel
+from headwater.corpus.filters.steps import Funnel, Removal
 from headwater.corpus.folder import Document, write_documents
 from headwater.corpus.sources import python_docs
 from headwater.errors import (
@@ -263,8 +263,7 @@ def _assemble(plan: BuildPlan, work: Path, sources: Sequence[Source], workers: W
     duplicates = _Duplicates(plan, workers)
     (work / DOCUMENTS).mkdir()
     write_documents(duplicates.remove(chain.from_iterable(map(read_part, plan.parts))), work / DOCUMENTS)
-    kept = duplicates.kept
-    if not kept["documents"]:
+    if not duplicates.kept.documents:
         strictest = ", ".join(f"{count:,} by {rule}" for rule, count in funnel.strictest())
         raise DataError(
             f"the recipe {plan.config.recipe!r} removed all of {funnel.read.documents:,} documents",
@@ -275,11 +274,11 @@ def _assemble(plan: BuildPlan, work: Path, sources: Sequence[Source], workers: W
         {
             "sources": given,
             **funnel.to_dict(),
-            "duplicates": duplicates.counts,
-            "examples": duplicates.examples,
+            "duplicates": {kind: removal.documents for kind, removal in duplicates.removed.items()},
+            "examples": {kind: removal.examples for kind, removal in duplicates.removed.items()},
             "clusters": duplicates.clusters,
             "set_aside": aside,
-            "kept": kept,
+            "kept": duplicates.kept.size,
         },
     )
     if aside:
@@ -288,7 +287,7 @@ def _assemble(plan: BuildPlan, work: Path, sources: Sequence[Source], workers: W
     if any(task.kind == "python-docs" for task in plan.tasks):
         packages = python_docs.installed_packages(python_docs.Roots.of_interpreter())
         write_json(work / PACKAGES, packages)
-    return kept
+    return duplicates.kept.size
 
 
 class _Duplicates:
@@ -297,10 +296,8 @@ class _Duplicates:
     def __init__(self, plan: BuildPlan, workers: WorkerPool) -> None:
         self._exact = find_copies([part / FINGERPRINTS for part in plan.parts])
         self._near = np.zeros(len(self._exact), bool)
-        self.kept = {"documents": 0, "bytes": 0}
-        self.counts = {"exact": int(self._exact.sum())}
+        self.kept, self.removed = Removal(), {"exact": Removal()}
         self.clusters: dict[str, int] = {}
-        self.examples: dict[str, list[dict[str, str]]] = {"exact": []}
         if plan.config.near_duplicates:
             near, originals = find_duplicates(
                 [part / KEYS for part in plan.parts],
@@ -309,22 +306,19 @@ class _Duplicates:
                 self._exact,
             )
             self._near[near] = True
-            self.counts["near"] = len(near)
-            self.examples["near"] = []
+            self.removed["near"] = Removal()
             sizes = np.unique(originals, return_counts=True)[1]
             self.clusters = {"near": len(sizes), "largest": int(sizes.max()) + 1 if len(sizes) else 0}
 
     def remove(self, documents: Iterator[Document]) -> Iterator[Document]:
-        """Stream the documents that are kept, and count them in `kept`."""
+        """Stream the documents that are kept; count them in `kept`, the others in `removed`."""
         for number, document in enumerate(documents):
             kind = "exact" if self._exact[number] else "near" if self._near[number] else ""
-            if not kind:
-                self.kept["documents"] += 1
-                self.kept["bytes"] += len(document.text.encode("utf-8"))
+            if kind:
+                self.removed[kind].count(document, example=True)
+            else:
+                self.kept.count(document)
                 yield document
-            elif len(self.examples[kind]) < 10:
-                text = document.text[:300]
-                self.examples[kind].append({"source": document.source, "url": document.url, "text": text})
 
 
 def _shingles(plan: BuildPlan, wanted: npt.NDArray[np.int64], workers: WorkerPool) -> ShingleFiles:

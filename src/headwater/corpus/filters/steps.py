@@ -36,10 +36,18 @@ class Removal:
     bytes: int = 0
     examples: list[dict[str, str]] = field(default_factory=list)
 
-    def count(self, document: Document) -> None:
-        """Count one document."""
+    @property
+    def size(self) -> dict[str, int]:
+        """The counts alone."""
+        return {"documents": self.documents, "bytes": self.bytes}
+
+    def count(self, document: Document, *, example: bool = False) -> None:
+        """Count one document; keep its beginning as an example if there are few."""
         self.documents += 1
         self.bytes += len(document.text.encode("utf-8", "replace"))
+        if example and len(self.examples) < EXAMPLES:
+            start = document.text[:_EXAMPLE_CHARACTERS]
+            self.examples.append({"source": document.source, "url": document.url, "text": start})
 
     def add(self, other: Removal) -> None:
         """Add the counts of another part of the corpus, which comes after this one."""
@@ -59,11 +67,7 @@ class Funnel:
 
     def remove(self, step: str, rule: str, document: Document) -> None:
         """Count a document that a rule removed."""
-        removal = self.removed.setdefault(step, {}).setdefault(rule, Removal())
-        removal.count(document)
-        if len(removal.examples) < EXAMPLES:
-            start = document.text[:_EXAMPLE_CHARACTERS]
-            removal.examples.append({"source": document.source, "url": document.url, "text": start})
+        self.removed.setdefault(step, {}).setdefault(rule, Removal()).count(document, example=True)
 
     def add(self, other: Funnel) -> None:
         """Add the counts of another part of the corpus, which comes after this one."""
@@ -100,11 +104,7 @@ class Funnel:
         removed = {
             s: {r: vars(removal) for r, removal in sorted(rules.items())} for s, rules in self.removed.items()
         }
-        sizes = {
-            name: {"documents": size.documents, "bytes": size.bytes}
-            for name, size in (("read", self.read), ("kept", self.kept))
-        }
-        return {**sizes, "removed": removed, "notes": self.notes}
+        return {"read": self.read.size, "kept": self.kept.size, "removed": removed, "notes": self.notes}
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Funnel:
