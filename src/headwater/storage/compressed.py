@@ -10,6 +10,7 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,13 @@ _XZ_MEMORY = 512 * 1024**2  # `xz -9` asks for 65 MiB
 _ZSTANDARD_INPUT_BYTES = 1 << 11
 # Longer than any line of a dump; bounds the memory for a line that does not end, as in a compression bomb.
 LINE_BYTES = 64 * 1024**2
+
+# A decoder of one stream, and the bytes that may be between streams.
+_DECODERS: dict[str, tuple[Callable[[], Any], bytes]] = {
+    ".xz": (partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, _XZ_MEMORY), b"\0"),
+    ".bz2": (bz2.BZ2Decompressor, b""),
+    ".gz": (partial(zlib.decompressobj, zlib.MAX_WBITS | 16), b"\0"),
+}
 
 
 class CompressedFile:
@@ -73,89 +81,46 @@ class CompressedFile:
 def _blocks(path: Path) -> Iterator[bytes]:
     suffix = path.suffix.lower()
     if suffix in {".zst", ".zstd"}:
-        yield from _zstandard_blocks(path)
-        return
-    if suffix == ".xz":
-        yield from _stream_blocks(path, _xz_decoder, padding=b"\0")
-        return
-    if suffix == ".bz2":
-        yield from _stream_blocks(path, bz2.BZ2Decompressor)
-        return
-    if suffix == ".gz":
-        yield from _stream_blocks(path, _GzipDecoder, padding=b"\0")
-        return
-    with path.open("rb") as stream:
-        while block := stream.read(_BLOCK_BYTES):
-            yield block
+        with require_extra("corpus", "reading .zst"):
+            import zstandard
+        frames = zstandard.ZstdDecompressor(max_window_size=_ZSTANDARD_WINDOW)
+        try:
+            yield from _stream_blocks(path, frames.decompressobj, packed_bytes=_ZSTANDARD_INPUT_BYTES)
+        except zstandard.ZstdError as error:
+            raise EOFError(str(error)) from None
+    elif suffix in _DECODERS:
+        new_decoder, padding = _DECODERS[suffix]
+        yield from _stream_blocks(path, new_decoder, _BLOCK_BYTES, padding=padding)
+    else:
+        with path.open("rb") as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                yield block
 
 
-class _GzipDecoder:
-    """A decoder of one gzip member with the interface of bz2's and lzma's."""
+def _stream_blocks(
+    path: Path, new_decoder: Callable[[], Any], *most: int, padding: bytes = b"", packed_bytes: int = _PACKED_BYTES
+) -> Iterator[bytes]:
+    """Decode stream after stream; the libraries' own readers silently end at one that is cut or begins wrongly.
 
-    def __init__(self) -> None:
-        self._decoder = zlib.decompressobj(zlib.MAX_WBITS | 16)
-
-    def decompress(self, packed: bytes, most: int) -> bytes:
-        return self._decoder.decompress(self._decoder.unconsumed_tail + packed, most)
-
-    @property
-    def eof(self) -> bool:
-        return self._decoder.eof
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._decoder.unconsumed_tail
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._decoder.unused_data
-
-
-def _xz_decoder() -> lzma.LZMADecompressor:
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
-
-
-def _stream_blocks(path: Path, new_decoder: Callable[[], Any], padding: bytes = b"") -> Iterator[bytes]:
-    """Decode stream after stream; Python's own file classes silently end at a stream that begins wrongly."""
+    most: the most bytes that one call of the decoder returns; none for a decoder that cannot limit them.
+    """
     decoder: Any = None
     with path.open("rb") as handle:
-        while packed := handle.read(_PACKED_BYTES):
-            while packed:
+        while packed := handle.read(packed_bytes):
+            is_pending = True
+            while is_pending:
                 if decoder is None:
                     packed = packed.lstrip(padding) if padding else packed
                     if not packed:
                         break
                     decoder = new_decoder()
-                if block := decoder.decompress(packed, _BLOCK_BYTES):
+                if block := decoder.decompress(packed, *most):
                     yield block
-                while not decoder.eof and not decoder.needs_input:
-                    if block := decoder.decompress(b"", _BLOCK_BYTES):
-                        yield block
-                packed = decoder.unused_data if decoder.eof else b""
                 if decoder.eof:
-                    decoder = None
+                    packed, decoder = decoder.unused_data, None
+                    is_pending = bool(packed)
+                else:  # zlib gives back the input that it has not used, bz2 and lzma keep it
+                    packed = getattr(decoder, "unconsumed_tail", b"")
+                    is_pending = bool(packed) or not getattr(decoder, "needs_input", True)
     if decoder is not None:
         raise EOFError("its last stream is cut short")
-
-
-def _zstandard_blocks(path: Path) -> Iterator[bytes]:
-    """Decode frame after frame; zstandard's own reader silently ends at a cut frame."""
-    with require_extra("corpus", "reading .zst"):
-        import zstandard
-    decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTANDARD_WINDOW)
-    frame: Any = None
-    with path.open("rb") as handle:
-        while compressed := handle.read(_ZSTANDARD_INPUT_BYTES):
-            while compressed:
-                frame = frame or decoder.decompressobj()
-                try:
-                    block = frame.decompress(compressed)
-                except zstandard.ZstdError as error:
-                    raise EOFError(str(error)) from None
-                compressed = frame.unused_data if frame.eof else b""
-                if frame.eof:
-                    frame = None
-                if block:
-                    yield block
-    if frame is not None:
-        raise EOFError("the last frame is cut short")
