@@ -84,11 +84,7 @@ class Config(BaseModel):
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Return the defaults, which apply to keys that did not exist when a folder was written."""
-        fields = {key: field for key, field in cls.model_fields.items() if not field.is_required()}
-        empty = cls.model_construct(
-            **{key: field.get_default(call_default_factory=True) for key, field in fields.items()}
-        )
-        return empty.model_dump(mode="json", exclude_none=True)
+        return cls.model_construct().to_dict()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, nested as in TOML, without keys that are None, since TOML has no null."""
@@ -171,17 +167,12 @@ def parse_settings(settings: Iterable[str]) -> Layer:
         if not separator or not key.strip():
             raise UsageError(f"--set {setting!r} has no key or no '='", expected="--set key=value")
         try:
-            value = tomllib.loads(f"value = {raw}")["value"]
+            value: Any = tomllib.loads(f"value = {raw}")["value"]
         except _NOT_TOML:
             value = raw
-        table: dict[str, Any] = {}
-        leaf = table
-        *parents, last = key.strip().split(".")
-        for parent in parents:
-            leaf[parent] = {}
-            leaf = leaf[parent]
-        leaf[last] = value
-        parsed = merge(parsed, table)
+        for part in reversed(key.strip().split(".")):
+            value = {part: value}
+        parsed = merge(parsed, value)
     return Layer(parsed, "--set")
 
 
