@@ -37,12 +37,11 @@ def read_folder(folder: Path) -> Vocabulary:
 
     Raises FolderError if there is none, DataError if its files are inconsistent.
     """
-    for vocabulary, merges in _PAIRS:
-        if (folder / vocabulary).is_file() and (folder / merges).is_file():
-            found = read_pair(folder / vocabulary, folder / merges, _added_tokens(folder))
-            if (folder / "tokenizer.json").is_file():
-                _check_split(found, _object(folder / "tokenizer.json"), folder / "tokenizer.json")
-            return found
+    if pair := _pair(folder):
+        found = read_pair(*pair, _added_tokens(folder))
+        if (folder / "tokenizer.json").is_file():
+            _check_split(found, _object(folder / "tokenizer.json"), folder / "tokenizer.json")
+        return found
     if wordpiece.is_wordpiece(folder):
         return wordpiece.read_vocabulary(folder)
     if (folder / "tokenizer.json").is_file():
@@ -58,9 +57,12 @@ def read_folder(folder: Path) -> Vocabulary:
 
 def holds_tokenizer(folder: Path) -> bool:
     """Return whether `read_folder` finds the files of a tokenizer in a folder."""
-    return (folder / "tokenizer.json").is_file() or any(
-        (folder / vocabulary).is_file() and (folder / merges).is_file() for vocabulary, merges in _PAIRS
-    )
+    return (folder / "tokenizer.json").is_file() or _pair(folder) is not None
+
+
+def _pair(folder: Path) -> tuple[Path, Path] | None:
+    pairs = ((folder / vocabulary, folder / merges) for vocabulary, merges in _PAIRS)
+    return next((pair for pair in pairs if all(path.is_file() for path in pair)), None)
 
 
 def missing_tokenizer(model: Path | str) -> MismatchError:
