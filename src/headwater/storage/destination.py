@@ -37,9 +37,6 @@ class Destination:
         self.folder = _working_folder(self.url) if self.url else Path(out)
         self.moves = bool(self.url)
 
-    def __str__(self) -> str:
-        return self.url or str(self.folder)
-
     def is_complete(self, stage: Stage, progress: Progress) -> bool:
         """Return whether the stage's output exists, and note it; upload what an earlier run finished here.
 
@@ -67,9 +64,9 @@ class Destination:
         shutil.rmtree(self.folder.parent)
         progress.finish(self.url)
 
-    def read_json(self, name: str) -> Any:
-        """Read a JSON file of the finished folder, local or remote."""
-        return read_json(place(self.url or self.folder, name))
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Read a JSON object of the finished folder, local or remote."""
+        return dict(read_json(place(self.url or self.folder, name)))
 
 
 def _working_folder(url: str) -> Path:

@@ -232,7 +232,5 @@ def _limit_memory() -> None:
 
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard == resource.RLIM_INFINITY or hard > MEMORY_BYTES:
-        try:
+        with suppress(ValueError, OSError):  # macOS refuses: the time limit remains
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, hard))
-        except (ValueError, OSError):
-            return  # macOS refuses: the time limit remains

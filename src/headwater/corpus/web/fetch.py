@@ -60,8 +60,7 @@ def fetch_links(
         )
     if place.is_complete(stage, progress):
         (place.folder / JOURNAL).unlink(missing_ok=True)  # of a fetch killed after its last step
-        found: dict[str, Any] = place.read_json(FUNNEL)
-        return found
+        return place.read_json(FUNNEL)
     out = place.folder
     with storage_errors(out):
         stage.begin()
@@ -86,20 +85,13 @@ def fetch_links(
     return result
 
 
-class _Host:
-    """A host with waiting links."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[tuple[str, int]] = deque()  # (link, previous attempts)
-        self.scheduled = False
-
-
 class _Fetch:
     """One loop that starts a visit to each host at its time."""
 
     def __init__(self, config: FetchConfig, log: CrawlLog, progress: Progress) -> None:
         self._config, self._log, self._progress = config, log, progress
-        self._hosts: dict[str, _Host] = {}
+        # Waiting links of each host that is scheduled or visited: (link, previous attempts).
+        self._hosts: dict[str, deque[tuple[str, int]]] = {}
         self._failures: Counter[str] = Counter()  # consecutive links without an answer, by host
         self._ready: list[tuple[float, int, str]] = []  # (time, order, host)
         self._order = self._waiting = self._visits = 0
@@ -129,8 +121,8 @@ class _Fetch:
 
     async def _visit(self, visitor: Visitor, name: str) -> None:
         """Visit the next link of a host, record the outcome, and schedule the host again."""
-        host = self._hosts[name]
-        url, attempts = host.waiting.popleft()
+        waiting = self._hosts[name]
+        url, attempts = waiting.popleft()
         self._waiting -= 1
         if self._failures[name] >= self._config.failures:
             self._log.refuse(url, "host gave no answer")
@@ -142,11 +134,11 @@ class _Fetch:
             except Refused as refusal:
                 if refusal.temporary and attempts < self._config.retries:
                     # Retry later. If a redirect led to another host, this host's other links need not wait.
-                    if refusal.host == name or not host.waiting:
+                    if refusal.host == name or not waiting:
                         visitor.postpone(name, self._config.back_off * 4**attempts)
-                        host.waiting.appendleft((url, attempts + 1))
+                        waiting.appendleft((url, attempts + 1))
                     else:
-                        host.waiting.append((url, attempts + 1))
+                        waiting.append((url, attempts + 1))
                     self._waiting += 1
                 else:
                     if refusal.no_answer:
@@ -158,18 +150,16 @@ class _Fetch:
                     else:
                         self._log.refuse(url, refusal.outcome)
         self._progress.advance(self._log.links, pages=self._log.pages, hosts=self._visits)
-        host.scheduled = False
-        self._schedule(name, host, visitor)
+        if waiting:
+            self._schedule(name, visitor)
+        else:
+            del self._hosts[name]
         self._visits -= 1
         self._changed.set()
 
-    def _schedule(self, name: str, host: _Host, visitor: Visitor) -> None:
-        if host.waiting and not host.scheduled:
-            host.scheduled = True
-            self._order += 1
-            heapq.heappush(self._ready, (visitor.free_at(name), self._order, name))
-        elif not host.waiting:
-            del self._hosts[name]
+    def _schedule(self, name: str, visitor: Visitor) -> None:
+        self._order += 1
+        heapq.heappush(self._ready, (visitor.free_at(name), self._order, name))
 
     def _refill(self, urls: Iterator[str], visitor: Visitor) -> None:
         """Read links until enough are waiting."""
@@ -179,10 +169,11 @@ class _Fetch:
             if self._log.has(url):
                 continue
             name = host_of(url)
-            host = self._hosts.setdefault(name, _Host())
-            host.waiting.append((url, 0))
+            if name not in self._hosts:
+                self._hosts[name] = deque()
+                self._schedule(name, visitor)
+            self._hosts[name].append((url, 0))
             self._waiting += 1
-            self._schedule(name, host, visitor)
             if self._waiting >= _AHEAD:
                 return
         self._exhausted = True

@@ -13,6 +13,7 @@ with the dumps. Their order depends only on the dumps.
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
@@ -77,8 +78,7 @@ def gather_links(
     inputs = {f"dump-{index}": dump for index, dump in enumerate(dumps)}
     stage = Stage(place.folder, kind="links", config=config.to_dict(), inputs=inputs, moves=place.moves)
     if place.is_complete(stage, progress):
-        found: dict[str, Any] = place.read_json(FUNNEL)
-        return found
+        return place.read_json(FUNNEL)
     files = [file for dump in dumps for file in _files(dump)]
     with stage.write() as work:
         progress.start("links", unit="submissions")
@@ -87,9 +87,7 @@ def gather_links(
         partitions.mkdir()
         _distribute(files, partitions, config, funnel, progress)
         count = _merge(partitions, work, config)
-        for path in partitions.iterdir():
-            path.unlink()
-        partitions.rmdir()
+        shutil.rmtree(partitions)
         result = funnel.result(count)
         write_json(work / FUNNEL, result)
         for sentence in funnel.cut:

@@ -14,7 +14,7 @@ import time
 import zlib
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
@@ -65,12 +65,18 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A page: its URL after redirects, status line, headers, and unpacked body."""
+    """A page: its URL after redirects, status line, headers, and unpacked body; or another answer without a body.
+
+    location: the target of a redirect; wait: the seconds before the next visit that the host requested.
+    """
 
     url: str
     status_line: str
     headers: list[tuple[str, str]]
     body: bytes
+    status: int = 200
+    location: str = ""
+    wait: float = 0.0
 
 
 @dataclass
@@ -88,12 +94,12 @@ def require_packages() -> None:
         import protego  # noqa: F401
 
 
+@dataclass
 class _Gate:
     """Allows one visit at a time to a host, and none before `free_at`."""
 
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.free_at = 0.0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    free_at: float = 0.0
 
 
 class Visitor:
@@ -166,7 +172,7 @@ class Visitor:
                     patient = answer.wait <= self._config.longest_wait
                     temporary = patient and answer.status in _TEMPORARY
                     raise Refused(f"status {answer.status}", temporary=temporary, host=host_of(url))
-                return answer.page
+                return answer
             url = _target(url, answer.location)
             if not url:
                 raise Refused("redirect to no http(s) URL")
@@ -214,11 +220,11 @@ class Visitor:
             return _Robots(None, 0.0, until if failed >= self._config.retries else 0.0, failed + 1)
         if answer.status != 200:
             return _Robots(None, 0.0, until)
-        rules = self._protego.parse(answer.page.body.decode("utf-8-sig", "replace"))  # without a byte-order mark
+        rules = self._protego.parse(answer.body.decode("utf-8-sig", "replace"))  # without a byte-order mark
         delay = rules.crawl_delay("Headwater")
         return _Robots(rules, float(delay) if delay else 0.0, until)
 
-    async def _get(self, url: str, limit: int, *, pages_only: bool) -> _Answer:
+    async def _get(self, url: str, limit: int, *, pages_only: bool) -> Fetched:
         """Request a URL when its host may be visited; other requests to that host wait."""
         _refuse_private(url, self._config.allow_private)
         host = host_of(url)
@@ -257,18 +263,17 @@ class Visitor:
                 raise Refused("no such host", no_answer=True) from None
             raise Refused("no answer from DNS", no_answer=True, temporary=True) from None
 
-    async def _ask(self, url: str, limit: int, *, pages_only: bool) -> _Answer:
+    async def _ask(self, url: str, limit: int, *, pages_only: bool) -> Fetched:
         errors = self._aiohttp
         try:
             async with self._session.get(url, allow_redirects=False) as response:
                 headers = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in response.raw_headers]
-                location = response.headers.get("Location", "")
                 line = f"HTTP/1.1 {response.status} {response.reason or ''}".rstrip()
                 if response.status != 200:
                     response.close()  # without its body
                     requested = response.headers.get("Retry-After", "") if response.status in _TEMPORARY else ""
-                    page = Fetched(url, line, headers, b"")
-                    return _Answer(response.status, page, location, retry_after(requested))
+                    location = response.headers.get("Location", "")
+                    return Fetched(url, line, headers, b"", response.status, location, retry_after(requested))
                 kind = response.headers.get("Content-Type", "text/html").partition(";")[0].strip().lower()
                 if pages_only and kind not in _TEXT_TYPES:
                     response.close()
@@ -278,7 +283,7 @@ class Visitor:
                 if not whole:
                     kept = page if pages_only and body else None
                     raise Refused("answer cut short", temporary=True, page=kept)
-                return _Answer(200, page, location)
+                return page
         except (errors.ClientPayloadError, errors.ServerDisconnectedError, ConnectionResetError):
             raise Refused("answer cut short", temporary=True) from None
         except (errors.ClientConnectionError, OSError):
@@ -311,14 +316,6 @@ class Visitor:
         except (self._aiohttp.ClientPayloadError, self._aiohttp.ServerDisconnectedError, ConnectionResetError):
             return b"".join(pieces), False
         return b"".join(pieces), decoder is None or decoder.eof or not begun
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    status: int
-    page: Fetched
-    location: str
-    wait: float = 0.0  # seconds before the next visit, requested by the host
 
 
 def retry_after(value: str) -> float:
