@@ -54,6 +54,19 @@ def test_a_hugging_face_folder_becomes_one_of_half_the_size(tmp_path: Path) -> N
     assert sizes[1] < 0.6 * sizes[0]
 
 
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own, other = (Tokenizer.train([text], vocab_size=262) for text in ("abcabcabc", "xyzxyzxyz"))
+    for name in ("source", "other"):
+        (tmp_path / name).mkdir()
+    model = build_model(preset("gpt2-pico", vocabulary=own.vocabulary_size), seed=1)
+    save_model(model, tmp_path / "source", tokenizer=own)
+    other.save(tmp_path / "other")
+    source, out = str(tmp_path / "source"), str(tmp_path / "out")
+    assert main(["convert", source, out, "--tokenizer", str(tmp_path / "other")]) == 1
+    assert "is not the one in" in capsys.readouterr().err
+    assert main(["convert", source, out, "--tokenizer", source]) == 0
+
+
 @pytest.mark.parametrize(
     ("files", "arguments", "status", "message"),
     [
