@@ -36,7 +36,7 @@ from headwater.corpus.build.parts import (
     write_wanted,
 )
 from headwater.corpus.build.recipes import BuildConfig, make_steps
-from headwater.corpus.build.tasks import BUILT_IN, EMPTY, Source, open_source
+from headwater.corpus.build.tasks import BUILT_IN, EMPTY, BuildSource, open_source
 from headwater.corpus.build.workers import WorkerPool
 from headwater.corpus.dedup.exact import find_copies
 from headwater.corpus.dedup.near import ShingleFiles, find_duplicates
@@ -122,7 +122,7 @@ def build(
 def _carry_out(
     plan: BuildPlan,
     stage: Stage,
-    sources: Sequence[Source],
+    sources: Sequence[BuildSource],
     workers: int,
     engine: Engine,
     address: str,
@@ -177,7 +177,7 @@ def prepare_slurm(
 
 def _stage(
     sources: Sequence[str | Path], destination: Destination, config: BuildConfig
-) -> tuple[Stage, list[Source]]:
+) -> tuple[Stage, list[BuildSource]]:
     """Return the stage of a build and its sources; raises UsageError or DataError for unusable ones."""
     if not all(map(str, sources)) or not sources:  # an empty name would mean the current folder
         raise UsageError("no source is named", expected=f"{' or '.join(BUILT_IN)}, or files and folders")
@@ -198,7 +198,7 @@ def _stage(
     return stage, opened
 
 
-def _plan(sources: Sequence[Source], stage: Stage, config: BuildConfig) -> BuildPlan:
+def _plan(sources: Sequence[BuildSource], stage: Stage, config: BuildConfig) -> BuildPlan:
     """Return the plan of a build: the saved one if this build was begun before."""
     places = [str(Path(name).absolute()) for name in config.evaluation_sets]  # for workers in other folders
     config = config.model_copy(update={"evaluation_sets": tuple(places)})
@@ -228,7 +228,7 @@ def read_funnel(corpus: str | Path) -> dict[str, Any]:
     return dict(read_json(path)) if path.is_file() else {}
 
 
-def _assemble(plan: BuildPlan, work: Path, sources: Sequence[Source], workers: WorkerPool) -> dict[str, int]:
+def _assemble(plan: BuildPlan, work: Path, sources: Sequence[BuildSource], workers: WorkerPool) -> dict[str, int]:
     """Join the parts without duplicates in the stage's folder `work`; return the size of what was kept."""
     funnel, aside = Funnel(), 0
     given: list[dict[str, Any]] = [
@@ -334,7 +334,7 @@ def _shingles(plan: BuildPlan, wanted: npt.NDArray[np.int64], workers: WorkerPoo
     return ShingleFiles([parts[number] / SHINGLES for number in having])
 
 
-def _parts_folder(stage: Stage, sources: Sequence[Source]) -> Path:
+def _parts_folder(stage: Stage, sources: Sequence[BuildSource]) -> Path:
     """Return the folder next to `out` for the parts of this build, named by a hash of its sources and settings."""
     inputs = [(entry.role, entry.identity) for entry in stage.inputs]
     built = json.dumps([stage.config, inputs, [source.place for source in sources]], sort_keys=True)

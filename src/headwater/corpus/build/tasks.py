@@ -64,7 +64,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class BuildSource:
     """A source of a build.
 
     given: as the user named it; name: in `funnel.json`; place: `given`, independent of the current folder; input:
@@ -79,14 +79,14 @@ class Source:
     others: list[str] = field(default_factory=list)
 
 
-def open_source(number: int, given: str | Path) -> Source:
+def open_source(number: int, given: str | Path) -> BuildSource:
     """Return the source that a user named; raises DataError for one that cannot be used."""
     named = str(given)
     if named in BUILT_IN:
-        return Source(named, named, named, None, [BuildTask(number, "python-docs", "")])
+        return BuildSource(named, named, named, None, [BuildTask(number, "python-docs", "")])
     if is_remote(given):
         listing = list_source(named)
-        return Source(named, Path(named).name, named, listing.input, _remote_tasks(number, listing))
+        return BuildSource(named, Path(named).name, named, listing.input, _remote_tasks(number, listing))
     path = Path(given)
     if not path.exists() and path.name == named:
         raise DataError(
@@ -100,7 +100,7 @@ def open_source(number: int, given: str | Path) -> Source:
     if kind and kind != "pages":
         shards = (shard.relative_to(path).as_posix() for shard in shard_paths(path))
         tasks = [BuildTask(number, "corpus", str(place), (shard,)) for shard in shards]
-        return Source(named, name, str(place), path, tasks)
+        return BuildSource(named, name, str(place), path, tasks)
     found, others = (folder_files(path, "pages", _PAGES), []) if kind else _text_files(path)
     files = [file.absolute() for file in found]
     for file in files:
@@ -108,7 +108,7 @@ def open_source(number: int, given: str | Path) -> Source:
     sizes = [(file.relative_to(place.parent).as_posix(), file.stat().st_size) for file in files]
     groups = _groups(sizes)
     tasks = [BuildTask(number, "files", str(place.parent), names, path.is_dir()) for names in groups]
-    return Source(named, name, str(place), path, tasks, others)
+    return BuildSource(named, name, str(place), path, tasks, others)
 
 
 def _remote_tasks(number: int, listing: RemoteListing) -> list[BuildTask]:

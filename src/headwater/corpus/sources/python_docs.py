@@ -40,7 +40,7 @@ TOPICS_MODULE = "pydoc_data.topics"
 MINIMUM_CHARACTERS = 64
 # A longer signature loses its annotations, then its defaults, then its last parameters.
 SIGNATURE_CHARACTERS = 160
-_SKIPPED_FOLDERS = {"__pycache__", "test", "tests", "testing", "idle_test", "site-packages", "dist-packages"}
+_SKIPPED_FOLDERS = {"__pycache__", "test", "tests", "testing", "idle_test", "externals", "extern"}
 _OWN_PACKAGE = "headwater"
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -193,19 +193,12 @@ def _source_files(roots: Roots) -> list[tuple[str, str, Path]]:
 
 def _python_files(root: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if not _is_skipped(name))
+        # A name that is not an identifier cannot be imported: metadata, data, build leftovers, site-packages.
+        names = (name for name in folders if name.isidentifier() and "vendor" not in name)
+        folders[:] = sorted(name for name in names if name not in _SKIPPED_FOLDERS)
         for name in sorted(files):
             if name.endswith(".py") and not name.startswith("test_") and name != "conftest.py":
                 yield Path(folder, name)
-
-
-def _is_skipped(folder: str) -> bool:
-    return (
-        folder in _SKIPPED_FOLDERS
-        or not folder.isidentifier()  # no import can reach it: metadata, data, build leftovers
-        or "vendor" in folder
-        or folder in {"externals", "extern"}
-    )
 
 
 def _module_name(path: Path, root: Path) -> str:

@@ -17,6 +17,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +87,9 @@ def gather_links(
         partitions = work / ".partitions"
         partitions.mkdir()
         _distribute(files, partitions, config, funnel, progress)
-        count = _merge(partitions, work, config)
+        kept = _write(_merged(partitions), work)
         shutil.rmtree(partitions)
-        result = funnel.result(count)
+        result = funnel.result(kept)
         write_json(work / FUNNEL, result)
         for sentence in funnel.cut:
             progress.note(sentence)
@@ -98,7 +99,7 @@ def gather_links(
                 expected="JSON lines with url, score and subreddit",
                 repair="Check that these are Reddit submission dumps",
             )
-        progress.finish(f"{count:,} links from {funnel.submissions:,} submissions")
+        progress.finish(f"{kept:,} links from {funnel.submissions:,} submissions")
     place.publish(progress)
     return result
 
@@ -211,15 +212,26 @@ def _distribute(
             handle.close()
 
 
-def _merge(partitions: Path, out: Path, config: LinksConfig) -> int:
-    """Write one row a page: its first URL, best and total score, first day; return the number of rows."""
+def _write(links: Iterator[dict[str, Any]], out: Path) -> int:
+    """Write the links folder's files; return the number of links."""
     import pyarrow
     import pyarrow.parquet
 
     types = [pyarrow.string(), *[pyarrow.int64()] * 3, pyarrow.string(), pyarrow.string()]
     schema = pyarrow.schema(list(zip(COLUMNS, types, strict=True)))
-    rows: list[dict[str, Any]] = []
-    count = shard = 0
+    total = 0
+    for shard in count():
+        rows = list(islice(links, SHARD_LINKS))
+        if shard and not rows:
+            break
+        table = pyarrow.Table.from_pylist(rows, schema=schema)
+        pyarrow.parquet.write_table(table, out / f"links-{shard:05d}.parquet", compression="zstd")
+        total += len(rows)
+    return total
+
+
+def _merged(partitions: Path) -> Iterator[dict[str, Any]]:
+    """Yield one link a page: its first URL, best and total score, first day."""
     for path in sorted(partitions.iterdir()):
         pages: dict[str, dict[str, Any]] = {}
         with path.open(encoding="utf-8") as handle:
@@ -230,16 +242,7 @@ def _merge(partitions: Path, out: Path, config: LinksConfig) -> int:
                 page["submissions"] += 1
                 page["score"] = max(page["score"], link["score"])
                 page["date"] = min(page["date"], link["date"])
-        rows += pages.values()
-        count += len(pages)
-        while len(rows) >= SHARD_LINKS:
-            table = pyarrow.Table.from_pylist(rows[:SHARD_LINKS], schema=schema)
-            pyarrow.parquet.write_table(table, out / f"links-{shard:05d}.parquet", compression="zstd")
-            rows, shard = rows[SHARD_LINKS:], shard + 1
-    if rows or not shard:
-        table = pyarrow.Table.from_pylist(rows, schema=schema)
-        pyarrow.parquet.write_table(table, out / f"links-{shard:05d}.parquet", compression="zstd")
-    return count
+        yield from pages.values()
 
 
 def read_links(folder: str | Path) -> Iterator[dict[str, Any]]:
