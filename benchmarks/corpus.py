@@ -216,12 +216,12 @@ def fetch(options: argparse.Namespace, folder: Path) -> None:
 
 def headwater_extract(folder: Path) -> None:
     from headwater.corpus.build.recipes import load_recipe, make_steps
-    from headwater.corpus.build.tasks import Account, plan_tasks, read_task
+    from headwater.corpus.build.tasks import Account, open_source, read_task
     from headwater.corpus.filters.steps import Funnel, run_steps
 
     config = load_recipe("webtext")
     funnel = Funnel()
-    for task in plan_tasks([folder / "in"]):
+    for task in open_source(0, folder / "in").tasks:
         for _ in run_steps(read_task(task, config, Account()), make_steps(config), funnel):
             pass
     sys.stderr.write(f"{funnel.read.documents} read, {funnel.kept.documents} kept\n")
