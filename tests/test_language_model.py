@@ -11,7 +11,6 @@ import torch
 
 import headwater as hw
 from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
-from headwater.inference.sampling import Sampling
 from headwater.language_model import LanguageModel
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
@@ -196,8 +195,6 @@ def test_wrong_calls_are_named(lm: LanguageModel, folder: Path, tmp_path: Path) 
         lm.generate("the", max_token=5)
     with pytest.raises(UsageError, match=r"unknown key 'temprature'\. Did you mean 'temperature'"):
         lm.submit("the", temprature=1)
-    with pytest.raises(UsageError, match="unknown key 'sampling'"):
-        lm.submit("the", sampling=Sampling(temperature=0))
     with pytest.raises(UsageError, match="temperature"):
         lm.generate("the", temperature=-1)
     with pytest.raises(UsageError, match="shape"):

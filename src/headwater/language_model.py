@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from headwater import shipped
-from headwater.errors import FolderError, UsageError, suggest
+from headwater.errors import FolderError, UsageError
 from headwater.inference import fill as masked
 from headwater.inference.backends import choose_precision, open_network
 from headwater.inference.engine import Engine, Generation
 from headwater.inference.network import Network, Precision, require_ids
 from headwater.inference.request import Request
-from headwater.inference.sampling import Sampling
 from headwater.inference.scorer import Scorer, logits_of
 from headwater.model.fingerprint import fingerprint
 from headwater.model.io.folder import load_config, load_model, save_model
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from headwater.model import Model
-
-# The names of all options of a continuation.
-_OPTIONS = sorted({*Request.model_fields, *Sampling.model_fields} - {"prompt", "sampling"})
 
 
 class GenerateOptions(TypedDict, total=False):
@@ -314,15 +310,9 @@ class LanguageModel:
         options: dict[str, Any] = dict(given)
         if "seed" in options and options["seed"] is None:
             options["seed"] = fresh_seed()
-        for key in options:
-            if key not in _OPTIONS:
-                raise UsageError(f"the request has the unknown key {key!r}", **suggest(key, _OPTIONS))
-        sampling = {key: options.pop(key) for key in list(options) if key in Sampling.model_fields}
         if isinstance(options.get("stop"), str):
             options["stop"] = (options["stop"],)
-        layers = {"prompt": tuple(ids), **options}
-        request = Request.build(layers, source="the request")
-        return request.model_copy(update={"sampling": Sampling.build(sampling, source="the request")})
+        return Request.build({"prompt": tuple(ids), **options}, source="the request")
 
     def encode_prompts(self, prompts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each prompt; an empty one is `<|endoftext|>`."""

@@ -69,8 +69,7 @@ def test_decoding_all_slots_in_one_pass_gives_the_same_text(precision: Any) -> N
     prompts = [[1, 2, 3], [9] * 60, [4, 5]]  # the second one's window moves on
 
     def request(prompt: list[int], seed: int) -> Request:
-        greedy = Sampling(temperature=0)
-        return Request(prompt=prompt, max_tokens=12, seed=seed, sampling=greedy, beyond_context="shift")
+        return Request(prompt=prompt, max_tokens=12, seed=seed, temperature=0, beyond_context="shift")
 
     def texts(padded: bool, slots: int, *, crowd: bool = True) -> list[list[int]]:
         engine = Engine(TorchRunner(network, slots, padded=padded), tokenizer)

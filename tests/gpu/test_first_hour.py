@@ -22,7 +22,6 @@ from headwater.finetune.training import FinetuneConfig
 from headwater.inference import torch_network
 from headwater.inference.engine import Engine
 from headwater.inference.request import Request
-from headwater.inference.sampling import Sampling
 from headwater.inference.torch_network import TorchNetwork, TorchRunner
 from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model, save_model
@@ -156,11 +155,13 @@ def test_generation_by_a_cuda_graph_gives_the_text_of_single_launches(
     tokenizer = Tokenizer.train(["a river "], vocab_size=270, special_tokens=["<|endoftext|>"])
     model = build_model(preset("gpt2-nano", vocabulary=280, init_deviation=0.08), seed=4).eval().to(CUDA)
     network = TorchNetwork.of(model, precision)
-    samplings = (Sampling(temperature=0), Sampling(top_k=20), Sampling(top_p=0.9, repetition_penalty=1.2))
+    samplings: list[dict[str, Any]] = [
+        {"temperature": 0},
+        {"top_k": 20},
+        {"top_p": 0.9, "repetition_penalty": 1.2},
+    ]
     requests = [
-        Request(
-            prompt=[5, 6, n], max_tokens=30, seed=n, sampling=samplings[n % 3], alternatives=2 if n == 4 else None
-        )
+        Request(prompt=[5, 6, n], max_tokens=30, seed=n, alternatives=2 if n == 4 else None, **samplings[n % 3])
         for n in range(8)
     ]
 

@@ -18,7 +18,6 @@ from headwater.inference.inside import continue_greedily, look_inside
 from headwater.inference.network import Network, Precision
 from headwater.inference.packing import packs
 from headwater.inference.request import Request
-from headwater.inference.sampling import Sampling
 from headwater.inference.scorer import Scorer, logits_of
 from headwater.inference.torch_network import TorchNetwork
 from headwater.model import build_model, preset
@@ -87,9 +86,7 @@ def test_every_call_asks_the_same_network(name: str, precision: Precision, token
     rows = logits[:-1] - logits[:-1].logsumexp(1, keepdim=True)
     read = rows[torch.arange(39), torch.tensor(ids[1:])].numpy()
     np.testing.assert_allclose(read, scores, atol=max(tolerance, 2e-6))
-    request = Request(
-        prompt=tuple(ids[:30]), max_tokens=8, min_tokens=8, sampling=Sampling(temperature=0), alternatives=3
-    )
+    request = Request(prompt=tuple(ids[:30]), max_tokens=8, min_tokens=8, temperature=0, alternatives=3)
     generation = Engine(network.runner(2), tokenizer).submit(request)
     events = list(generation)
     continued = scorer.alternatives([[*ids[:30], *generation.tokens]], 3)[0][29:]

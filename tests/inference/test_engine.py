@@ -14,7 +14,6 @@ from headwater.inference.compiled import NativeNetwork, supported
 from headwater.inference.engine import Engine, Generation
 from headwater.inference.network import Precision, Runner
 from headwater.inference.request import Event, Request
-from headwater.inference.sampling import Sampling
 from headwater.inference.text import TextStream
 from headwater.inference.torch_network import BLOCK, TorchNetwork, TorchRunner, matrices
 from headwater.model import build_model, preset
@@ -89,7 +88,9 @@ def requests(count: int) -> list[Request]:
             min_tokens=3 + i % 9,
             seed=i // 2,
             sample=i % 2,
-            sampling=Sampling(temperature=i % 3 / 2, top_k=40 * (i % 2), top_p=0.9 if i % 5 == 0 else 1.0),
+            temperature=i % 3 / 2,
+            top_k=40 * (i % 2),
+            top_p=0.9 if i % 5 == 0 else 1.0,
             alternatives=2,
         )
         for i in range(count)
@@ -100,7 +101,7 @@ def test_the_first_token_is_the_models_own_choice(engine: Engine, case: Case) ->
     tolerance = TOLERANCE[case.precision]
     for length in (1, 2, BLOCK, BLOCK + 1, BLOCK + 2, 130, CONTEXT):
         ids = prompt(length, length)
-        request = Request(prompt=ids, max_tokens=1, sampling=Sampling(temperature=0), alternatives=3)
+        request = Request(prompt=ids, max_tokens=1, temperature=0, alternatives=3)
         (event,) = engine.submit(request)
         with torch.no_grad():
             expected = case.model(torch.tensor([ids]))[0, -1].log_softmax(0)
@@ -114,9 +115,7 @@ def test_the_first_token_is_the_models_own_choice(engine: Engine, case: Case) ->
 
 def test_generation_equals_recomputing_everything(engine: Engine, case: Case) -> None:
     tolerance = TOLERANCE[case.precision]
-    request = Request(
-        prompt=prompt(70, 1), max_tokens=40, min_tokens=40, sampling=Sampling(temperature=0), alternatives=0
-    )
+    request = Request(prompt=prompt(70, 1), max_tokens=40, min_tokens=40, temperature=0, alternatives=0)
     generation = engine.submit(request)
     events = list(generation)
     ids = [*request.prompt, *generation.tokens]
@@ -272,8 +271,8 @@ def test_a_request_without_a_possible_choice_ends_and_leaves_the_others(
 def test_minimum_length_bars_the_end_of_text(engine: Engine, tokenizer: Tokenizer) -> None:
     end = tokenizer.end_of_text
     assert end is not None
-    wish = Sampling(bias={end: 100.0}, temperature=0)
-    ended = engine.submit(Request(prompt=(1,), sampling=wish, max_tokens=9, min_tokens=4)).wait()
+    request = Request(prompt=(1,), bias={end: 100.0}, temperature=0, max_tokens=9, min_tokens=4)
+    ended = engine.submit(request).wait()
     assert ended.finished == "stop"
     assert ended.tokens.index(end) == 4
     assert "endoftext" not in ended.text
@@ -298,7 +297,7 @@ def test_beyond_the_context(engine: Engine) -> None:
         ({"prompt": ()}, "no tokens"),
         ({"prompt": (1, 100_000)}, "token id 100000 at position 1"),
         ({"prompt": (1,), "stop": ("",)}, "empty"),
-        ({"prompt": (1,), "sampling": Sampling(top_k=100_000)}, "top_k"),
+        ({"prompt": (1,), "top_k": 100_000}, "top_k"),
         ({"prompt": (1,), "max_tokens": 2, "min_tokens": 3}, "min_tokens"),
     ],
 )

@@ -253,14 +253,14 @@ class Engine:
         logits: (rows, vocabulary of the model). Returns None for rows that are chosen for one by one.
         """
         tokens: list[int | None] = [None] * len(owners)
-        plain = [row for row, owner in enumerate(owners) if owner.request.sampling.is_plain]
+        plain = [row for row, owner in enumerate(owners) if owner.request.is_plain]
         if logits.device.type == "cuda" and plain:
             chosen = [owners[row] for row in plain]
             numbers = [uniform(one.request.seed, one.request.sample, len(one.tokens)) for one in chosen]
             rows = logits[to_device(torch.tensor(plain), logits.device), : self.vocabulary]
             if early := [(row, end) for row, one in enumerate(chosen) for end in self._forbidden(one)]:
                 rows[tuple(to_device(torch.tensor(early), logits.device).unbind(1))] = -torch.inf
-            found = choose_rows(rows, [one.request.sampling for one in chosen], numbers).tolist()
+            found = choose_rows(rows, [one.request for one in chosen], numbers).tolist()
             for row, token in zip(plain, found, strict=True):
                 tokens[row] = token
         return tokens
@@ -290,9 +290,9 @@ class Engine:
         if forbidden := self._forbidden(generation):
             logits = logits.copy()
             logits[list(forbidden)] = -np.inf
-        seen = [*request.prompt, *generation.tokens] if request.sampling.repetition_penalty != 1 else []
+        seen = [*request.prompt, *generation.tokens] if request.repetition_penalty != 1 else []
         number = uniform(request.seed, request.sample, count)
-        return choose(logits, request.sampling, seen, number, generation.tokens)
+        return choose(logits, request, seen, number, generation.tokens)
 
     def _alternatives(
         self, due: list[tuple[_Slot, Generation, int]], outputs: list[Tensor]

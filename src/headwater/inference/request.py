@@ -6,7 +6,6 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from headwater.config import Config
 from headwater.errors import ContextError, UsageError, counted
 from headwater.inference.network import require_context, require_ids
 from headwater.inference.sampling import Alternatives, Sampling
@@ -16,7 +15,7 @@ DEFAULT_TOKENS = 128
 Reason = Literal["stop", "length", "cancelled"]
 
 
-class Request(Config):
+class Request(Sampling):
     """One continuation. Its text depends only on this request, the model and the precision.
 
     `sample` numbers the continuations of one prompt and seed. `max_tokens` None means DEFAULT_TOKENS, or as many
@@ -27,7 +26,6 @@ class Request(Config):
     """
 
     prompt: tuple[int, ...]
-    sampling: Sampling = Sampling()
     max_tokens: int | None = Field(default=None, ge=1)
     min_tokens: int = Field(default=0, ge=0)
     stop: tuple[str, ...] = ()
@@ -46,7 +44,7 @@ class Request(Config):
             )
         require_ids(list(self.prompt), vocabulary, "prompt")
         require_ids(list(self.stop_tokens), vocabulary, "stop_token_ids")
-        self.sampling.check(vocabulary)
+        self.check(vocabulary)
         if "" in self.stop:
             raise UsageError("a stop text is empty", expected="at least one character", param="stop")
         # The model never reads the last generated token, so it needs no position.
