@@ -31,7 +31,7 @@ def test_a_run_becomes_a_model_with_its_card(
     tmp_path: Path, sample_text: str, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from headwater.corpus.build.pipeline import build
-    from headwater.language_model import LanguageModel
+    from headwater.language_model import load
     from headwater.pretrain.pretraining import pretrain
     from headwater.pretrain.recipe import PretrainConfig
     from headwater.pretrain.tokens.pack import pack
@@ -68,7 +68,7 @@ def test_a_run_becomes_a_model_with_its_card(
     everything = page + "".join((out / f"{name}.json").read_text() for name in ("about", "results", "headwater"))
     for place in (tmp_path, ROOT, data):
         assert str(place) not in everything
-    assert LanguageModel.open(out).generate("one", max_tokens=2, seed=1) is not None
+    assert load(out).generate("one", max_tokens=2, seed=1) is not None
     assert ship.read(out / "about.json")["run"]["updates"] == 8  # of both runs
     results = json.loads((out / "results.json").read_text())["results"]
     assert {result["protocol"] for result in results} >= {"heldout.bits-per-byte", "lambada.openai.whole-word"}

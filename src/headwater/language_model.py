@@ -84,10 +84,20 @@ def load(
     Raises FolderError or DataError for a folder that is not a model, ResourceError for a hub name that is not
     available, MismatchError for a tokenizer that does not fit the model.
     """
+    import torch
+
+    from headwater.train.parallel import choose_device
+
     folder = shipped.resolve(model, download=download)
-    return LanguageModel.open(
-        folder, tokenizer=tokenizer, precision=precision, device=device, slots=slots, download=download
-    )
+    place = choose_device(device, training=False)
+    config = load_config(folder)
+    precision = choose_precision(precision, config, place)
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    read = partial(load_model, folder, dtype=dtype, device=place)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(Tokenizer.of_model, folder, config.vocabulary, tokenizer, download=download)
+        opened = read()
+    return LanguageModel(opened, found.result(), precision=precision, slots=slots, reload=read)
 
 
 class LanguageModel:
@@ -119,32 +129,6 @@ class LanguageModel:
         self._network: Network | None = None
         self._scorer: Scorer | None = None
         self._engine: Engine | None = None
-
-    @classmethod
-    def open(
-        cls,
-        folder: Path,
-        *,
-        tokenizer: str | Path | None = None,
-        precision: Precision | str = "fp32",
-        device: str = "auto",
-        slots: int = 8,
-        download: bool = False,
-    ) -> LanguageModel:
-        """Open a model folder with its own tokenizer, or with the given one if it has none."""
-        import torch
-
-        from headwater.train.parallel import choose_device
-
-        place = choose_device(device, training=False)
-        config = load_config(folder)
-        precision = choose_precision(precision, config, place)
-        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-        read = partial(load_model, folder, dtype=dtype, device=place)
-        with ThreadPoolExecutor(1) as pool:
-            found = pool.submit(Tokenizer.of_model, folder, config.vocabulary, tokenizer, download=download)
-            model = read()
-        return cls(model, found.result(), precision=precision, slots=slots, reload=read)
 
     @property
     def tokenizer(self) -> Tokenizer:

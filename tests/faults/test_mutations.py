@@ -114,9 +114,9 @@ def _tokens(folder: Path) -> Any:
 
 
 def _model(folder: Path) -> Any:
-    from headwater.language_model import LanguageModel
+    from headwater.language_model import load
 
-    lm = LanguageModel.open(folder)
+    lm = load(folder)
     return {n: w.numpy().tobytes() for n, w in lm.model.state_dict().items()}, lm.tokenizer.identity
 
 

@@ -19,7 +19,7 @@ from headwater.errors import DataError, FolderError, MismatchError, UsageError
 from headwater.finetune.estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
 from headwater.finetune.finetuning import finetune
 from headwater.finetune.training import FinetuneConfig
-from headwater.language_model import LanguageModel
+from headwater.language_model import load
 
 FAST: dict[str, Any] = {"epochs": 4, "learning_rate": 5e-3, "lambda_lm": 0.0, "dropout": 0.0, "precision": "fp32"}
 
@@ -46,7 +46,7 @@ def test_clone_cross_validation_search_and_pipelines_work(base: Path, sentences:
     classifier = Classifier(base, **FAST).set_params(epochs=1)
     copied = clone(classifier)
     assert copied.get_params() == classifier.get_params()
-    loaded = LanguageModel.open(base)
+    loaded = load(base)
     assert clone(Classifier(loaded)).base is loaded
     assert is_classifier(classifier)
     assert is_regressor(Similarity(base))

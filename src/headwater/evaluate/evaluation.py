@@ -27,7 +27,7 @@ from headwater.evaluate.published import published
 from headwater.evaluate.reader import MaskedReader, Reader
 from headwater.evaluate.results import KIND, Result, Results, Skipped, read_results, write_examples, write_results
 from headwater.evaluate.tasks import TASKS, VERSION
-from headwater.language_model import LanguageModel
+from headwater.language_model import load
 from headwater.model.config import ModelConfig
 from headwater.shipped.hub import hub_name
 from headwater.storage.files import MALFORMED
@@ -154,7 +154,7 @@ def evaluate(
     if stage.is_complete():
         progress.note(f"{out} is complete already")
         return read_results(out)
-    lm = LanguageModel.open(model, precision=config.precision, device=device)
+    lm = load(model, precision=config.precision, device=device)
     kind = MaskedReader if lm.config.is_masked else Reader
     frame = sum(map(len, lm.tokenizer.frame)) if lm.config.is_masked else 0
     reader = kind(lm.tokenizer, lm.config.context - frame, config.window, config.stride)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import counted
-from headwater.language_model import LanguageModel
+from headwater.language_model import LanguageModel, load
 from headwater.storage.files import read_json, write_json
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.stage import Stage
@@ -50,7 +50,7 @@ def write_samples(
         found: list[dict[str, Any]] = read_json(out / SAMPLES)
         return found
     progress.start("samples", len(prompts), "samples")
-    lm = LanguageModel.open(model, device=device)
+    lm = load(model, device=device)
     samples: list[dict[str, Any]] = []
     for prompt in prompts:
         options = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "seed": seed}

@@ -20,7 +20,7 @@ from pydantic import Field
 from headwater.config import Config
 from headwater.datasets.paper_tables import TABLES
 from headwater.evaluate.published import SIZES
-from headwater.language_model import LanguageModel
+from headwater.language_model import load
 from headwater.pretrain.recipe import PretrainConfig
 from headwater.pretrain.tokens.sampler import Sampler, TokenStream
 from headwater.reproduce.figures import bands
@@ -157,7 +157,7 @@ def continuations(laboratory: Laboratory, rung: str, seed: int, asked: Continued
     stage = Stage(out, kind="continuations", config=config, inputs=inputs)
     with laboratory.piece("continuations", name, out):
         if not stage.is_complete():
-            lm = LanguageModel.open(model, device=laboratory.device)
+            lm = load(model, device=laboratory.device)
             stream = TokenStream(tokens, "validation", context + length)
             places = evenly_placed(stream.windows, count)
             texts = [stream.window(int(place))[0].tolist() for place in places]

@@ -21,7 +21,7 @@ from headwater.corpus.folder import read_documents
 from headwater.datasets.paper_tables import SIZES, TABLES
 from headwater.errors import DataError
 from headwater.evaluate.tasks.summaries import sentences
-from headwater.language_model import LanguageModel
+from headwater.language_model import LanguageModel, load
 from headwater.reproduce.claims import CLAIMS, judge
 from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.figures import bands
@@ -113,7 +113,7 @@ def _scores(laboratory: Laboratory, rung: str, seed: int, settings: ShuffledSett
 
     def scores() -> dict[str, Any]:
         passages = choose_passages([document.text for document in read_documents(held_out)], settings)
-        return measure(LanguageModel.open(model, precision="fp32", device=laboratory.device), passages)
+        return measure(load(model, precision="fp32", device=laboratory.device), passages)
 
     return laboratory.measured(
         f"sentence-order-{rung}-{seed}",

@@ -31,7 +31,7 @@ from headwater.evaluate import evaluate
 from headwater.evaluate.protocols import ratio_error
 from headwater.evaluate.results import Results
 from headwater.evaluate.tasks import VERSION
-from headwater.language_model import LanguageModel
+from headwater.language_model import load
 from headwater.model.io.folder import save_model
 from headwater.pretrain.pretraining import pretrain
 from headwater.pretrain.recipe import PretrainConfig
@@ -334,7 +334,7 @@ def evenly_placed(total: int, count: int) -> NDArray[np.int64]:
 def _perplexity(
     model: Path, tokens: Path, part: str, windows: int | Sequence[int], device: str
 ) -> dict[str, float]:
-    lm = LanguageModel.open(model, precision="fp32", device=device)
+    lm = load(model, precision="fp32", device=device)
     stream = TokenStream(tokens, part, lm.config.context)
     chosen = evenly_placed(stream.windows, windows) if isinstance(windows, int) else windows
     asked = [stream.window(int(index))[0].tolist() for index in chosen]
