@@ -8,7 +8,7 @@ invalid UTF-8 becomes U+FFFD, as when all tokens are decoded together.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from headwater.tokenizer import Tokenizer
 
@@ -48,6 +48,12 @@ class TextStream:
 
     def _ends_word(self, token: int) -> bool:
         return self._tokenizer.token_bytes(token).endswith(b" ")
+
+
+def stream_text(tokenizer: Tokenizer, tokens: Iterable[int]) -> str:
+    """Return the text of tokens as a stream gives it."""
+    stream = TextStream(tokenizer)
+    return "".join(map(stream.push, tokens)) + stream.finish()
 
 
 def _overlap(text: str, stop: str) -> int:

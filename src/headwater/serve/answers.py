@@ -72,7 +72,6 @@ class Answer:
             for token, scores in zip(prompt.ids, [None, *prompt.scores], strict=True):
                 self._add(piece["logprobs"], token, scores, min(length, len(prompt.text)))
                 length += len(stream.push(token))
-        self.pieces.append(piece)
         return piece
 
     def take(self, event: Event) -> dict[str, Any]:
@@ -92,20 +91,17 @@ class Answer:
                 self.scored += 1
         self._length += len(event.text)
         self.finished = finished
-        self.pieces.append(piece)
         return piece
 
     def close(self) -> dict[str, Any]:
         """Return the last chunk of an answer for which nothing is generated."""
         self.finished = "length"
-        piece = self._piece("", "length")
-        self.pieces.append(piece)
-        return piece
+        return self._piece("", "length")
 
     def whole(self, index: int) -> dict[str, Any]:
         """Join all chunks into one choice."""
-        choice = self._piece("".join(piece["text"] for piece in self.pieces), self.finished)
-        choice["index"] = index
+        text = "".join(piece["text"] for piece in self.pieces)
+        choice = {"index": index, "text": text, "logprobs": None, "finish_reason": self.finished}
         if self._body.logprobs is not None:
             choice["logprobs"] = joined = self._empty_logprobs()
             for piece in self.pieces:
@@ -118,7 +114,9 @@ class Answer:
         return choice
 
     def _piece(self, text: str, finished: str | None) -> dict[str, Any]:
-        return {"index": self.index, "text": text, "logprobs": None, "finish_reason": finished}
+        piece = {"index": self.index, "text": text, "logprobs": None, "finish_reason": finished}
+        self.pieces.append(piece)
+        return piece
 
     def _empty_logprobs(self) -> dict[str, list[Any]]:
         keys = ["tokens", "token_logprobs", "top_logprobs", "text_offset"]

@@ -53,6 +53,10 @@ _PAGE_HEADERS = {
 _MESSAGES = {401: "No valid API key.", 404: "There is no such page.", 405: "That method is not allowed here."}
 
 
+# Computes the answer to a body: (model, body, share of the memory) -> JSON.
+Compute = Callable[[Served, Any, Share], Awaitable[dict[str, Any]]]
+
+
 class Server:
     """The models, limits and metrics of one server."""
 
@@ -75,13 +79,15 @@ class Server:
 
 
 class Work(Response):
-    """An answer that is computed while its client stays connected and within the time limit."""
+    """An answer that is computed while its client stays connected and within the time limit.
 
-    def __init__(
-        self, server: Server, served: Served, compute: Callable[[Share], Awaitable[dict[str, Any]]]
-    ) -> None:
+    param: the field that a library error is about, unless the error names another.
+    """
+
+    def __init__(self, server: Server, body: requests.Body, compute: Compute, param: str) -> None:
         super().__init__()
-        self._server, self._served, self._compute = server, served, compute
+        self._served = server.find(body.model)
+        self._server, self._body, self._compute, self._param = server, body, compute, param
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See Response."""
@@ -97,14 +103,14 @@ class Work(Response):
         async def work() -> None:
             try:
                 async with asyncio.timeout(seconds):
-                    content = await self._compute(share)
+                    content = await self._compute(self._served, self._body, share)
                     # Small answers are serialised here: changing threads would cost more.
                     few = is_small(content)
                     found.append(encode(content) if few else await self._served.write(partial(encode, content)))
             except TimeoutError:
                 raise Problem(504, f"The request took longer than {seconds:g} s.", code="timeout") from None
             except HeadwaterError as error:
-                raise refused(error) from None
+                raise refused(error, self._param) from None
 
         if not await unless_gone(receive, work):
             self._server.metrics.disconnected += 1
@@ -115,18 +121,20 @@ class Work(Response):
 class EventStream(Response):
     """Server-sent events, sent as they come, until the client leaves or the time limit is reached."""
 
-    def __init__(self, server: Server, served: Served, events: Callable[[Share], AsyncIterator[bytes]]) -> None:
+    def __init__(
+        self, server: Server, served: Served, events: Callable[[Served, Share], AsyncIterator[bytes]]
+    ) -> None:
         headers = {
             "Cache-Control": "no-cache",
             "X-Accel-Buffering": "no",  # nginx forwards each event at once
         }
         super().__init__(media_type="text/event-stream", headers=headers)
         del self.headers["content-length"]
-        self._server, self._name, self._events = server, served.name, events
+        self._server, self._served, self._events = server, served, events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See Response."""
-        scope["model"] = self._name
+        scope["model"] = self._served.name
         seconds = self._server.limits.seconds
         started = False
 
@@ -140,11 +148,13 @@ class EventStream(Response):
         async def work() -> None:
             try:
                 with self._server.budget.share() as share:
-                    async with asyncio.timeout(seconds), aclosing(self._events(share)) as events:  # type: ignore[type-var]
+                    async with asyncio.timeout(seconds), aclosing(self._events(self._served, share)) as events:  # type: ignore[type-var]
                         async for data in events:
                             await put(data)
             except TimeoutError:
                 problem = Problem(504, f"The request took longer than {seconds:g} s.", code="timeout")
+            except HeadwaterError as error:
+                problem = refused(error, "prompt")
             except Problem as refusal:
                 problem = refusal
             else:
@@ -233,20 +243,22 @@ def _add_openai(app: FastAPI, server: Server) -> None:
     )
     async def completions(body: requests.CompletionRequest) -> Any:
         """Continue a prompt."""
-        served = server.find(body.model)
 
-        async def plan(share: Share) -> CompletionPlan:
+        async def plan(served: Served, share: Share) -> CompletionPlan:
             return await served.read(body.prompt, lambda: plan_completion(served, body, share))
 
-        async def whole(share: Share) -> dict[str, Any]:
-            return await complete(served, await plan(share), server.metrics)
+        async def whole(served: Served, _: Any, share: Share) -> dict[str, Any]:
+            return await complete(served, await plan(served, share), server.metrics)
 
-        async def events(share: Share) -> AsyncIterator[bytes]:
-            async with aclosing(stream(served, await plan(share), server.metrics)) as found:  # type: ignore[type-var]
+        async def events(served: Served, share: Share) -> AsyncIterator[bytes]:
+            found = stream(served, await plan(served, share), server.metrics)
+            async with aclosing(found):  # type: ignore[type-var]
                 async for event in found:
                     yield event
 
-        return EventStream(server, served, events) if body.stream else Work(server, served, whole)
+        if body.stream:
+            return EventStream(server, server.find(body.model), events)
+        return Work(server, body, whole, "prompt")
 
     @app.post("/v1/chat/completions", tags=["OpenAI"])
     async def chat(_: requests.ChatRequest) -> Any:
@@ -272,50 +284,39 @@ def _add_openai(app: FastAPI, server: Server) -> None:
     @app.post("/v1/embeddings", response_model=responses.EmbeddingList, tags=["OpenAI"])
     async def embeddings(body: requests.EmbeddingRequest) -> Any:
         """Embed texts: the mean of each text's final states, scaled to length 1."""
-        served = server.find(body.model)
-        return Work(server, served, lambda share: tasks.embed(served, body, share))
+        return Work(server, body, tasks.embed, "input")
 
 
 def _add_own(app: FastAPI, server: Server) -> None:
     @app.post("/score", response_model=responses.Scores, tags=["Headwater"])
     async def score(body: requests.ScoreRequest) -> Any:
         """Score pairs: similarity by a model fine-tuned for it, else the log-probability of the second text."""
-        served = server.find(body.model)
-        return Work(server, served, lambda _: tasks.score(served, body, server.limits))
+        return Work(server, body, tasks.score, "text_2")
 
     @app.post("/classify", response_model=responses.Classification, tags=["Headwater"])
     async def classify(body: requests.ClassifyRequest) -> Any:
         """Label texts with a fine-tuned model."""
-        served = server.find(body.model)
-        return Work(server, served, lambda share: tasks.classify(served, body, share))
+        return Work(server, body, tasks.classify, "input")
 
     @app.post("/v1/fill", response_model=responses.Blanks, tags=["Headwater"])
     async def fill(body: requests.FillRequest) -> Any:
         """Fill each `[MASK]` of a text with a masked model."""
-        served = server.find(body.model)
-        return Work(server, served, lambda share: tasks.fill(served, body, share))
+        return Work(server, body, tasks.fill, "input")
 
     @app.post("/inspect", response_model=responses.Inspection, tags=["Headwater"])
     async def inspect(body: requests.InspectRequest) -> Any:
         """Return what the model computes at one position: attention, states, every layer's prediction."""
-        served = server.find(body.model)
-        return Work(server, served, lambda share: inside.inspect(served, body, share))
+        return Work(server, body, inside.inspect, "prompt")
 
     @app.post("/tokenize", response_model=responses.Tokens, tags=["vLLM"])
     async def tokenize(body: requests.TokenizeRequest) -> Any:
         """Split a text into tokens."""
-        served = server.find(body.model)
-        return Work(
-            server, served, lambda share: served.read(body.prompt, lambda: tasks.tokenize(served, body, share))
-        )
+        return Work(server, body, tasks.tokenize, "prompt")
 
     @app.post("/detokenize", response_model=responses.Detokenized, tags=["vLLM"])
     async def detokenize(body: requests.DetokenizeRequest) -> Any:
         """Join tokens into a text."""
-        served = server.find(body.model)
-        return Work(
-            server, served, lambda share: served.read(body.tokens, lambda: tasks.detokenize(served, body, share))
-        )
+        return Work(server, body, tasks.detokenize, "tokens")
 
     @app.get("/tokenizer_info", response_model=responses.TokenizerInfo, tags=["vLLM"])
     async def tokenizer_info(model: str | None = None) -> Any:

@@ -14,14 +14,15 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
-from headwater.errors import HeadwaterError, counted
+from headwater.errors import counted
 from headwater.inference.network import require_context, require_ids
 from headwater.inference.request import Request
-from headwater.inference.text import TextStream
+from headwater.inference.text import stream_text
 from headwater.serve.answers import Answer, CompletionPlan, Prompt
 from headwater.serve.budget import Share
+from headwater.serve.limits import Limits
 from headwater.serve.metrics import Metrics
-from headwater.serve.problems import Problem, encode, refused
+from headwater.serve.problems import Problem, encode
 from headwater.serve.schema.requests import CompletionRequest
 from headwater.serve.served import Served, short_jobs
 from headwater.tokenizer import TASK_TOKENS
@@ -36,9 +37,12 @@ DONE = b"data: [DONE]\n\n"
 
 
 def plan_completion(served: Served, body: CompletionRequest, share: Share) -> CompletionPlan:
-    """Check the parameters against the model. Raises Problem, which names the wrong parameter."""
+    """Check the parameters against the model. Raises Problem or HeadwaterError, which name the wrong parameter."""
     served.require_causal()
-    _check_fields(body)
+    if body.suffix:
+        raise Problem(400, "suffix is not supported: this model only writes forwards.", param="suffix")
+    if body.stream_options is not None and not body.stream:
+        raise Problem(400, "stream_options is only allowed with stream.", param="stream_options")
     n = body.n or 1
     best_of = body.best_of or n
     if best_of < n:
@@ -55,25 +59,19 @@ def plan_completion(served: Served, body: CompletionRequest, share: Share) -> Co
     context, vocabulary = served.lm.config.context, served.engine.vocabulary
     requests: list[Request] = []
     total = prompt_tokens = sum(len(prompt.ids) for prompt in prompts)
-    try:
-        wanted = served.lm.request((), **options)
-        for prompt in prompts:
-            if body.max_tokens == 0 or body.echo or body.prompt_logprobs is not None:
-                require_context(len(prompt.ids), context, "prompt")
-            if body.max_tokens == 0:
-                continue
-            update: dict[str, Any] = {"prompt": tuple(prompt.ids)}
-            if body.max_tokens is None or "max_tokens" not in body.model_fields_set:
-                update["max_tokens"] = max(1, min(DEFAULT_TOKENS, context + 1 - len(prompt.ids)))
-            first = wanted.model_copy(update=update)
-            total += best_of * first.length(context, vocabulary)
-            requests += [first.model_copy(update={"sample": sample}) for sample in range(best_of)]
-    except HeadwaterError as error:
-        raise refused(error, "prompt") from None
-    if total > share.limits.tokens:
-        raise Problem(
-            400, f"{total:,} tokens in one request; the most is {share.limits.tokens:,}.", param="max_tokens"
-        )
+    wanted = served.lm.request((), **options)
+    for prompt in prompts:
+        if body.max_tokens == 0 or body.echo or body.prompt_logprobs is not None:
+            require_context(len(prompt.ids), context, "prompt")
+        if body.max_tokens == 0:
+            continue
+        update: dict[str, Any] = {"prompt": tuple(prompt.ids)}
+        if body.max_tokens is None or "max_tokens" not in body.model_fields_set:
+            update["max_tokens"] = max(1, min(DEFAULT_TOKENS, context + 1 - len(prompt.ids)))
+        first = wanted.model_copy(update=update)
+        total += best_of * first.length(context, vocabulary)
+        requests += [first.model_copy(update={"sample": sample}) for sample in range(best_of)]
+    require_tokens(total, "max_tokens", share.limits)
     values = 0
     if body.logprobs is not None or body.prompt_logprobs is not None:
         values = max(body.logprobs or 0, body.prompt_logprobs or 0) + 2
@@ -84,11 +82,10 @@ def plan_completion(served: Served, body: CompletionRequest, share: Share) -> Co
     return CompletionPlan(body, prompts, requests, best_of, n)
 
 
-def _check_fields(body: CompletionRequest) -> None:
-    if body.suffix:
-        raise Problem(400, "suffix is not supported: this model only writes forwards.", param="suffix")
-    if body.stream_options is not None and not body.stream:
-        raise Problem(400, "stream_options is only allowed with stream.", param="stream_options")
+def require_tokens(total: int, param: str, limits: Limits) -> None:
+    """Raise Problem for more tokens than one request may have."""
+    if total > limits.tokens:
+        raise Problem(400, f"{total:,} tokens in one request; the most is {limits.tokens:,}.", param=param)
 
 
 def _options(served: Served, body: CompletionRequest, need_scores: bool) -> dict[str, Any]:
@@ -129,7 +126,6 @@ def _bias(served: Served, given: dict[str, float]) -> dict[int, float]:
 
 def read_prompts(served: Served, given: Any, param: str) -> list[Prompt]:
     """Read texts or token ids as prompts; None is `<|endoftext|>`. The caller checks their lengths."""
-    tokenizer, vocabulary = served.lm.tokenizer, served.engine.vocabulary
     if given is None:
         given = ""
     if isinstance(given, str) or (given and isinstance(given[0], int)):
@@ -137,19 +133,15 @@ def read_prompts(served: Served, given: Any, param: str) -> list[Prompt]:
     if not given:
         raise Problem(400, f"{param} is empty; expected at least one.", param=param)
     prompts = []
-    try:
-        encoded = iter(served.lm.encode_prompts([one for one in given if isinstance(one, str)]))
-        for one in given:
-            if isinstance(one, str):
-                prompts.append(Prompt(next(encoded), one))
-                continue
-            if not one:
-                raise Problem(400, f"{param} has no tokens; expected at least one.", param=param)
-            require_ids(one, vocabulary, param)
-            stream = TextStream(tokenizer)
-            prompts.append(Prompt(list(one), "".join(stream.push(token) for token in one) + stream.finish()))
-    except HeadwaterError as error:
-        raise refused(error, param) from None
+    encoded = iter(served.lm.encode_prompts([one for one in given if isinstance(one, str)]))
+    for one in given:
+        if isinstance(one, str):
+            prompts.append(Prompt(next(encoded), one))
+            continue
+        if not one:
+            raise Problem(400, f"{param} has no tokens; expected at least one.", param=param)
+        require_ids(one, served.engine.vocabulary, param)
+        prompts.append(Prompt(list(one), stream_text(served.lm.tokenizer, one)))
     return prompts
 
 
@@ -183,13 +175,13 @@ async def chunks(
         if run is None:
             for answer in answers:
                 yield answer, answer.close()
-        if run is not None:
-            async for number, event in run:
-                if first:
-                    metrics.first_token(served.name, time.monotonic() - began)
-                    first = False
-                metrics.generated_tokens[served.name] += event.token is not None
-                yield answers[number], answers[number].take(event)
+            return
+        async for number, event in run:
+            if first:
+                metrics.first_token(served.name, time.monotonic() - began)
+                first = False
+            metrics.generated_tokens[served.name] += event.token is not None
+            yield answers[number], answers[number].take(event)
     finally:
         if run is not None:
             run.close()

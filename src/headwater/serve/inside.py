@@ -9,7 +9,7 @@ import numpy as np
 
 from headwater.inference.inside import Floats, Inside, continue_greedily, look_inside
 from headwater.inference.sampling import uniform
-from headwater.inference.text import TextStream
+from headwater.inference.text import stream_text
 from headwater.serve.answers import token_name
 from headwater.serve.budget import Share
 from headwater.serve.completions import read_prompts
@@ -43,9 +43,7 @@ async def inspect(served: Served, body: InspectRequest, share: Share) -> dict[st
         answer = _described(served, body, before, found, target)
         if body.continuation:
             follow = continue_greedily(served.scorer.network, before, vocabulary, body.continuation, off)
-            stream = TextStream(served.lm.tokenizer)
-            text = "".join(stream.push(token) for token in follow) + stream.finish()
-            answer["continuation"] = {"token_ids": follow, "text": text}
+            answer["continuation"] = {"token_ids": follow, "text": stream_text(served.lm.tokenizer, follow)}
         return answer
 
     answer = await served.compute(answer_at)

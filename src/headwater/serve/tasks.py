@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from headwater.datasets.rows import Raw
-from headwater.errors import HeadwaterError, counted
+from headwater.errors import counted
 from headwater.finetune.explain import explain
 from headwater.finetune.fine_tuned import FineTuned, Prediction
 from headwater.inference import fill as masked
 from headwater.inference.network import require_context
 from headwater.serve.answers import Prompt, token_name
 from headwater.serve.budget import Share
-from headwater.serve.completions import read_prompts
+from headwater.serve.completions import read_prompts, require_tokens
 from headwater.serve.limits import Limits
-from headwater.serve.problems import Problem, refused
+from headwater.serve.problems import Problem
 from headwater.serve.schema.requests import (
     ClassifyRequest,
     DetokenizeRequest,
@@ -36,7 +36,7 @@ from headwater.tokenizer.vocabulary import MASK
 # The most rows of a request to /score or /classify, and of one with `explain`.
 _MOST_ROWS, _MOST_EXPLAINED = 1_024, 16
 _ROWS_TOGETHER = 16
-_CHARACTERS_A_UNIT = 64  # characters to encode that `short_jobs` counts as one token
+_CHARACTERS_A_TOKEN = 64  # that take as long to encode as a token to compute
 # Bytes of one number of a vector in an answer, about.
 _NUMBER_BYTES, _BASE64_BYTES = 20, 6
 # What a token takes in an answer, about: its id, its id and name, and an entry that names it among other fields.
@@ -97,20 +97,12 @@ def _embeddings(served: Served, texts: list[list[int]], body: EmbeddingRequest) 
 
 
 def count_tokens(served: Served, prompts: list[Prompt], param: str, limits: Limits) -> int:
-    """Return the total number of tokens. Raises Problem for more than the model or `limits` allow."""
-    try:
-        for prompt in prompts:
-            require_context(len(prompt.ids), served.lm.config.context, param)
-    except HeadwaterError as error:
-        raise refused(error) from None
+    """Return the total number of tokens; raise ContextError or Problem for more than are allowed."""
+    for prompt in prompts:
+        require_context(len(prompt.ids), served.lm.config.context, param)
     total = sum(len(prompt.ids) for prompt in prompts)
-    _require_tokens(total, param, limits)
+    require_tokens(total, param, limits)
     return total
-
-
-def _require_tokens(total: int, param: str, limits: Limits) -> None:
-    if total > limits.tokens:
-        raise Problem(400, f"{total:,} tokens in one request; the most is {limits.tokens:,}.", param=param)
 
 
 async def fill(served: Served, body: FillRequest, share: Share) -> dict[str, Any]:
@@ -121,10 +113,7 @@ async def fill(served: Served, body: FillRequest, share: Share) -> dict[str, Any
     if body.top > vocabulary:
         raise Problem(400, f"top is {body.top}; expected 1 to {vocabulary}.", param="top")
     share.take(body.input.count(MASK) * body.top * _ENTRY_BYTES, "top")
-    try:
-        data = await served.compute(partial(_filled, served, body))
-    except HeadwaterError as error:
-        raise refused(error, "input") from None
+    data = await served.compute(partial(_filled, served, body))
     return {"object": "list", "model": served.name, "data": data}
 
 
@@ -140,26 +129,28 @@ def _filled(served: Served, body: FillRequest) -> list[dict[str, Any]]:
     ]
 
 
-def tokenize(served: Served, body: TokenizeRequest, share: Share) -> dict[str, Any]:
+async def tokenize(served: Served, body: TokenizeRequest, share: Share) -> dict[str, Any]:
     """/tokenize, in vLLM's format. The names of special tokens are read as these tokens, as vLLM does."""
-    tokenizer = served.lm.tokenizer
-    try:
+
+    def tokenized() -> dict[str, Any]:
+        tokenizer = served.lm.tokenizer
         tokens = tokenizer.encode(body.prompt, allow_special=True)
-    except HeadwaterError as error:
-        raise refused(error, "prompt") from None
-    share.take(len(tokens) * (_NAMED_BYTES if body.return_token_strs else _ID_BYTES), "prompt")
-    names = [token_name(tokenizer, token) for token in tokens] if body.return_token_strs else None
-    context = served.lm.config.context
-    return {"count": len(tokens), "max_model_len": context, "tokens": tokens, "token_strs": names}
+        share.take(len(tokens) * (_NAMED_BYTES if body.return_token_strs else _ID_BYTES), "prompt")
+        names = [token_name(tokenizer, token) for token in tokens] if body.return_token_strs else None
+        context = served.lm.config.context
+        return {"count": len(tokens), "max_model_len": context, "tokens": tokens, "token_strs": names}
+
+    return await served.read(body.prompt, tokenized)
 
 
-def detokenize(served: Served, body: DetokenizeRequest, share: Share) -> dict[str, Any]:
+async def detokenize(served: Served, body: DetokenizeRequest, share: Share) -> dict[str, Any]:
     """/detokenize, in vLLM's format."""
-    share.take(len(body.tokens) * served.longest_token, "tokens")
-    try:
+
+    def text() -> dict[str, Any]:
+        share.take(len(body.tokens) * served.longest_token, "tokens")
         return {"prompt": served.lm.tokenizer.decode(body.tokens)}
-    except HeadwaterError as error:
-        raise refused(error, "tokens") from None
+
+    return await served.read(body.tokens, text)
 
 
 def tokenizer_info(served: Served) -> dict[str, Any]:
@@ -177,7 +168,7 @@ def tokenizer_info(served: Served) -> dict[str, Any]:
     }
 
 
-async def score(served: Served, body: ScoreRequest, limits: Limits) -> dict[str, Any]:
+async def score(served: Served, body: ScoreRequest, share: Share) -> dict[str, Any]:
     """/score: pair one text with each of the others, or two lists text by text."""
     first = [body.text_1] if isinstance(body.text_1, str) else body.text_1
     second = [body.text_2] if isinstance(body.text_2, str) else body.text_2
@@ -194,7 +185,7 @@ async def score(served: Served, body: ScoreRequest, limits: Limits) -> dict[str,
     head = served.fine_tuned
     if head is None:
         served.require_causal()
-        found = await _log_probabilities(served, pairs, limits)
+        found = await _log_probabilities(served, pairs, share.limits)
         data = [{"index": i, "score": value, "is_greedy": greedy} for i, (value, greedy) in enumerate(found)]
         return {"object": "list", "model": served.name, "meaning": "log_probability", "data": data}
     if head.labels.target != "score" or head.task != "similarity":
@@ -214,20 +205,16 @@ async def _log_probabilities(
         found: list[tuple[int, Request]] = []
         total = 0
         # A few at a time: one long first text may be paired with a thousand others.
-        groups = short_jobs(pairs, lambda pair: sum(map(len, pair)) // _CHARACTERS_A_UNIT)
+        groups = short_jobs(pairs, lambda pair: sum(map(len, pair)) // _CHARACTERS_A_TOKEN)
         encoded = chain.from_iterable(map(scorer.encode_pairs, groups))
         for number, (context, rest) in enumerate(encoded):
             total += len(context) + len(rest)
-            _require_tokens(total, "text_2", limits)
+            require_tokens(total, "text_2", limits)
             found += [(number, request) for request in scorer.split(context, rest)]
         return found
 
-    try:
-        windows_of = await served.read(pairs, windows)
-    except HeadwaterError as error:
-        raise refused(error, "text_2") from None
     found = [(0.0, True)] * len(pairs)
-    for jobs in short_jobs(windows_of, lambda job: len(job[1][0]) + len(job[1][1])):
+    for jobs in short_jobs(await served.read(pairs, windows), lambda job: len(job[1][0]) + len(job[1][1])):
         scores = await served.compute(partial(scorer.score_ids, [request for _, request in jobs]))
         for (number, _), (value, greedy) in zip(jobs, scores, strict=True):
             before, still = found[number]
