@@ -9,24 +9,18 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class Interruption:
-    """Whether a signal asked the run to stop."""
-
-    requested = False
-
-
 @contextmanager
-def delayed_interruption() -> Iterator[Interruption]:
-    """Within the block the first SIGINT or SIGTERM only sets `requested`; a second raises KeyboardInterrupt."""
-    interruption = Interruption()
+def delayed_interruption() -> Iterator[threading.Event]:
+    """Within the block the first SIGINT or SIGTERM only sets the event; a second raises KeyboardInterrupt."""
+    interruption = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield interruption
         return
 
     def request(number: int, frame: FrameType | None) -> None:
-        if interruption.requested:
+        if interruption.is_set():
             raise KeyboardInterrupt
-        interruption.requested = True
+        interruption.set()
 
     previous = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -23,6 +23,7 @@ from headwater.train.journal import Tracker
 from headwater.train.optimizer import AdamForm, Optimizer
 from headwater.train.parallel import Ranks, Recompute, recompute_blocks, shard
 from headwater.train.schedule import WITHOUT_FINAL_RATE, Schedule, learning_rate_factor
+from headwater.train.watch import SUSPECTS
 
 Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
 Precision = Literal["auto", "fp32", "bf16"]
@@ -31,10 +32,6 @@ CHANGEABLE = {
     *("micro_batch", "compile", "device", "shard", "recompute", "deterministic"),
     *("keep", "checkpoint_every", "track"),
 }
-SUSPECTS = (
-    "Check, in this order: the learning rate (halve it, or increase warmup_steps), the batch (too few tokens an "
-    "update), the precision (--set precision=fp32), and the data"
-)
 
 
 class TrainConfig(Config):

@@ -54,11 +54,7 @@ class Ranks:
 
     def any(self, flag: bool) -> bool:
         """Return whether `flag` is true on any rank, on every rank."""
-        if self.count == 1:
-            return flag
-        votes = torch.tensor(float(flag), device=self.device)
-        dist.all_reduce(votes, op=dist.ReduceOp.MAX, group=self.group)
-        return bool(votes.item())
+        return not self.minimum(int(not flag))
 
     def minimum(self, value: int) -> int:
         """Return the smallest `value` of all ranks, on every rank."""

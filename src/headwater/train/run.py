@@ -8,6 +8,7 @@ and no checkpoints, and the best weights are copied.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,11 +24,11 @@ from headwater.errors import StorageError, TrainingError
 from headwater.storage.progress import SILENT, Progress
 from headwater.train.checkpoint import Checkpoints
 from headwater.train.compile import compile_checked
-from headwater.train.interrupt import Interruption, delayed_interruption
+from headwater.train.interrupt import delayed_interruption
 from headwater.train.journal import Journal, open_tracker
-from headwater.train.loop import SUSPECTS, TrainConfig, Trainer, UpdateResult
+from headwater.train.loop import TrainConfig, Trainer, UpdateResult
 from headwater.train.machine import arithmetic, matmul_rate
-from headwater.train.watch import Watch
+from headwater.train.watch import SUSPECTS, Watch
 
 CHECKPOINTS, JOURNAL = "checkpoints", "metrics.jsonl"
 
@@ -150,7 +151,7 @@ class Run:
             journal = self._open_journal(stack)
             ahead = _Ahead(self.read, config.steps)
             stack.callback(ahead.close)
-            interruption = Interruption()
+            interruption = threading.Event()
             if self.out is not None:  # a library call does not change the process's signals
                 interruption = stack.enter_context(delayed_interruption())
             while not self._is_over():
@@ -158,7 +159,7 @@ class Run:
                 result = self._update(ahead)
                 line = self._line(result, time.perf_counter() - started)
                 self._warn(result.loss)
-                stop = trainer.ranks.any(interruption.requested)
+                stop = trainer.ranks.any(interruption.is_set())
                 due = self._measure(line) or stop
                 # The journal first: it must have every line up to a checkpoint.
                 journal(line, due)

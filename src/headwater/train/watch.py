@@ -16,7 +16,11 @@ STALL_SHARE = 0.2
 STALL_NATS = 1e-3
 _RECENT = 50
 
-_SUSPECTS = "the learning rate, the batch in tokens, the precision (try --set precision=fp32), the data"
+# What to check where training goes wrong.
+SUSPECTS = (
+    "Check, in this order: the learning rate (halve it, or increase warmup_steps), the batch (too few tokens an "
+    "update), the precision (--set precision=fp32), and the data"
+)
 
 
 class Watch:
@@ -39,10 +43,7 @@ class Watch:
         deviation = math.sqrt(sum((x - mean) ** 2 for x in recent) / len(recent))
         if loss < mean + max(SPIKE_NATS, SPIKE_DEVIATIONS * deviation):
             return None
-        return (
-            f"The loss jumped to {loss:.3f} at step {step} (recent mean {mean:.3f}). "
-            f"Check, in this order: {_SUSPECTS}."
-        )
+        return f"The loss jumped to {loss:.3f} at step {step} (recent mean {mean:.3f}). {SUSPECTS}."
 
     def stall(self, step: int, loss: float) -> str | None:
         """Return a warning, once, if the loss has not fallen for long."""
@@ -56,7 +57,4 @@ class Watch:
         if (sum(self._before) - sum(self._latest)) / self._window > STALL_NATS:
             return None
         self._stalled = True
-        return (
-            f"The loss has not fallen over the last {self._window:,} updates (to step {step}). "
-            f"Check, in this order: {_SUSPECTS}."
-        )
+        return f"The loss has not fallen over the last {self._window:,} updates (to step {step}). {SUSPECTS}."
