@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from headwater.datasets.rows import Raw
 from headwater.errors import DataError
-from headwater.finetune.inputs import TaskTokens, arrange, encode, shorten
+from headwater.finetune.inputs import arrange, encode, shorten
 from headwater.tokenizer import Tokenizer
+from headwater.tokenizer.vocabulary import TaskTokens
 
 S, D, E = TOKENS = TaskTokens(900, 901, 902)
 ids = st.lists(st.integers(0, 99), max_size=30)
@@ -65,10 +66,11 @@ def test_encoding_counts_what_was_cut_and_names_a_row_that_cannot_fit(tokenizer:
     extended = tokenizer.with_task_tokens()
     texts = ["a", "story " * 50, "the plot"]
     rows = [Raw((text,), None, number) for number, text in enumerate(texts, 1)]
+    start, _, extract = extended.task_tokens
     encoded = encode(rows, "classify", extended, 20)
     assert encoded.lengths.max() == 20
     assert encoded.cut.tolist() == [0, len(tokenizer.encode(texts[1])) - 18, 0]
-    assert encoded.sequence(0) == [extended.start, *tokenizer.encode("a"), extended.extract]
+    assert encoded.sequence(0) == [start, *tokenizer.encode("a"), extract]
     with pytest.raises(DataError, match="row 7"):
         encode([Raw(("", "", "x " * 90, "y"), None, 7)], "choice", extended, 20)
 
@@ -76,7 +78,7 @@ def test_encoding_counts_what_was_cut_and_names_a_row_that_cannot_fit(tokenizer:
 def test_a_space_stands_between_context_and_question(tokenizer: Tokenizer) -> None:
     extended = tokenizer.with_task_tokens()
     encoded = encode([Raw(("the film", "was it", "a", "b"))], "choice", extended, 40)
-    before = encoded.sequence(0)[1 : encoded.sequence(0).index(extended.delimiter or 0)]
+    before = encoded.sequence(0)[1 : encoded.sequence(0).index(extended.task_tokens.delimiter)]
     assert tokenizer.decode(before) == "the film was it"
 
 

@@ -13,7 +13,7 @@ from headwater import Classifier
 from headwater.datasets.rows import Task
 from headwater.finetune.examples import Labels
 from headwater.finetune.head import TaskModel
-from headwater.finetune.inputs import Encoded, TaskTokens
+from headwater.finetune.inputs import Encoded
 from headwater.finetune.training import FinetuneConfig, prepare_base
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
@@ -70,7 +70,7 @@ def test_a_bert_folder_becomes_a_classifier(
     (tmp_path / "vocab.txt").write_text("\n".join(WORDPIECES) + "\n", encoding="utf-8")
     tokenizer = Tokenizer.load(tmp_path)
     before, after = tokenizer.frame
-    assert TaskTokens.of(tokenizer) == (*before, *after, *after)
+    assert tokenizer.task_tokens == (*before, *after, *after)
     shape = {"vocabulary": len(WORDPIECES), "context": 128, "layers": 1, "width": 32, "heads": 2}
     save_model(build_model(preset("bert-base", **shape), seed=1), tmp_path, tokenizer=tokenizer)
     texts, labels = sentences(60)

@@ -269,7 +269,7 @@ def test_unknown_characters_and_newlines(golden_data: Path) -> None:
 
 def test_task_tokens_are_the_three_rows_after_the_vocabulary(golden_data: Path) -> None:
     tokenizer = Tokenizer.load("gpt1").with_task_tokens()
-    assert (tokenizer.start, tokenizer.delimiter, tokenizer.extract) == (40478, 40479, 40480)
+    assert tokenizer.task_tokens == (40478, 40479, 40480)
     assert tokenizer.vocabulary_size == 40481
     assert tokenizer.with_task_tokens() is tokenizer
     assert 40478 not in tokenizer.encode("_start_")

@@ -82,11 +82,6 @@ def test_saved_and_loaded_is_the_same(kind: str, task_tokens: bool, tmp_path: Pa
     assert loaded.identity == tokenizer.identity
     assert loaded.kind == kind
     assert loaded.special_tokens == tokenizer.special_tokens
-    assert (loaded.start, loaded.delimiter, loaded.extract) == (
-        tokenizer.start,
-        tokenizer.delimiter,
-        tokenizer.extract,
-    )
     (tmp_path / "vocab.json").unlink()
     assert Tokenizer.load(tmp_path).identity == tokenizer.identity
 

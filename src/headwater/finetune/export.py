@@ -20,14 +20,13 @@ from torch import Tensor
 from headwater.errors import UsageError
 from headwater.finetune.features import FrozenTaskModel
 from headwater.finetune.fine_tuned import FineTuned
-from headwater.finetune.inputs import TaskTokens
 from headwater.model.io import bert
 from headwater.model.io.folder import CONFIG, save_model
 from headwater.model.io.huggingface import model_type
 from headwater.model.io.weights import WEIGHTS, write_tensors
 from headwater.storage.files import read_json, write_json
 from headwater.storage.stage import Stage
-from headwater.tokenizer.vocabulary import PADDING, TASK_TOKENS
+from headwater.tokenizer.vocabulary import PADDING, TASK_TOKENS, TaskTokens
 
 _CLASSES = {
     "gpt2": "GPT2ForSequenceClassification",
@@ -111,7 +110,7 @@ def _write(fine_tuned: FineTuned, kind: str, work: Path) -> None:
     }
     write_json(work / CONFIG, content)
     if kind != "bert" or tokenizer.kind != "wordpiece":
-        _frame_texts(TaskTokens.of(tokenizer), padding, work)
+        _frame_texts(tokenizer.task_tokens, padding, work)
 
 
 def _folded(weight: Tensor, bias: Tensor) -> Tensor:

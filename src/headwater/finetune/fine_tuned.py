@@ -24,7 +24,7 @@ from headwater.finetune.batches import inference_batches
 from headwater.finetune.examples import Columns, Labels
 from headwater.finetune.features import FrozenTaskModel
 from headwater.finetune.head import TaskModel
-from headwater.finetune.inputs import Encoded, TaskTokens, encode
+from headwater.finetune.inputs import Encoded, encode
 from headwater.finetune.task_models import TaskModelName
 from headwater.model.io.folder import load_model, save_model
 from headwater.model.io.weights import check_finite
@@ -185,7 +185,7 @@ def build_task_model(
     seed: int = 0,
 ) -> TaskModel:
     """Return the base with an untrained head; `frozen`: the task model over an unchanged base."""
-    delimiter = TaskTokens.of(tokenizer).delimiter
+    delimiter = tokenizer.task_tokens.delimiter
     if frozen is None:
         return TaskModel(base, task, outputs, dropout=dropout, seed=seed, delimiter=delimiter)
     return FrozenTaskModel(base, task, outputs, delimiter=delimiter, reader=frozen, dropout=dropout, seed=seed)

@@ -23,33 +23,15 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.datasets.rows import Raw, Task
-from headwater.errors import DataError, MismatchError
+from headwater.errors import DataError
 
 if TYPE_CHECKING:
     from headwater.finetune.examples import Labels
     from headwater.tokenizer import Tokenizer
+    from headwater.tokenizer.vocabulary import TaskTokens
 
 # Rows that are tokenized at a time: enough for the tokenizer's threads, few enough to stream.
 _CHUNK = 1_024
-
-
-class TaskTokens(NamedTuple):
-    """Ids of the three tokens that fine-tuning adds."""
-
-    start: int
-    delimiter: int
-    extract: int
-
-    @classmethod
-    def of(cls, tokenizer: Tokenizer) -> TaskTokens:
-        """Return a tokenizer's three ids; raise MismatchError if it lacks one."""
-        start, delimiter, extract = tokenizer.start, tokenizer.delimiter, tokenizer.extract
-        if start is None or delimiter is None or extract is None:
-            raise MismatchError(
-                "the tokenizer has no start, delimiter and extract tokens",
-                expected="the tokenizer of a fine-tuned model, or tokenizer.with_task_tokens()",
-            )
-        return cls(start, delimiter, extract)
 
 
 class Arranged(NamedTuple):
@@ -170,7 +152,7 @@ def encode(
 
     Raises DataError naming the row that cannot be used, and its table if that has a `name`.
     """
-    tokens = TaskTokens.of(tokenizer)
+    tokens = tokenizer.task_tokens
     parts = [np.zeros(0, dtype=np.int32)]
     lengths, candidates = [0], [0]
     targets: list[float | None] = []

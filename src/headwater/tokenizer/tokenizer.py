@@ -33,6 +33,7 @@ from headwater.tokenizer.vocabulary import (
     SEPARATOR,
     TASK_TOKENS,
     Kind,
+    TaskTokens,
     Vocabulary,
     token_dtype,
     vocabulary_from_ranks,
@@ -155,24 +156,17 @@ class Tokenizer:
         return self.vocabulary.specials.get(END_OF_TEXT)
 
     @property
-    def start(self) -> int | None:
-        """Id of `_start_`, BERT's `[CLS]`; None before `with_task_tokens`."""
-        return self._task_token(0)
-
-    @property
-    def delimiter(self) -> int | None:
-        """Id of `_delimiter_`, BERT's `[SEP]`; None before `with_task_tokens`."""
-        return self._task_token(1)
-
-    @property
-    def extract(self) -> int | None:
-        """Id of `_classify_`, BERT's last `[SEP]`; None before `with_task_tokens`."""
-        return self._task_token(2)
-
-    def _task_token(self, place: int) -> int | None:
+    def task_tokens(self) -> TaskTokens:
+        """Ids of start, delimiter and extract token; raises MismatchError before `with_task_tokens`."""
         # BERT's inputs are [CLS] a [SEP] b [SEP]: its tokens have the role of GPT-1's three.
         names = (CLASSIFY, SEPARATOR, SEPARATOR) if self.kind == "wordpiece" else TASK_TOKENS
-        return self.vocabulary.specials.get(names[place])
+        try:
+            return TaskTokens(*(self.vocabulary.specials[name] for name in names))
+        except KeyError:
+            raise MismatchError(
+                "the tokenizer has no start, delimiter and extract tokens",
+                expected="the tokenizer of a fine-tuned model, or tokenizer.with_task_tokens()",
+            ) from None
 
     @property
     def mask(self) -> int | None:

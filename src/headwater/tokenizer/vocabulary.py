@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,14 @@ WORD_END = "</w>"
 TASK_TOKENS = ("_start_", "_delimiter_", "_classify_")
 # BERT's special tokens; a masked model with another vocabulary has `MASK` as an additional row.
 PADDING, CLASSIFY, SEPARATOR, MASK = "[PAD]", "[CLS]", "[SEP]", "[MASK]"
+
+
+class TaskTokens(NamedTuple):
+    """Ids of the three tokens that fine-tuning adds."""
+
+    start: int
+    delimiter: int
+    extract: int
 
 
 def _byte_characters() -> tuple[str, ...]:
