@@ -17,7 +17,7 @@ from headwater.pretrain import forecast as forecasting
 from headwater.pretrain.forecast import find_rate, forecast, profile
 from headwater.pretrain.pretraining import build_run, pretrain
 from headwater.pretrain.profile import PARTS, as_table
-from headwater.pretrain.rate_search import search_rate
+from headwater.pretrain.rate_search import search_rate, suggestion
 from headwater.pretrain.recipe import PretrainConfig, resolve
 from headwater.storage.progress import SILENT
 from headwater.train import machine
@@ -129,8 +129,8 @@ def test_the_range_test_finds_a_rate_that_learns(
     tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = find_rate(PretrainConfig.build(TINY), tokens, tmp_path / "rates")
-    assert 1e-5 < found.suggestion < 0.5
-    assert found.points[0].learning_rate < found.points[-1].learning_rate
+    assert 1e-5 < suggestion(found) < 0.5
+    assert found[0].learning_rate < found[-1].learning_rate
     assert (tmp_path / "rates" / "curve.svg").read_text().lstrip().startswith("<?xml")
     # Again it is read, not made; and without the means to draw it is refused before the time is spent.
     monkeypatch.setattr(forecasting, "search_rate", lambda *_, **__: pytest.fail("searched"))
@@ -173,7 +173,7 @@ def test_an_lstms_time_goes_to_its_own_products(tokens: Path, tmp_path: Path) ->
     shares = profile(PretrainConfig.build(TINY, changes), tokens, tmp_path / "run")
     parts = {share.part: share for share in shares}
     assert parts["matrix products"].seconds > parts["element-wise"].seconds
-    assert parts["attention"].distance is None
+    assert parts["attention"].limit == 0
 
 
 @pytest.mark.parametrize("name", ["gpt1", "gpt2-small", "lstm"])

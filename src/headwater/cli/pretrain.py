@@ -92,11 +92,12 @@ def pretrain(
         return
     if find_lr:
         from headwater.pretrain.forecast import find_rate
+        from headwater.pretrain.rate_search import suggestion
 
-        found = find_rate(config, tokens, out, progress=terminal_progress())
-        text = f"Suggested: --set learning_rate={found.suggestion:g}\nThe curve: {out / 'curve.svg'}"
+        rate = suggestion(find_rate(config, tokens, out, progress=terminal_progress()))
+        text = f"Suggested: --set learning_rate={rate:g}\nThe curve: {out / 'curve.svg'}"
         if is_rank_zero:
-            emit({"learning_rate": found.suggestion, "out": str(out)}, as_json=as_json, text=text)
+            emit({"learning_rate": rate, "out": str(out)}, as_json=as_json, text=text)
         return
     follow = None
     if evaluate:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from headwater.model import count_parameters
 from headwater.pretrain.cost import Memory, estimate_memory, time_updates
 from headwater.pretrain.pretraining import build_run
 from headwater.pretrain.profile import TimeShare, profile_updates
-from headwater.pretrain.rate_search import Point, RateSearch, read_off, search_rate
+from headwater.pretrain.rate_search import Point, search_rate, suggestion
 from headwater.pretrain.recipe import PretrainConfig, resolve
 from headwater.report.plots import require_matplotlib, save_figure
 from headwater.storage.files import read_text, write_text
@@ -113,46 +113,47 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
     busy = cores_in_use() if ranks.device.type == "cpu" else 0.0
     parameters = count_parameters(config.architecture)
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-    common: dict[str, Any] = {
-        "preset": config.preset,
-        "parameters": parameters,
-        "precision": config.precision,
-        "tokens_an_update": config.batch_size * config.window,
-        "updates": config.steps,
-        "tokens": config.steps * config.batch_size * config.window,
-        "micro_batch": config.micro_batch,
-        "available": available,
-        "cores_in_use": busy,
-    }
+    tokens_an_update = config.batch_size * config.window
+    found = Forecast(
+        preset=config.preset,
+        parameters=parameters,
+        precision=config.precision,
+        tokens_an_update=tokens_an_update,
+        updates=config.steps,
+        tokens=config.steps * tokens_an_update,
+        micro_batch=config.micro_batch,
+        available=available,
+        cores_in_use=busy,
+        advice="It fits",
+    )
     state = parameters * bytes_a_parameter(dtype) // (ranks.count if config.shard else 1)
     if state > available:
         advice = f"It does not fit: weights and optimizer alone take {byte_size(state)}. "
         advice += "Use a smaller --preset, or --set shard=true over several ranks"
-        return Forecast(**common, advice=advice)
+        return replace(found, advice=advice)
     run = build_run(config, tokens, out, ranks, SILENT)
     memory = estimate_memory(run.trainer, run.read(0)[0], config.micro_batch)
-    counted = common | {"memory": memory, "next_lower": _next_lower(config.micro_batch, memory)}
+    found = replace(found, memory=memory, next_lower=_next_lower(config.micro_batch, memory))
     if memory.total > available:
         fits = int((available - memory.total + memory.activations) / (memory.activations / config.micro_batch))
         advice = "It does not fit. "
         advice += f"Use --set micro_batch={fits}" if fits >= 1 else "Use a smaller --preset or --set context"
-        return Forecast(**counted, advice=advice)
+        return replace(found, advice=advice)
     with _computing_as_the_run(run, config):
         update = time_updates(run.trainer, run.read)
         started = time.perf_counter()
         run.validate()
         validation = time.perf_counter() - started
     measurements = -(-config.steps // config.validate_every)
-    return Forecast(
-        **counted,
+    return replace(
+        found,
         peak=_peak(ranks),
-        tokens_per_second=common["tokens_an_update"] / update,
+        tokens_per_second=tokens_an_update / update,
         seconds=config.steps * update + measurements * validation,
-        advice="It fits",
     )
 
 
-def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Progress = SILENT) -> RateSearch:
+def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Progress = SILENT) -> list[Point]:
     """Return a learning-rate range test of this recipe, or the existing one in the folder `out`.
 
     The folder has `points.jsonl` and `curve.svg`. Under torchrun every rank calls this; the first one writes.
@@ -166,13 +167,13 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
         )
         if ranks.broadcast(stage.is_complete() if ranks.is_first else None):
             progress.note(f"{out} is complete already")
-            return read_off([Point(**json.loads(line)) for line in read_text(out / _POINTS).splitlines()])
+            return [Point(**json.loads(line)) for line in read_text(out / _POINTS).splitlines()]
         run = build_run(config, tokens, out, ranks, SILENT)
         with _computing_as_the_run(run, config):
             found = search_rate(run.trainer, run.read, progress=progress)
         if ranks.is_first:
             with stage.write() as work:
-                lines = [json.dumps(point._asdict()) + "\n" for point in found.points]
+                lines = [json.dumps(point._asdict()) + "\n" for point in found]
                 write_text(work / _POINTS, "".join(lines))
                 save_figure(partial(_draw, found), work / "curve.svg")
     return found
@@ -195,12 +196,12 @@ def _computing_as_the_run(run: Run, config: PretrainConfig) -> Iterator[None]:
         yield
 
 
-def _draw(found: RateSearch, figure: Any) -> None:
+def _draw(points: list[Point], figure: Any) -> None:
     axes = figure.subplots()
-    rates = [point.learning_rate for point in found.points]
-    axes.semilogx(rates, [point.loss for point in found.points], color="0.8", label="loss")
-    axes.semilogx(rates, [point.smoothed for point in found.points], label="smoothed")
-    axes.axvline(found.suggestion, linestyle=":", color="0.3", label=f"suggested: {found.suggestion:g}")
+    rates, best = [point.learning_rate for point in points], suggestion(points)
+    axes.semilogx(rates, [point.loss for point in points], color="0.8", label="loss")
+    axes.semilogx(rates, [point.smoothed for point in points], label="smoothed")
+    axes.axvline(best, linestyle=":", color="0.3", label=f"suggested: {best:g}")
     axes.set(xlabel="learning rate", ylabel="loss (nats a token)")
     axes.legend()
 

@@ -29,7 +29,6 @@ from headwater.storage.lock import folder_lock
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import MANIFEST, check_files, read_manifest, record_files
 from headwater.storage.stage import Stage
-from headwater.tokenizer import Tokenizer
 from headwater.train.loop import Objective, Trainer
 from headwater.train.parallel import Ranks, process_group
 from headwater.train.run import BatchSource, Measurement, OnUpdate, Run
@@ -62,7 +61,34 @@ def pretrain(
         config = resolve(config, tokens, ranks, _begun(out))
         # Ranks on different machines use the first one's precision.
         config = config.model_copy(update={"precision": ranks.broadcast(config.precision)})
-        return _pretrain(config, tokens, out, ranks, progress, follow, on_update)
+        stage = Stage(
+            out,
+            kind="run",
+            config=config.deciding(),
+            inputs=_inputs(config, tokens),
+            seed=config.seed,
+            defaults=PretrainConfig.defaults() | {"model": ModelConfig.defaults()},
+            alternative=lambda: _continuation(config, tokens, out),
+        )
+        model_folder = out / "model"
+        if not ranks.is_first:
+            if not ranks.broadcast(None):
+                _train(config, tokens, out, ranks, SILENT)
+            return model_folder
+        found = stage.begin()
+        if found.complete:
+            check_files(out, found)
+            progress.note(f"{out} is complete already")
+        ranks.broadcast(found.complete)
+        if found.complete:
+            return model_folder
+        with resumable(), folder_lock(out):
+            config.save(out / "config.toml")
+            progress.note(f"computes in {config.precision}")
+            _train(config, tokens, out, ranks, progress, follow, on_update)
+            # Only these: users and trackers may write other files there, such as a log of this process.
+            stage.finish(record_files(out, only=("config.toml", "metrics.jsonl", "model")))
+        return model_folder
 
 
 def _begun(out: Path) -> PretrainConfig | None:
@@ -71,45 +97,6 @@ def _begun(out: Path) -> PretrainConfig | None:
     if not recipe.exists() or not (out / MANIFEST).exists() or read_manifest(out).kind != "run":
         return None
     return PretrainConfig.load(recipe)
-
-
-def _pretrain(
-    config: PretrainConfig,
-    tokens: Path,
-    out: Path,
-    ranks: Ranks,
-    progress: Progress,
-    follow: Follow | None,
-    on_update: OnUpdate | None,
-) -> Path:
-    stage = Stage(
-        out,
-        kind="run",
-        config=config.deciding(),
-        inputs=_inputs(config, tokens),
-        seed=config.seed,
-        defaults=PretrainConfig.defaults() | {"model": ModelConfig.defaults()},
-        alternative=lambda: _continuation(config, tokens, out),
-    )
-    model_folder = out / "model"
-    if not ranks.is_first:
-        if not ranks.broadcast(None):
-            _train(config, tokens, out, ranks, SILENT)
-        return model_folder
-    found = stage.begin()
-    if found.complete:
-        check_files(out, found)
-        progress.note(f"{out} is complete already")
-    ranks.broadcast(found.complete)
-    if found.complete:
-        return model_folder
-    with resumable(), folder_lock(out):
-        config.save(out / "config.toml")
-        progress.note(f"computes in {config.precision}")
-        _train(config, tokens, out, ranks, progress, follow, on_update)
-        # Only these: users and trackers may write other files there, such as a log of this process.
-        stage.finish(record_files(out, only=("config.toml", "metrics.jsonl", "model")))
-    return model_folder
 
 
 def _continuation(config: PretrainConfig, tokens: Path, out: Path) -> str:
@@ -142,7 +129,7 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
         tokenizer = tokenizer_of(config.architecture, tokens)
         assert tokenizer.mask is not None
         masking = Masking(tokenizer.mask, tokenizer.vocabulary_size, config.seed)
-        pairing = _pairing(tokenizer) if config.next_sentence else None
+        pairing = Pairing(*tokenizer.task_tokens) if config.next_sentence else None
         source, validation = MaskedSampler(sampler, masking, pairing), MaskedStream(held_out, masking)
         objective: Objective = masked
     elif config.architecture.architecture == "bilstm":
@@ -160,21 +147,22 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
         recompute=recompute,
         muon=config.optimizer == "muon",
     )
+
+    def validate() -> Measurement:
+        loss = held_out_loss(trainer, validation, config)
+        return Measurement({"validation_loss": loss}, rank=(-loss,))
+
     return Run(
         trainer=trainer,
         config=config,
         source=source,
-        validate=lambda: _measured(held_out_loss(trainer, validation, config)),
+        validate=validate,
         out=out,
         name="pre-training",
         progress=progress,
         flops_a_token=training_flops_a_token(config.architecture, config.window),
         watch=Watch(config.steps),
     )
-
-
-def _measured(loss: float) -> Measurement:
-    return Measurement({"validation_loss": loss}, rank=(-loss,))
 
 
 @torch.no_grad()
@@ -233,11 +221,3 @@ def _train(
     if not stage.is_complete():
         with stage.write() as work:
             save_model(model, work, tokenizer=tokenizer_of(config.architecture, tokens))
-
-
-def _pairing(tokenizer: Tokenizer) -> Pairing:
-    start, delimiter, extract = tokenizer.start, tokenizer.delimiter, tokenizer.extract
-    assert start is not None
-    assert delimiter is not None
-    assert extract is not None
-    return Pairing(start, delimiter, extract)

@@ -46,11 +46,6 @@ class TimeShare:
     seconds: float
     limit: float | None
 
-    @property
-    def distance(self) -> float | None:
-        """Time divided by its lower bound."""
-        return self.seconds / self.limit if self.limit else None
-
 
 def profile_updates(
     trainer: Trainer, read: Callable[[int], Sequence[Any]], config: ModelConfig, context: int
@@ -133,6 +128,6 @@ def as_table(shares: Sequence[TimeShare]) -> str:
     lines = [f"{'':18}{'share':>7}{'ms':>10}{'limit ms':>10}{'times it':>10}"]
     for share in shares:
         limit = f"{1e3 * share.limit:10.1f}" if share.limit else f"{'':10}"
-        distance = f"{share.distance:10.1f}" if share.distance else ""
+        distance = f"{share.seconds / share.limit:10.1f}" if share.limit and share.seconds else ""
         lines.append(f"{share.part:18}{share.seconds / whole:7.0%}{1e3 * share.seconds:10.1f}{limit}{distance}")
     return "\n".join(lines)

@@ -29,16 +29,9 @@ class Point(NamedTuple):
     smoothed: float
 
 
-class RateSearch(NamedTuple):
-    """The curve, and the suggested rate."""
-
-    points: list[Point]
-    suggestion: float
-
-
 def search_rate(
     trainer: Trainer, read: Callable[[int], Sequence[Any]], *, progress: Progress = SILENT
-) -> RateSearch:
+) -> list[Point]:
     """Run the test; it ruins the trainer's weights."""
     growth = (HIGHEST / LOWEST) ** (1 / (UPDATES - 1))
     points: list[Point] = []
@@ -57,18 +50,12 @@ def search_rate(
         progress.advance(step + 1, loss=loss, learning_rate=rate)
         if points[-1].smoothed > min(point.smoothed for point in points) + TURNED:
             break
-    found = read_off(points)
-    progress.finish(f"{found.suggestion:g}, a tenth of the rate with the lowest loss")
-    return found
+    progress.finish(f"{suggestion(points):g}, a tenth of the rate with the lowest loss")
+    return points
 
 
-def read_off(points: list[Point]) -> RateSearch:
-    """Return a curve with its suggestion."""
-    lowest = min(points, key=lambda point: point.smoothed)
-    return RateSearch(points, _round(lowest.learning_rate / 10))
-
-
-def _round(rate: float) -> float:
-    """Round to 1, 1.5, 2, 3, 4, 6 or 8 times a power of ten."""
+def suggestion(points: list[Point]) -> float:
+    """Return the suggested rate, rounded to 1, 1.5, 2, 3, 4, 6 or 8 times a power of ten."""
+    rate = min(points, key=lambda point: point.smoothed).learning_rate / 10
     power = 10.0 ** math.floor(math.log10(rate))
     return float(f"{min((1, 1.5, 2, 3, 4, 6, 8), key=lambda d: abs(math.log(d * power / rate))) * power:.2g}")
