@@ -134,7 +134,7 @@ def evaluate(
     can be scored.
     """
     return run_evaluation(
-        shipped.existing(model),
+        shipped.replace_hub_name(model),
         [tasks] if isinstance(tasks, str) else list(tasks),
         [Path(folder) for folder in _listed(data)],
         Path(out),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwater.datasets.rows import MOST_ROWS
 from headwater.errors import duration, printable
 from headwater.storage.progress import PlainProgress, Progress, figure_texts, say
 
@@ -46,8 +47,7 @@ Download = Annotated[
 TokenizerDownload = Annotated[
     bool, typer.Option("--download", help="Download a tokenizer that is not on this machine.")
 ]
-MOST_ITEMS = 1 << 53  # more than any file has; numbers beyond 63 bits overflow later
-Limit = Annotated[int | None, typer.Option("--limit", help="Use only the first N items.", min=1, max=MOST_ITEMS)]
+Limit = Annotated[int | None, typer.Option("--limit", help="Use only the first N items.", min=1, max=MOST_ROWS)]
 
 
 def emit(result: dict[str, Any], *, as_json: bool, text: str, exact: bool = False) -> None:
@@ -84,11 +84,11 @@ def warn_if_shadowed(model: str | Path) -> None:
 
 
 def local_model(model: str | Path, download: bool) -> Path:
-    """Return what `shipped.existing` returns; say so if a local folder has the name of a shipped model."""
+    """Return what `shipped.replace_hub_name` returns; say so if a local folder has the name of a shipped model."""
     from headwater import shipped
 
     warn_if_shadowed(model)
-    return shipped.existing(model, download=download)
+    return shipped.replace_hub_name(model, download=download)
 
 
 def fetch_tokenizer(name: str | None, download: bool) -> None:

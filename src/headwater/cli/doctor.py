@@ -8,15 +8,12 @@ import platform
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from headwater.cli.console import AsJson, emit, warn_if_shadowed
 from headwater.errors import ResourceError, byte_size, counted
-
-if TYPE_CHECKING:
-    from headwater.model.config import ModelConfig
 
 _REQUIREMENT = re.compile(r"""([\w.-]+).*;.*extra == ["']([\w-]+)["']""")
 _NOT_FOR_USERS = {"all", "dev", "docs"}
@@ -133,7 +130,8 @@ def describe_model(folder: Path) -> dict[str, Any]:
             "training fp32": 16 * total,
             "training bf16": 16 * total + 2 * matrices,
         },
-        "cache_per_token": _cache_bytes(config),
+        # A token's keys and values in float32.
+        "cache_per_token": 0 if config.is_recurrent or config.is_masked else 2 * 4 * config.layers * config.width,
         "lineage": lineage(folder) if (folder / MANIFEST).is_file() else None,
     }
 
@@ -152,11 +150,6 @@ def _parts(counts: dict[str, int]) -> list[dict[str, Any]]:
         part["times"] = len(part.pop("names"))
         part["each"] //= part["times"]
     return list(parts.values())
-
-
-def _cache_bytes(config: ModelConfig) -> int:
-    """Return the bytes of one token's keys and values in float32; 0 for a model without attention to the past."""
-    return 0 if config.is_recurrent or config.is_masked else 2 * 4 * config.layers * config.width
 
 
 def _installed(name: str) -> bool:

@@ -14,8 +14,6 @@ from headwater.errors import UsageError, counted
 
 KEYS = keys_option("headwater.evaluate.evaluation:EvaluateConfig")
 
-_LARGE = 1e9  # shown with an exponent from here: a perplexity can have hundreds of digits
-
 
 def evaluate(
     model: Annotated[Path | None, typer.Option(help="Model folder, a shipped model, or a hub name.")] = None,
@@ -104,7 +102,9 @@ def _line(result: Any) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.4f}" if abs(value) < _LARGE else f"{value:.4g}"
+    from headwater.report.content import EXPONENT_FROM
+
+    return f"{value:.4f}" if abs(value) < EXPONENT_FROM else f"{value:.4g}"
 
 
 def _compare(a: Path, b: Path, *, as_json: bool) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.console import (
-    MOST_ITEMS,
     AsJson,
     Device,
     Limit,
@@ -20,6 +19,7 @@ from headwater.cli.console import (
     terminal_progress,
 )
 from headwater.cli.keys import keys_option
+from headwater.datasets.rows import MOST_ROWS
 from headwater.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def finetune(
         ),
     ] = False,
     show: Annotated[
-        int | None, typer.Option(help="Print N examples as the model sees them, and exit.", min=1, max=MOST_ITEMS)
+        int | None, typer.Option(help="Print N examples as the model sees them, and exit.", min=1, max=MOST_ROWS)
     ] = None,
     limit: Limit = None,
     settings: Settings = None,

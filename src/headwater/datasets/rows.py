@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+MOST_ROWS = 1 << 53  # more than any file has; numbers beyond 63 bits overflow later
 Task = Literal["classify", "entail", "similarity", "choice"]
 TASKS: tuple[Task, ...] = ("classify", "entail", "similarity", "choice")
 Target = Literal["class", "score", "answer"]

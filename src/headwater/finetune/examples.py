@@ -234,11 +234,10 @@ def _find(
         return []  # a story without a question, or a question without a story
     if role == "label" and not needed:
         return []
-    option = f"--{role}"
     raise DataError(
         f"{name} has no column for the {role} of task {task}; it has {_listed(there)}",
         expected=f"a column with a name like {', '.join(_NAMES[role][:3])}",
-        repair=f"Name it, as with: {option} {there[0] if there else 'COLUMN'}",
+        repair=f"Name it, as with: --{role} {there[0] if there else 'COLUMN'}",
     )
 
 

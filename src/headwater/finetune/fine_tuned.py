@@ -64,14 +64,10 @@ class FineTuned:
     labels: Labels
     columns: Columns
 
-    @property
-    def context(self) -> int:
-        """The most tokens of a sequence."""
-        return self.model.model.config.context
-
     def encode(self, rows: Iterable[Raw], labels: Labels | None = None, name: str = "") -> Encoded:
         """Encode rows for this model; see `inputs.encode`."""
-        return encode(rows, self.task, self.tokenizer, self.context, labels=labels, name=name)
+        context = self.model.model.config.context
+        return encode(rows, self.task, self.tokenizer, context, labels=labels, name=name)
 
     def probabilities(self, encoded: Encoded) -> npt.NDArray[np.float32]:
         """Return P(y | x), (examples, outputs or most answers); 0 for an answer that an example does not have."""

@@ -101,14 +101,14 @@ OF_SCORES = {"pearson": pearson, "spearman": spearman}
 
 
 def measure_classes(
-    truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int, *, seed: int = 0
+    truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int
 ) -> dict[str, dict[str, Any]]:
     """Return {metric: {value, interval: [low, high]}} for accuracy, f1, macro_f1 and matthews."""
     confusion = confusion_matrix(truth, chosen, classes)
     value, interval = float(accuracy(confusion)), list(wilson(int(np.trace(confusion)), len(truth)))
     measured: dict[str, dict[str, Any]] = {"accuracy": {"value": value, "interval": interval}}
     shares = (confusion / confusion.sum()).ravel()
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     others = {name: metric for name, metric in OF_CONFUSION.items() if name != "accuracy"}
     resampled = _resample(others, classes, lambda size: random.multinomial(len(truth), shares, size))
     if any(np.ptp(values) == 0 for values in resampled.values()):
@@ -150,9 +150,9 @@ def _without_spread(confusion: Floats) -> Floats:
     return (confusion + prior).ravel()
 
 
-def measure_scores(truth: Floats, predicted: Floats, *, seed: int = 0) -> dict[str, dict[str, Any]]:
+def measure_scores(truth: Floats, predicted: Floats) -> dict[str, dict[str, Any]]:
     """Return {metric: {value, interval}} for pearson and spearman."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     resampled = np.empty((RESAMPLES, len(OF_SCORES)))
     for number in range(RESAMPLES):
         rows = random.integers(0, len(truth), len(truth))

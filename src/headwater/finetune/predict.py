@@ -17,7 +17,7 @@ from headwater.finetune.examples import Columns, read_rows
 from headwater.finetune.fine_tuned import FineTuned, Prediction
 from headwater.storage.files import atomic_write, to_json
 from headwater.storage.progress import SILENT, Progress
-from headwater.train.loop import Precision, choose_precision
+from headwater.train.loop import choose_precision
 from headwater.train.parallel import choose_device
 
 _FORMATS = {".jsonl": None, ".csv": ",", ".tsv": "\t"}
@@ -30,7 +30,6 @@ def predict_file(
     *,
     columns: Mapping[str, Any] | None = None,
     limit: int | None = None,
-    precision: Precision = "auto",
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
@@ -51,7 +50,7 @@ def predict_file(
     if out.exists() and file.exists() and out.samefile(file):
         raise UsageError(f"--out {out} is the file to read", repair="Choose another --out")
     place = choose_device(device, training=False)
-    fine_tuned = FineTuned.load(model, dtype=choose_precision(precision, place), device=place)
+    fine_tuned = FineTuned.load(model, dtype=choose_precision("auto", place), device=place)
     named = Columns.build(fine_tuned.columns.to_dict(), columns or {}, source="--column")
     rows, again = tee(islice(read_rows(file, fine_tuned.task, named, need_label=False, keep=True), limit))
     empty: list[int] = []

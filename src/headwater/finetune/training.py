@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BeforeValidator, Field, model_validator
 
-from headwater.datasets.rows import Metric, Target, Task
+from headwater.datasets.rows import MOST_ROWS, Metric, Target, Task
 from headwater.errors import UsageError
 from headwater.finetune.batches import ExampleSampler
 from headwater.finetune.examples import Columns, Labels, class_name
@@ -98,7 +98,7 @@ class FinetuneConfig(TrainConfig):
     """Share of the training rows to validate on, if there is no validation file."""
     patience: int | None = Field(default=None, ge=1)
     """Stop after N measurements without a better one."""
-    limit: int | None = Field(default=None, ge=1, le=1 << 53)
+    limit: int | None = Field(default=None, ge=1, le=MOST_ROWS)
     """Use only the first N rows of each file."""
 
     # Other defaults than TrainConfig's:

@@ -33,8 +33,9 @@ def open_network(model: Model, precision: Precision | None = None, *, consume: b
     unusable. Raises UsageError for a precision that the model or its device does not have, and for a model that
     does not read from left to right.
     """
-    if precision is None:
-        precision = "bf16" if model.tokens.weight.dtype == torch.bfloat16 else "fp32"
+    weight = model.tokens.weight
+    own = "bf16" if weight.dtype == torch.bfloat16 else "fp32"
+    precision = choose_precision(precision or own, model.config, weight.device)
     if isinstance(model, LSTM):
         return RecurrentNetwork(model, precision, consume=consume)
     require_causal(model.config)
@@ -62,10 +63,9 @@ def choose_precision(name: str, config: ModelConfig, device: torch.device) -> Pr
     if name == "auto":
         # A masked model runs as a torch module, and users read its probabilities.
         return "fp32" if config.is_masked else automatic_precision(config, device)
-    if name in ("int8", "int4") and config.is_masked:
-        raise UsageError(f"{name} was asked of a masked model", expected="fp32 or bf16")
-    if name in ("int8", "int4") and config.is_recurrent:
-        raise UsageError(f"{name} was asked of an LSTM", expected="fp32 or bf16")
+    if name in ("int8", "int4") and (config.is_masked or config.is_recurrent):
+        kind = "a masked model" if config.is_masked else "an LSTM"
+        raise UsageError(f"{name} was asked of {kind}", expected="fp32 or bf16")
     if name in get_args(Precision):
         return cast("Precision", name)
     raise UsageError(f"there is no precision {name!r}", expected="fp32, bf16, int8, int4 or auto")

@@ -27,8 +27,6 @@ class RecurrentNetwork:
     """The `Network` of an LSTM, on the model's device, in fp32 or bf16."""
 
     def __init__(self, model: LSTM, precision: Precision, *, consume: bool = False) -> None:
-        if precision not in ("fp32", "bf16"):
-            raise UsageError(f"{precision} was asked of an LSTM", expected="fp32 or bf16")
         self.config, self.lock = model.config, threading.Lock()
         self.precision: Precision = precision
         own = model if consume else copy.deepcopy(model)

@@ -58,12 +58,10 @@ def attend_plainly(
     key: Tensor,
     value: Tensor,
     mask: Tensor | None = None,
-    dropout: float = 0.0,
     causal: bool = True,
 ) -> Tensor:
     """Return the same as the paper's equation: compute every score, then set hidden ones to −∞."""
-    weights = attention_weights(query, key, mask, causal)
-    return functional.dropout(weights, dropout) @ value  # (batch, head, query, head_dim)
+    return attention_weights(query, key, mask, causal) @ value  # (batch, head, query, head_dim)
 
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, causal: bool = True) -> Tensor:

@@ -24,6 +24,7 @@ from headwater.storage.provenance import MANIFEST, Manifest, open_folder, read_m
 SHOWN = ("run", "results", "samples", "model", KIND)  # kinds that a report shows
 _Z95 = 1.96  # of the normal distribution
 _SHARES = ("accuracy", "exact match")  # how the names of metrics begin that are shares of right answers
+EXPONENT_FROM = 1e9  # larger numbers are shown with an exponent: a perplexity can have hundreds of digits
 _BREAKS_IN_A_ROW = 2
 _SCRATCH = "from scratch"
 _LINE = ("step", "tokens", "loss")  # keys of every line of a journal

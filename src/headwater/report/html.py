@@ -15,7 +15,7 @@ import jinja2
 from markupsafe import Markup
 
 from headwater.report.claims import anchor
-from headwater.report.content import Content, RunSummary, ScoreRow, read_content
+from headwater.report.content import EXPONENT_FROM, Content, RunSummary, ScoreRow, read_content
 from headwater.report.corpus import Corpus, Measure, read_corpora
 from headwater.report.plots import Series, interval_mark, line_chart
 from headwater.storage.files import write_text
@@ -130,10 +130,10 @@ def followed_series(runs: Sequence[RunSummary]) -> list[Series]:
 
 
 def number(value: float | None) -> str:
-    """Format a number with three decimals, fewer if it is large, and with an exponent from 1e9."""
+    """Format a number with three decimals, fewer if it is large, and with an exponent from EXPONENT_FROM."""
     if value is None:
         return "–"
-    formats = ((10, ".3f"), (1_000, ",.2f"), (1e9, ",.0f"))
+    formats = ((10, ".3f"), (1_000, ",.2f"), (EXPONENT_FROM, ",.0f"))
     return format(value, next((shown for bound, shown in formats if abs(value) < bound), ".3g"))
 
 

@@ -56,7 +56,7 @@ class Metrics:
     def text(self, models: Iterable[Served]) -> str:
         """Return all metrics in the text format."""
         models = list(models)
-        engines = [m for m in models if m.is_causal]
+        engines = [m for m in models if m.lm.config.is_causal]
         lines: list[str] = []
 
         def family(name: str, kind: str, help_text: str, values: Iterable[str]) -> None:

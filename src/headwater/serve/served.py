@@ -49,7 +49,7 @@ class Served:
 
         background: reads and writes long texts, for all models of a server.
         """
-        if self.is_causal:
+        if self.lm.config.is_causal:
             self.worker = Worker(self.engine, queue, self.name)
         self._queue, self._jobs = max(1, queue), 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"compute {self.name}", initializer=_give_way)
@@ -81,29 +81,19 @@ class Served:
 
     def stop(self) -> None:
         """Stop the threads."""
-        if self.is_causal:
+        if self.lm.config.is_causal:
             self.worker.stop()
         self._thread.shutdown(cancel_futures=True)
         self._background.shutdown(cancel_futures=True)
 
     @property
-    def is_masked(self) -> bool:
-        """Whether the model fills blanks and does not continue a text."""
-        return self.lm.config.is_masked
-
-    @property
-    def is_causal(self) -> bool:
-        """Whether it continues and scores texts."""
-        return self.lm.config.is_causal
-
-    @property
     def alive(self) -> bool:
         """Whether the model can answer."""
-        return not self.is_causal or self.worker.alive
+        return not self.lm.config.is_causal or self.worker.alive
 
     def require_causal(self) -> None:
         """Raise Problem for a model that does not read a text from left to right."""
-        if self.is_masked:
+        if self.lm.config.is_masked:
             raise Problem(
                 400,
                 f"The model {self.name!r} is masked: it does not read a text from left to right. "
@@ -111,7 +101,7 @@ class Served:
                 param="model",
                 code="masked_model",
             )
-        if not self.is_causal:
+        if not self.lm.config.is_causal:
             raise Problem(
                 400,
                 f"The model {self.name!r} has an LSTM in each direction: it gives features and continues no text.",
@@ -174,7 +164,7 @@ def open_models(
     for one in served:
         # Load the rules of GPT-1's words now: importing spaCy while serving would stop all requests for seconds.
         one.lm.tokenizer.encode("a")
-        if not one.is_causal:
+        if not one.lm.config.is_causal:
             continue
         fitting = max(1, memory // _slot_bytes(one.lm.config))
         if slots is None:

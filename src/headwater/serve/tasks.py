@@ -62,7 +62,7 @@ def card(served: Served) -> dict[str, Any]:
         "heads": config.heads,
         "task": head.task if head else None,
         "labels": (head.labels.names or None) if head else None,
-        "masked": served.is_masked,
+        "masked": config.is_masked,
     }
 
 
@@ -107,7 +107,7 @@ def count_tokens(served: Served, prompts: list[Prompt], param: str, limits: Limi
 
 async def fill(served: Served, body: FillRequest, share: Share) -> dict[str, Any]:
     """/v1/fill: the most probable tokens of each `[MASK]`."""
-    if not served.is_masked:
+    if not served.lm.config.is_masked:
         raise Problem(400, f"The model {served.name!r} is not masked: it does not fill blanks.", param="model")
     vocabulary = served.lm.tokenizer.vocabulary_size
     if body.top > vocabulary:

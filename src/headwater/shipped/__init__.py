@@ -49,8 +49,8 @@ def resolve(model: str | Path, *, download: bool = False) -> Path:
     return path
 
 
-def existing(model: str | Path, *, download: bool = False) -> Path:
-    """Return a path or a shipped model as given; for a hub name, the folder of its files.
+def replace_hub_name(model: str | Path, *, download: bool = False) -> Path:
+    """Return a path or a shipped model as given, and a hub name as the folder of its files.
 
     Raises what `resolve` raises.
     """

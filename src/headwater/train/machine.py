@@ -166,10 +166,11 @@ def arithmetic(device: torch.device, *, deterministic: bool) -> Iterator[None]:
 
 
 @cache
-def memory_rate(device: torch.device, size: int = 64 * 1024**2) -> float:
+def memory_rate(device: torch.device) -> float:
     """Measure the bytes a second of reading one large tensor and writing another, both counted."""
     import torch
 
+    size = 64 * 1024**2
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     return 2 * size / _seconds(lambda: target.copy_(source), device, 4)
