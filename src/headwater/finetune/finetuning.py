@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,8 @@ from headwater.train.parallel import choose_device
 from headwater.train.run import CHECKPOINTS
 
 METRICS_FILE, CONFIG_FILE = "metrics.json", "config.toml"
+# The name in messages and the rows of "train", "validation" if it is not split off, and the tests, by part.
+Tables: TypeAlias = Mapping[str, tuple[str, Iterable[Raw]]]
 
 
 @dataclass
@@ -94,23 +96,17 @@ def finetune(
     """
     files = {"train": train, "validation": validation, "test": test}
     given = {role: path for role, path in files.items() if path is not None}
-
-    def read() -> Parts:
-        rows = {role: _rows(config, path, need_label=role != "test") for role, path in given.items()}
-        names = {role: str(path) for role, path in given.items()}
-        tests = {"test": rows["test"]} if "test" in rows else {}
-        return arrange_parts(config, rows["train"], rows.get("validation"), tests, names)
-
+    tables = {role: (str(path), _rows(config, path, need_label=role != "test")) for role, path in given.items()}
     known = None if baseline is None else {"validation": baseline}
     return run_stage(
-        config, out, read, model=model, tokenizer=tokenizer, inputs=given, baselines=known, progress=progress
+        config, out, tables, model=model, tokenizer=tokenizer, inputs=given, baselines=known, progress=progress
     )
 
 
 def run_stage(
     config: FinetuneConfig,
     out: Path,
-    read: Callable[[], Parts],
+    tables: Tables,
     *,
     model: Path,
     tokenizer: Path | None,
@@ -118,7 +114,7 @@ def run_stage(
     baselines: dict[str, dict[str, Any]] | None = None,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Run `finetune` on the rows that `read` returns; `inputs` are the files that they come from."""
+    """Run `finetune` on these rows, which are read once; `inputs` are the files that they come from."""
     model = shipped.resolve(model)
     rate = peak_rate(config, load_config(model).width)
     if config.learning_rate is None:
@@ -141,7 +137,7 @@ def run_stage(
         return dict(read_json(out / METRICS_FILE))
     device = choose_device(config.device)
     config = resolve_precision(config, _begun(stage), device)
-    parts = read()
+    parts = arrange_parts(config, tables)
     base, extended = prepare_base(config, load_model(model, device=device), load_tokenizer(model, tokenizer))
 
     context = base.config.context
@@ -270,17 +266,14 @@ def _compared(
     return found
 
 
-def arrange_parts(
-    config: FinetuneConfig,
-    train: Iterable[Raw],
-    validation: Iterable[Raw] | None,
-    tests: Mapping[str, Iterable[Raw]],
-    names: dict[str, str],
-) -> Parts:
+def arrange_parts(config: FinetuneConfig, tables: Tables) -> Parts:
     """Check all rows, learn the labels from the training rows, and split off validation if there is none."""
-    usable = check.usable(train, config.task, names["train"])
+    names = {part: name for part, (name, _) in tables.items()}
+    unread = {part: rows for part, (_, rows) in tables.items()}
+    usable = check.usable(unread.pop("train"), config.task, names["train"])
     labels = learn_labels(usable.rows, config.task, config.target, names["train"])
-    read_tests = {name: list(rows) for name, rows in tests.items()}
+    validation = unread.pop("validation", None)
+    read_tests = {part: list(rows) for part, rows in unread.items()}
     if validation is not None:
         held = check.usable(validation, config.task, names["validation"])
         return Parts(usable, held, read_tests, labels, split_off=False, names=names)

@@ -8,7 +8,6 @@ every result with the paper's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ from headwater.datasets.benchmarks import Benchmark
 from headwater.datasets.hub import fetch
 from headwater.datasets.json_lines import json_lines
 from headwater.datasets.paper_tables import gpt1
-from headwater.datasets.rows import Raw
 from headwater.datasets.sets import Found, choose, find, is_there
 from headwater.errors import DataError
-from headwater.finetune.finetuning import Parts, arrange_parts, run_stage
+from headwater.finetune.finetuning import run_stage
 from headwater.finetune.training import FinetuneConfig
 from headwater.storage.files import storage_errors, write_json, write_text
 from headwater.storage.progress import SILENT, Progress
@@ -85,17 +83,13 @@ def run_one(
     """Fine-tune on one set; return its metrics."""
     benchmark = found.benchmark
     settings = config.model_copy(update=benchmark.fine_tuning)
-
-    def read() -> Parts:
-        def cut(rows: Sequence[Raw]) -> list[Raw]:
-            return list(islice(rows, config.limit))
-
-        validation = cut(found.validation) if found.validation is not None else None
-        names = {part: f"{benchmark.name} {part}" for part in ("train", "validation", *found.tests)}
-        tests = {name: cut(rows) for name, rows in found.tests.items()}
-        return arrange_parts(settings, cut(found.train), validation, tests, names)
-
-    return run_stage(settings, out, read, model=model, tokenizer=tokenizer, inputs=found.paths, progress=progress)
+    parts = {"train": found.train, **found.tests}
+    if found.validation is not None:
+        parts["validation"] = found.validation
+    tables = {part: (f"{benchmark.name} {part}", rows[: config.limit]) for part, rows in parts.items()}
+    return run_stage(
+        settings, out, tables, model=model, tokenizer=tokenizer, inputs=found.paths, progress=progress
+    )
 
 
 def table_rows(benchmark: Benchmark, remarks: Sequence[str], metrics: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from headwater.datasets.rows import Raw
 from headwater.datasets.sets import BY_NAME, find, is_there, separate_texts
 from headwater.errors import DataError, UsageError, suggest
 from headwater.finetune.fine_tuned import FineTuned
-from headwater.finetune.finetuning import Parts, arrange_parts, run_stage
+from headwater.finetune.finetuning import Tables, arrange_parts, run_stage
 from headwater.finetune.metrics import OF_CONFUSION, OF_SCORES
 from headwater.finetune.task_sets import table_rows
 from headwater.finetune.training import FinetuneConfig, measure_probabilities
@@ -133,7 +133,7 @@ def _tuned(
         metrics = run_stage(
             config.model_copy(update={"device": laboratory.device}),
             out,
-            lambda: _parts(config, rows),
+            _tables(rows),
             model=model,
             tokenizer=None,
             inputs={"rows": rows},
@@ -185,7 +185,7 @@ def training_score(
     out, config, _, rows = _tuned(laboratory, benchmark, FULL, seed, layers)
 
     def measure() -> dict[str, float]:
-        learned = _parts(config, rows).train.rows
+        learned = arrange_parts(config, _tables(rows)).train.rows
         chosen = [learned[int(index)] for index in evenly_placed(len(learned), count)]
         tuned = FineTuned.load(out, device=choose_device(laboratory.device, training=False))
         encoded = tuned.encode(chosen, tuned.labels, "train")
@@ -347,15 +347,13 @@ def _baseline(rows: Path, task: str, metric: str, majority: float | None) -> flo
     return 2 * positive / (1 + positive)
 
 
-def _parts(config: FinetuneConfig, rows: Path) -> Parts:
-    validation = rows / "validation.jsonl"
-    tests = {path.stem.removeprefix("test-"): _read(path) for path in sorted(rows.glob("test-*.jsonl"))}
+def _tables(rows: Path) -> Tables:
     benchmark = open_folder(rows).config["set"]
-    names = {part: f"{benchmark} {part}" for part in ("train", "validation", *tests)}
-    held = _read(validation) if validation.exists() else None
-    return arrange_parts(config, _read(rows / "train.jsonl"), held, tests, names)
+    parts = {path.stem.removeprefix("test-"): path for path in sorted(rows.glob("*.jsonl"))}
+    return {part: (f"{benchmark} {part}", _read(path)) for part, path in parts.items()}
 
 
-def _read(path: Path) -> list[Raw]:
-    rows = [json.loads(line) for line in read_text(path).split("\n") if line]
-    return [Raw(tuple(row["segments"]), row["label"], row["row"]) for row in rows]
+def _read(path: Path) -> Iterator[Raw]:
+    for line in filter(None, read_text(path).split("\n")):
+        row = json.loads(line)
+        yield Raw(tuple(row["segments"]), row["label"], row["row"])
