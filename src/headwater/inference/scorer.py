@@ -12,6 +12,7 @@ papers do not state window and stride (GPT-2 section 3.1); `rolling` takes both.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -72,8 +73,7 @@ class Scorer:
         A request longer than the model's context loses the start of its context. A continuation that is itself
         longer is split into windows that advance by half the model's context.
         """
-        parts: list[Window] = []
-        counts: list[int] = []
+        cuts: list[list[Window]] = []
         for number, (context, continuation) in enumerate(requests):
             if not context:
                 raise DataError(
@@ -83,10 +83,8 @@ class Scorer:
                 raise DataError(f"the continuation of request {number} has no tokens")
             ids = [*context, *continuation]
             require_ids(ids, self.vocabulary)
-            cut = list(windows(ids, len(context), self.context, max(1, self.context // 2)))
-            parts += cut
-            counts.append(len(cut))
-        return _joined(self._run(parts), counts)
+            cuts.append(list(windows(ids, len(context), self.context, max(1, self.context // 2))))
+        return self._score_windows(cuts)
 
     def split(self, context: list[int], continuation: list[int]) -> Iterator[tuple[list[int], list[int]]]:
         """Split a request into requests of one window each, whose log-probabilities add up to its own."""
@@ -117,16 +115,13 @@ class Scorer:
                 expected=f"1 ≤ stride ≤ context ≤ {self.context}",
             )
         end_of_text = self.tokenizer.end_of_text
-        parts: list[Window] = []
-        counts: list[int] = []
+        cuts: list[list[Window]] = []
         for text in texts:
             ids = [int(token) for token in text]
             require_ids(ids, self.vocabulary)
-            cut = list(windows(ids if end_of_text is None else [end_of_text, *ids], 1, context, stride))
-            parts += cut
-            counts.append(len(cut))
+            cuts.append(list(windows(ids if end_of_text is None else [end_of_text, *ids], 1, context, stride)))
         results = []
-        for text, scores in zip(texts, _joined(self._run(parts), counts), strict=True):
+        for text, scores in zip(texts, self._score_windows(cuts), strict=True):
             unscored = np.full(len(text) - len(scores.log_probability), np.nan, dtype=np.float32)
             results.append(np.concatenate([unscored, scores.log_probability]))
         return results
@@ -199,7 +194,9 @@ class Scorer:
         return found
 
     @torch.inference_mode()
-    def _run(self, parts: Sequence[Window]) -> list[TokenScores]:
+    def _score_windows(self, cuts: Sequence[Sequence[Window]]) -> list[TokenScores]:
+        """Return the scores of each text's windows, joined."""
+        parts = list(chain.from_iterable(cuts))
         results: dict[int, TokenScores] = {}
         with self.network.lock:
             for pack in packs([part.inputs for part in parts]):
@@ -208,7 +205,8 @@ class Scorer:
                 pieces = zip(np.split(scores.log_probability, ends), np.split(scores.is_greedy, ends), strict=True)
                 for index, piece in zip(pack.members, pieces, strict=True):
                     results[index] = TokenScores(*piece)
-        return [results[index] for index in range(len(parts))]
+        in_order = (results[index] for index in range(len(parts)))
+        return [_joined(list(islice(in_order, len(cut)))) for cut in cuts]
 
     def _score_pack(self, pack: Pack, wanted: Sequence[list[int]]) -> TokenScores:
         """Return the scores of the tokens `wanted`, one list for each member of the pack, joined.
@@ -275,17 +273,8 @@ def windows(ids: Sequence[int], first: int, context: int, stride: int) -> Iterat
         start, end = end, min(len(ids), end + stride)
 
 
-def _joined(scores: Sequence[TokenScores], counts: Sequence[int]) -> list[TokenScores]:
-    """Concatenate the scores of each request's windows."""
-    joined = []
-    start = 0
-    for count in counts:
-        mine = scores[start : start + count]
-        joined.append(
-            TokenScores(
-                np.concatenate([np.empty(0, np.float32), *(part.log_probability for part in mine)]),
-                np.concatenate([np.empty(0, np.bool_), *(part.is_greedy for part in mine)]),
-            )
-        )
-        start += count
-    return joined
+def _joined(scores: Sequence[TokenScores]) -> TokenScores:
+    return TokenScores(
+        np.concatenate([np.empty(0, np.float32), *(part.log_probability for part in scores)]),
+        np.concatenate([np.empty(0, np.bool_), *(part.is_greedy for part in scores)]),
+    )
