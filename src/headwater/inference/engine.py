@@ -174,7 +174,7 @@ class Engine:
                 slot.length += 1
                 if self.runner.exact:
                     slot.filled.append(last.token)
-                # It has a next token already where a step is made again.
+                # After a step that failed, some requests have their next token already.
                 if slot.length == len(owner._visible):
                     try:
                         due.append((slot, owner, self._choose(owner, row, token)))

@@ -4,21 +4,22 @@ The same equations as `model.transformer` (GPT-1 section 3.1, equation 2; GPT-2 
 that is not padded: every token of every request is one row, the matrix products run over all rows at once, and
 attention, the only part where tokens meet, is left to the caller, who knows which rows belong together.
 
-`TorchRunner` fills slots, rows of a preallocated cache. What a slot computes must not depend on its neighbours, to
-the last bit, or a sampled text would. Three rules see to it:
+`TorchRunner` fills slots, rows of a preallocated cache. A slot's results must be the same bit for bit whatever its
+neighbours are, so that a sampled text does not depend on them. Three rules ensure this:
 
 * A prompt is processed in blocks of BLOCK positions that begin at multiples of BLOCK, the last one padded. So a
   position is always at the same row of matrix products of the same shape.
 * A decoding step runs in groups of GROUP rows, used or not, so that its products have one shape as well. Whether a
-  row's result depends on its place among the others is a property of torch's kernels: the runner tries it when it
-  is made, and computes rows one by one if so.
+  row's result depends on its place among the others is a property of torch's kernels: the runner tests this when
+  it is created, and computes rows one by one if it does.
 * Attention runs over each slot's own keys.
 
 On a device one launch costs more than a row, so a decoding step has a row for every slot and one attention a layer
 over the whole cache, where a mask hides what a slot has not filled. Its shapes never change: on CUDA the step is
 recorded once as a graph and then replayed.
 
-The cost: a lone request pays for the unused rows (in a step bound by memory little), and half a block a prompt.
+The cost: a lone request also computes the unused rows, which is cheap if reading the weights limits a step, and on
+average half a block of padding for each prompt.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def chosen(requested: str | None = None) -> str | None:
     """Return the variant to use: `requested`, else HEADWATER_CPU, else the best; None if nothing was built.
 
     A name that is not a variant, or whose variant cannot run here, gives one warning and the next lower variant.
-    So does a package without the kernels that this platform should have.
+    A package without the kernels that this platform should have gives a warning too.
     """
     found = available()
     if not found:

@@ -16,7 +16,7 @@ class Kernels(Elementwise):
     variant: str
 
     def give_way(self) -> None:
-        """Let the calls of other threads go before those of the calling thread, also in the middle of one."""
+        """Give other threads' calls priority over those of the calling thread, even while one of these runs."""
         self.library.headwater_give_way(1)
 
 

@@ -213,7 +213,7 @@ def _open(name: str, place: str, tokenizer: str | None, precision: str, device: 
 def background_executor() -> Executor:
     """Return the one thread of a server in which Python works on long texts and answers.
 
-    Threads take turns at one interpreter: each that is busy makes a short request wait for a turn more.
+    Threads take turns in one interpreter: with each more busy thread a short request waits one turn longer.
     """
     return ThreadPoolExecutor(1, thread_name_prefix="long texts", initializer=_give_way)
 
@@ -233,10 +233,10 @@ def short_jobs(items: Sequence[T], tokens: Callable[[T], int]) -> Iterator[list[
 
 
 def _give_way() -> None:
-    """Let the engine's calls of the kernels go before those of the calling thread.
+    """Give the engine's kernel calls priority over those of the calling thread.
 
-    The thread's priority in the system stays: a thread of low priority that waits for a core while it holds the
-    interpreter's lock makes all others wait too.
+    The thread's priority in the operating system is unchanged: a thread of low priority that waits for a core
+    while it holds the interpreter's lock makes all others wait too.
     """
     kernels = native.kernels()
     if kernels is not None:
