@@ -56,6 +56,9 @@ def test_a_run_becomes_a_model_with_its_card(
     with pytest.raises(SystemExit, match="states no licence for"):
         ship.ship(tmp_path / "run", "toy", texts, [data], work, shelf, 3, 1)
     texts.write_text(LIST)
+    monkeypatch.setattr(ship, "LABELLED", {"en": ("rte",)})
+    monkeypatch.setattr(ship, "ROWS", 40)
+    monkeypatch.setattr(ship, "SEEDS", (1, 2))
     out = ship.ship(tmp_path / "run", "toy", texts, [data], work, shelf, 3, 1)
     assert open_folder(out, "model").files.keys() >= {
         "README.md",
@@ -73,14 +76,20 @@ def test_a_run_becomes_a_model_with_its_card(
     results = json.loads((out / "results.json").read_text())["results"]
     assert {result["protocol"] for result in results} >= {"heldout.bits-per-byte", "lambada.openai.whole-word"}
     assert all(model_card.number(result["value"]) in page for result in results)
-    rows = [f"{word} {number},{word}\r" for number in range(60) for word in ("good", "bad")]
-    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows, *rows]) + "\n", newline="")
+    (tuned,) = ship.read(out / "results.json")["fine_tuned"]
+    assert (tuned["name"], tuned["rows"], tuned["tested"], tuned["seeds"]) == ("rte", 40, 3, 2)
+    assert "- rte: tested on the development part" in page
+
+
+def test_each_text_of_the_korean_set_is_in_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [f"{word} {number},-,{word}\r" for number in range(60) for word in ("good", "bad")]
+    (tmp_path / "ChatbotData.csv").write_text("\n".join(["Q,A,label", *rows, *rows]) + "\n", newline="")
     monkeypatch.setattr(ship, "ROWS", 80)
-    tuned = ship.fine_tune(
-        out, ship.Labelled("Rows", "rows.csv", "text", "label"), [tmp_path], work / "tuned", None
-    )
-    assert (tuned["rows"], tuned["tested"], tuned["seeds"]) == (80, 40, 3)  # each text once
-    assert tuned["baseline"] == 1
+    found = ship.chatbot([tmp_path])
+    texts = [{row.segments for row in part} for part in (found.train, found.tests["test"])]
+    assert [len(part) for part in texts] == [80, 40]
+    assert texts[0].isdisjoint(texts[1])
+    assert {row.label for row in found.train} == {"good", "bad"}
 
 
 def test_a_card_names_what_is_not_told_apart_from_guessing() -> None:
@@ -107,13 +116,15 @@ def test_a_card_is_of_the_language_of_its_text(tmp_path: Path) -> None:
     about = json.loads((ship.SHELF / "gpt2-mini" / "about.json").read_text())
     about["text"]["language"] = "ko"
     results = json.loads((ship.SHELF / "gpt2-mini" / "results.json").read_text())
-    tuned = {"rows": 2_000, "tested": 9_000, "accuracy": 0.812, "deviation": 0.01, "seeds": 3}
-    results["fine_tuned"] = [{"name": "Pairs", **tuned, "baseline": 0.802, "baseline_name": "TF-IDF"}]
+    tuned = {"rows": 2_000, "tested": 9_000, "metric": "f1", "value": 0.812, "deviation": 0.01, "seeds": 3}
+    tuned |= {"baseline": 0.802, "baseline_name": "TF-IDF", "remarks": []}
+    results["fine_tuned"] = [{"name": "Pairs", **tuned}, {"name": "Others", **tuned, "value": 0.8}]
     page = model_card.card(about, results)
     assert "language: ko" in page
     assert "English" not in page.split("## Data")[1].split("| part")[0]
     assert "no language but Korean" in page
-    assert "| Pairs | 2,000 | 9,000 | 0.812 | 0.010 | 3 | TF-IDF | 0.802 |" in page
+    assert "| Pairs | 2,000 | 9,000 | f1 | 0.812 | 0.010 | 3 | TF-IDF | 0.802 |" in page
+    assert "above the baseline on 1 of 2 sets" in page
     assert "n-gram model" in page
 
 

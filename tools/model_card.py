@@ -175,20 +175,27 @@ def _yardsticks(results: Mapping[str, Any]) -> list[str]:
 
 
 def _fine_tuned(results: Mapping[str, Any]) -> list[str]:
-    if not results.get("fine_tuned"):
+    tuned = results.get("fine_tuned")
+    if not tuned:
         return []
-    return [
+    lines = [
         "Fine-tuned with the defaults of `headwater finetune`, next to the baseline on the same rows:",
         "",
-        "| set | rows to train on | rows tested | accuracy | ± over seeds | seeds | baseline | accuracy |",
-        "|---|---:|---:|---:|---:|---:|---|---:|",
+        "| set | rows to train on | rows tested | metric | value | ± over seeds | seeds | baseline | value |",
+        "|---|---:|---:|---|---:|---:|---:|---|---:|",
         *(
-            f"| {one['name']} | {one['rows']:,} | {one['tested']:,} | {one['accuracy']:.3f} "
+            f"| {one['name']} | {one['rows']:,} | {one['tested']:,} | {one['metric']} | {one['value']:.3f} "
             f"| {one['deviation']:.3f} | {one['seeds']} | {one['baseline_name']} | {one['baseline']:.3f} |"
-            for one in results["fine_tuned"]
+            for one in tuned
         ),
         "",
     ]
+    if len(tuned) > 1:
+        better = sum(one["value"] > one["baseline"] for one in tuned)
+        lines += [f"It is above the baseline on {better} of {len(tuned)} sets.", ""]
+    if remarks := [f"- {one['name']}: {'; '.join(one['remarks'])}" for one in tuned if one["remarks"]]:
+        lines += ["About the rows:", "", *remarks, ""]
+    return lines
 
 
 def number(value: float) -> str:
