@@ -6,7 +6,7 @@ shown with them. Scores are as printed: per cent, BLEU, perplexity.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,18 +21,17 @@ TAGS: Mapping[Tag, str] = {
     "others": "reported by others",
     "unverified": "from memory, not verified",
 }
-Row = tuple[float | str | None, ...]
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """One table: its title, source and columns, and a row a system with None for missing values."""
+    """One table: its title, source and columns, and a row a system with "–" for missing values."""
 
     title: str
     source: str
     tag: Tag
-    columns: tuple[str, ...]
-    rows: Mapping[str, Row]
+    columns: Sequence[str]
+    rows: Mapping[str, Sequence[float | str]]
     note: str = ""
 
     def value(self, row: str, column: str) -> float:
@@ -46,7 +45,7 @@ class PaperTable:
         """Return the table as lines of Markdown, its source and tag below it."""
         lines = [f"| {self.title} | {' | '.join(self.columns)} |", "|---" * (len(self.columns) + 1) + "|"]
         for name, row in self.rows.items():
-            cells = ("–" if cell is None else cell if isinstance(cell, str) else f"{cell:,.6g}" for cell in row)
+            cells = (cell if isinstance(cell, str) else f"{cell:,.6g}" for cell in row)
             lines.append(f"| {name} | {' | '.join(cells)} |")
         note = f" {self.note}" if self.note else ""
         return [*lines, "", f"Source: {self.source}; {TAGS[self.tag]}.{note}"]
@@ -56,17 +55,9 @@ GPT1 = "GPT-1"
 SIZES = ("117M", "345M", "762M", "1542M")
 
 
-def _read_tables() -> dict[str, PaperTable]:
-    tables = {}
-    for name, table in read_toml(Path(__file__).with_suffix(".toml")).items():
-        rows = {
-            system: tuple(None if cell == "–" else cell for cell in row) for system, row in table["rows"].items()
-        }
-        tables[name] = PaperTable(**{**table, "columns": tuple(table["columns"]), "rows": rows})
-    return tables
-
-
-TABLES: Mapping[str, PaperTable] = _read_tables()
+TABLES: Mapping[str, PaperTable] = {
+    name: PaperTable(**table) for name, table in read_toml(Path(__file__).with_suffix(".toml")).items()
+}
 
 # GPT-1's sets by their names here: the table and the column that print them.
 GPT1_COLUMNS: Mapping[str, tuple[str, str]] = {

@@ -64,11 +64,7 @@ class Results:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of results.json."""
-        return {
-            "model": self.model,
-            "results": [asdict(result) for result in self.results],
-            "skipped": [asdict(entry) for entry in self.skipped],
-        }
+        return asdict(self)
 
 
 def write_results(results: Results, folder: Path) -> None:

@@ -94,7 +94,7 @@ class Laboratory:
         self._left = set(pieces or ())
         self._all = len(self._left)
         self._took: dict[str, list[float]] = defaultdict(list)
-        self._identities: dict[Path, str] = {}
+        self._identity = functools.cache(lambda path: identity_of(path)[1])
         self.made: dict[tuple[object, ...], tuple[Any, dict[str, Path]]] = {}  # see `once`
         shared.mkdir(parents=True, exist_ok=True)
 
@@ -286,11 +286,6 @@ class Laboratory:
         return self.measured(
             f"overlap-{text}", "overlap.json", measure, kind="overlap", name=text, config=config, inputs=inputs
         )
-
-    def _identity(self, path: Path) -> str:
-        if path not in self._identities:
-            self._identities[path] = identity_of(path)[1]
-        return self._identities[path]
 
     def _remaining(self) -> str:
         if not self._left:
