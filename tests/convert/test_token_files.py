@@ -10,7 +10,7 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.errors import DataError
-from headwater.evaluate.held_out import Alphabet, read_stream, read_text
+from headwater.evaluate.held_out import Alphabet, document_ids, read_text
 from headwater.pretrain.tokens.sampler import TokenStream
 from headwater.storage.provenance import open_folder
 from headwater.storage.stage import Stage
@@ -140,7 +140,7 @@ def test_training_and_evaluation_refuse_an_id_beyond_the_vocabulary(tmp_path: Pa
     with pytest.raises(DataError, match=named):
         stream.window(5)
     with pytest.raises(DataError, match=named):
-        read_stream(tmp_path / "tokens", "train")
+        document_ids(tmp_path / "tokens", "train")
     for size in (50, 200):
         alphabet = Alphabet(Tokenizer.load("gpt2"))
         with pytest.raises(DataError, match=named):
