@@ -73,18 +73,19 @@ def write_pages(folder: Path) -> int:
     The manifest gets the size and hash of the new page. Its identity stays that of the original results.
     """
     from headwater.reproduce.page import PAGE, page, write_index
+    from headwater.storage.files import write_text
     from headwater.storage.provenance import MANIFEST, Manifest, record_files
 
     for path in sorted(folder.glob("*/results.json")):
         place = path.parent
         results, made = (json.loads((place / name).read_text("utf-8")) for name in ("results.json", "made.json"))
-        (place / PAGE).write_text(page(results, made), encoding="utf-8")
+        write_text(place / PAGE, page(results, made))
         manifest = Manifest.model_validate_json((place / MANIFEST).read_text("utf-8"))
         files = manifest.files | record_files(place, only=[PAGE])
         text = json.dumps(
             manifest.model_copy(update={"files": files}).sealed().to_dict(), indent=2, ensure_ascii=False
         )
-        (place / MANIFEST).write_text(text + "\n", encoding="utf-8")
+        write_text(place / MANIFEST, text + "\n")
     write_index(folder)
     return 0
 
