@@ -56,10 +56,9 @@ def test_a_run_becomes_a_model_with_its_card(
     with pytest.raises(SystemExit, match="states no licence for"):
         ship.ship(tmp_path / "run", "toy", texts, [data], work, shelf, 3, 1)
     texts.write_text(LIST)
-    monkeypatch.setattr(ship, "LABELLED", {"en": ("rte",)})
     monkeypatch.setattr(ship, "ROWS", 40)
     monkeypatch.setattr(ship, "SEEDS", (1, 2))
-    out = ship.ship(tmp_path / "run", "toy", texts, [data], work, shelf, 3, 1)
+    out = ship.ship(tmp_path / "run", "toy", texts, [data], work, shelf, 3, 1, ["rte"])
     assert open_folder(out, "model").files.keys() >= {
         "README.md",
         "about.json",

@@ -72,6 +72,7 @@ def main() -> int:
     parser.add_argument("--work", type=Path, help="folder for the bf16 model and its scores, kept between calls")
     parser.add_argument("--limit", type=int, help="examples of each set")
     parser.add_argument("--books", type=int, help="held-out parts of books that bits per byte are measured on")
+    parser.add_argument("--sets", help="labelled sets to fine-tune on, separated by commas; default: all")
     parser.add_argument("--out", type=Path, default=SHELF)
     parser.add_argument("--card", type=Path)
     given = parser.parse_args()
@@ -80,7 +81,8 @@ def main() -> int:
         return 0
     if given.run is None or given.name is None or not given.data or None in (given.work, given.texts):
         parser.error("RUN, NAME, --texts, --data and --work are needed")
-    ship(given.run, given.name, given.texts, given.data, given.work, given.out, given.limit, given.books)
+    sets = None if given.sets is None else [name for name in given.sets.split(",") if name]
+    ship(given.run, given.name, given.texts, given.data, given.work, given.out, given.limit, given.books, sets)
     return 0
 
 
@@ -93,8 +95,9 @@ def ship(
     shelf: Path,
     limit: int | None = None,
     books: int | None = None,
+    sets: Sequence[str] | None = None,
 ) -> Path:
-    """Write the folder of a model that ships, and return its path."""
+    """Write the folder of a model that ships, and return its path. `sets` is the labelled ones, by default all."""
     from headwater.convert import convert
     from headwater.evaluate import evaluate
     from headwater.evaluate.results import read_results
@@ -121,7 +124,8 @@ def ship(
     results = merged([read_results(folder).to_dict() for folder in (work / f"{name}-held-out", *scores.values())])
     results |= {"model": name, "limit": limit}
     results["fine_tuned"] = [
-        fine_tune(model, one, data, work / f"{name}-{one}", limit) for one in LABELLED[language]
+        fine_tune(model, one, data, work / f"{name}-{one}", limit)
+        for one in (LABELLED[language] if sets is None else sets)
     ]
     lm = load(model)
     about["samples"] = [
@@ -140,6 +144,7 @@ def ship(
         "protocols": list(protocols),
         "limit": limit,
         "books": books,
+        "sets": None if sets is None else list(sets),
     }
     stage = Stage(out, kind="model", config=decided, inputs={})
     if not stage.is_complete():
