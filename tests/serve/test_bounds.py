@@ -198,10 +198,11 @@ def test_scoring_is_cut_into_jobs_that_others_come_between(base_folder: Path) ->
             waits = threading.Event()  # the second job ends only after the short request has queued its own
             served.lm.scorer.score_ids = counted  # type: ignore[method-assign]
             body = ScoreRequest(text_1=[row[0] for row in rows], text_2=[row[1] for row in rows])
-            long = asyncio.create_task(score(served, body, Limits()))
-            while len(sizes) < 2:
+            share = Budget(Limits()).share()
+            long = asyncio.create_task(score(served, body, share))
+            while len(sizes) < 2 and not long.done():
                 await asyncio.sleep(0)
-            short = asyncio.create_task(score(served, ScoreRequest(text_1="the", text_2=" river"), Limits()))
+            short = asyncio.create_task(score(served, ScoreRequest(text_1="the", text_2=" river"), share))
             while served._jobs < 2 and not short.done():
                 await asyncio.sleep(0)
             waits.set()
@@ -213,8 +214,8 @@ def test_scoring_is_cut_into_jobs_that_others_come_between(base_folder: Path) ->
             assert [row["is_greedy"] for row in found["data"]] == [greedy for _, greedy in expected]
             # Who is cancelled leaves at most the job under way.
             jobs_before = len(sizes)
-            left = asyncio.create_task(score(served, body, Limits()))
-            while len(sizes) == jobs_before:
+            left = asyncio.create_task(score(served, body, share))
+            while len(sizes) == jobs_before and not left.done():
                 await asyncio.sleep(0)
             left.cancel()
             with pytest.raises(asyncio.CancelledError):
