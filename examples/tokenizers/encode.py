@@ -16,4 +16,4 @@ assert tokenizer.encode("<|endoftext|>", allow_special=True) == [tokenizer.end_o
 
 # Fine-tuning adds three tokens after the vocabulary.
 tuned, size = tokenizer.with_task_tokens(), tokenizer.vocabulary_size
-assert (tuned.start, tuned.delimiter, tuned.extract) == (size, size + 1, size + 2)
+assert tuned.task_tokens == (size, size + 1, size + 2)  # start, delimiter, extract

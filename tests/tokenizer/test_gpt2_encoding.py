@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError, MismatchError, UsageError
 from headwater.tokenizer import PATTERN, Tokenizer, engines, reference
 from headwater.tokenizer.engines import GigatokenEngine, LibraryEngine, first_difference
 
@@ -75,9 +75,10 @@ def test_original_ids_are_known(original: Tokenizer) -> None:
     assert original.encode("Hello world") == [15496, 995]
     assert original.encode("\n ") == [198, 220]
     assert original.encode("") == []
-    assert (original.start, original.delimiter, original.extract) == (None, None, None)
+    with pytest.raises(MismatchError, match="no start, delimiter and extract"):
+        _ = original.task_tokens
     tuned = original.with_task_tokens()
-    assert (tuned.start, tuned.delimiter, tuned.extract) == (50257, 50258, 50259)
+    assert tuned.task_tokens == (50257, 50258, 50259)
     assert tuned.vocabulary_size == 50260
     assert tuned.encode(TEXT) == original.encode(TEXT)
 
