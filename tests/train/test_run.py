@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import shutil
 import signal
+import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from safetensors.torch import save_file
 from headwater.errors import StorageError, TrainingError
 from headwater.storage.progress import Progress
 from headwater.train.checkpoint import Checkpoints
+from headwater.train.interrupt import delayed_interruption
 from headwater.train.journal import Journal
 from headwater.train.loop import TrainConfig
 from headwater.train.run import Measurement, Run
@@ -141,6 +146,34 @@ def test_a_signal_ends_training_after_the_update_and_its_checkpoint(
     with pytest.raises(KeyboardInterrupt):
         begin(tmp_path, send, checkpoint_every=100).train()
     assert kept(tmp_path) == ["step-00000003"]
+
+
+def test_a_second_signal_does_not_wait_for_the_handler_of_the_first() -> None:
+    def handle(handler: Any, point: int) -> None:
+        """Call the handler, and once more within it, before its bytecode instruction number `point`."""
+        step = count()
+
+        def trace(frame: Any, event: str, _: Any) -> Any:
+            frame.f_trace_opcodes = True
+            if event == "opcode" and next(step) == point:
+                sys.settrace(None)
+                handler(signal.SIGTERM, frame)
+            return trace
+
+        with suppress(KeyboardInterrupt):
+            sys.settrace(trace)
+            try:
+                handler(signal.SIGINT, None)
+            finally:
+                sys.settrace(None)
+
+    for point in range(40):
+        with delayed_interruption():
+            handler = signal.getsignal(signal.SIGINT)
+        thread = threading.Thread(target=handle, args=(handler, point), daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_the_state_before_a_loss_that_is_not_finite_is_kept(tmp_path: Path) -> None:

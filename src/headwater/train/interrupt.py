@@ -10,21 +10,21 @@ from types import FrameType
 
 
 @contextmanager
-def delayed_interruption() -> Iterator[threading.Event]:
-    """Within the block the first SIGINT or SIGTERM only sets the event; a second raises KeyboardInterrupt."""
-    interruption = threading.Event()
+def delayed_interruption() -> Iterator[list[int]]:
+    """Within the block the first SIGINT or SIGTERM only joins the list; a second raises KeyboardInterrupt."""
+    signals: list[int] = []  # not an Event: a signal during `Event.set` would wait forever for its lock
     if threading.current_thread() is not threading.main_thread():
-        yield interruption
+        yield signals
         return
 
     def request(number: int, frame: FrameType | None) -> None:
-        if interruption.is_set():
+        if signals:
             raise KeyboardInterrupt
-        interruption.set()
+        signals.append(number)
 
     previous = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield interruption
+        yield signals
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

@@ -8,7 +8,6 @@ and no checkpoints, and the best weights are copied.
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -151,15 +150,15 @@ class Run:
             journal = self._open_journal(stack)
             ahead = _Ahead(self.read, config.steps)
             stack.callback(ahead.close)
-            interruption = threading.Event()
+            signals: list[int] = []
             if self.out is not None:  # a library call does not change the process's signals
-                interruption = stack.enter_context(delayed_interruption())
+                signals = stack.enter_context(delayed_interruption())
             while not self._is_over():
                 started = time.perf_counter()
                 result = self._update(ahead)
                 line = self._line(result, time.perf_counter() - started)
                 self._warn(result.loss)
-                stop = trainer.ranks.any(interruption.is_set())
+                stop = trainer.ranks.any(bool(signals))
                 due = self._measure(line) or stop
                 # The journal first: it must have every line up to a checkpoint.
                 journal(line, due)
