@@ -20,7 +20,7 @@ from headwater.errors import StorageError, TrainingError
 from headwater.storage.progress import Progress
 from headwater.train.checkpoint import Checkpoints
 from headwater.train.interrupt import delayed_interruption
-from headwater.train.journal import Journal
+from headwater.train.journal import Journal, read_journal
 from headwater.train.loop import TrainConfig
 from headwater.train.run import Measurement, Run
 
@@ -228,3 +228,24 @@ def test_the_journal_is_on_the_disk_before_the_checkpoint_of_its_last_line(
     expected = [["line 1", "line 2"], ["line 3", "flush", "checkpoint 3"]]
     expected += [["line 4", "line 5"], ["line 6", "flush", "checkpoint 6"]]
     assert events == [event for part in expected for event in part]
+
+
+def test_a_disk_that_fills_within_a_line_keeps_whole_lines_and_loses_none(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "metrics.jsonl", resume_step=0)
+    disk = journal._handle
+
+    class Filling:
+        """Writes half of the bytes, as a disk that fills does."""
+
+        def write(self, data: bytes) -> int:
+            return disk.write(data[: len(data) // 2])
+
+    assert journal.write({"step": 1}) is None
+    journal._handle = Filling()  # type: ignore[assignment]
+    warning = journal.write({"step": 2})
+    assert "no space is left" in str(warning)
+    assert journal.path.read_bytes() == b'{"step": 1}\n'
+    journal._handle = disk
+    assert journal.write({"step": 3}) is None
+    assert [line["step"] for line in read_journal(journal.path)] == [1, 2, 3]
+    journal.close()
