@@ -30,6 +30,7 @@ from headwater.storage.files import (
     atomic_write,
     intact_json_lines,
     new_part,
+    parse_json,
     read_json,
     read_text,
     storage_errors,
@@ -327,6 +328,13 @@ def test_json_stores_any_text_and_only_a_line_feed_ends_a_line(tmp_path: Path) -
     assert list(intact_json_lines(path)) == [rows[0], {"text": "half \ufffd, 😀"}]
     write_json(path, {"name": os.fsdecode(b"caf\xe9")})
     assert read_json(path) == {"name": "caf\ufffd"}
+
+
+@pytest.mark.parametrize(
+    "text", ['["\\ud800x"]', '["\\uDBFFx"]', b'["\\udc00x"]', b'["\xed\xa0\x80x"]', b'["\xed\xbf\xbfx"]']
+)
+def test_a_lone_surrogate_in_json_becomes_a_replacement_character(text: str | bytes) -> None:
+    assert parse_json(text) == ["\ufffdx"]
 
 
 def test_a_byte_order_mark_that_spans_blocks_is_dropped(tmp_path: Path) -> None:

@@ -265,6 +265,9 @@ def json_hash(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+# How JSON escapes a surrogate. Decoded text has no other ones; `json.loads` accepts them in bytes.
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE_BYTES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
 # What parsing raises on malformed data.
 MALFORMED = (
     LookupError,
@@ -285,8 +288,8 @@ def parse_json(text: str | bytes) -> Any:
     """
     try:
         value = json.loads(text)
-        is_escaped = "\\u" in text if isinstance(text, str) else b"\\u" in text
-        return _without_surrogates(value) if is_escaped else value
+        found = _SURROGATE.search(text) if isinstance(text, str) else _SURROGATE_BYTES.search(text)
+        return _without_surrogates(value) if found else value
     except json.JSONDecodeError:
         raise
     except RecursionError:
