@@ -60,7 +60,7 @@ VOCABULARY = (512, 4_096)
 # The share of the minutes for each fine-tuning; a choice among four answers needs more time than one text (with
 # 1/18 it stays at chance).
 FINETUNE_SHARE = {"classify": 1 / 24, "choice": 1 / 8}
-BATCH = 16  # sequences an update
+BATCH = 16  # sequences of an update, examples of one of fine-tuning
 # For each measurement of the held-out loss: ten measurements on 256 windows cost as much as 53 updates.
 VALIDATION_WINDOWS = 64
 # Of the recipe of the chosen size; time and text decide the rest.
@@ -352,13 +352,13 @@ def choose_finetuning(
     count = examples.count(b"\n")
     rows = 4 if task == "choice" else 1  # a choice is four sequences, each with the context
     tokens_an_example = max(1.0, rows * len(examples) / count * tokens_a_byte)
-    batch_size = 16
-    steps = max(10, min(int(seconds * speed / (tokens_an_example * batch_size)), 3 * count // batch_size))
+    possible = int(seconds * speed / (tokens_an_example * BATCH))
+    steps = max(10, min(possible, 3 * count // BATCH))
     return FinetuneConfig(
         task=task,  # type: ignore[arg-type]
         steps=steps,
         validate_every=steps,  # once: three measurements on all held-out rows can cost more than the updates
-        limit=steps * batch_size,
-        batch_size=batch_size,
+        limit=steps * BATCH,
+        batch_size=BATCH,
         seed=seed,
     )
