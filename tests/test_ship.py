@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import gather
+import labelled
 import model_card
 import pytest
 import ship
@@ -56,8 +57,8 @@ def test_a_run_becomes_a_model_with_its_card(
     with pytest.raises(SystemExit, match="states no licence for"):
         ship.ship(tmp_path / "run", "toy", texts, [data], work, shelf, 3, 1)
     texts.write_text(LIST)
-    monkeypatch.setattr(ship, "ROWS", 40)
-    monkeypatch.setattr(ship, "SEEDS", (1, 2))
+    monkeypatch.setattr(labelled, "ROWS", 40)
+    monkeypatch.setattr(labelled, "SEEDS", (1, 2))
     out = ship.ship(tmp_path / "run", "toy", texts, [data], work, shelf, 3, 1, ["rte"])
     assert open_folder(out, "model").files.keys() >= {
         "README.md",
@@ -78,13 +79,20 @@ def test_a_run_becomes_a_model_with_its_card(
     (tuned,) = ship.read(out / "results.json")["fine_tuned"]
     assert (tuned["name"], tuned["rows"], tuned["tested"], tuned["seeds"]) == ("rte", 40, 3, 2)
     assert "- rte: tested on the development part" in page
+    renewed = ship.renew(out, [data], work / "again", tmp_path / "next", 3, ["cola"])
+    assert [entry["name"] for entry in ship.read(renewed / "results.json")["fine_tuned"]] == ["cola", "rte"]
+    assert ship.read(renewed / "results.json")["results"] == ship.read(out / "results.json")["results"]
+    assert (
+        open_folder(renewed, "model").files["model.safetensors"]
+        == open_folder(out, "model").files["model.safetensors"]
+    )
 
 
 def test_each_text_of_the_korean_set_is_in_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [f"{word} {number},-,{word}\r" for number in range(60) for word in ("good", "bad")]
     (tmp_path / "ChatbotData.csv").write_text("\n".join(["Q,A,label", *rows, *rows]) + "\n", newline="")
-    monkeypatch.setattr(ship, "ROWS", 80)
-    found = ship.chatbot([tmp_path])
+    monkeypatch.setattr(labelled, "ROWS", 80)
+    found = labelled.chatbot([tmp_path])
     texts = [{row.segments for row in part} for part in (found.train, found.tests["test"])]
     assert [len(part) for part in texts] == [80, 40]
     assert texts[0].isdisjoint(texts[1])

@@ -1,6 +1,7 @@
 """Make a model that ships from a finished run: weights in bf16, scores, and a card made from them.
 
 python tools/ship.py RUN NAME --texts LIST --data DIR --work DIR    evaluate, then write src/headwater/shipped/NAME
+python tools/ship.py --renew FOLDER --data DIR --work DIR --out DIR fine-tune again, and write FOLDER's new version
 python tools/ship.py --card FOLDER                                  print the card, from that folder's files alone
 
 No part of a card is written by hand. It is made from two files next to it: `about.json` (the runs, their text and
@@ -12,24 +13,18 @@ interrupted evaluation resumes.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import random
 import shlex
 import shutil
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gather
+from labelled import LABELLED, fine_tune
 from model_card import LANGUAGES, card
-
-if TYPE_CHECKING:
-    from headwater.datasets.rows import Raw
-    from headwater.datasets.sets import Found
 
 ROOT = Path(__file__).resolve().parent.parent
 SHELF = ROOT / "src" / "headwater" / "shipped"
@@ -51,17 +46,6 @@ PROTOCOLS: dict[str, tuple[str, ...]] = {
 }
 
 
-# The labelled sets that a model is fine-tuned on, by language: ROWS rows of each, once for each seed. RACE, the
-# twelfth of GPT-1's sets, is not among them: its passages are longer than the context.
-CHATBOT = "ChatbotData"
-LABELLED: dict[str, tuple[str, ...]] = {
-    "en": ("sst2", "cola", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "snli", "scitail", "storycloze"),
-    "ko": (CHATBOT,),
-}
-ROWS = 2_000
-SEEDS = (1, 2, 3, 4, 5)
-
-
 def main() -> int:
     """Make a model, or print a card."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -74,14 +58,18 @@ def main() -> int:
     parser.add_argument("--books", type=int, help="held-out parts of books that bits per byte are measured on")
     parser.add_argument("--sets", help="labelled sets to fine-tune on, separated by commas; default: all")
     parser.add_argument("--out", type=Path, default=SHELF)
+    parser.add_argument("--renew", type=Path)
     parser.add_argument("--card", type=Path)
     given = parser.parse_args()
+    sets = None if given.sets is None else [name for name in given.sets.split(",") if name]
     if given.card is not None:
         print(card(read(given.card / "about.json"), read(given.card / "results.json")), end="")
         return 0
+    if given.renew is not None and given.data and given.work is not None:
+        renew(given.renew, given.data, given.work, given.out, given.limit, sets)
+        return 0
     if given.run is None or given.name is None or not given.data or None in (given.work, given.texts):
         parser.error("RUN, NAME, --texts, --data and --work are needed")
-    sets = None if given.sets is None else [name for name in given.sets.split(",") if name]
     ship(given.run, given.name, given.texts, given.data, given.work, given.out, given.limit, given.books, sets)
     return 0
 
@@ -104,7 +92,6 @@ def ship(
     from headwater.language_model import load
     from headwater.storage.progress import PlainProgress
     from headwater.storage.provenance import open_folder
-    from headwater.storage.stage import Stage
 
     progress = PlainProgress()
     manifest = open_folder(run, "run")
@@ -123,10 +110,7 @@ def ship(
         evaluate(model, protocols, [folder], out, overlap=corpus, limit=limit, progress=progress)
     results = merged([read_results(folder).to_dict() for folder in (work / f"{name}-held-out", *scores.values())])
     results |= {"model": name, "limit": limit}
-    results["fine_tuned"] = [
-        fine_tune(model, one, data, work / f"{name}-{one}", limit)
-        for one in (LABELLED[language] if sets is None else sets)
-    ]
+    results["fine_tuned"] = fine_tune(model, name, language, data, work, limit, sets)
     lm = load(model)
     about["samples"] = [
         {
@@ -137,7 +121,6 @@ def ship(
         }
         for prompt in LANGUAGES[language].prompts
     ]
-    out = shelf / name
     decided = {
         "run": manifest.identity,
         "precision": "bf16",
@@ -146,6 +129,38 @@ def ship(
         "books": books,
         "sets": None if sets is None else list(sets),
     }
+    return write(shelf / name, model, about, results, decided)
+
+
+def renew(
+    shipped: Path,
+    data: Sequence[Path],
+    work: Path,
+    shelf: Path,
+    limit: int | None = None,
+    sets: Sequence[str] | None = None,
+) -> Path:
+    """Fine-tune a model that ships on these sets again, write its folder, and return its path.
+
+    The weights, the other scores and the samples are those of `shipped`, which must not be in `shelf`.
+    """
+    from headwater.storage.provenance import open_folder
+
+    about, results = read(shipped / "about.json"), read(shipped / "results.json")
+    name = about["name"]
+    renewed = fine_tune(shipped, name, about["text"]["language"], data, work, limit, sets)
+    of_set = {entry["name"]: entry for entry in [*results.get("fine_tuned", []), *renewed]}
+    results["fine_tuned"] = [of_set[one] for one in LABELLED[about["text"]["language"]] if one in of_set]
+    decided = open_folder(shipped, "model").config | {"sets": list(of_set)}
+    return write(shelf / name, shipped, about, results, decided)
+
+
+def write(
+    out: Path, model: Path, about: dict[str, Any], results: dict[str, Any], decided: Mapping[str, Any]
+) -> Path:
+    """Write the folder of a model that ships: the files of `model`, what is known of it, and its card."""
+    from headwater.storage.stage import Stage
+
     stage = Stage(out, kind="model", config=decided, inputs={})
     if not stage.is_complete():
         with stage.write() as folder:
@@ -158,81 +173,9 @@ def ship(
             (folder / "README.md").write_text(text, encoding="utf-8")
             size = (folder / "model.safetensors").stat().st_size
             if size > MOST_BYTES:
-                raise SystemExit(f"{name} has {size:,} bytes of weights, more than {MOST_BYTES:,}")
+                raise SystemExit(f"{out.name} has {size:,} bytes of weights, more than {MOST_BYTES:,}")
     print(f"{out}: {sum(path.stat().st_size for path in out.iterdir()):,} bytes")
     return out
-
-
-def fine_tune(model: Path, name: str, data: Sequence[Path], work: Path, limit: int | None) -> dict[str, Any]:
-    """Return a labelled set's metric after fine-tuning on ROWS of its rows, next to the baseline's.
-
-    A part of these rows chooses the epoch. `limit` is the most rows to test.
-    """
-    from headwater.finetune.task_sets import run_one
-    from headwater.finetune.training import FinetuneConfig
-    from headwater.storage.progress import PlainProgress
-
-    found = chatbot(data) if name == CHATBOT else published(name, data)
-    ((test, tested),) = found.tests.items()
-    found = replace(found, train=drawn(found.train, ROWS), tests={test: drawn(tested, limit)})
-    runs = [
-        run_one(FinetuneConfig(seed=seed), found, model=model, out=work / f"seed-{seed}", progress=PlainProgress())
-        for seed in SEEDS
-    ]
-    metric, measured = found.benchmark.metric, [run["tests"][test] for run in runs]
-    values = [one[metric]["value"] for one in measured]
-    return {
-        "name": name,
-        "rows": len(found.train),
-        "tested": measured[0]["count"],
-        "metric": metric,
-        "value": statistics.fmean(values),
-        "deviation": statistics.stdev(values),
-        "seeds": len(SEEDS),
-        "baseline": statistics.fmean(one["baseline"]["value"] for one in measured),
-        "baseline_name": measured[0]["baseline"]["name"],
-        "remarks": found.remarks,
-    }
-
-
-def published(name: str, data: Sequence[Path]) -> Found:
-    """Return one of GPT-1's sets with a single test part: the labelled one, else the development part."""
-    from headwater.datasets.sets import BY_NAME, find
-
-    benchmark = BY_NAME[name]
-    found = next(filter(None, (find(benchmark, folder / "finetune") for folder in data)), None)
-    if found is None:
-        missing = f"finetune/{benchmark.folders[0]}, which the card needs"
-        raise SystemExit(f"{', '.join(map(str, data))} has no {missing}")
-    labelled = {part: rows for part, rows in found.tests.items() if rows[0].label is not None}
-    if labelled or found.validation is None:
-        return replace(found, validation=None, tests=dict(list(labelled.items())[:1]))
-    remarks = [*found.remarks, "tested on the development part"]
-    return replace(found, validation=None, tests={next(iter(benchmark.tests)): found.validation}, remarks=remarks)
-
-
-def chatbot(data: Sequence[Path]) -> Found:
-    """Return ChatbotData's questions and their labels, each text once, so that no test row was trained on."""
-    from headwater.datasets.benchmarks import Benchmark, Test
-    from headwater.datasets.rows import Raw
-    from headwater.datasets.sets import Found
-
-    path = next((place for folder in data for place in folder.rglob(f"{CHATBOT}.csv")), None)
-    if path is None:
-        raise SystemExit(f"{', '.join(map(str, data))} has no {CHATBOT}.csv, which the card needs")
-    with path.open(encoding="utf-8", newline="") as file:
-        labels = {row["Q"]: row["label"].strip() for row in csv.DictReader(file)}
-    rows = [Raw((text,), label, number) for number, (text, label) in enumerate(labels.items(), start=1)]
-    random.Random(0).shuffle(rows)
-    one = Benchmark(
-        name=CHATBOT, folders=(), task="classify", train=(), tests={"test": Test(sources=())}, target="class"
-    )
-    return Found(one, rows[:ROWS], None, {"test": rows[ROWS:]}, {"rows": path}, [])
-
-
-def drawn(rows: Sequence[Raw], count: int | None) -> list[Raw]:
-    """Return `count` rows drawn with seed 0, or all in their order if there are no more."""
-    return list(rows) if count is None or count >= len(rows) else random.Random(0).sample(rows, count)
 
 
 def merged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
