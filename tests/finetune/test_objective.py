@@ -201,3 +201,10 @@ def test_the_rate_is_the_papers_at_its_width_and_rises_for_narrower_models() -> 
     rates = [peak_rate(FinetuneConfig(), width) for width in (1_600, 768, 384, 320, 192, 128)]
     assert rates == sorted(rates)
     assert peak_rate(FinetuneConfig(learning_rate=1e-3), 128) == 1e-3
+
+
+@pytest.mark.parametrize(("examples", "updates"), [(9, 60), (180, 60), (640, 60), (1_800, 171), (64_000, 6_000)])
+def test_few_rows_are_read_more_often_than_three_times(examples: int, updates: int) -> None:
+    assert resolve(FinetuneConfig(), width=PAPER_WIDTH, examples=examples).steps == updates
+    one = resolve(FinetuneConfig(epochs=1), width=PAPER_WIDTH, examples=examples)
+    assert one.steps == max(2, -(-examples // 32))

@@ -57,11 +57,11 @@ class Estimator:
     """What the five estimators have in common. Use one of them.
 
     base: a model folder, a model that ships, or what `hw.load` returned. The other parameters are those of
-    `headwater finetune`, with the paper's defaults. learning_rate: None chooses by the model's width; see
-    `learning_rate_`. validation_share: the share of the rows that choose the best epoch. freeze: keep the base
-    unchanged, and learn a head over a mixture of its layers. task_model: what reads that mixture: "pooling", or
-    "lstm", which is a bi-LSTM, or ESIM for two texts; it needs `freeze`. class_weight: "balanced", or weights by
-    class. verbose: print the progress on stderr.
+    `headwater finetune`, with the paper's defaults. epochs: None means 3, or more for few rows. learning_rate:
+    None chooses by the model's width; see `learning_rate_`. validation_share: the share of the rows that choose
+    the best epoch. freeze: keep the base unchanged, and learn a head over a mixture of its layers. task_model:
+    what reads that mixture: "pooling", or "lstm", which is a bi-LSTM, or ESIM for two texts; it needs `freeze`.
+    class_weight: "balanced", or weights by class. verbose: print the progress on stderr.
     """
 
     task: ClassVar[Task]
@@ -69,7 +69,7 @@ class Estimator:
 
     base: Any = shipped.DEFAULT
     _: KW_ONLY
-    epochs: float = 3
+    epochs: float | None = None
     learning_rate: float | None = None
     batch_size: int = 32
     lambda_lm: float = 0.5

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from headwater.corpus.folder import measure
 from headwater.datasets.sets import BY_NAME
 from headwater.errors import counted
-from headwater.finetune.training import FinetuneConfig
+from headwater.finetune.training import PAPER_EPOCHS, FinetuneConfig
 from headwater.model import count_parameters
 from headwater.model.io.folder import load_config
 from headwater.pretrain.cost import training_flops_a_token
@@ -122,7 +122,7 @@ def describe_work(scale: Scale, pieces: Iterable[tuple[str, str]], pretraining: 
     work = "; ".join(f"{kind}: {number:,}" for kind, number in sorted(kinds.items()))
     models = {variant.name: variant.model for variant in VARIANTS}
     tuned = [(kind.removeprefix(_FINE_TUNING), name) for kind, name in pieces if kind.startswith(_FINE_TUNING)]
-    epochs = FinetuneConfig.build({"task": "classify"}, scale.labelled.recipe).epochs
+    epochs = FinetuneConfig.build({"task": "classify"}, scale.labelled.recipe).epochs or PAPER_EPOCHS
     flops, whole = 0.0, set()
     for benchmark, name in tuned:
         rows = scale.labelled.sets.get(benchmark, Rows(train=1)).train
