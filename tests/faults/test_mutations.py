@@ -262,8 +262,8 @@ def test_a_killed_builds_parts_are_checked_before_they_are_joined(
         for number in range(4):
             trial = campaign.trial("build")
             with contextlib.chdir(trial):  # for relative names as on a command line
-                stage, tasks = _stage(sources, Destination("out"), BuildConfig())
-                plan = _plan(sources, stage, BuildConfig(), tasks)
+                stage, opened = _stage(sources, Destination("out"), BuildConfig())
+                plan = _plan(opened, stage, BuildConfig())
                 run_task(plan, 0)
                 path = plan.part(0) / name
                 content = path.read_bytes()
