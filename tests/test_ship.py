@@ -6,12 +6,14 @@ import json
 import subprocess
 from pathlib import Path
 
+import finetune_defaults
 import gather
 import labelled
 import model_card
 import pytest
 import ship
 
+from headwater.datasets.sets import Found
 from headwater.errors import HeadwaterError
 
 ROOT = Path(__file__).parents[1]
@@ -97,6 +99,31 @@ def test_each_text_of_the_korean_set_is_in_one_row(tmp_path: Path, monkeypatch: 
     assert [len(part) for part in texts] == [80, 40]
     assert texts[0].isdisjoint(texts[1])
     assert {row.label for row in found.train} == {"good", "bad"}
+
+
+def test_a_search_of_defaults_resumes_and_scores_rows_that_it_does_not_train_on(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = []
+
+    def train(model: Path, found: Found, setting: str, seed: int) -> float:
+        (held,) = found.tests.values()
+        assert (len(found.train), len(held)) == (40, finetune_defaults.DEVELOPMENT)
+        assert not {row.segments for row in found.train} & {row.segments for row in held}
+        trained.append((setting, seed))
+        return 0.5 + 0.1 * seed * bool(setting)
+
+    monkeypatch.setattr(finetune_defaults, "train", train)
+    arguments = ["tool", "model", "--data", str(data), "--out", str(tmp_path / "found.jsonl"), "--rows", "40"]
+    arguments += ["--sets", "rte", "--try", "epochs=9"]
+    for seeds in ("1", "2", "2"):
+        monkeypatch.setattr("sys.argv", [*arguments, "--seeds", seeds])
+        assert finetune_defaults.main() == 0
+    assert trained == [("", 1), ("epochs=9", 1), ("", 2), ("epochs=9", 2)]
+    assert "| epochs=9 | 65.0 | +15.0 ± 5.0 |" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", [*arguments, "--rows", "4000"])
+    with pytest.raises(SystemExit, match="rte has 2,490 training rows, too few for --rows 4,000"):
+        finetune_defaults.main()
 
 
 def test_a_card_names_what_is_not_told_apart_from_guessing() -> None:

@@ -148,7 +148,14 @@ JOURNEYS = {
     "serving": Journey(("serving/serve.sh&",), needs=("fastapi",)),
     # The texts of the lists are not available; the cards of real runs are tested in tests/test_ship.py.
     "models": Journey(
-        ("models/gather.sh", "models/corpus.sh", "models/korean.sh", "models/train.sh", "models/ship.sh"),
+        (
+            "models/gather.sh",
+            "models/corpus.sh",
+            "models/korean.sh",
+            "models/train.sh",
+            "models/ship.sh",
+            "models/defaults.sh",
+        ),
         {
             "apt-get download": "true",
             "$(sed -n 's/^repository = \"\\(.*\\)\"/\\1/p' recipes/texts/korean.toml | sort -u)": "",
@@ -173,6 +180,7 @@ JOURNEYS = {
             "steps=1000": "steps=2",
             "warmup_steps=": "batch_size=2 --set warmup_steps=",
             "python tools/ship.py": "true",
+            "python tools/finetune_defaults.py": "true",
         },
     ),
     "cluster": Journey(

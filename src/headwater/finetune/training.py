@@ -131,7 +131,12 @@ class FinetuneConfig(TrainConfig):
 
 
 def resolve(config: FinetuneConfig, *, width: int, examples: int) -> FinetuneConfig:
-    """Return `config` with the updates, warm-up and learning rate for the model's width and the examples."""
+    """Return `config` with the updates, warm-up and learning rate for the model's width and the examples.
+
+    With 200 rows of each of six of GPT-1's sets and gpt2-mini, ten epochs were 2.9 points better on average than
+    three, and on no set worse; 30 were no better than ten. With 2,000 rows of two sets, eight were 0.7 and 2.1
+    points worse than three (`tools/finetune_defaults.py`).
+    """
     updates = math.ceil(examples / config.batch_size)
     epochs = config.epochs or max(PAPER_EPOCHS, math.ceil(FEWEST_UPDATES / updates))
     # At least two: the last update of GPT-1's schedule has rate 0.
