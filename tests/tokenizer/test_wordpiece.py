@@ -68,6 +68,16 @@ def test_a_folder_is_read_again_as_it_was_written(tmp_path: Path) -> None:
     assert Tokenizer.load(tmp_path / "again").encode(TEXT) == ours.encode(TEXT)
 
 
+@pytest.mark.parametrize("texts", [[], [""], [TEXT], [TEXT, "", "the un"]])
+def test_a_batch_an_array_and_single_texts_have_the_same_ids(tmp_path: Path, texts: list[str]) -> None:
+    ours = Tokenizer.load(write_folder(tmp_path))
+    single = [ours.encode(text) for text in texts]
+    assert ours.encode_batch(texts) == single
+    ids, offsets = ours.encode_array(texts)
+    assert ids.tolist() == [i for part in single for i in part]
+    assert offsets.tolist() == [sum(map(len, single[:n])) for n in range(len(texts) + 1)]
+
+
 def test_decoding_joins_pieces_to_words(tmp_path: Path) -> None:
     ours = Tokenizer.load(write_folder(tmp_path))
     assert ours.decode(ours.encode("The unable cat")) == "the unable cat"
