@@ -67,6 +67,18 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path, capsys: pytest.
     assert main(["convert", source, out, "--tokenizer", source]) == 0
 
 
+def test_a_vocabulary_without_its_merges_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = Tokenizer.train(["abcabcabc"], vocab_size=262)
+    (tmp_path / "source").mkdir()
+    model = build_model(preset("gpt2-pico", vocabulary=own.vocabulary_size), seed=1)
+    save_model(model, tmp_path / "source", tokenizer=own)
+    for name in ("merges.txt", "tokenizer.json"):
+        (tmp_path / "source" / name).unlink()
+    assert main(["convert", str(tmp_path / "source"), str(tmp_path / "out")]) == 1
+    assert "expected tokenizer.json, or vocab.json with merges.txt" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("files", "arguments", "status", "message"),
     [

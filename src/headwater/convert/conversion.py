@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Precision = Literal["f32", "bf16", "f16", "q8_0"]
 _FOLDER_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 _GGUF = ("f32", "f16", "q8_0")
+_VOCABULARIES = ("vocab.json", "encoder.json", "encoder_bpe_40000.json")
 _ORIGINAL_ROWS = {40_478: "gpt1", 50_257: "gpt2"}
 
 
@@ -130,6 +131,8 @@ def _find_tokenizer(
 ) -> Tokenizer | None:
     rows = model.config.vocabulary
     found = Tokenizer.of_model(place, rows, named, download=download)
+    if found is None and any((place / name).is_file() for name in _VOCABULARIES):
+        return Tokenizer.load(place)  # raises, since the merges are missing
     if found is None and rows in _ORIGINAL_ROWS:
         try:
             return Tokenizer.load(_ORIGINAL_ROWS[rows], download=download)
