@@ -205,6 +205,14 @@ def test_a_set_that_is_damaged_from_its_first_row_is_not_missing(tmp_path: Path)
         find(BY_NAME["cola"], tmp_path)
 
 
+def test_a_fetched_part_that_was_cut_short_is_to_be_fetched_again(tmp_path: Path) -> None:
+    part = tmp_path / "rte" / hub.file_name("train")
+    part.parent.mkdir()
+    part.write_text('{"segments": ["a", "b"], "label": "entailment"}\n{"segments": ["a"', encoding="utf-8")
+    with pytest.raises(DataError, match=r"hub-train\.jsonl row 2 is not JSON.*\. Get the set again\."):
+        find(BY_NAME["rte"], tmp_path)
+
+
 def test_an_unknown_set_and_a_folder_without_sets_are_refused() -> None:
     assert len(SETS) == len(BY_NAME) == 12
     with pytest.raises(UsageError, match="'cola'"):

@@ -207,4 +207,5 @@ def _objects(path: Path) -> Iterator[tuple[int, Any]]:
         try:
             yield number, parse_json(line)
         except json.JSONDecodeError as error:
-            raise DataError(f"{path} row {number:,} is not JSON: {error.msg}") from None
+            seen = f"{path} row {number:,} is not JSON: {error.msg}"
+            raise DataError(seen, repair="Get the set again") from None
