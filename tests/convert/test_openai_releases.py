@@ -307,6 +307,13 @@ def test_what_does_not_fit_a_gpt1_release_is_named(tmp_path: Path) -> None:
     with pytest.raises(FolderError, match=r"params_3.npy is cut short or damaged"):
         read_gpt1(tmp_path, 2)
     part.write_bytes(good)
+    shapes = tmp_path / "params_shapes.json"
+    whole = shapes.read_text()
+    shapes.write_text(whole.replace("[1, 12, 36]", "[1, 36, 12]"))
+    message = r"the shape \(12, 36\); expected \(36, 12\) for the width 12 in params_shapes.json"
+    with pytest.raises(DataError, match=message):
+        read_gpt1(tmp_path, 2)
+    shapes.write_text(whole)
     (tmp_path / "params_9.npy").unlink()
     with pytest.raises(FolderError, match=r"as params_shapes.json says"):
         read_gpt1(tmp_path, 2)

@@ -77,7 +77,7 @@ def load_release(model: Model, tensors: Iterable[tuple[str, str, Tensor]], says:
         if tensor.shape != parameters[name].shape:
             raise DataError(
                 f"{theirs} in {says.parent} has the shape {tuple(tensor.shape)}",
-                expected=f"{tuple(parameters[name].shape)}, as {says.name} says",
+                expected=f"{tuple(parameters[name].shape)} for the width {model.config.width} in {says.name}",
             )
         check_finite(theirs, says.parent, tensor)
         loaded[name] = tensor.clone(memory_format=torch.contiguous_format)
