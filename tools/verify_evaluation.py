@@ -299,7 +299,7 @@ def compare(
     print("| protocol | examples | largest difference | here | chance |\n|---|---|---|---|---|", flush=True)
     for protocol in (protocol for protocol in chosen if protocol not in done):
         out = work / f"out-{protocol}"
-        results = evaluate(model, [protocol], [*data, own], out, limit=limit)
+        results = evaluate(model, [protocol], [*data, own], out, limit=limit, allow_empty=True)
         whole = next((entry for entry in results.skipped if entry.examples is None), None)
         if whole is not None:
             print(f"| {protocol} | – | {whole.reason} | | |", flush=True)
