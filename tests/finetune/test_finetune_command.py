@@ -36,6 +36,23 @@ def table(tmp_path: Path, sentences: Any) -> Path:
     return path
 
 
+def test_few_rows_have_more_epochs_unless_a_number_is_given(
+    base: Path,
+    table: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headwater.finetune.training.FEWEST_UPDATES", 8)
+    command = ["finetune", "--model", str(base), "--task", "classify", "--train", str(table), "--json"]
+    found = {}
+    for name, options in (("default", []), ("one", ["--epochs", "1"])):
+        assert main([*command, "--out", str(tmp_path / name), "--set", "precision=fp32", *options]) == 0
+        printed = capsys.readouterr()
+        found[name] = json.loads(printed.out)["steps"], "4 epochs, because there are few rows" in printed.err
+    assert found == {"default": (8, True), "one": (2, False)}
+
+
 def test_a_table_becomes_a_model_that_labels_another(
     base: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

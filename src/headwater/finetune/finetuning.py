@@ -31,9 +31,11 @@ from headwater.finetune.metrics import by_class, confusion_matrix
 from headwater.finetune.page import page
 from headwater.finetune.training import (
     OUTPUTS,
+    PAPER_EPOCHS,
     FinetuneConfig,
     TrainingOutcome,
     choose_metric,
+    default_epochs,
     measure_probabilities,
     peak_rate,
     prepare_base,
@@ -147,6 +149,9 @@ def run_stage(
     }
     train, validation = encoded["train"], encoded["validation"]
     choose_metric(config, parts.labels)
+    epochs = default_epochs(len(train), config.batch_size)
+    if config.steps is None and config.epochs is None and epochs > PAPER_EPOCHS:
+        progress.note(f"{epochs} epochs, because there are few rows (--epochs for another number)")
     config = resolve(config, width=base.config.width, examples=len(train))
     figures, notes = check.report(parts.train, parts.validation, parts.labels)
     notes += _truncation("training", parts.train.rows, train)
