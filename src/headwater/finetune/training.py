@@ -53,8 +53,7 @@ _METRICS: dict[Target, tuple[Metric, ...]] = {
 }
 # A training of fewer epochs is validated this many times instead of once an epoch.
 _FEWEST_MEASUREMENTS = 3
-# The paper's epochs, and the fewest updates that the default number of epochs has. Three epochs are 234 updates of
-# RTE, the paper's smallest set, and 18 of 200 rows.
+# The paper's epochs, and the fewest updates by default. Three epochs of RTE, its smallest set, are 234 updates.
 PAPER_EPOCHS, FEWEST_UPDATES = 3, 60
 # Tokens of a micro-batch: on a CPU more cost memory and are not faster, on a GPU they are.
 CPU_TOKENS, DEVICE_TOKENS = 640, 16_384
@@ -133,9 +132,8 @@ class FinetuneConfig(TrainConfig):
 def default_epochs(examples: int, batch_size: int) -> int:
     """Return the paper's number of epochs, or for few examples as many as have `FEWEST_UPDATES`.
 
-    With 200 rows of each of six of GPT-1's sets and gpt2-mini, ten epochs were 2.9 points better on average than
-    three, and on no set worse; 30 were no better than ten. With 2,000 rows of two sets, eight were 0.7 and 2.1
-    points worse than three (`tools/finetune_defaults.py`).
+    On 200 rows of six of GPT-1's sets, ten epochs were 2.9 points better on average than three. On 2,000 rows of
+    two sets, eight were worse than three (docs/models.md has the figures).
     """
     return max(PAPER_EPOCHS, math.ceil(FEWEST_UPDATES / math.ceil(examples / batch_size)))
 
