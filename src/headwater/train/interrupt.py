@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def delayed_interruption() -> Iterator[list[int]]:
-    """Within the block the first SIGINT or SIGTERM only joins the list; a second raises KeyboardInterrupt."""
+    """Within the block, only append the first SIGINT or SIGTERM to the list; a second raises KeyboardInterrupt."""
     signals: list[int] = []  # not an Event: a signal during `Event.set` would wait forever for its lock
     if threading.current_thread() is not threading.main_thread():
         yield signals
