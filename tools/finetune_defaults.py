@@ -1,4 +1,4 @@
-"""Compare settings of fine-tuning on development rows, which no training and no test of a card reads.
+"""Compare settings of fine-tuning on development rows, which belong to the training part of each set.
 
 python tools/finetune_defaults.py MODEL --data DIR --out FILE --rows 2000 --try epochs=8 --try epochs=8,lambda_lm=0
 
