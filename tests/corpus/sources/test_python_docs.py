@@ -16,7 +16,7 @@ from headwater.corpus.sources.python_docs import (
     read_python_docs,
 )
 
-PROSE = "Say what this does in a sentence that is long enough to be kept as a document of its own."
+PROSE = "Describe behaviour sufficiently extensively, otherwise documentation inclusion conditions fail."
 
 SOURCES = {
     "lib/abc.py": f'"""Module abc. {PROSE}"""\nraise SystemExit("executed")\n',
@@ -115,6 +115,27 @@ def test_a_limit_reads_a_sample_of_the_modules_and_leaves_the_rest_unread(
     assert len({d.labels["package"] for d in sample}) == 6  # of all packages, not of the first by name
     assert list(read_python_docs(roots, limit=size // 3)) == sample
     assert list(read_python_docs(roots, limit=10 * size)) == everything
+
+
+def test_a_docstring_with_passages_of_earlier_ones_is_left_out(tmp_path: Path) -> None:
+    def prose(first: int, count: int) -> str:
+        return " ".join(f"word{number}" for number in range(first, first + count))
+
+    docstrings = {
+        "a": prose(0, 100),
+        "b": prose(1000, 100),
+        "c": f"{prose(20, 40)} {prose(1020, 40)} {prose(2000, 60)}",  # 28 + 28 of 128 runs
+        "d": f"{prose(20, 30)} {prose(3000, 100)}",  # 18 of 118 runs
+        "e": f"{prose(3050, 30)} {prose(4000, 60)}",  # 18 of 78 runs, as `d` is included
+    }
+    for name, text in docstrings.items():
+        path = tmp_path / "site" / name / "__init__.py"
+        path.parent.mkdir(parents=True)
+        path.write_text(f'"""{text}"""\n')
+    findings = GatheringReport()
+    kept = read_python_docs(Roots(tmp_path / "lib", (tmp_path / "site",)), findings)
+    assert [document.text for document in kept] == [docstrings[name] for name in "abd"]
+    assert findings.repeated == 2
 
 
 def test_the_text_is_the_signature_and_the_cleaned_docstring(roots: Roots) -> None:

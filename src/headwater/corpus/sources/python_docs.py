@@ -6,8 +6,10 @@ for `help()`. The source files are parsed with `ast`; nothing is imported or exe
 installed packages: `packages.json` in the corpus folder lists them with their versions.
 
 Included are public modules, classes and functions whose docstring has at least MINIMUM_CHARACTERS, without tests
-and vendored copies. Of equal docstrings (inherited methods, copied files) only the first is included. A file that
-cannot be read or parsed is skipped and counted. The size of a package is not limited: with the packages that
+and vendored copies. A docstring that repeats earlier ones is left out: it is equal to one (inherited methods,
+copied files), or more than REPEATED_SHARE of its runs of RUN_WORDS words are in others (descriptions of parameters
+are often copied). Otherwise a third of a held-out part is also in the training part. A file that cannot be read or
+parsed is skipped and counted. The size of a package is not limited: with the packages that
 Headwater needs, the largest (torch, sympy) have about a quarter of the text each.
 
 Order: the language reference, then packages by name, including "python" (the standard library), then modules by
@@ -31,7 +33,9 @@ from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headwater.corpus.dedup.bloom import BloomFilter
 from headwater.corpus.dedup.exact import text_fingerprint
+from headwater.corpus.dedup.overlap import Grams
 from headwater.corpus.folder import Document, make_id
 
 SOURCE = "python-docs"
@@ -40,6 +44,9 @@ TOPICS_MODULE = "pydoc_data.topics"
 MINIMUM_CHARACTERS = 64
 # A longer signature loses its annotations, then its defaults, then its last parameters.
 SIGNATURE_CHARACTERS = 160
+RUN_WORDS = 13  # as in GPT-3's decontamination (Brown et al. 2020, appendix C)
+REPEATED_SHARE = 0.2
+_RUNS, _BOUND = 1 << 23, 1e-4  # expected runs of all packages, and the false positives among them
 _SKIPPED_FOLDERS = {"__pycache__", "test", "tests", "testing", "idle_test", "externals", "extern"}
 _OWN_PACKAGE = "headwater"
 
@@ -55,6 +62,24 @@ class GatheringReport:
     unreadable: list[str] = field(default_factory=list)
     too_short: int = 0
     repeated: int = 0
+
+
+class _Kept:
+    """The texts that are included so far, which later ones may repeat."""
+
+    def __init__(self) -> None:
+        self._fingerprints: set[bytes] = set()
+        self._grams = Grams(RUN_WORDS)
+        self._runs = BloomFilter(_RUNS, _BOUND)
+
+    def add(self, text: str) -> bool:
+        """Add a text and return True, or return False if it repeats earlier ones."""
+        fingerprint, runs = text_fingerprint(text), self._grams.of(text)
+        if fingerprint in self._fingerprints or self._runs.contains(runs).sum() > REPEATED_SHARE * len(runs):
+            return False
+        self._fingerprints.add(fingerprint)
+        self._runs.add(runs)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,31 +122,29 @@ def read_python_docs(
     """
     roots = roots or Roots.of_interpreter()
     findings = findings if findings is not None else GatheringReport()
-    seen: set[bytes] = set()
+    kept = _Kept()
     size = 0
-    for document in _topics(roots.standard_library / "pydoc_data" / "topics.py", findings):
+    for document in _topics(roots.standard_library / "pydoc_data" / "topics.py", kept, findings):
         size += len(document.text.encode())
         yield document
     files = _source_files(roots)
     if limit is None:
         for file in files:
-            yield from _file_documents(file, seen, findings)
+            yield from _file_documents(file, kept, findings)
         return
     sample: dict[int, list[Document]] = {}
     for number in sorted(range(len(files)), key=lambda n: hashlib.sha256(files[n][1].encode()).digest()):
         if size >= limit:
             break
-        sample[number] = list(_file_documents(files[number], seen, findings))
+        sample[number] = list(_file_documents(files[number], kept, findings))
         size += sum(len(document.text.encode()) for document in sample[number])
     findings.files_left = len(files) - len(sample)
     for number in sorted(sample):
         yield from sample[number]
 
 
-def _file_documents(
-    file: tuple[str, str, Path], seen: set[bytes], findings: GatheringReport
-) -> Iterator[Document]:
-    """Yield the documents of one source file whose docstring is not in `seen`."""
+def _file_documents(file: tuple[str, str, Path], kept: _Kept, findings: GatheringReport) -> Iterator[Document]:
+    """Yield the documents of one source file whose docstring does not repeat `kept` ones."""
     package, module, path = file
     findings.files += 1
     try:
@@ -133,12 +156,10 @@ def _file_documents(
         if len(docstring) < MINIMUM_CHARACTERS:
             findings.too_short += 1
             continue
-        fingerprint = text_fingerprint(docstring)
-        if fingerprint in seen:
+        if kept.add(docstring):
+            yield _document(package, module, name, signature, docstring)
+        else:
             findings.repeated += 1
-            continue
-        seen.add(fingerprint)
-        yield _document(package, module, name, signature, docstring)
 
 
 def documented_objects(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
@@ -282,7 +303,7 @@ def _document(package: str, module: str, name: str, signature: str, docstring: s
     )
 
 
-def _topics(path: Path, findings: GatheringReport) -> Iterator[Document]:
+def _topics(path: Path, kept: _Kept, findings: GatheringReport) -> Iterator[Document]:
     """Stream the language reference, a module that assigns a dictionary of names to texts."""
     if not path.is_file():
         return
@@ -299,5 +320,9 @@ def _topics(path: Path, findings: GatheringReport) -> Iterator[Document]:
         return
     for topic in sorted(texts):
         text = texts[topic].strip("\n").rstrip()
-        if len(text) >= MINIMUM_CHARACTERS:
+        if len(text) < MINIMUM_CHARACTERS:
+            continue
+        if kept.add(text):
             yield _document(STANDARD_LIBRARY, TOPICS_MODULE, topic, "", text)
+        else:
+            findings.repeated += 1
