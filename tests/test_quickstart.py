@@ -78,21 +78,18 @@ def test_every_stage_leaves_its_folder(flow: Path) -> None:
         "zero-shot": "results",
         "fine-tuned/source": "model",
         "fine-tuned/source-from-scratch": "model",
-        "fine-tuned/continuation": "model",
-        "fine-tuned/continuation-from-scratch": "model",
     }
     for name, kind in kinds.items():
         open_folder(flow / name, kind)
 
 
 def test_a_fine_tuning_reads_and_measures_no_more_than_its_updates_see(flow: Path) -> None:
-    for name in ("source", "continuation"):
-        pair = [flow / "fine-tuned" / folder for folder in (name, f"{name}-from-scratch")]
-        tuned, scratch = (json.loads((folder / "metrics.json").read_text()) for folder in pair)
-        assert tuned["baseline"] == scratch["baseline"]
-        for metrics in (tuned, scratch):
-            assert max(metrics["counts"].values()) <= BATCH * metrics["steps"]
-            assert len(metrics["curve"]) == 1
+    pair = [flow / "fine-tuned" / folder for folder in ("source", "source-from-scratch")]
+    tuned, scratch = (json.loads((folder / "metrics.json").read_text()) for folder in pair)
+    assert tuned["baseline"] == scratch["baseline"]
+    for metrics in (tuned, scratch):
+        assert max(metrics["counts"].values()) <= BATCH * metrics["steps"]
+        assert len(metrics["curve"]) == 1
 
 
 def test_every_stage_with_a_model_runs_on_the_given_device(
@@ -112,7 +109,7 @@ def test_every_stage_with_a_model_runs_on_the_given_device(
     text = ["--text", str(flow.parent / "texts")]
     again = ["quickstart", "--minutes", "0.03", *text, "--out", str(flow)]
     assert main([*again, "--device", "cpu"]) == 0
-    assert asked == ["cpu"] * 8  # pre-training, samples, two evaluations, four fine-tunings
+    assert asked == ["cpu"] * 6  # pre-training, samples, two evaluations, two fine-tunings
     assert main([*again[:-1], str(flow.parent / "other"), "--device", "gpu"]) == 2
     assert "device 'gpu' cannot be used" in capsys.readouterr().err
     assert not (flow.parent / "other").exists()
