@@ -88,6 +88,19 @@ def test_a_run_becomes_a_model_with_its_card(
         open_folder(renewed, "model").files["model.safetensors"]
         == open_folder(out, "model").files["model.safetensors"]
     )
+    # A later run continues the model that ships, without the runs that made it.
+    third = PretrainConfig.build(recipe, {"context": 128, "init_from": str(renewed)})
+    pretrain(third, tokens, tmp_path / "third")
+    start, runs = ship.chain(tmp_path / "third")
+    arguments = (texts, tokens, tmp_path / "corpus")
+    about = ship.describe("toy", start, runs, *arguments)
+    assert runs == [tmp_path / "third"]
+    assert about["run"]["updates"] == 12
+    assert len(about["run"]["commands"]) == 3
+    assert [point["updates"] for point in about["curve"]] == [2, 4, 6, 8, 10, 12]
+    start["text"]["parts"][0]["title"] = "Lost"
+    with pytest.raises(SystemExit, match="lacks Lost, which toy was trained on"):
+        ship.describe("toy", start, runs, *arguments)
 
 
 def test_each_text_of_the_korean_set_is_in_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

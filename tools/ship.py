@@ -97,10 +97,10 @@ def ship(
     manifest = open_folder(run, "run")
     language = gather.read_language(texts)
     protocols = PROTOCOLS[language]
-    runs = chain(run)
+    start, runs = chain(run)
     tokens = source_of(run, "tokens")
     corpus = source_of(tokens, "corpus")
-    about = describe(name, runs, texts, tokens, corpus)
+    about = describe(name, start, runs, texts, tokens, corpus)
     model = work / name
     convert(run / "model", model, precision="bf16", progress=progress)
     evaluate(model, [HELD_OUT], tokens, work / f"{name}-held-out", limit=books, progress=progress)
@@ -188,18 +188,30 @@ def merged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"results": [results[key] for key in dict.fromkeys(order)], "skipped": list(skipped.values())}
 
 
-def chain(run: Path) -> list[Path]:
-    """Return the runs that made a model, from first to last. A run with `--from` follows the run of that model."""
+def chain(run: Path) -> tuple[dict[str, Any] | None, list[Path]]:
+    """Return the `about.json` of the shipped model that training started from, if any, and the runs since then.
+
+    A run with `--from` follows the run of that model. The runs of a shipped model are not needed.
+    """
     from headwater.storage.provenance import read_manifest
 
     runs = [run]
     while any(entry.role == "model" for entry in read_manifest(runs[0]).inputs):
-        runs.insert(0, source_of(runs[0], "model").parent)
-    return runs
+        model = source_of(runs[0], "model")
+        if (model / "about.json").exists():
+            return read(model / "about.json"), runs
+        runs.insert(0, model.parent)
+    return None, runs
 
 
-def describe(name: str, runs: Sequence[Path], texts: Path, tokens: Path, corpus: Path) -> dict[str, Any]:
-    """Return what the card states about the runs and their text, read from their folders."""
+def describe(
+    name: str, start: Mapping[str, Any] | None, runs: Sequence[Path], texts: Path, tokens: Path, corpus: Path
+) -> dict[str, Any]:
+    """Return what the card states about the runs and their text, read from their folders.
+
+    start: the `about.json` of the shipped model that the first run continues; its runs are counted too. SystemExit
+    names a part of that model's text that is not in the corpus.
+    """
     from headwater.model import count_parameters
     from headwater.model.io.folder import load_config
     from headwater.storage.provenance import open_folder
@@ -210,17 +222,23 @@ def describe(name: str, runs: Sequence[Path], texts: Path, tokens: Path, corpus:
     counts = packed.config["counts"]
     documents = parts(corpus, texts)
     manifest = open_folder(runs[-1], "run")
+    earlier: Mapping[str, Any] = {"commands": [], "seconds": 0, "tokens": 0, "updates": 0}
+    if start is not None:
+        earlier = start["run"]
+        titles = {part["title"] for part in documents}
+        if lost := [part["title"] for part in start["text"]["parts"] if part["title"] not in titles]:
+            raise SystemExit(f"{corpus} lacks {', '.join(lost)}, which {start['name']} was trained on")
     return {
         "name": name,
         "parameters": count_parameters(config),
         "model": config.to_dict(),
         "run": {
             "identity": manifest.identity,
-            "commands": [plain_command(open_folder(run, "run").command) for run in runs],
+            "commands": earlier["commands"] + [plain_command(open_folder(run, "run").command) for run in runs],
             "recipe": {k: v for k, v in manifest.config.items() if k != "model"},
-            "seconds": round(sum(float(lines[-1]["seconds"]) for lines in journals)),
-            "tokens": sum(lines[-1]["tokens"] for lines in journals),
-            "updates": sum(lines[-1]["step"] for lines in journals),
+            "seconds": round(earlier["seconds"] + sum(float(lines[-1]["seconds"]) for lines in journals)),
+            "tokens": earlier["tokens"] + sum(lines[-1]["tokens"] for lines in journals),
+            "updates": earlier["updates"] + sum(lines[-1]["step"] for lines in journals),
             "tokens_per_second": round(
                 statistics.median(line["tokens_per_second"] for lines in journals for line in lines)
             ),
@@ -240,7 +258,7 @@ def describe(name: str, runs: Sequence[Path], texts: Path, tokens: Path, corpus:
             "entries": packed.config["vocabulary_size"],
             "identity": packed.config["tokenizer_identity"],
         },
-        "curve": curve(journals),
+        "curve": (start["curve"] if start else []) + curve(journals, earlier["updates"], earlier["tokens"]),
     }
 
 
@@ -267,10 +285,12 @@ def parts(corpus: Path, texts: Path) -> list[dict[str, Any]]:
     return [found[name] for name in listed if name in found]
 
 
-def curve(journals: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, float]]:
-    """Return the measured held-out losses of all runs, each with the mean training loss since the previous one."""
+def curve(journals: Sequence[Sequence[Mapping[str, Any]]], updates: int, tokens: int) -> list[dict[str, float]]:
+    """Return the measured held-out losses of all runs, each with the mean training loss since the previous one.
+
+    updates, tokens: those before the first run.
+    """
     points: list[dict[str, float]] = []
-    updates = tokens = 0
     for lines in journals:
         losses = []
         for line in lines:
