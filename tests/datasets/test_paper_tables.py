@@ -30,3 +30,9 @@ def test_every_table_has_a_source_and_whole_rows() -> None:
         assert table.source, name
         assert table.tag in TAGS, name
         assert all(len(row) == len(table.columns) for row in table.rows.values()), name
+
+
+def test_numbers_of_a_table_are_printed_in_full() -> None:
+    table = "\n".join(TABLES["sizes"].markdown())
+    assert "116,534,784" in table
+    assert "1,557,611,200" in table

@@ -45,7 +45,7 @@ class PaperTable:
         """Return the table as lines of Markdown, its source and tag below it."""
         lines = [f"| {self.title} | {' | '.join(self.columns)} |", "|---" * (len(self.columns) + 1) + "|"]
         for name, row in self.rows.items():
-            cells = (cell if isinstance(cell, str) else f"{cell:,.6g}" for cell in row)
+            cells = (cell if isinstance(cell, str) else f"{cell:,}" for cell in row)
             lines.append(f"| {name} | {' | '.join(cells)} |")
         note = f" {self.note}" if self.note else ""
         return [*lines, "", f"Source: {self.source}; {TAGS[self.tag]}.{note}"]
