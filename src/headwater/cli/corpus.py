@@ -200,8 +200,8 @@ def _stats_text(corpus: str, found: dict[str, Any]) -> str:
     ]
     lengths = ", ".join(f"{name} {value:,}" for name, value in found["characters_per_document"].items())
     lines.append(f"  characters a document: {lengths}")
-    growth = ", ".join(f"{distinct:,} in {words:,}" for words, distinct in found["vocabulary"][-4:])
-    lines.append(f"  distinct words in the first words: {growth}")
+    growth = ", ".join(f"{distinct:,} in the first {words:,}" for words, distinct in found["vocabulary"][-4:])
+    lines.append(f"  distinct words: {growth}")
     lines.append(f"  the string <UNK>: {found['unknown']:,} times")
     if "webtext" in found:
         webtext = found["webtext"]

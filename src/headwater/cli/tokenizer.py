@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Train a tokenizer; encode, decode, compare.")
 
-Named = Annotated[
-    str, typer.Option("--tokenizer", help="gpt2, gpt1, a tokenizer folder, a shipped model or a hub name.")
-]
+_NAMES = "gpt2, gpt1, a tokenizer folder, a shipped model or a hub name."
+Named = Annotated[str, typer.Option("--tokenizer", help=_NAMES)]
 AllowSpecial = Annotated[
     bool, typer.Option("--allow-special", help="Encode special tokens in the text as such, not as plain text.")
 ]
@@ -113,7 +112,7 @@ def decode(
 
 @app.command()
 def compare(
-    first: Annotated[str, typer.Argument(metavar="A", help="gpt2, gpt1, or a tokenizer folder.")],
+    first: Annotated[str, typer.Argument(metavar="A", help=_NAMES)],
     second: Annotated[str, typer.Argument(metavar="B", help="The other tokenizer.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="UTF-8 text to compare them on.")],
     download: TokenizerDownload = False,
@@ -170,6 +169,10 @@ def _table(found: list[Comparison]) -> Iterator[str]:
         yield f"{name:<{label}}" + "".join(f"  {cell:>{width}}" for cell in cells)
     for comparison in found:
         yield ""
-        yield f"{comparison.name}: longest {', '.join(map(repr, comparison.longest))}"
-        rarest = ", ".join(f"{text!r} ({count})" for text, count in comparison.rarest)
+        yield f"{comparison.name}: longest {', '.join(map(_quoted, comparison.longest))}"
+        rarest = ", ".join(f"{_quoted(text)} ({count})" for text, count in comparison.rarest)
         yield f"{comparison.name}: rarest {rarest}"
+
+
+def _quoted(text: str) -> str:
+    return repr(text).replace("\\\\", "\\")  # the backslash of a partial character's \\xNN once
