@@ -67,7 +67,7 @@ class TrainConfig(Config):
     dropout: float | None = Field(default=None, ge=0, lt=1)
     """Dropout while training; by default the preset's."""
     precision: Precision = "auto"
-    """bf16 or fp32; auto: bf16 if the machine is faster with it."""
+    """bf16 or fp32; auto: bf16 if the hardware supports it."""
     seed: int = Field(default=1, ge=0, lt=1 << 63)
     """Seed of every random choice."""
     validate_every: int = Field(default=250, ge=1)
