@@ -68,6 +68,13 @@ def test_a_folder_is_read_again_as_it_was_written(tmp_path: Path) -> None:
     assert Tokenizer.load(tmp_path / "again").encode(TEXT) == ours.encode(TEXT)
 
 
+def test_a_model_folder_with_only_a_vocabulary_has_a_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS), encoding="utf-8")
+    own = Tokenizer.of_model(tmp_path, len(TOKENS))
+    assert own is not None
+    assert own.identity == Tokenizer.load(tmp_path).identity
+
+
 @pytest.mark.parametrize("texts", [[], [""], [TEXT], [TEXT, "", "the un"]])
 def test_a_batch_an_array_and_single_texts_have_the_same_ids(tmp_path: Path, texts: list[str]) -> None:
     ours = Tokenizer.load(write_folder(tmp_path))

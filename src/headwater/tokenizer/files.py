@@ -57,7 +57,8 @@ def read_folder(folder: Path) -> Vocabulary:
 
 def holds_tokenizer(folder: Path) -> bool:
     """Return whether `read_folder` finds the files of a tokenizer in a folder."""
-    return (folder / "tokenizer.json").is_file() or _pair(folder) is not None
+    alone = ("tokenizer.json", wordpiece.VOCABULARY_FILE)
+    return any((folder / name).is_file() for name in alone) or _pair(folder) is not None
 
 
 def _pair(folder: Path) -> tuple[Path, Path] | None:
