@@ -271,6 +271,9 @@ def test_gutenberg_keeps_only_the_book() -> None:
     )
     assert tidy(without_gutenberg(text)) == "RIVERS\n\nIt ran."
     assert without_gutenberg("An ordinary text.") == "An ordinary text."
+    assert tidy(without_gutenberg(text.replace("EBOOK RIVERS", "EBOOK\nRIVERS"))) == "RIVERS\n\nIt ran."
+    unclosed = text.replace("RIVERS ***", "RIVERS")
+    assert without_gutenberg(unclosed) == unclosed  # the end mark does not close the start mark
 
 
 def test_tidy() -> None:

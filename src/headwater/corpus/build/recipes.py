@@ -147,7 +147,8 @@ class Gutenberg(Step):
         return replace(document, text=text) if text.strip() else "only licence"
 
 
-_START = re.compile(r"^\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG.*?\*\*\*[^\n]*\n", re.M | re.S)
+# A title may take several lines, but the mark ends in its paragraph.
+_START = re.compile(r"^\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG(?:.|\n(?!\n)){0,500}?\*\*\*.*\n", re.M)
 _END = re.compile(r"^(?:\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG|End of (?:the )?Project Gutenberg)", re.M)
 _PRODUCED_BY = re.compile(r"\A\s*(?:Produced by|E-text prepared by)[^\n]*(?:\n[^\n]+)*\n\n", re.I)
 
