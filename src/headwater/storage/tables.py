@@ -152,7 +152,7 @@ def _json(path: Path, items: Iterator[tuple[str, Any]]) -> OpenTable:
     def rows() -> Iterator[tuple[int, Row]]:
         for number, (place, item) in enumerate(items, 1):
             if not isinstance(item, dict):
-                raise DataError(f"{path} {place} is a {type(item).__name__}", expected="a JSON object")
+                raise DataError(f"{path} {place} is {json.dumps(item)[:40]}", expected="a JSON object")
             yield number, item
 
     iterator = rows()

@@ -68,7 +68,7 @@ def _table_texts(path: Path, named: str | None) -> Iterator[tuple[str, Row]]:
     """Yield the text and the row of each row of a table, except rows whose text is null."""
     field = named or "text"
     table = open_table(path, (field, *_FIELDS))
-    if table.columns and field not in table.texts:
+    if table.columns and field not in table.columns:
         repair = f"Name the column of the text, as --text-field {table.texts[0] if table.texts else 'FIELD'}"
         raise DataError(
             f'{path} has no text column "{field}", only {", ".join(table.columns[:20])}',
@@ -80,5 +80,5 @@ def _table_texts(path: Path, named: str | None) -> Iterator[tuple[str, Row]]:
             yield text, row
         elif text is not None:
             raise DataError(
-                f'{path} row {number:,} has no text in "{field}"', expected=f'objects such as {{"{field}": "…"}}'
+                f'{path} row {number:,} has no text in "{field}"', expected=f'a text, as in {{"{field}": "…"}}'
             )
