@@ -188,6 +188,13 @@ def test_a_folder_of_which_nothing_can_be_read_says_how_to_read_it(tmp_path: Pat
     pipeline.build([tmp_path / "texts"], tmp_path / "corpus", load_recipe("plain", {"any_encoding": True}))
 
 
+def test_a_file_of_pages_without_a_usable_one_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.corpus.sources.pages.PAGE_BYTES", 4_000)
+    (tmp_path / "a.html").write_bytes(b"<p>" + b"0" * 4_000)
+    with pytest.raises(DataError, match=r"a\.html gave no text: .*a\.html is larger than 4,000 bytes"):
+        pipeline.build([tmp_path / "a.html"], tmp_path / "corpus")
+
+
 def test_files_that_are_left_out_of_a_folder_are_named(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts/river.txt").write_text("The river flows to the sea.")

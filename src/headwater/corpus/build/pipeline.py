@@ -236,22 +236,23 @@ def _assemble(plan: BuildPlan, work: Path, sources: Sequence[BuildSource], worke
         | ({"left_out": source.others} if source.others else {})
         for source in sources
     ]
-    unreadable: dict[int, dict[str, str]] = {}  # the first of each source
+    unusable: dict[int, dict[str, str]] = {}  # the first page or note of each source
     for number, task in enumerate(plan.tasks):
         found = read_sealed(plan.part(number) / ACCOUNT)
         part = Funnel.from_dict(found["funnel"])
         funnel.add(part)
         aside += len(found["aside"])
-        for page in found["aside"]:
+        notes = ({"page": "", "reason": note} for note in part.notes)
+        for page in (*found["aside"], *notes):
             if page["reason"] != EMPTY:
-                unreadable.setdefault(task.source, page)
+                unusable.setdefault(task.source, page)
         entry = given[task.source]
         entry["documents"] += part.read.documents
         entry["bytes"] += part.read.bytes
         entry.update(found["details"])
     for number, (source, entry) in enumerate(zip(sources, given, strict=True)):
-        if not entry["documents"] and number in unreadable:
-            first = unreadable[number]
+        if not entry["documents"] and number in unusable:
+            first = unusable[number]
             repair = "Repair that file, or name others"
             if first["page"]:
                 repair = "Try --set extractor=trafilatura"
