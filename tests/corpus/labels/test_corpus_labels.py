@@ -156,8 +156,10 @@ def test_too_little_text_and_unknown_tasks_are_named(
 ) -> None:
     corpus = make_corpus([Document(id="0", text=book(1, 200))])
     for task in ("package", "signature", "source", "continuation"):
-        with pytest.raises(DataError, match=task):
+        with pytest.raises(DataError, match=task) as caught:
             make_labels(corpus, task, tmp_path / "labels")
+        assert "train examples" in str(caught.value)
+        assert "--validation" not in str(caught.value)  # a larger one leaves even fewer for training
     assert not (tmp_path / "labels").exists()
     with pytest.raises(UsageError, match="package"):
         make_labels(corpus, "packages", tmp_path / "labels")

@@ -104,9 +104,11 @@ def _measure(kind: Format, rows: Rows) -> dict[str, Any]:
 def _check_counts(corpus: Path, task: str, rows: Rows) -> None:
     for part, least in MINIMUM_EXAMPLES.items():
         if len(rows[part]) < least:
-            other = "source or continuation" if task in {"package", "signature"} else "more text"
+            repair = f"Use {'source or continuation' if task in {'package', 'signature'} else 'more text'}"
+            if part == "validation":
+                repair += ", or hold more out with a larger --validation"
             raise DataError(
                 f"{corpus} gives {len(rows[part])} {part} examples for the task {task!r}",
                 expected=f"at least {least}",
-                repair=f"Use {other}, or hold more out with a larger --validation",
+                repair=repair,
             )
