@@ -16,6 +16,7 @@ from headwater.errors import FolderError
 from headwater.storage import files as storage
 from headwater.storage.arrays import save_array
 from headwater.storage.files import atomic_write, read_sealed, write_sealed, write_text
+from headwater.storage.lock import folder_lock
 from headwater.storage.provenance import open_folder
 from headwater.storage.stage import Stage
 
@@ -96,6 +97,8 @@ def test_a_file_system_without_locks_is_written_all_the_same(
         (work / "whole").write_text("y")
     open_folder(tmp_path / "out", "made")
     assert len(list(tmp_path.glob(".out.*.part"))) == 1  # whether its writer lives, nobody can say
+    with folder_lock(tmp_path):  # a folder that grows is not taken for one in use
+        pass
 
 
 def test_of_two_that_write_the_same_both_end_well(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from headwater.storage.files import final_path, storage_errors
 def folder_lock(folder: Path) -> Iterator[None]:
     """Lock `folder` for this process. The operating system releases the lock when the process ends.
 
-    Raises FolderError if a running process holds the lock.
+    Raises FolderError if a running process holds the lock. Does nothing on a file system without locks.
     """
     path = folder / ".lock"
     with storage_errors(path):
@@ -54,6 +54,8 @@ else:
     def _acquire(descriptor: int) -> bool:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except (BlockingIOError, PermissionError):
             return False
+        except OSError:  # the file system has no locks
+            return True
         return True
