@@ -27,7 +27,8 @@ CLAIMS = {
         "18.4",
     ),
     "At equal updates the Transformer's held-out loss is below that of an equally large LSTM.": (
-        "업데이트(update) 횟수가 같으면 트랜스포머(Transformer)의 검증 손실이 같은 크기의 LSTM보다 낮습니다.",
+        "업데이트(update) 횟수가 같으면 트랜스포머(Transformer)의 검증 손실(held-out loss)이 같은 크기의 "
+        "LSTM보다 낮습니다.",
         "과제 점수로만 비교합니다 (표 5, 그림 2)",
     ),
     "Pre-training raises the average (table 5).": (
@@ -97,7 +98,7 @@ def in_korean(figures: str) -> str:
 def table(*, korean: bool) -> str:
     """Return the table of the claims as Markdown."""
     lines = [
-        "| 주장 | 논문 | 이곳 | 판정 |" if korean else "| claim | paper | here | verdict |",
+        "| 주장 | 논문 | 재현 결과 | 판정 |" if korean else "| claim | paper | here | verdict |",
         "|---|---|---|---|",
     ]
     for row in rows():
