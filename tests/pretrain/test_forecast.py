@@ -17,7 +17,7 @@ from headwater.pretrain import forecast as forecasting
 from headwater.pretrain.forecast import find_rate, forecast, profile
 from headwater.pretrain.pretraining import build_run, pretrain
 from headwater.pretrain.profile import PARTS, as_table
-from headwater.pretrain.rate_search import search_rate, suggestion
+from headwater.pretrain.rate_search import Point, search_rate, suggestion
 from headwater.pretrain.recipe import PretrainConfig, resolve
 from headwater.storage.progress import SILENT
 from headwater.train import machine
@@ -182,6 +182,11 @@ def test_operations_are_counted_from_the_weights_there_are(name: str) -> None:
     model = build_model(config, device="meta")
     inner = [p for place, p in model.named_parameters() if not place.startswith(("tokens", "positions"))]
     assert plan.inner_weights(config) == sum(p.numel() for p in inner if p.dim() > 1)
+
+
+@pytest.mark.parametrize(("best", "suggested"), [(9.7e-3, 1e-3), (1.0, 0.1), (2.6e-3, 3e-4)])
+def test_the_suggested_rate_is_the_nearest_round_number(best: float, suggested: float) -> None:
+    assert suggestion([Point(best, 1.0, 1.0)]) == suggested
 
 
 def test_a_range_test_that_diverges_at_once_names_the_cause() -> None:

@@ -58,4 +58,4 @@ def suggestion(points: list[Point]) -> float:
     """Return the suggested rate, rounded to 1, 1.5, 2, 3, 4, 6 or 8 times a power of ten."""
     rate = min(points, key=lambda point: point.smoothed).learning_rate / 10
     power = 10.0 ** math.floor(math.log10(rate))
-    return float(f"{min((1, 1.5, 2, 3, 4, 6, 8), key=lambda d: abs(math.log(d * power / rate))) * power:.2g}")
+    return float(f"{min((1, 1.5, 2, 3, 4, 6, 8, 10), key=lambda d: abs(math.log(d * power / rate))) * power:.2g}")
