@@ -184,6 +184,20 @@ def test_operations_are_counted_from_the_weights_there_are(name: str) -> None:
     assert plan.inner_weights(config) == sum(p.numel() for p in inner if p.dim() > 1)
 
 
+def test_a_masked_model_predicts_only_the_masked_tokens(tokens: Path, tmp_path: Path) -> None:
+    causal, masked = preset("gpt1-nano"), preset("bert-nano")
+    spared = 0.85 * 6 * causal.vocabulary * causal.width
+    difference = plan.training_flops_a_token(causal, 32) - plan.training_flops_a_token(masked, 32)
+    assert difference == pytest.approx(spared, abs=1)
+    config = PretrainConfig.build(TINY, {"preset": "bert-nano"})
+    shape = resolve(config, tokens, Ranks()).architecture
+    limits = {share.part: share.limit or 0.0 for share in profile(config, tokens, tmp_path / "run")}
+    head = 0.15 * shape.vocabulary * shape.width / plan.inner_weights(shape)
+    assert limits["head and loss"] / limits["matrix products"] == pytest.approx(head)
+    # The whole square: 12 · layers · width · context, of 6 · 12 · layers · width².
+    assert limits["attention"] / limits["matrix products"] == pytest.approx(32 / (6 * shape.width))
+
+
 @pytest.mark.parametrize(("best", "suggested"), [(9.7e-3, 1e-3), (1.0, 0.1), (2.6e-3, 3e-4)])
 def test_the_suggested_rate_is_the_nearest_round_number(best: float, suggested: float) -> None:
     assert suggestion([Point(best, 1.0, 1.0)]) == suggested

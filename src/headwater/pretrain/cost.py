@@ -2,7 +2,7 @@
 
 Floating-point operations a token: 6 for every weight of a matmul (2 forward, 4 backward), and 12 · layers · width
 · context for attention's two matmuls over the whole square, as usual (PaLM, Chowdhery et al. 2022, appendix B); a
-causal kernel computes half of that.
+causal kernel computes half of that. The output matrix is used once for each predicted token.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from headwater.errors import UsageError
 from headwater.model.backend import backend_of
 from headwater.model.config import PRESETS, ModelConfig, preset
 from headwater.model.loss import workspace_bytes
+from headwater.pretrain.masking import CHOSEN
 from headwater.train.loop import Trainer
 from headwater.train.machine import available_memory
 from headwater.train.optimizer import bytes_a_parameter, total_bytes
@@ -99,8 +100,14 @@ def training_flops_a_token(config: ModelConfig, context: int) -> int:
     """Return the floating-point operations of forward and backward pass, a token of a window of `context`."""
     width = config.width
     attention = 0 if config.is_recurrent else 12 * config.layers * width * context
-    predictions = 2 if config.architecture == "bilstm" else 1  # of a token: one a direction
-    return 6 * (inner_weights(config) + predictions * config.vocabulary * width) + attention
+    return round(6 * (inner_weights(config) + predictions_a_token(config) * config.vocabulary * width)) + attention
+
+
+def predictions_a_token(config: ModelConfig) -> float:
+    """Return how many predictions the loss has for each token that is read."""
+    if config.is_masked:
+        return CHOSEN
+    return 2 if config.architecture == "bilstm" else 1  # one a direction
 
 
 def inner_weights(config: ModelConfig) -> int:

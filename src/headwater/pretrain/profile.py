@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from headwater.model.config import ModelConfig
-from headwater.pretrain.cost import inner_weights
+from headwater.pretrain.cost import inner_weights, predictions_a_token
 from headwater.train.loop import Trainer
 from headwater.train.machine import matmul_rate, memory_rate
 
@@ -109,12 +109,12 @@ def _limits(trainer: Trainer, config: ModelConfig, tokens: int, context: int, mo
     rate = matmul_rate(trainer.matrix_dtype, trainer.ranks.device)
     memory = memory_rate(trainer.ranks.device)
     parameters = sum(master.numel() for master in trainer.optimizer.masters)
-    width = config.width
+    width, square = config.width, 1 if config.is_masked else 0.5  # a causal kernel computes half of it
     return {
         "matrix products": 6 * inner_weights(config) * tokens / rate,
-        # Half of the square, both matmuls, forward and twice backward.
-        "attention": 0.0 if config.is_recurrent else 6 * config.layers * width * context * tokens / rate,
-        "head and loss": 6 * config.vocabulary * width * tokens / rate,
+        # Both matmuls, forward and twice backward.
+        "attention": 0.0 if config.is_recurrent else 12 * square * config.layers * width * context * tokens / rate,
+        "head and loss": 6 * predictions_a_token(config) * config.vocabulary * width * tokens / rate,
         "element-wise": moved / memory,
         # Read weight, gradient and two moments, write three of them, 4 bytes each. In bfloat16 the gradient has 2
         # bytes, and so has the copy that computes.
