@@ -203,6 +203,12 @@ def test_the_suggested_rate_is_the_nearest_round_number(best: float, suggested: 
     assert suggestion([Point(best, 1.0, 1.0)]) == suggested
 
 
+def test_a_forecast_names_the_model_to_continue_from(tmp_path: Path, tokens: Path) -> None:
+    model = pretrain(PretrainConfig.build(TINY, {"steps": 1}), tokens, tmp_path / "run")
+    config = PretrainConfig.build(TINY, {"init_from": str(model)})
+    assert f"{model}, " in forecast(config, tokens, tmp_path / "next").as_text()
+
+
 def test_a_range_test_that_diverges_at_once_names_the_cause() -> None:
     class Diverging:
         def update(self, batches: Any, learning_rate: float) -> Any:

@@ -44,7 +44,7 @@ _POINTS = "points.jsonl"  # of a range test
 class Forecast:
     """The cost of a run. Memory in bytes, for one rank; times in seconds."""
 
-    preset: str
+    preset: str  # or the trained model that the run continues from
     parameters: int
     precision: str
     tokens_an_update: int
@@ -115,7 +115,7 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
     tokens_an_update = config.batch_size * config.window
     found = Forecast(
-        preset=config.preset,
+        preset=config.init_from or config.preset,
         parameters=parameters,
         precision=config.precision,
         tokens_an_update=tokens_an_update,
