@@ -374,8 +374,8 @@ def test_the_bytes_of_a_stream_are_the_text_that_was_packed(world: Any) -> None:
 
 
 def test_a_model_in_training_is_followed_and_left_as_it_was(world: Any) -> None:
-    model, tokenizer = load_model(world.model).train(), Tokenizer.load(world.model)
-    follower = Follower(["signature.docstring"], [world.labels], tokenizer, every=5)
+    model = load_model(world.model).train()
+    follower = Follower(["signature.docstring"], world.tokens, [world.labels], every=5)
     assert follower(model, 4) == {}
     figures = follower(model, 5)
     assert set(figures) == {f"zero-shot signature.docstring.{how} accuracy" for how in ("mean", "gain")}
@@ -386,7 +386,7 @@ def test_a_model_in_training_is_followed_and_left_as_it_was(world: Any) -> None:
 def test_a_followed_protocol_must_fit_the_model(world: Any) -> None:
     tokenizer = Tokenizer.load(world.model).with_mask()
     model = build_model(preset("bert-nano", vocabulary=tokenizer.vocabulary_size, context=48), seed=1)
-    follower = Follower(["signature.docstring"], [world.labels], tokenizer, every=1_000)
+    follower = Follower(["signature.docstring"], world.tokens, [world.labels], every=1_000)
     with pytest.raises(DataError, match="reads from left to right"):
         follower(model, 1)
 

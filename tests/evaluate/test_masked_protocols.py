@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from headwater.evaluate import evaluate
+from headwater.evaluate.during import Follower
+from headwater.evaluate.reader import reader_of
 from headwater.evaluate.results import read_examples
 from headwater.model import build_model, preset
-from headwater.model.io.folder import load_model, save_model
+from headwater.model.io.folder import load_config, load_model, save_model
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 
@@ -78,6 +80,16 @@ def test_each_protocol_hides_one_token_at_a_time(masked: Path, data: Path, tmp_p
         if len(asked) > 1:
             values = [np.mean(one) if name == "dprd" else np.sum(one) for one in plain]
             assert records[0]["chosen"] == int(np.argmax(values))
+
+
+def test_a_masked_model_in_training_has_the_scores_that_an_evaluation_gives(
+    world: Any, masked: Path, data: Path, tmp_path: Path
+) -> None:
+    protocols = [f"{name}.pseudo-log-likelihood" for name in ("cola", "sst-2")]
+    figures = Follower(protocols, world.tokens, [data], every=1)(load_model(masked), 1)
+    results = evaluate(masked, protocols, data, tmp_path / "out").results
+    assert reader_of(Tokenizer.load(masked), load_config(masked)).after_start([1, 2]) == ((), (1, 2))
+    assert figures == {f"zero-shot {r.protocol} {r.metric}": pytest.approx(r.value) for r in results}
 
 
 def test_a_protocol_for_the_other_kind_of_model_is_skipped_with_its_reason(

@@ -102,7 +102,6 @@ def pretrain(
     follow = None
     if evaluate:
         from headwater.evaluate.during import Follower
-        from headwater.tokenizer import Tokenizer
 
         if config.shard:
             raise UsageError(
@@ -110,8 +109,7 @@ def pretrain(
             )
         names = [name.strip() for name in evaluate.split(",") if name.strip()]
         import_from_here(names)
-        tokenizer = Tokenizer.load(tokens / "tokenizer")
-        follow = Follower(names, [tokens, *(data or [])], tokenizer, every=evaluate_every)
+        follow = Follower(names, tokens, data or [], every=evaluate_every)
     model = run_pretraining(config, tokens, out, follow=follow, progress=terminal_progress())
     if is_rank_zero:
         emit({"model": str(model), "run": str(out)}, as_json=as_json, text=str(model))

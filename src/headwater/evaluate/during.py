@@ -15,33 +15,26 @@ from headwater.datasets.places import DataFiles
 from headwater.errors import UsageError
 from headwater.evaluate.asker import Asker
 from headwater.evaluate.evaluation import require_fit, run_task, select
-from headwater.evaluate.reader import Reader
+from headwater.evaluate.reader import reader_of
 from headwater.language_model import LanguageModel
-from headwater.tokenizer import Tokenizer
+from headwater.pretrain.recipe import tokenizer_of
 
 SHARE = 0.1  # of the time since the first call
 EXAMPLES = 100  # of each protocol
 
 
 class Follower:
-    """Scores `tasks` after every `every` updates; raises ResourceError at once if a file is missing.
+    """Scores `tasks` after every `every` updates of a model that trains on the folder `tokens`.
 
-    The figures are named `zero-shot PROTOCOL METRIC`.
+    The files of the tasks are in `tokens` and `data`; raises ResourceError at once if one is missing. The figures
+    are named `zero-shot PROTOCOL METRIC`.
     """
 
-    def __init__(
-        self,
-        tasks: Sequence[str],
-        data: Sequence[Path],
-        tokenizer: Tokenizer,
-        *,
-        every: int,
-    ) -> None:
+    def __init__(self, tasks: Sequence[str], tokens: Path, data: Sequence[Path], *, every: int) -> None:
         if every < 1:
             raise UsageError(f"--evaluate-every {every}", expected="at least 1")
-        self.every = every
-        self._tokenizer = tokenizer
-        listing = DataFiles(data)
+        self.every, self._tokens = every, tokens
+        listing = DataFiles([tokens, *data])
         self._tasks = [(task, listing.locate(task.sources)) for task in select(tasks)]
         self._started: float | None = None
         self._spent = self._last = 0.0
@@ -60,8 +53,8 @@ class Follower:
             return {}
         training = model.training
         precision = "bf16" if "bfloat16" in str(next(model.parameters()).dtype) else "fp32"
-        lm = LanguageModel(model, self._tokenizer, precision=precision)
-        reader = Reader(self._tokenizer, model.config.context)
+        lm = LanguageModel(model, tokenizer_of(model.config, self._tokens), precision=precision)
+        reader = reader_of(lm.tokenizer, lm.config)
         figures = {}
         try:
             for task, places in self._tasks:

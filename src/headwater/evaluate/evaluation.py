@@ -24,7 +24,7 @@ from headwater.evaluate.cache import AnswerCache
 from headwater.evaluate.own_tasks import is_own, load_tasks, source_hashes
 from headwater.evaluate.protocols import Answer, Example, Request, Scored, Task
 from headwater.evaluate.published import published
-from headwater.evaluate.reader import MaskedReader, Reader
+from headwater.evaluate.reader import Reader, reader_of
 from headwater.evaluate.results import KIND, Result, Results, Skipped, read_results, write_examples, write_results
 from headwater.evaluate.tasks import TASKS, VERSION
 from headwater.language_model import load
@@ -155,9 +155,7 @@ def evaluate(
         progress.note(f"{out} is complete already")
         return read_results(out)
     lm = load(model, precision=config.precision, device=device)
-    kind = MaskedReader if lm.config.is_masked else Reader
-    frame = sum(map(len, lm.tokenizer.frame)) if lm.config.is_masked else 0
-    reader = kind(lm.tokenizer, lm.config.context - frame, config.window, config.stride)
+    reader = reader_of(lm.tokenizer, lm.config, config.window, config.stride)
     results: list[Result] = []
     training = None if overlap is None else training_grams(overlap)
     cache = AnswerCache(out.with_name(f".{out.name}.answers"), identity_of(model)[1], config.precision)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headwater.errors import DataError, UsageError
+from headwater.model.config import ModelConfig
 from headwater.tokenizer import Tokenizer
 
 
@@ -138,6 +139,15 @@ class MaskedReader(Reader):
 
     def _after_start(self, ids: Sequence[int]) -> ContinuationRequest:
         return ContinuationRequest((), tuple(ids))
+
+
+def reader_of(
+    tokenizer: Tokenizer, config: ModelConfig, window: int | None = None, stride: int | None = None
+) -> Reader:
+    """Return the reader of a model; a masked model's leaves room for the tokens that frame a text."""
+    if not config.is_masked:
+        return Reader(tokenizer, config.context, window, stride)
+    return MaskedReader(tokenizer, config.context - sum(map(len, tokenizer.frame)), window, stride)
 
 
 def shared_start(a: Sequence[object], b: Sequence[object]) -> int:
