@@ -16,7 +16,7 @@ from sklearn.metrics import matthews_corrcoef
 from headwater.corpus.folder import Document, write_documents
 from headwater.errors import DataError, ResourceError
 from headwater.evaluate import evaluate
-from headwater.evaluate.agreement import Bleu, exact_match, f1_against_people, rouge, word_f1
+from headwater.evaluate.agreement import Bleu, against_people, exact_match, rouge, word_f1
 from headwater.evaluate.protocols import Example, Generated, Scored, choose_largest, ratio_error, standard_error
 from headwater.evaluate.published import PUBLISHED
 from headwater.evaluate.reader import Reader
@@ -431,11 +431,13 @@ def test_windows_score_every_token_once_after_enough_others(world: Any) -> None:
 
 
 def test_agreement_is_counted_as_the_official_scripts_do() -> None:
-    assert exact_match("The Beatles.", ["beatles", "queen"]) == 1
+    assert [exact_match("The Beatles.", name) for name in ("beatles", "queen")] == [1, 0]
     assert word_f1("the cat sat", "a cat sat down") == pytest.approx(0.8)
     assert word_f1("", "the") == 1
-    assert f1_against_people("white", ["white", "white", "black"]) == pytest.approx(1)
-    assert f1_against_people("black", ["white", "white", "black"]) == pytest.approx(2 / 3)
+    for score in (word_f1, exact_match):
+        assert against_people(score, "white", ["white", "white", "black"]) == pytest.approx(1)
+        assert against_people(score, "black", ["white", "white", "black"]) == pytest.approx(2 / 3)
+        assert against_people(score, "black", ["black"]) == 1
 
 
 def test_bleu_of_any_choice_of_pairs_is_sacrebleus() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -24,9 +24,9 @@ def normalise(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def exact_match(text: str, references: Sequence[str]) -> float:
-    """Return 1 if the normalised text equals one of the references, else 0."""
-    return float(any(normalise(text) == normalise(reference) for reference in references))
+def exact_match(text: str, reference: str) -> float:
+    """Return 1 if the normalised texts are equal, else 0."""
+    return float(normalise(text) == normalise(reference))
 
 
 def word_f1(text: str, reference: str) -> float:
@@ -38,9 +38,9 @@ def word_f1(text: str, reference: str) -> float:
     return 2 * common / (len(mine) + len(theirs))
 
 
-def f1_against_people(text: str, references: Sequence[str]) -> float:
-    """Return CoQA's F1: the best over the references, averaged over leaving out each of them in turn."""
-    scores = [word_f1(text, reference) for reference in references]
+def against_people(score: Callable[[str, str], float], text: str, references: Sequence[str]) -> float:
+    """Return CoQA's score: the best over the references, averaged over leaving out each of them in turn."""
+    scores = [score(text, reference) for reference in references]
     if len(scores) == 1:
         return scores[0]
     return sum(max(scores[:i] + scores[i + 1 :]) for i in range(len(scores))) / len(scores)

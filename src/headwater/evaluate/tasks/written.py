@@ -20,7 +20,7 @@ from typing import Any, Literal
 from headwater.datasets.json_lines import json_lines, text_of, texts_of
 from headwater.datasets.places import Place, Source
 from headwater.errors import DataError
-from headwater.evaluate.agreement import Bleu, exact_match, f1_against_people, normalise
+from headwater.evaluate.agreement import Bleu, against_people, exact_match, normalise, word_f1
 from headwater.evaluate.protocols import (
     Answer,
     Example,
@@ -71,7 +71,8 @@ class Conversations(Task):
         """Return F1 and exact match of the line."""
         text = _line(answers)
         people = example.content["answers"]
-        return {"f1": f1_against_people(text, people), "exact match": exact_match(text, people), "text": text}
+        scores = {"f1": word_f1, "exact match": exact_match}
+        return {name: against_people(score, text, people) for name, score in scores.items()} | {"text": text}
 
 
 class NaturalQuestions(Task):
@@ -107,7 +108,7 @@ class NaturalQuestions(Task):
         (answer,) = answers
         assert isinstance(answer, Generated)
         text = _line(answers)
-        right = exact_match(text, example.content["answers"])
+        right = max(exact_match(text, one) for one in example.content["answers"])
         return {"exact match": right, "confidence": math.exp(math.fsum(answer.log_probabilities)), "text": text}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
@@ -149,7 +150,7 @@ class QuestionTypes(Task):
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
         """Return the exact match of the common answer."""
         text = example.content["text"]
-        return {"exact match": exact_match(text, example.content["answers"]), "text": text}
+        return {"exact match": max(exact_match(text, one) for one in example.content["answers"]), "text": text}
 
 
 class Translation(Task):
