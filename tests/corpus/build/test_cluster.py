@@ -19,7 +19,7 @@ from headwater.corpus.build import tasks as sources
 from headwater.corpus.build.parts import BuildPlan
 from headwater.corpus.build.pipeline import build, prepare_slurm
 from headwater.corpus.build.recipes import BuildConfig
-from headwater.errors import DataError, StorageError
+from headwater.errors import DataError, ResourceError, StorageError
 from headwater.storage.provenance import open_folder
 
 
@@ -90,6 +90,16 @@ def test_scripts_that_cannot_be_written_leave_no_folder(tmp_path: Path, monkeypa
         prepare_slurm([files], tmp_path / "new" / "folders" / "corpus", BuildConfig(), 2, ["finish"])
     assert written
     assert [path.name for path in tmp_path.iterdir()] == ["plain"]
+
+
+def test_a_source_that_a_node_does_not_have_is_not_left_out(tmp_path: Path) -> None:
+    files = write_files(tmp_path / "files", 2)
+    plan = BuildPlan(tmp_path / "parts", BuildConfig(), tuple(sources.open_source(0, files).tasks))
+    plan.folder.mkdir()
+    (files / "01.jsonl").unlink()
+    with pytest.raises(ResourceError, match=r"01\.jsonl does not exist on "):
+        build_parts.run_task(plan, 1)
+    assert plan.missing() == [0, 1]
 
 
 def test_a_step_of_datatrove_does_a_task(tmp_path: Path) -> None:

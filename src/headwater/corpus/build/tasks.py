@@ -7,6 +7,7 @@ and so their results, depend on the sources, never on the number of workers.
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -25,7 +26,7 @@ from headwater.corpus.sources.text import (
     read_text_file,
 )
 from headwater.corpus.sources.text import SUFFIXES as ROW_SUFFIXES
-from headwater.errors import DataError
+from headwater.errors import DataError, ResourceError
 from headwater.storage.decoding import without_surrogates
 from headwater.storage.files import read_bytes
 from headwater.storage.provenance import MANIFEST, Input, read_manifest, user_files
@@ -156,7 +157,17 @@ def _check_name(path: Path) -> None:
 
 
 def read_task(task: BuildTask, config: BuildConfig, account: Account) -> Iterator[Document]:
-    """Stream the documents of a task; `account` is filled on the way."""
+    """Stream the documents of a task; `account` is filled on the way.
+
+    Raises ResourceError for a local file that is not on this machine, DataError for one that cannot be used.
+    """
+    paths = [(name, place(task.root, name)) for name in task.files]
+    for _, path in paths:
+        if isinstance(path, Path) and not path.exists():
+            raise ResourceError(
+                f"{path} does not exist on {platform.node()}",
+                repair="Make the sources available there at the same path, and run the same command again",
+            )
     if task.kind == "python-docs":
         findings = python_docs.GatheringReport()
         yield from python_docs.read_python_docs(None, findings, config.python_docs_bytes)
@@ -168,10 +179,9 @@ def read_task(task: BuildTask, config: BuildConfig, account: Account) -> Iterato
             count = len(findings.unreadable)
             account.notes.append(f"{count} source files could not be parsed and are left out")
     elif task.kind == "corpus":
-        for name in task.files:
-            yield from read_shard(place(task.root, name))
+        for _, path in paths:
+            yield from read_shard(path)
     else:
-        paths = [(name, place(task.root, name)) for name in task.files]
 
         def holds_raw_text(entry: tuple[str, Path]) -> bool:
             path = entry[1]
