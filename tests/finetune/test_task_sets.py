@@ -211,6 +211,9 @@ def test_a_fetched_part_that_was_cut_short_is_to_be_fetched_again(tmp_path: Path
     part.write_text('{"segments": ["a", "b"], "label": "entailment"}\n{"segments": ["a"', encoding="utf-8")
     with pytest.raises(DataError, match=r"hub-train\.jsonl row 2 is not JSON.*\. Get the set again\."):
         find(BY_NAME["rte"], tmp_path)
+    part.write_text('{"segments": ["a", "b"], "label": "entailment"}\n{"segments": ["a"], "label": 0}\n')
+    with pytest.raises(DataError, match=r"after row 1: ValueError: the next one has 1 text"):
+        find(BY_NAME["rte"], tmp_path)
 
 
 def test_an_unknown_set_and_a_folder_without_sets_are_refused() -> None:

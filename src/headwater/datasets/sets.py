@@ -176,9 +176,9 @@ def _rows(
         paths[part if len(source.files) == 1 else f"{part} {name}"] = folder / name
         try:
             for row in READERS[source.reader](folder / name):
-                number += 1
                 if len(row.segments) < _FEWEST_TEXTS[benchmark.task]:
-                    raise ValueError(f"it has {counted(len(row.segments), 'text')}")
+                    raise ValueError(f"the next one has {counted(len(row.segments), 'text')}")
+                number += 1
                 yield Raw(row.segments, row.label, number)
         except (OSError, *MALFORMED) as error:
             raise _unreadable(folder / name, number, error) from None
