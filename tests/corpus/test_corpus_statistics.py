@@ -48,7 +48,9 @@ def test_domains_next_to_webtexts(data: Path, make_corpus: MakeCorpus) -> None:
         + ["http://news.bbc.co.uk/b"] * 2
         + ["http://github.com/c", "http://q.zz/d"]
     )
+    urls += ["", "q.zz", "mailto:a@q.zz"]  # without a host
     found = statistics(make_corpus([Document(id=str(i), text="t", url=url) for i, url in enumerate(urls)]))
+    assert found["counts"]["domain"]["distinct"] == 4
     assert found["counts"]["domain"]["top"][0] == ["nytimes", 3]
     assert found["webtext"]["shared"] == 3
     assert found["webtext"]["missing"][:2] == ["google", "archive"]

@@ -49,7 +49,7 @@ def statistics(corpus: str | Path) -> dict[str, Any]:
                 lengths.append(pyarrow.compute.utf8_length(text).to_numpy())
                 for name in names:
                     _count(counters, name, batch.column(name))
-                domains.update(domain_name(url) for url in batch.column("url").to_pylist() if url)
+                domains.update(filter(None, map(domain_name, batch.column("url").to_pylist())))
                 for document in text.to_pylist():
                     vocabulary.add(document)
                     unknown += document.count(UNKNOWN)
