@@ -84,9 +84,7 @@ def import_tokens(
     vocabulary, FolderError if a part has no files.
     """
     if source.is_file():
-        raise FolderError(
-            f"{source} is one token file", expected="the folder with the train and the val files", repair="Give it"
-        )
+        raise FolderError(f"{source} is one token file", expected="the folder with the train and the val files")
     files = {part: _part_files(source, part) for part in PARTS}
     for part in PARTS:
         if not files[part]:
@@ -191,7 +189,7 @@ def _open(path: Path) -> tuple[Format, np.ndarray]:
             expected=f"the magic number {MAGIC} of llm.c's files, or the names train.bin and val.bin of nanoGPT's",
         )
     if size % 2 or not size:
-        raise DataError(f"{path} has {size:,} bytes", expected="an even number: uint16 ids")
+        raise DataError(f"{path} has {size:,} bytes", expected="uint16 ids, of two bytes each")
     return "nanogpt", np.memmap(path, dtype="<u2", mode="r")
 
 
