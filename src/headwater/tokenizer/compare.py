@@ -71,7 +71,8 @@ def compare(tokenizers: Sequence[tuple[str, Tokenizer]], text: str) -> list[Comp
 def _describe(name: str, tokenizer: Tokenizer, text: str, words: Counter[str]) -> Comparison:
     ids, _ = tokenizer.encode_array([text])
     used = np.bincount(ids, minlength=tokenizer.vocabulary_size)
-    ordinary = [i for i in range(tokenizer.vocabulary_size) if i not in tokenizer.special_tokens.values()]
+    special = set(tokenizer.special_tokens.values())
+    ordinary = [i for i in range(tokenizer.vocabulary_size) if i not in special]
     seen = [i for i in ordinary if used[i]]
     spelled = {i: tokenizer.token_bytes(i).decode("utf-8", errors="backslashreplace") for i in seen}
     scripts = _by_script(tokenizer, words)
