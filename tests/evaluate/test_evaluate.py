@@ -444,6 +444,13 @@ def test_the_name_of_an_own_protocol_must_be_a_file_name(here: Path) -> None:
         select(["own_verbs:TASKS"])
 
 
+def test_a_task_without_files_is_not_listed_as_missing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = OWN_TASK.replace("    sources = (", "    sources = ()\n    unused = (")
+    (here / "own_verbs.py").write_text(plain, encoding="utf-8")
+    assert main(["evaluate", "--list", "--tasks", "own_verbs:TASKS", "--data", "."]) == 0
+    assert capsys.readouterr().out.endswith("  here\n")
+
+
 def test_an_own_task_cannot_take_the_name_of_a_protocol(here: Path) -> None:
     (here / "own_verbs.py").write_text(OWN_TASK.replace('"verbs.agreement"', '"heldout.bits-per-byte"'))
     import_from_here(["own_verbs:TASKS"])

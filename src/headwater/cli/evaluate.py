@@ -157,6 +157,6 @@ def _list(names: list[str], data: list[Path], as_json: bool) -> None:
     width = max(len(entry["protocol"]) for entry in listed)
     lines = []
     for entry in listed:
-        state = "" if not data else ("  here" if entry["found"] else f"  missing: {entry['missing']}")
+        state = "" if not data else (f"  missing: {entry['missing']}" if entry["missing"] else "  here")
         lines.append(f"{entry['protocol'].ljust(width)}  {entry['summary']}{state}")
     emit({"protocols": listed}, as_json=as_json, text="\n".join(lines))
