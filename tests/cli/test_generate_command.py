@@ -34,6 +34,11 @@ def run(folder: str, *arguments: str) -> int:
     return main(["generate", "--model", folder, *arguments])
 
 
+def test_more_samples_than_fit_the_memory_are_refused(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(folder, "--num-samples", str(10**9)) == 2
+    assert "less than or equal to 100000" in capsys.readouterr().err
+
+
 def test_text_goes_to_stdout_and_all_else_to_stderr(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "--prompt", "the river", "--max-tokens", "9", "--seed", "3", "--json") == 0
     out, err = capsys.readouterr()

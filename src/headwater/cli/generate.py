@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 # Least to most likely, as colours of the usual 256: dark red, orange, yellow, green.
 _TINTS = (124, 166, 172, 178, 148, 112, 71)
 
+_MOST_SAMPLES = 100_000  # they wait in memory, about 3 kB each
+
 
 def generate(
     words: Annotated[
@@ -65,7 +67,8 @@ def generate(
         int | None, typer.Option(help="Seed of every random choice.", show_default="a new one", min=0)
     ] = None,
     num_samples: Annotated[
-        int, typer.Option("--num-samples", "--samples", help="Number of continuations.", min=1)
+        int,
+        typer.Option("--num-samples", "--samples", help="Number of continuations.", min=1, max=_MOST_SAMPLES),
     ] = 1,
     precision: ComputePrecision = "auto",
     device: Device = "auto",
