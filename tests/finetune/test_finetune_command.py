@@ -21,7 +21,7 @@ from headwater.finetune.inputs import encode
 from headwater.finetune.predict import predict_file
 from headwater.finetune.training import FinetuneConfig, prepare_base, train_task
 from headwater.model import build_model, preset
-from headwater.model.io.folder import load_model
+from headwater.model.io.folder import load_model, save_model
 from headwater.storage.lineage import lineage
 from headwater.tokenizer import Tokenizer
 
@@ -213,8 +213,6 @@ def test_task_rows_head_and_a_fresh_base_are_drawn_apart(base: Path, tokenizer: 
 
 
 def test_an_lstm_fine_tunes_through_the_same_path(table: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
-    from headwater.model.io.folder import save_model
-
     shape = preset("lstm-nano", vocabulary=tokenizer.vocabulary_size, width=16, units=24, context=40)
     (tmp_path / "lstm").mkdir()
     save_model(build_model(shape, seed=2), tmp_path / "lstm", tokenizer=tokenizer)
@@ -276,6 +274,18 @@ def test_mistakes_leave_one_message_and_no_file(
     assert main(["finetune", "--model", str(base), "--out", str(tmp_path / "out"), *given]) == status
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt2-mini"])
+def test_a_model_without_a_tokenizer_takes_one_by_name(table: Path, tmp_path: Path, name: str) -> None:
+    size = Tokenizer.load(name).vocabulary_size
+    (tmp_path / "bare").mkdir()
+    config = preset("gpt2-pico", vocabulary=size, layers=1, width=8, heads=1, context=16)
+    save_model(build_model(config, seed=1), tmp_path / "bare")
+    options = ["--model", str(tmp_path / "bare"), "--tokenizer", name, "--task", "classify", "--train", str(table)]
+    assert main(["finetune", *options, "--set", "steps=1", "--out", str(tmp_path / "out")]) == 0
+    roles = [entry["role"] for entry in lineage(tmp_path / "out")["inputs"]]
+    assert ("tokenizer" in roles) == (name == "gpt2-mini")
 
 
 def test_a_tokenizer_that_is_not_the_models_is_refused(base: Path, table: Path, tmp_path: Path) -> None:

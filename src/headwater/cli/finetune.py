@@ -12,9 +12,11 @@ from headwater.cli.console import (
     AsJson,
     Device,
     Limit,
+    ModelTokenizer,
     Seed,
     Settings,
     emit,
+    fetch_tokenizer,
     local_model,
     terminal_progress,
 )
@@ -52,9 +54,7 @@ def finetune(
         Path | None, typer.Option(help="Rows to measure on; by default a tenth of --train.")
     ] = None,
     test: Annotated[Path | None, typer.Option(help="Rows to measure on once, at the end.")] = None,
-    tokenizer: Annotated[
-        Path | None, typer.Option(help="Tokenizer folder, for a model folder without a tokenizer.")
-    ] = None,
+    tokenizer: ModelTokenizer = None,
     text: Annotated[str | None, _column("text", "The text to classify.")] = None,
     premise: Annotated[str | None, _column("premise", "First text of a pair.")] = None,
     hypothesis: Annotated[str | None, _column("hypothesis", "Second text of a pair.")] = None,
@@ -97,7 +97,7 @@ def finetune(
     download: Annotated[
         bool,
         typer.Option(
-            "--download", help="Download the model, or sets that --data lacks, from the Hugging Face hub."
+            "--download", help="Download the model, the tokenizer, or sets that --data lacks, from the hub."
         ),
     ] = False,
     show: Annotated[
@@ -138,6 +138,7 @@ def finetune(
         raise UsageError("--out is missing", expected="the folder to write")
     config = _configuration(task or "classify", seed, columns, keys, settings)
     model = local_model(model, download)
+    fetch_tokenizer(tokenizer, download)
     if show is not None:
         from headwater.finetune.show import show_examples
 

@@ -84,14 +84,15 @@ def finetune(
     train: Path,
     validation: Path | None = None,
     test: Path | None = None,
-    tokenizer: Path | None = None,
+    tokenizer: str | Path | None = None,
     baseline: dict[str, Any] | None = None,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Fine-tune the model in folder `model`, or one that ships, and write `out`; return its metrics.json.
 
     With `config.from_scratch` only the model's shape and tokenizer are used. Without `validation` a part of
-    `train` is split off. `test` is measured once, at the end. `tokenizer` is a folder, for a model without one.
+    `train` is split off. `test` is measured once, at the end. `tokenizer`: what `Tokenizer.load` takes, for a
+    model without one.
     `baseline`: the baseline in the metrics.json of a training on the same rows without `test`; None measures it.
     Returns at once if `out` is complete, and resumes a training that was stopped there. Raises DataError for
     tables that cannot be learned from, FolderError for folders, UsageError for configuration.
@@ -111,7 +112,7 @@ def run_stage(
     tables: Tables,
     *,
     model: Path,
-    tokenizer: Path | None,
+    tokenizer: str | Path | None,
     inputs: Mapping[str, Path],
     baselines: dict[str, dict[str, Any]] | None = None,
     progress: Progress,
@@ -123,7 +124,7 @@ def run_stage(
         reason = "for a frozen base" if config.freeze else "by the width of the model"
         progress.note(f"learning rate {rate:g}, {reason} (--learning-rate for another)")
         config = config.model_copy(update={"learning_rate": rate})
-    folders = {"model": model} | ({"tokenizer": tokenizer} if tokenizer is not None else {})
+    folders = {"model": model} | ({} if tokenizer is None else Tokenizer.inputs_of(tokenizer))
     stage = Stage(
         out,
         kind="model",

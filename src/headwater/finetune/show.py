@@ -15,7 +15,7 @@ from headwater.model.io.folder import load_config
 
 
 def show_examples(
-    config: FinetuneConfig, *, model: Path, train: Path, tokenizer: Path | None = None, count: int
+    config: FinetuneConfig, *, model: Path, train: Path, tokenizer: str | Path | None = None, count: int
 ) -> list[dict[str, Any]]:
     """Return the first `count` rows as sequences: [{row, label, cut, sequences: [{text, tokens, ids}]}]."""
     model = shipped.resolve(model)

@@ -33,7 +33,7 @@ def run_sets(
     *,
     model: Path,
     out: Path,
-    tokenizer: Path | None = None,
+    tokenizer: str | Path | None = None,
     download: bool = False,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def run_one(
     found: Found,
     *,
     model: Path,
-    tokenizer: Path | None = None,
+    tokenizer: str | Path | None = None,
     out: Path,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:

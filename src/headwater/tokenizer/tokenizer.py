@@ -70,6 +70,11 @@ class Tokenizer:
             provenance.open_folder(folder, "tokenizer")
         return cls(read_folder(folder))
 
+    @staticmethod
+    def inputs_of(name_or_folder: str | Path) -> dict[str, Path]:
+        """Return the folder that `load` reads as the input of a stage; empty for an original."""
+        return {} if name_or_folder in _ORIGINALS else {"tokenizer": shipped.find(name_or_folder)}
+
     @classmethod
     def of_model(
         cls, folder: Path, rows: int, given: str | Path | None = None, *, download: bool = False

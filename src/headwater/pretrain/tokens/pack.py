@@ -17,7 +17,6 @@ from typing import IO, Any
 
 import numpy as np
 
-from headwater import shipped
 from headwater.corpus.folder import measure
 from headwater.corpus.split import Part, check_fraction, split
 from headwater.errors import DataError, MismatchError
@@ -28,7 +27,6 @@ from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.vocabulary import token_dtype
 
 PARTS: tuple[Part, Part] = ("train", "validation")
-_ORIGINALS = ("gpt2", "gpt1")  # tokenizers known by name, not by folder
 SHARD_TOKENS = 100_000_000
 # A shorter last shard is appended to the previous one: no training window is longer.
 LAST_SHARD_TOKENS = 65_536
@@ -65,8 +63,7 @@ def tokens_stage(
     out: Path, name: str | Path, tokenizer: Tokenizer, inputs: dict[str, Path], config: dict[str, Any]
 ) -> Stage:
     """Return the stage of a tokens folder; name: what `tokenizer` was loaded by."""
-    if name not in _ORIGINALS:
-        inputs = inputs | {"tokenizer": shipped.find(name)}
+    inputs = inputs | Tokenizer.inputs_of(name)
     identity = {
         "tokenizer_kind": tokenizer.kind,
         "vocabulary_size": tokenizer.vocabulary_size,
