@@ -285,7 +285,7 @@ def test_a_plan_takes_its_noise_from_a_pilot(tmp_path: Path, capsys: pytest.Capt
         assert told.count("No pilot has measured the noise") == 5  # the claims that the results do not have
     assert main(["reproduce", "gpt1_layers", "--plan", "--pilot", str(tmp_path)]) != 0
     assert main(["reproduce", "gpt1_layers", "--plan", "--out", str(tmp_path)]) == 0
-    assert "give those of an earlier run with --pilot" in capsys.readouterr().out
+    assert "name an earlier run with --pilot" in capsys.readouterr().out
 
 
 def test_a_plan_from_published_results_says_what_decides() -> None:

@@ -32,11 +32,11 @@ def overlap(
 def _text(found: dict[str, Any]) -> str:
     width = max(len("test text"), *(len(row["name"]) for row in found["rows"]))
     train_part = f"in {Path(found['train']).name}"
-    lines = [f"{'test text'.ljust(width)}  {'n-grams':>11}  {train_part:>20}  {'in its own train':>16}"]
+    lines = [f"{'test text'.ljust(width)}  {'n-grams':>11}  {train_part:>20}  {'own training part':>17}"]
     for row in found["rows"]:
         own = "–" if row["own"] is None else f"{row['own']:.2f} %"
         train = f"{row['train']:.2f} %"
-        lines.append(f"{row['name'].ljust(width)}  {row['grams']:>11,}  {train:>20}  {own:>16}")
+        lines.append(f"{row['name'].ljust(width)}  {row['grams']:>11,}  {train:>20}  {own:>17}")
     lines.append(
         f"{found['words']}-grams of lower-cased words; {found['train_grams']:,} in the training text, "
         f"{found['filter_bytes'] / 1e6:.1f} MB; false positives {found['false_positive_rate']:.1e} "

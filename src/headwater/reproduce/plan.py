@@ -196,7 +196,7 @@ def plan_of(
         "one there, and the others at higher levels."
     )
     if not any(plan.noise for plan in plans):
-        lines.append(f"{pilot} has no results for a pilot: give those of an earlier run with --pilot.")
+        lines.append(f"{pilot} has no results to estimate the noise from: name an earlier run with --pilot.")
     cost = f"Pre-training takes {cost_of(scale, models).text()}." if models else "Nothing is pre-trained."
-    lines += [*notes, f"{cost} {len(pieces)} pieces of work with {len(scale.seeds)} seeds."]
+    lines += [*notes, f"{cost} {len(pieces)} trainings and measurements with {len(scale.seeds)} seeds."]
     return [asdict(plan) for plan in plans], lines
