@@ -48,6 +48,14 @@ def test_a_completion_is_what_the_model_generates(client: openai.OpenAI, lm: Lan
     assert answer.usage.prompt_tokens == 2 * sum(len(lm.tokenizer.encode(t)) for t in ("the river", "a stone")) / 2
 
 
+def test_a_top_p_of_zero_takes_the_most_probable_token(client: openai.OpenAI) -> None:
+    options: dict[str, Any] = {"model": "base", "prompt": "the river", "max_tokens": 12}
+    texts = [
+        client.completions.create(**options, **one).choices[0].text for one in ({"top_p": 0}, {"temperature": 0})
+    ]
+    assert texts[0] == texts[1]
+
+
 def test_a_stream_joins_to_the_same_answer(client: openai.OpenAI) -> None:
     options: dict[str, Any] = {"model": "base", "prompt": "the river", "max_tokens": 20, "seed": 5, "logprobs": 3}
     options |= {"n": 2, "echo": True, "stop": ["zz", "e "]}
@@ -400,7 +408,7 @@ BAD: list[tuple[str, Any]] = [
     ("top_k", {"top_k": 100_000}),
     ("max_tokens", {"max_tokens": -1}),
     ("temperature", {"temperature": -0.1}),
-    ("top_p", {"top_p": 0}),
+    ("top_p", {"top_p": -0.1}),
     ("n", {"n": 0}),
     ("best_of", {"n": 3, "best_of": 2}),
     ("best_of", {"n": 1, "best_of": 2, "stream": True}),

@@ -97,8 +97,9 @@ def _options(served: Served, body: CompletionRequest, need_scores: bool) -> dict
         "stop_tokens": tuple(body.stop_token_ids or ()),
         "ignore_end": body.ignore_eos,
         "seed": secrets.randbits(32) if body.seed is None else body.seed % 2**64,
-        "temperature": body.temperature,
-        "top_p": body.top_p,
+        # A top-p of 0 leaves only the most probable token.
+        "temperature": 0.0 if body.top_p == 0 else body.temperature,
+        "top_p": body.top_p or None,
         "top_k": None if body.top_k is None else max(0, body.top_k),
         "min_p": body.min_p,
         "repetition_penalty": body.repetition_penalty,

@@ -65,7 +65,7 @@ class CompletionRequest(Body):
     stream_options: StreamOptions | None = None
     suffix: str | None = Field(default=None, description="Not supported: the model only continues a text.")
     temperature: Annotated[float, Field(ge=0, le=100)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     user: str | None = None
     top_k: Annotated[int, Field(ge=-1, le=2**31)] | None = Field(default=None, description="0 and -1: all tokens.")
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
