@@ -215,10 +215,11 @@ def describe(
     from headwater.model import count_parameters
     from headwater.model.io.folder import load_config
     from headwater.storage.provenance import open_folder
+    from headwater.train.journal import read_journal
 
     config = load_config(runs[-1] / "model")
     packed, gathered = open_folder(tokens, "tokens"), open_folder(corpus, "corpus")
-    journals = [journal(run) for run in runs]
+    journals = [read_journal(run / "metrics.jsonl") for run in runs]
     counts = packed.config["counts"]
     documents = parts(corpus, texts)
     manifest = open_folder(runs[-1], "run")
@@ -260,11 +261,6 @@ def describe(
         },
         "curve": (start["curve"] if start else []) + curve(journals, earlier["updates"], earlier["tokens"]),
     }
-
-
-def journal(run: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's `metrics.jsonl`."""
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def parts(corpus: Path, texts: Path) -> list[dict[str, Any]]:
