@@ -305,7 +305,7 @@ def compete(case: str, contenders: list[str], folder: Path, rounds: int) -> None
 
 
 def quality(folder: Path, contenders: list[str]) -> None:
-    """What each contender removed of the first SAMPLE documents, compared with exact Jaccard of their pairs.
+    """Compare what each contender removed of the first SAMPLE documents with the exact Jaccard of their pairs.
 
     Recall: of pairs at SIMILARITY or above, those of which a document went. Precision: of documents that went,
     those that have another at SIMILARITY or above.
@@ -338,7 +338,7 @@ def quality(folder: Path, contenders: list[str]) -> None:
 
 
 def measure(arguments: list[str]) -> tuple[float, int]:
-    """Processor seconds and peak megabytes of a Python process with its children."""
+    """Return the processor seconds of a Python process with its children, and its peak memory in MB."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     code = (
         "import os, runpy, sys\n"

@@ -16,7 +16,7 @@ Case = Callable[[str], int | tuple[int, float]]
 
 
 def prompts(arguments: argparse.Namespace, case: str) -> tuple[list[list[int]], int]:
-    """The prompts of a case and how many tokens to make of each."""
+    """Return the prompts of a case, and how many tokens to generate after each."""
     numbers = np.random.default_rng(len(case))
     if case == "prefill":
         return [numbers.integers(1_000, 4_000, arguments.long).tolist()], 1
@@ -53,7 +53,7 @@ def headwater(arguments: argparse.Namespace, precision: str) -> tuple[Case, int]
     def run(case: str) -> int:
         nonlocal seen
         ids, new = prompts(arguments, case)
-        seen += 1  # a new first token, so that nothing can be taken over from the round before
+        seen += 1  # a new first token, so that no cache of the previous round can be used
         ids = [[seen, *rest[1:]] for rest in ids]
         options = {"max_tokens": new, "min_tokens": new, "temperature": 0}
         running = [lm.engine.submit(lm.request(prompt, **options)) for prompt in ids]

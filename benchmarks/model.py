@@ -42,7 +42,7 @@ import torch
 
 
 def alternate(ours: Callable[[], float], theirs: Callable[[], float], rounds: int) -> dict[str, float]:
-    """Seconds of both, best and median, and the median of the rounds' ratios ours / theirs."""
+    """Return the median seconds of both, and the median of the rounds' ratios ours / theirs."""
     pairs = []
     for index in range(rounds):
         first, second = (ours, theirs) if index % 2 == 0 else (theirs, ours)
@@ -76,7 +76,7 @@ def save_preset(name: str, folder: Path) -> int:
 
 
 def load(options: argparse.Namespace) -> dict[str, object]:
-    """Time and peak memory of opening a model and its tokenizer in a new process, imports included."""
+    """Measure how long and how much memory a new process takes to import and to open a model."""
     import headwater
 
     peaks: dict[str, int] = {}
@@ -106,7 +106,7 @@ def load(options: argparse.Namespace) -> dict[str, object]:
 
 
 def forward(options: argparse.Namespace) -> dict[str, object]:
-    """Logits of a batch, ours and transformers' (SDPA), in the same precision."""
+    """Measure the forward pass, ours and transformers' (SDPA), in the same precision."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -138,7 +138,7 @@ def forward(options: argparse.Namespace) -> dict[str, object]:
 
 
 def loss(options: argparse.Namespace) -> dict[str, object]:
-    """The chunked loss with its gradients, and the plain one."""
+    """Measure the chunked loss with its gradients, and the plain one."""
     import torch
 
     from headwater.model.loss import cross_entropy, cross_entropy_plainly

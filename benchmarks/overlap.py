@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def write(source: Path, path: Path, size: int) -> None:
-    """A file of documents with at least so many characters in all."""
+    """Write a file of documents with at least `size` characters in all."""
     text = source.read_text(encoding="utf-8").encode("ascii", "ignore").decode()
     letters = string.ascii_lowercase
     written = 0
@@ -51,7 +51,7 @@ def write(source: Path, path: Path, size: int) -> None:
 
 
 def measure(path: Path) -> None:
-    """Build the filter, and say what it took."""
+    """Build the filter, and print its time and memory."""
     from headwater.corpus.dedup.overlap import BOUND, training_grams
 
     forget_peak()

@@ -11,9 +11,9 @@ _STATUS, _FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def peak_megabytes() -> float:
-    """Since the process began, or since `forget_peak`; on a GPU where the process used one.
+    """Return the peak since the process began, or since `forget_peak`; of the GPU if the process used one.
 
-    Linux is asked for the process's own mark: its rusage counts what the parent held before the exec, too.
+    On Linux it is VmHWM: the peak of getrusage includes what the parent used before the exec.
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.max_memory_allocated():
@@ -28,7 +28,7 @@ def peak_megabytes() -> float:
 
 
 def forget_peak() -> None:
-    """Leave out what came before, as building a model, where the system can."""
+    """Reset the peak, so that earlier work such as building a model does not count; only Linux can."""
     with contextlib.suppress(OSError):
         _FORGET.write_text("5")
 

@@ -20,7 +20,7 @@ import headwater as hw
 
 
 def main() -> None:
-    """Print a line a model and precision."""
+    """Print a line for each model and precision."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--model", action="append", required=True)

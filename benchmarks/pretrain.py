@@ -232,7 +232,7 @@ def compare(name: str, precision: str, arguments: argparse.Namespace) -> dict[st
 
 
 def switch_off(name: str, precision: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Seconds an update with each part of the backend in either form, in turns: the rule of `model/backend.py`."""
+    """Return the seconds of an update with each choice of the backend, in turns; see `model/backend.py`."""
     from headwater.model.backend import TORCH, default_backend
 
     chosen = default_backend()
@@ -278,7 +278,7 @@ def grow(arguments: argparse.Namespace) -> dict[str, Any]:
             with Stage(
                 out, kind="tokens", config={"vocabulary_size": 256, "counts": counts}, inputs={}
             ).write() as work:
-                # A file of holes: as large as it says to whoever reads it.
+                # A sparse file: it has its full size, and takes no space on the disk.
                 np.lib.format.open_memmap(work / "train-00000.npy", "w+", np.uint16, (tokens,)).flush()
             model = build_model(preset("gpt2-pico", vocabulary=256, context=context), seed=1)
             trainer = Trainer(model, l1(), TrainConfig(steps=10**6, precision="fp32"))
@@ -297,7 +297,7 @@ def grow(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def anonymous_memory() -> int:
-    """Bytes of this process that no file backs."""
+    """Return the resident bytes of this process that are not mapped from a file."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
 

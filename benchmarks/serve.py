@@ -354,7 +354,7 @@ async def load(options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def ask(server: Server, body: dict[str, Any], leave_after: int | None) -> tuple[str, float]:
-    """What came of one request, and the seconds to wait before the next."""
+    """Return the outcome of one request, and the seconds to wait before the next."""
     lines: list[bytes] = []
     try:
         answer = server.post(body)
@@ -375,7 +375,7 @@ async def ask(server: Server, body: dict[str, Any], leave_after: int | None) -> 
 
 
 async def running(server: Server) -> list[int]:
-    """Continuations that still run or wait."""
+    """Return how many continuations run, and how many wait."""
     reader, writer = await asyncio.open_connection(server.host, server.port)
     writer.write(f"GET /metrics HTTP/1.1\r\nHost: {server.host}\r\nConnection: close\r\n\r\n".encode())
     text = (await reader.read()).decode()

@@ -102,7 +102,7 @@ class LlamaServer(Server):
 
 
 def resident(process: int) -> float:
-    """Mebibytes of a process in memory."""
+    """Return the resident memory of a process in MiB."""
     status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     found = re.search(r"VmRSS:\s+(\d+)", status)
     assert found is not None

@@ -80,7 +80,7 @@ _PAIRS = ("mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "snli", "scitail")
 
 # The rows of BERT's table 1 that are shown next to a learner.
 _GLUE = TABLES["bert-table-1"]
-_BESIDE = {GPT.name: "OpenAI GPT", BERT.name: "BERT base", ELMO_FEATURES.name: "BiLSTM+ELMo+Attn"}
+_BERT_ROWS = {GPT.name: "OpenAI GPT", BERT.name: "BERT base", ELMO_FEATURES.name: "BiLSTM+ELMo+Attn"}
 
 
 class ObjectivesSettings(Config):
@@ -319,7 +319,7 @@ def _added(variant: Variant, scores: Sequence[FinetunedScore], width: int) -> in
 
 
 def _published(learner: str, name: str) -> float | None:
-    row = _BESIDE.get(learner)
+    row = _BERT_ROWS.get(learner)
     if row is None or name not in (AVERAGE, *COLUMNS):
         return None
     columns = {"mnli": ("MNLI-m", "MNLI-mm"), AVERAGE: ("Average",)}.get(name) or (COLUMNS[name],)

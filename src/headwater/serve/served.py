@@ -104,7 +104,7 @@ class Served:
         if not self.lm.config.is_causal:
             raise Problem(
                 400,
-                f"The model {self.name!r} has an LSTM in each direction: it gives features and continues no text.",
+                f"The model {self.name!r} has an LSTM in each direction: it does not continue a text.",
                 param="model",
             )
 
