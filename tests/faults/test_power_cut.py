@@ -132,7 +132,7 @@ def test_a_models_and_an_exports_files_are_on_the_disk_before_they_have_their_na
 
 
 def test_a_journals_lines_can_be_made_to_last(disk: Disk, tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "metrics.jsonl", resume_step=0)
+    journal = Journal(tmp_path / "metrics.jsonl")
     journal.write({"step": 1})
     journal.sync()
     disk.check(tmp_path / "metrics.jsonl")

@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -23,6 +23,7 @@ from headwater.train.interrupt import delayed_interruption
 from headwater.train.journal import Journal, read_journal
 from headwater.train.loop import TrainConfig
 from headwater.train.run import Measurement, Run
+from headwater.train.watch import Watch
 
 from .test_loop import batch_of, tiny_trainer
 
@@ -99,8 +100,15 @@ def test_a_finished_run_uses_its_last_state_if_the_best_checkpoint_is_gone(tmp_p
         assert torch.equal(weight, last[name])
 
 
-class Spike:
+class Spike(Watch):
     """Reports a spike after update 3."""
+
+    def __init__(self) -> None:
+        super().__init__(6)
+        self.resumed: list[int] = []
+
+    def resume(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        self.resumed = [line["step"] for line in lines]
 
     def spike(self, step: int, loss: float) -> str | None:
         return "The loss jumped." if step == 3 else None
@@ -113,8 +121,7 @@ def begin(out: Path, on_update: Callable[[dict[str, Any]], None], source: Any = 
     """Return a run of six updates that validates after the last one."""
     config = TrainConfig(**{"steps": 6, "validate_every": 6, "keep": 1, "precision": "fp32"} | changes)
     measured = Measurement({"validation_loss": 1.0}, (1.0,))
-    watch: Any = Spike()
-    run = Run(tiny_trainer(steps=6), config, source or Source(), lambda: measured, out=out, watch=watch)
+    run = Run(tiny_trainer(steps=6), config, source or Source(), lambda: measured, out=out, watch=Spike())
     run.on_update = on_update
     return run
 
@@ -131,8 +138,11 @@ def test_the_checkpoint_before_a_spike_is_kept_also_by_the_run_that_resumes(tmp_
     with pytest.raises(RuntimeError):
         begin(tmp_path, stop, checkpoint_every=1).train()
     assert kept(tmp_path) == ["step-00000002", "step-00000004"]
-    begin(tmp_path, print, checkpoint_every=1).train()
+    resumed = begin(tmp_path, print, checkpoint_every=1)
+    resumed.train()
     assert kept(tmp_path) == ["step-00000002", "step-00000006"]
+    assert isinstance(resumed.watch, Spike)
+    assert resumed.watch.resumed == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -231,7 +241,7 @@ def test_the_journal_is_on_the_disk_before_the_checkpoint_of_its_last_line(
 
 
 def test_a_disk_that_fills_within_a_line_keeps_whole_lines_and_loses_none(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "metrics.jsonl", resume_step=0)
+    journal = Journal(tmp_path / "metrics.jsonl")
     disk = journal._handle
 
     class Filling:

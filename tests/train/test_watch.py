@@ -17,6 +17,15 @@ def test_a_spike_is_said_when_it_comes() -> None:
     assert "jumped to 9.000 at step 301" in sentence
 
 
+def test_a_resumed_run_compares_with_the_losses_before_it() -> None:
+    watch = Watch(1_000)
+    watch.resume({"step": step, "loss": 4.0 - step / 1_000} for step in range(1, 101))
+    assert watch.spike(101, 9.0) is not None
+    watch = Watch(5_000)
+    watch.resume({"step": step, "loss": 3.0} for step in range(1, 2_000))
+    assert watch.stall(2_000, 3.0) is not None
+
+
 def test_a_stall_is_said_once_after_two_windows_of_it() -> None:
     falling, standing = Watch(5_000), Watch(5_000)  # windows of a thousand updates
     assert [falling.stall(step, 5 - step / 2_000) for step in range(1, 5_001)] == [None] * 5_000

@@ -10,7 +10,7 @@ import errno
 import importlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -23,13 +23,13 @@ Tracker = Literal["tensorboard", "trackio", "wandb"]
 class Journal:
     """Appends to a run's metrics; keeps lines that a full disk rejects, and writes them when it can."""
 
-    def __init__(self, path: Path, *, resume_step: int) -> None:
-        lines = read_journal(path) if path.exists() else []
-        kept = "".join(json.dumps(line) + "\n" for line in lines if line["step"] <= resume_step)
-        write_text(path, kept)
+    def __init__(self, path: Path, kept: Iterable[Mapping[str, Any]] = ()) -> None:
+        """kept: the lines to begin the file with, instead of those that it has."""
+        content = "".join(json.dumps(line) + "\n" for line in kept)
+        write_text(path, content)
         self.path = path
         self._handle: IO[bytes] = path.open("ab", buffering=0)
-        self._end = len(kept.encode())  # of the last whole line in the file
+        self._end = len(content.encode())  # of the last whole line in the file
         self._pending = b""
         self._warned = False
 

@@ -24,7 +24,7 @@ from headwater.storage.progress import SILENT, Progress
 from headwater.train.checkpoint import Checkpoints
 from headwater.train.compile import compile_checked
 from headwater.train.interrupt import delayed_interruption
-from headwater.train.journal import Journal, open_tracker
+from headwater.train.journal import Journal, open_tracker, read_journal
 from headwater.train.loop import TrainConfig, Trainer, UpdateResult
 from headwater.train.machine import arithmetic, matmul_rate
 from headwater.train.watch import SUSPECTS, Watch
@@ -346,7 +346,12 @@ class Run:
         trackers = [open_tracker(name, self.out, config) for name in self.config.track]
         for _, close in trackers:
             stack.callback(close)
-        journal = Journal(self.out / JOURNAL, resume_step=self.trainer.step)
+        path = self.out / JOURNAL
+        lines = read_journal(path) if path.exists() else []
+        lines = [line for line in lines if line["step"] <= self.trainer.step]
+        if self.watch is not None:
+            self.watch.resume(lines)
+        journal = Journal(path, lines)
         stack.callback(journal.close)
 
         def write(line: dict[str, Any], flush: bool) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 # A spike: this many standard deviations above the recent mean, and at least this much above it in nats.
 SPIKE_DEVIATIONS = 6.0
@@ -32,6 +34,13 @@ class Watch:
         self._latest: deque[float] = deque()
         self._before: deque[float] = deque(maxlen=self._window)
         self._stalled = False
+
+    def resume(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Take the losses of a resumed run's earlier updates, the lines of its journal."""
+        for line in lines:
+            if isinstance(loss := line.get("loss"), float):
+                self.spike(line["step"], loss)
+                self.stall(line["step"], loss)
 
     def spike(self, step: int, loss: float) -> str | None:
         """Return a warning if this loss is far above the recent ones."""
