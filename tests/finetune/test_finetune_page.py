@@ -38,6 +38,19 @@ def test_the_page_needs_nothing_and_escapes_texts(trained: Path) -> None:
         assert said in page
 
 
+def test_the_page_of_a_score_speaks_of_errors(base: Path, sentences: Any, tmp_path: Path) -> None:
+    texts, labels = sentences(40)
+    scores = [["bad", "good"].index(label) * 4 + number % 2 for number, label in enumerate(labels)]
+    with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8") as handle:
+        csv.writer(handle).writerows([("text", "label"), *zip(texts, scores, strict=True)])
+    config = FinetuneConfig(target="score", steps=2, lambda_lm=0, precision="fp32")
+    finetune(config, tmp_path / "model", model=base, train=tmp_path / "t.csv")
+    page = (tmp_path / "model" / "report.html").read_text(encoding="utf-8")
+    for said in ("The largest errors", "The smallest errors", "the whole range of scores"):
+        assert said in page
+    assert "percentage" not in page
+
+
 def test_the_telling_word_moves_the_decision_most(trained: Path) -> None:
     fine_tuned = FineTuned.load(trained)
     for text, telling in (("the film was awful and a plot", "awful"), ("a lovely story", "lovely")):
