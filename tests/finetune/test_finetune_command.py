@@ -124,6 +124,9 @@ def test_rows_without_text_get_an_empty_prediction_and_columns_of_our_names_are_
         ("8", "x", False),
         ("9", "y", False),
     ]
+    file.write_text("id,review\n", encoding="utf-8")  # a table without rows gives one without rows
+    predict_file(tmp_path / "m", file, tmp_path / "none.csv")
+    assert (tmp_path / "none.csv").read_text() == "id,review,prediction,p(bad),p(good)\n"
 
 
 def test_the_same_command_gives_the_same_bytes(base: Path, table: Path, tmp_path: Path) -> None:

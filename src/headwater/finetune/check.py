@@ -57,7 +57,7 @@ def is_empty(row: Raw, task: Task) -> bool:
 def balance(rows: Sequence[Raw], labels: Labels) -> dict[str, int]:
     """Return the number of rows of each class, of each answer, or nearest to each level of a score."""
     if labels.target == "score":
-        levels, names = np.array(labels.levels), [f"{level:g}" for level in labels.levels]
+        levels, names = np.array(labels.levels), labels.output_names
         found = Counter(names[np.abs(levels - float(str(row.label))).argmin()] for row in rows)
     else:
         found = Counter(class_name(row.label) for row in rows)

@@ -89,6 +89,11 @@ class Labels(Config):
         """The number of outputs of the head: one for a choice, whose softmax runs over the answers."""
         return {"class": len(self.names), "score": len(self.levels), "answer": 1}[self.target]
 
+    @property
+    def output_names(self) -> list[str]:
+        """The names of the head's outputs: classes, or levels of a score; none for a choice."""
+        return self.names or [f"{level:g}" for level in self.levels]
+
     def probabilities(self, encoded: Encoded) -> npt.NDArray[np.float32]:
         """Return (examples, outputs or most answers): 1 at the label, or shared by the two levels around a score.
 

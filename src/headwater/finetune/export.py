@@ -97,8 +97,7 @@ def _write(fine_tuned: FineTuned, kind: str, work: Path) -> None:
     write_tensors(kept | {name: tensor.contiguous() for name, tensor in added.items()}, work / WEIGHTS)
     specials = tokenizer.special_tokens
     padding = PADDING if PADDING in specials else TASK_TOKENS[0]  # the start token is never a sequence's last
-    labels = fine_tuned.labels
-    names = [str(name) for name in labels.names] or [f"{level:g}" for level in labels.levels]
+    names = fine_tuned.labels.output_names
     content = read_json(work / CONFIG)
     content |= {
         "architectures": [_CLASSES[kind]],

@@ -6,7 +6,7 @@ The folder is a Hugging Face model folder (the language model with its three mor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -93,13 +93,11 @@ class FineTuned:
     def prediction(self, number: int, share: npt.NDArray[np.float32]) -> Prediction:
         """Return one row's prediction from its probabilities, (outputs or answers,)."""
         decided = float(self.decide(share[None])[0])
-        first = self.labels.first_answer
+        names, first = self.labels.output_names, self.labels.first_answer
+        label: str | int | float = round(decided, 6)
         if self.labels.target == "class":
-            names: Sequence[str] = self.labels.names
-            label: str | int | float = names[int(decided)]
-        elif self.labels.target == "score":
-            names, label = [f"{level:g}" for level in self.labels.levels], round(decided, 6)
-        else:
+            label = names[int(decided)]
+        elif self.labels.target == "answer":
             names, label = [str(first + place) for place in range(len(share))], first + int(decided)
         return Prediction(number, label, {n: round(float(p), 6) for n, p in zip(names, share, strict=True)})
 

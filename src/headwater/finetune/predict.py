@@ -17,6 +17,7 @@ from headwater.finetune.examples import Columns, read_rows
 from headwater.finetune.fine_tuned import FineTuned, Prediction
 from headwater.storage.files import atomic_write, to_json
 from headwater.storage.progress import SILENT, Progress
+from headwater.storage.tables import open_table
 from headwater.train.loop import choose_precision
 from headwater.train.parallel import choose_device
 
@@ -55,13 +56,11 @@ def predict_file(
     rows, again = tee(islice(read_rows(file, fine_tuned.task, named, need_label=False, keep=True), limit))
     empty: list[int] = []
     done = labelled = right = 0
-    table: _Table | None = None
+    table = _Table(out, fine_tuned.task, open_table(file).columns, fine_tuned.labels.output_names)
     progress.start("Predicting", unit="rows")
     with atomic_write(out) as handle:
+        handle.write(table.header())
         for prediction, row in zip(fine_tuned.predict(rows), again, strict=True):
-            if table is None:
-                table = _Table(out, fine_tuned.task, list(row.columns or ()), list(prediction.probabilities))
-                handle.write(table.header())
             has_text = not is_empty(row, fine_tuned.task)
             handle.write(table.line(row, prediction if has_text else None))
             done += 1
