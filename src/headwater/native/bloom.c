@@ -1,5 +1,5 @@
-/* Setting and reading the bits of a Bloom filter. Exactly what `add` and `contains` of bloom.py do in NumPy, for
-   speed alone: nearly every bit is a cache miss, so those of several items are asked for before the first is used. */
+/* Set and read the bits of a Bloom filter, as `add` and `contains` of bloom.py do in NumPy, but faster: nearly every
+   bit is a cache miss, so the bits of several items are prefetched before the first is used. */
 
 #include "calls.h"
 #include <stdint.h>
@@ -12,7 +12,7 @@
 #endif
 
 #define BLOCK 512     /* bits, as in bloom.py */
-#define TOGETHER 16   /* items whose bits are on their way at once */
+#define TOGETHER 16   /* items whose bits are prefetched together */
 #define MOST_BITS 64  /* of an item */
 
 static uint64_t mixed(uint64_t value) {
@@ -21,9 +21,9 @@ static uint64_t mixed(uint64_t value) {
     return value ^ (value >> 31);
 }
 
-/* The numbers of the bits of `count` items, which are fetched meanwhile. */
-static void ask_for(const uint8_t *filter, const uint64_t *hashes, int64_t count, uint64_t blocks, int64_t bits,
-                    uint64_t numbers[][MOST_BITS]) {
+/* Compute the numbers of the bits of `count` items, and prefetch these bits. */
+static void prefetch_bits(const uint8_t *filter, const uint64_t *hashes, int64_t count, uint64_t blocks, int64_t bits,
+                          uint64_t numbers[][MOST_BITS]) {
     for (int64_t i = 0; i < count; i++) {
         uint64_t value = hashes[i], step = mixed(hashes[i] ^ 0xD6E8FEB86659FD93u) | 1;
         for (int64_t j = 0; j < bits; j++, value += step) {
@@ -41,7 +41,7 @@ EXPORT int64_t headwater_bloom_add(uint8_t *filter, const uint64_t *hashes, int6
     if (!calls_enter()) return CLOSED;
     for (int64_t start = 0; start < count; start += TOGETHER) {
         int64_t items = count - start < TOGETHER ? count - start : TOGETHER;
-        ask_for(filter, hashes + start, items, (uint64_t)blocks, bits, numbers);
+        prefetch_bits(filter, hashes + start, items, (uint64_t)blocks, bits, numbers);
         for (int64_t i = 0; i < items; i++)
             for (int64_t j = 0; j < bits; j++) filter[numbers[i][j] / 8] |= (uint8_t)(1u << numbers[i][j] % 8);
     }
@@ -57,7 +57,7 @@ EXPORT int64_t headwater_bloom_contains(const uint8_t *filter, const uint64_t *h
     if (!calls_enter()) return CLOSED;
     for (int64_t start = 0; start < count; start += TOGETHER) {
         int64_t items = count - start < TOGETHER ? count - start : TOGETHER;
-        ask_for(filter, hashes + start, items, (uint64_t)blocks, bits, numbers);
+        prefetch_bits(filter, hashes + start, items, (uint64_t)blocks, bits, numbers);
         for (int64_t i = 0; i < items; i++) {
             unsigned all = 1;
             for (int64_t j = 0; j < bits && all; j++) all = filter[numbers[i][j] / 8] >> numbers[i][j] % 8 & 1u;

@@ -1,8 +1,8 @@
 /* Matrix products, and where their outputs go. See transformer.h.
  *
  * A thread takes a panel of 64 outputs for up to 96 rows. The panel's weights are read in blocks that fit the first
- * cache; of each block the registers' number of rows is computed at a time, while the next block is asked for from
- * memory. Sums that are under way wait in `line`, so blocks change no bit of a result. */
+ * cache. As many rows of a block are computed at a time as there are registers for, while the next block is prefetched.
+ * Partial sums are kept in `line`, so the size of a block does not change a bit of a result. */
 #include "calls.h"
 #include "transformer.h"
 
@@ -91,7 +91,7 @@ typedef struct {
     const Operand *x;
     const char *weight; /* where the block begins */
     int64_t row, input, steps;
-    const char *ahead; /* what a pass over the block asks for, and how many bytes further at each step */
+    const char *ahead; /* what a pass over the block prefetches, and how many bytes further at each step */
     int64_t advance;
     float (*line)[GROUP];
 } Block;
@@ -107,7 +107,7 @@ ALWAYS int strip(int R) {
 #endif
 }
 
-ALWAYS void ask(const int lines, const char **ahead, int64_t advance) {
+ALWAYS void prefetch(const int lines, const char **ahead, int64_t advance) {
     for (int line = 0; line < lines; line++) __builtin_prefetch(*ahead + 64 * line, 0, 3);
     *ahead += advance;
 }
@@ -124,7 +124,7 @@ ALWAYS void add_up(const Block *b, int kind, const int R, const int C, const int
             for (int c = 0; c < C; c++) sum[r][c] = load_floats(line[r] + (first + c) * LANES);
         int64_t i = 0;
         do { /* there is a step: a loop that might have none makes GCC copy the sums */
-            ask(lines, &ahead, advance);
+            prefetch(lines, &ahead, advance);
             if (kind == BF16 && BF16_PRODUCTS) {
                 const uint16_t *in = (const uint16_t *)b->x->values + row * inputs + b->input + 2 * i;
                 Ints v[PARTS];
@@ -165,7 +165,7 @@ ALWAYS void add_up(const Block *b, int kind, const int R, const int C, const int
         }
         if (kind == INT8) {
             for (int j = 0; j < GROUP; j += 4, w += STEP) {
-                ask(lines, &ahead, advance);
+                prefetch(lines, &ahead, advance);
                 for (int c = 0; c < C; c++) {
                     const Ints v = load_ints(w + 4 * (first + c) * LANES);
                     for (int r = 0; r < R; r++) add_bytes(&whole[r][c], v, four_bytes(in + r * inputs + i + j));
@@ -174,7 +174,7 @@ ALWAYS void add_up(const Block *b, int kind, const int R, const int C, const int
             }
         } else {
             for (int j = 0; j < PART; j += 8, w += STEP) {
-                ask(lines, &ahead, advance);
+                prefetch(lines, &ahead, advance);
                 for (int c = 0; c < C; c++) {
                     const Ints v = load_ints(w + 4 * (first + c) * LANES);
                     const Ints low = v & 0x0f0f0f0f, high = (Ints)((Words)v >> 4) & 0x0f0f0f0f;
@@ -199,8 +199,8 @@ ALWAYS void add_up(const Block *b, int kind, const int R, const int C, const int
     }
 }
 
-/* All 64 outputs of a block for R rows: one function for each kind and number of rows, and for a round that asks for
- * nothing (0), for all of the next block (1) or for a part of it (2). */
+/* All 64 outputs of a block for R rows: one function for each kind and number of rows, and for a round that
+ * prefetches nothing (0), all of the next block (1) or a part of it (2). */
 typedef void (*AddUp)(const Block *b);
 
 #define ADD_UP(KIND, R, ROUNDS)                                                                                       \
@@ -229,8 +229,10 @@ static const AddUp ADDERS[3][4][MOST_ROWS] = {
 
 static int64_t row_parts(int64_t rows) { return (rows + ROWS_OF_AN_ITEM - 1) / ROWS_OF_AN_ITEM; }
 
-/* Rows from `row` of one panel, in rounds of even size over each block of its weights. */
-static void multiply_panel(const Target *to, int64_t panel, int64_t row, int64_t rows, int64_t rounds, int64_t asking) {
+/* Rows from `row` of one panel, in rounds of even size over each block of its weights; the first `prefetching` rounds
+ * prefetch the next block. */
+static void multiply_panel(const Target *to, int64_t panel, int64_t row, int64_t rows, int64_t rounds,
+                           int64_t prefetching) {
     const Matrix *a = to->matrix;
     const int64_t together = a->kind == FP32 ? 1 : a->kind == BF16 ? 2 : a->kind == INT8 ? 4 : 8; /* inputs of a step */
     const int64_t step = a->kind == INT4 ? INT4_BYTES * together / PART : STEP;
@@ -239,7 +241,7 @@ static void multiply_panel(const Target *to, int64_t panel, int64_t row, int64_t
     float line[ROWS_OF_AN_ITEM][GROUP] __attribute__((aligned(64)));
     memset(line, 0, (size_t)rows * sizeof *line);
     Block b = {.x = &to->in, .weight = (const char *)a->weight + panel * steps * step};
-    b.advance = step / strips / (asking > 0 ? asking : 1);
+    b.advance = step / strips / (prefetching > 0 ? prefetching : 1);
     for (int64_t done = 0; done < steps; done += b.steps) {
         b.input = done * together, b.steps = steps - done < longest ? steps - done : longest;
         const char *next = b.weight + (b.steps < steps ? b.steps * step : AHEAD);
@@ -248,7 +250,7 @@ static void multiply_panel(const Target *to, int64_t panel, int64_t row, int64_t
         for (int64_t round = 0; round < rounds; round++) {
             const int64_t from = rows * round / rounds, count = rows * (round + 1) / rounds - from;
             b.row = row + from, b.line = line + from, b.ahead = next + round * b.steps * b.advance * strips;
-            ADDERS[round >= asking ? 0 : asking > 1 ? 2 : 1][a->kind][count - 1](&b);
+            ADDERS[round >= prefetching ? 0 : prefetching > 1 ? 2 : 1][a->kind][count - 1](&b);
         }
         b.weight += b.steps * step;
     }
