@@ -110,7 +110,6 @@ def table_rows(benchmark: Benchmark, remarks: Sequence[str], metrics: Mapping[st
                     "interval": measured[metric]["interval"],
                     "count": measured["count"],
                     "train": metrics["counts"]["train"],
-                    "majority": metrics.get("majority") if metric == "accuracy" else None,
                     "published": gpt1(name) / _PERCENT if metric == benchmark.metric else None,
                     "remarks": list(remarks),
                 }
