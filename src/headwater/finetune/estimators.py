@@ -72,6 +72,6 @@ class MultipleChoice(Estimator):
 
 def _text(value: Any, number: int) -> str:
     if not isinstance(value, str):
-        seen = "None" if value is None else f"a {type(value).__name__}"
+        seen = "None" if value is None else f"a value of type {type(value).__name__}"
         raise DataError(f"X has {seen} in row {number}", expected="text", repair="Leave that row out")
     return value

@@ -59,7 +59,7 @@ def automatic_precision(config: ModelConfig, device: torch.device) -> Precision:
 
 
 def choose_precision(name: str, config: ModelConfig, device: torch.device) -> Precision:
-    """Return the precision called `name`; raises UsageError for one that the model does not have."""
+    """Return the precision called `name`; raise UsageError for one that the model does not have."""
     if name == "auto":
         # A masked model runs as a torch module, and users read its probabilities.
         return "fp32" if config.is_masked else automatic_precision(config, device)

@@ -37,7 +37,7 @@ class Request(Sampling):
     alternatives: int | None = Field(default=None, ge=0)
 
     def length(self, context: int, vocabulary: int) -> int:
-        """The most tokens that this may generate; raises UsageError where it does not fit the model."""
+        """Return the most tokens that this may generate; raise UsageError if it does not fit the model."""
         if not self.prompt:
             raise UsageError(
                 "the prompt has no tokens", repair="Give at least one to continue from", param="prompt"

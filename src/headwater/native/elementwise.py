@@ -38,8 +38,8 @@ _EITHER = (_FLOAT, _HALF)
 class AdamStep(NamedTuple):
     """The numbers of one update.
 
-    scale: what gradients are multiplied by; keep: what decay leaves of the weight; rate: the learning rate over
-    1 − β₁ᵗ; correction: 1/√(1 − β₂ᵗ).
+    scale: the factor of the gradients; keep: 1 − learning rate · decay, the factor of the weight; rate: the
+    learning rate over 1 − β₁ᵗ; correction: 1/√(1 − β₂ᵗ).
     """
 
     scale: float

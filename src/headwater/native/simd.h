@@ -139,7 +139,7 @@ ALWAYS void store_halves(uint16_t *to, Floats x) {
 
 /* ---- e^x ---- */
 
-/* e^x = 2^n e^r with |r| <= ln 2 / 2, by a polynomial (Cephes' expf); held to what float32 can show. */
+/* e^x = 2^n e^r with |r| <= ln 2 / 2, by a polynomial (Cephes' expf); clamped to float32's normal range. */
 ALWAYS Floats exponential(Floats x) {
     const Floats shift = all(12582912.0f); /* 1.5 · 2^23: adding it rounds to a whole number in the low bits */
     x = smaller(all(88.0f), larger(all(-87.3f), x));

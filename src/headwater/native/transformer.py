@@ -127,7 +127,7 @@ class TransformerWeights:
     """A Transformer's weights in the kernels' layout. With int4 the output matrix is int8.
 
     Layers are read one after the other, so that the caller may free each before the next. `tokens` and
-    `positions` are used as they are where they have the right dtype: they belong to this object then.
+    `positions` are not copied if they have the right dtype and width: do not change them afterwards.
     """
 
     def __init__(
