@@ -124,6 +124,8 @@ def test_batches_and_arrays_agree_with_single_texts(small: Tokenizer) -> None:
 def test_unknown_id_is_refused(small: Tokenizer) -> None:
     with pytest.raises(UsageError, match="999999 is not a token id"):
         small.decode([0, 999999])
+    with pytest.raises(TypeError, match="float"):
+        small.decode([1.5])  # type: ignore[list-item]
     with pytest.raises(UsageError, match="-1 is not a token id"):
         small.token_bytes(-1)
 

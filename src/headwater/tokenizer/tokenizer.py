@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from operator import index
 from pathlib import Path
 
 import numpy as np
@@ -260,7 +261,7 @@ class Tokenizer:
     def _checked(self, token: int) -> int:
         if not 0 <= token < self.vocabulary_size:
             raise UsageError(f"{token} is not a token id", expected=f"0 to {self.vocabulary_size - 1}")
-        return int(token)
+        return index(token)
 
     @cached_property
     def _special_pattern(self) -> re.Pattern[str]:

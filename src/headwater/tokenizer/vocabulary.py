@@ -201,8 +201,8 @@ def vocabulary_from_ranks(ranks: Mapping[bytes, int], special_tokens: Mapping[st
         {**ids, **special_tokens},
         merges,
         sorted(special_tokens, key=lambda name: special_tokens[name]),
-        vocabulary_name="the ranks",
-        merges_name="the merges of the ranks",
+        vocabulary_name="the table of ranks",
+        merges_name="the table of ranks",
     )
 
 
