@@ -27,15 +27,11 @@ _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"
 
 
 class Destination:
-    """An `--out`: the stage writes to `folder`, which is then uploaded to `url`, if that is not empty.
-
-    moves: whether it is uploaded.
-    """
+    """Where an `--out` is: the stage writes to `folder`, which is then uploaded to `url` unless that is empty."""
 
     def __init__(self, out: str | Path) -> None:
         self.url = str(out).rstrip("/") if is_remote(out) else ""
         self.folder = _working_folder(self.url) if self.url else Path(out)
-        self.moves = bool(self.url)
 
     def is_complete(self, stage: Stage, progress: Progress) -> bool:
         """Return whether the stage's output exists, and note it; upload what an earlier run finished here.

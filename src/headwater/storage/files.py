@@ -56,7 +56,7 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 def final_path(path: Path) -> Path:
-    """Return the folder that the user gave, for a path in a temporary folder for it; other paths unchanged."""
+    """Return the user's output folder for a path inside its temporary folder; return other paths unchanged."""
     for folder in (*reversed(path.parents), path):
         if temporary := _TEMPORARY.fullmatch(folder.name):
             return folder.with_name(temporary[1])

@@ -40,12 +40,12 @@ class Stage:
     """One stage that writes one folder: find it if it exists, check whether it may be written, write it.
 
     measured: configuration keys that are known only when the folder is written (counts). The caller sets them in
-    `config` before its block ends; of an existing folder they are taken into `config`, not compared.
+    `config` before its block ends; those of an existing folder are copied into `config` and not compared.
     inputs: paths, URLs, which are listed, or what describes them already.
     moves: the folder is moved later, so that its inputs are recorded by absolute paths.
     grows: the folder is written in place, not under a temporary name.
     defaults: values of configuration keys for a folder that was written before a key existed.
-    alternative: returns a sentence that completes the advice about a folder with something else, or nothing.
+    alternative: returns a sentence to add to the advice if `out` contains something else; may be empty.
     """
 
     def __init__(

@@ -75,7 +75,7 @@ def known_bytes(sources: Sources) -> int | None:
 
 
 def _each(sources: Sources) -> Iterator[Path | str]:
-    """Yield each source as a path or a text; strings of another iterable than a list are always texts."""
+    """Yield each source as a path or a text; strings from an iterator are always texts."""
     if isinstance(sources, str | Path):
         sources = [sources]
     named = isinstance(sources, list | tuple)
@@ -222,7 +222,7 @@ def _count_with_library(texts: Iterable[str], order: npt.NDArray[np.int32], prog
 
 
 def count_character_words(texts: Iterable[str], progress: Progress = SILENT) -> Counter[str]:
-    """Count GPT-1's lower-case words, without newlines; progress as above."""
+    """Count GPT-1's lower-case words, without newlines; progress advances by the bytes read."""
     splitter = WordSplitter()
     chunk_counts: Counter[str] = Counter()
     words_of: dict[str, list[str] | None] = {}

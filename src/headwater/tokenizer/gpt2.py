@@ -40,7 +40,7 @@ class ByteLevelCodec:
         ]
         self._fast: ByteEngine | None = None
         self._long_bytes = 0
-        self._settled = False
+        self._tried_fast = False
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text."""
@@ -64,11 +64,11 @@ class ByteLevelCodec:
     def _engine(self, size: int) -> ByteEngine:
         if size < _LONG_BYTES:
             return self._library
-        if not self._settled:
+        if not self._tried_fast:
             self._long_bytes += size
             if self._long_bytes >= _WORTHWHILE_BYTES:
                 self._fast = fast_engine(self.vocabulary, self._library)
-                self._settled = True
+                self._tried_fast = True
         return self._fast or self._library
 
 

@@ -192,7 +192,7 @@ def _stage(
         kind="corpus",
         config=config.to_dict() | names,
         inputs=inputs | sets,
-        moves=destination.moves,
+        moves=bool(destination.url),
         defaults=BuildConfig.defaults(),
     )
     return stage, opened

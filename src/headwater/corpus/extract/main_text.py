@@ -14,7 +14,7 @@ wide characters have shorter sentences.
 | SENTENCE_BYTES | 40 | ours, like all here: chosen on the development pages of WCXB, an annotated set of 2026 |
 | LONG_BYTES | 80 | |
 | LEAST_SHARE | 0.06 | minimum share of the page's prose for the main content to be used |
-| BELIEVED | 1,500 | characters of prose from which the main content is used without checking the share |
+| ENOUGH_PROSE | 1,500 | characters of prose from which the main content is used without checking the share |
 | SKIPPED | aside, button, footer, nav | elements that HTML defines as not part of the content |
 """
 
@@ -28,7 +28,7 @@ from headwater.corpus.filters.wikipedia import has_mark
 SENTENCE_BYTES = 40
 LONG_BYTES = 80
 LEAST_SHARE = 0.06
-BELIEVED = 1500
+ENOUGH_PROSE = 1500
 SKIPPED = ["aside", "button", "footer", "nav"]
 _SENTENCE_END = re.compile(r"""[.!?…:;。！？]["'”’»)\]]*$""")
 
@@ -48,7 +48,7 @@ def main_text(page: str) -> str:
     text = extract_plain_text(tree, main_content=True, comments=False, post_meta=False, **common)
     lines = [line.rstrip() for line in text.split("\n")]
     prose = _prose_characters(lines)
-    if prose < BELIEVED:
+    if prose < ENOUGH_PROSE:
         text = extract_plain_text(tree, main_content=False, **common)
         everything = [line.rstrip() for line in text.split("\n")]
         if prose < LEAST_SHARE * _prose_characters(everything):

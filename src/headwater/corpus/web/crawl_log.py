@@ -49,7 +49,7 @@ class CrawlLog:
         self._journal = (out / JOURNAL).open("ab")
 
     def has(self, url: str) -> bool:
-        """Return whether an earlier run did a link; this run sees each link once."""
+        """Return whether an earlier run finished a link; within one run no link comes twice."""
         number = _short(url)
         place = bisect_left(self._done, number)
         return place < len(self._done) and self._done[place] == number

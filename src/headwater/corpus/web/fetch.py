@@ -52,7 +52,7 @@ def fetch_links(
     decisive = {key: value for key, value in config.to_dict().items() if key not in free}
     place = Destination(out)
     inputs = {"links": links}
-    stage = Stage(place.folder, kind="pages", config=decisive, inputs=inputs, moves=place.moves, grows=True)
+    stage = Stage(place.folder, kind="pages", config=decisive, inputs=inputs, moves=bool(place.url), grows=True)
     if stage.inputs[0].kind != "links":
         raise FolderError(
             f"{links} is not a links folder ({stage.inputs[0].kind})",

@@ -77,7 +77,7 @@ def gather_links(
     config = config or LinksConfig()
     place = Destination(out)
     inputs = {f"dump-{index}": dump for index, dump in enumerate(dumps)}
-    stage = Stage(place.folder, kind="links", config=config.to_dict(), inputs=inputs, moves=place.moves)
+    stage = Stage(place.folder, kind="links", config=config.to_dict(), inputs=inputs, moves=bool(place.url))
     if place.is_complete(stage, progress):
         return place.read_json(FUNNEL)
     files = [file for dump in dumps for file in _files(dump)]
