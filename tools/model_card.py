@@ -63,7 +63,7 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         "```",
         "",
         *_tokenizer_note(about),
-        "This card is written by `tools/ship.py` from `about.json` and `results.json` beside it.",
+        "This card is written by `tools/ship.py` from `about.json` and `results.json` next to it.",
         "",
         "## Data",
         "",
@@ -88,7 +88,7 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         "",
         f"{run['updates']:,} updates, {run['tokens']:,} tokens, "
         f"{run['tokens'] / text['train']['tokens']:.2f} passes; {run['seconds'] / 60:,.0f} minutes on a machine "
-        f"that did other things meanwhile ({run['tokens_per_second']:,} tokens a second). "
+        f"that also ran other work ({run['tokens_per_second']:,} tokens a second). "
         f"Run {run['identity'][:12]}; "
         + ", ".join(f"{package} {version}" for package, version in run["versions"].items())
         + ".",
@@ -108,11 +108,11 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
             for p in thinned(about["curve"])
         ),
         "",
-        "Nats a token; training loss is the mean since the line before.",
+        "In nats a token. A training loss is the mean since the previous line.",
         "",
         "## Scores",
         "",
-        "Zero-shot, of the bf16 weights as they lie here"
+        "Zero-shot, with the bf16 weights of this folder"
         + (f", on at most {results['limit']:,} examples of each set" if results["limit"] else "")
         + ". Without overlap: examples that share an 8-gram with the training text left out.",
         "",
@@ -130,7 +130,7 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         "",
         "## Samples",
         "",
-        "Top-k 40, seed 1, not picked.",
+        "Top-k 40, seed 1; not selected.",
         "",
     ]
     for sample in about["samples"]:
@@ -169,9 +169,14 @@ def _score(entry: Mapping[str, Any]) -> str:
 def _yardsticks(results: Mapping[str, Any]) -> list[str]:
     for entry in results["results"]:
         if found := entry["details"].get("yardsticks"):
-            values = "; ".join(f"{one['name']}: {number(one['bits_per_byte'])}" for one in found)
-            return [f"Bits per byte of other methods on the same held-out text. {values}.", ""]
+            values = [f"{one['name']}: {number(one['bits_per_byte'])}{_learned_from(one)}" for one in found]
+            return [f"Bits per byte of other methods on the same held-out text. {'; '.join(values)}.", ""]
     return []
+
+
+def _learned_from(yardstick: Mapping[str, Any]) -> str:
+    used = yardstick["training_bytes"]
+    return f" (from {used / 1e6:.1f} MB of the training text)" if used else ""
 
 
 def _fine_tuned(results: Mapping[str, Any]) -> list[str]:
