@@ -152,8 +152,9 @@ def test_a_folder_of_the_finetune_command_is_scored_by_its_own_labels(base: Path
     predicted = [int(name) for name in loaded.predict(pairs)]
     assert loaded.score(pairs, predicted) == 1
     assert loaded.score(pairs, [1 - label for label in predicted]) == 0
-    with pytest.raises(DataError, match="24 rows and 2 labels"):
-        loaded.score(pairs, [0, 1])
+    for rows, labels, message in ((pairs, [0, 1], "24 rows and 2 labels"), ([], [], "0 rows and 0 labels")):
+        with pytest.raises(DataError, match=message):
+            loaded.score(rows, labels)
 
 
 def test_class_weights_are_given_by_the_labels_of_y(base: Path, sentences: Any, tmp_path: Path) -> None:

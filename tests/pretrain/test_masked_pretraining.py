@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.cli.main import main
 from headwater.errors import UsageError
 from headwater.language_model import load
 from headwater.model import build_model, preset
@@ -143,7 +144,9 @@ def test_cross_entropy_with_a_bias_equals_the_plain_one() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert-nano", "bert-base"])
-def test_a_run_learns_and_resumes(tokens: Path, tmp_path: Path, name: str) -> None:
+def test_a_run_learns_and_resumes(
+    tokens: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     shape = TINY["model"] | ({"context": 32} if name == "bert-base" else {})
     config = PretrainConfig.build(TINY, {"preset": name, "model": shape})
     pretrain(config, tokens, tmp_path / "whole")
@@ -165,6 +168,10 @@ def test_a_run_learns_and_resumes(tokens: Path, tmp_path: Path, name: str) -> No
     pretrain(config, tokens, tmp_path / "cut")
     again = load(tmp_path / "cut" / "model").model
     assert all(torch.equal(a, b) for a, b in zip(lm.model.parameters(), again.parameters(), strict=True))
+    assert main(["pretrain", "--resume", "--out", str(tmp_path / "cut")]) == 0
+    shown = capsys.readouterr().err
+    assert "headwater fill TEXT" in shown
+    assert "headwater generate" not in shown  # which refuses a masked model
 
 
 def test_documents_are_not_kept_apart_in_a_masked_model(tokens: Path, tmp_path: Path) -> None:

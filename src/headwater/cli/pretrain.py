@@ -99,6 +99,8 @@ def pretrain(
         if is_rank_zero:
             emit({"learning_rate": rate, "out": str(out)}, as_json=as_json, text=text)
         return
+    from headwater.model.io.folder import load_config
+
     follow = None
     if evaluate:
         from headwater.evaluate.during import Follower
@@ -113,7 +115,11 @@ def pretrain(
     model = run_pretraining(config, tokens, out, follow=follow, progress=terminal_progress())
     if is_rank_zero:
         emit({"model": str(model), "run": str(out)}, as_json=as_json, text=str(model))
-        say(f"Try it: headwater generate TEXT --model {out}")
+        trained = load_config(model)
+        if trained.is_causal:
+            say(f"Try it: headwater generate TEXT --model {out}")
+        elif trained.is_masked:
+            say(f"Try it: headwater fill TEXT_WITH_[MASK] --model {out}")
 
 
 def _started_run(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str, Any]]:

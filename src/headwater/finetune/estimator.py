@@ -329,8 +329,8 @@ def as_list(column: Any) -> list[Any]:
 
 
 def _require_one_each(rows: int, labels: int) -> None:
-    if rows != labels:
-        raise DataError(f"there are {rows:,} rows and {labels:,} labels", expected="one each")
+    if not rows == labels > 0:
+        raise DataError(f"there are {rows:,} rows and {labels:,} labels", expected="one each, and at least one")
 
 
 def _checked_labels(y: list[Any], target: Target) -> list[str | int | float]:
