@@ -6,10 +6,11 @@ The sentence with the higher log-probability is chosen. Each line of `verbs.json
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from headwater.datasets.json_lines import json_lines
-from headwater.datasets.places import Place, Source
+from headwater.datasets.places import Source
 from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task
 from headwater.evaluate.reader import ContinuationRequest, Reader
 
@@ -23,7 +24,7 @@ class Verbs(Task):
     metrics = (Metric("accuracy", chance=1 / 2),)
     sources = (Source("pairs", names=("verbs.jsonl",), where="Write it: one line {right, wrong} for each pair"),)
 
-    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example for each line."""
         rows = json_lines(
             places["pairs"], lambda row: (str(row["right"]), str(row["wrong"])), "right and wrong in each line"

@@ -9,7 +9,6 @@ from pathlib import Path
 from headwater.errors import ResourceError
 from headwater.storage.provenance import MANIFEST, read_manifest
 
-Place = Path
 _DEEPEST = 6  # levels of folders below `--data` that are searched
 
 
@@ -39,9 +38,9 @@ class DataFiles:
         self._data = data
         self._paths = [path for folder in data for path in _below(folder, 0)]
 
-    def locate(self, sources: Sequence[Source]) -> dict[str, Place]:
+    def locate(self, sources: Sequence[Source]) -> dict[str, Path]:
         """Return the path of each source by role; raises ResourceError if a needed one is missing."""
-        found: dict[str, Place] = {}
+        found: dict[str, Path] = {}
         for source in sources:
             place = self._find(source)
             if place is not None:

@@ -17,7 +17,7 @@ from pydantic import Field
 from headwater import shipped
 from headwater.config import Config
 from headwater.corpus.dedup.overlap import TrainingGrams, training_grams
-from headwater.datasets.places import DataFiles, Place
+from headwater.datasets.places import DataFiles
 from headwater.errors import DataError, HeadwaterError, ResourceError, UsageError, nearest, resumable
 from headwater.evaluate.asker import REQUESTS_TOGETHER, Asker
 from headwater.evaluate.cache import AnswerCache
@@ -126,7 +126,7 @@ def evaluate(
     chosen = [task.configured(yardstick_bytes=config.yardstick_bytes, progress=progress) for task in select(tasks)]
     folders = [data] if isinstance(data, Path) else list(data)
     skipped: list[Skipped] = []
-    found: dict[str, dict[str, Place]] = {}
+    found: dict[str, dict[str, Path]] = {}
     listing = DataFiles(folders)
     for task in chosen:
         try:
@@ -213,7 +213,7 @@ def require_fit(task: Task, config: ModelConfig) -> None:
 
 def run_task(
     task: Task,
-    places: Mapping[str, Place],
+    places: Mapping[str, Path],
     asker: Asker,
     reader: Reader,
     *,
@@ -279,7 +279,7 @@ def _answers(
     return found
 
 
-def read_examples(task: Task, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+def read_examples(task: Task, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
     """Return the examples of a protocol; raise DataError if a file has another format."""
     try:
         return task.read(places, reader)

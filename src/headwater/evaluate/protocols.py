@@ -11,9 +11,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from headwater.datasets.places import Place, Source
+from headwater.datasets.places import Source
 from headwater.evaluate.reader import ContinuationRequest, Reader
 from headwater.storage.progress import Progress
 
@@ -112,7 +113,7 @@ class Task(ABC):
     sources: Sequence[Source]
 
     @abstractmethod
-    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return the examples, from the files of `sources` by role.
 
         Raises DataError naming file and line if a file has another format or is cut short, or an error of
@@ -152,7 +153,7 @@ class Task(ABC):
             mean_figure(metric.name, [float(record[metric.name]) for record in records]) for metric in self.metrics
         ]
 
-    def details(self, places: Mapping[str, Place], examples: Sequence[Example]) -> dict[str, Any]:
+    def details(self, places: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
         """Return details that need no model, such as yardsticks on the same text."""
         return {}
 

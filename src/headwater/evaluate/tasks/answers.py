@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from headwater.datasets import readers
-from headwater.datasets.places import Place, Source
+from headwater.datasets.places import Source
 from headwater.datasets.rows import Raw
 from headwater.errors import DataError
 from headwater.evaluate.protocols import ChoiceTask, Example, Metric
@@ -30,7 +30,7 @@ class Answers(ChoiceTask):
         self.metrics = (Metric("accuracy", chance=1 / choices),)
         self.sources = (source,)
 
-    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example a question."""
         path = places["test"]
         examples = []

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.datasets.places import Place, Source
+from headwater.datasets.places import Source
 from headwater.errors import DataError
 from headwater.evaluate.detokenize import CBT, Detokenizer
 from headwater.evaluate.protocols import ChoiceTask, Example, Metric
@@ -41,7 +41,7 @@ class ChildrensBooks(ChoiceTask):
             Source("validation", names=names, where="Facebook's CBTest.tgz, research.fb.com/projects/babi"),
         )
 
-    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example for each block of twenty numbered sentences and a question."""
         examples = []
         for number, (context, query, answer, candidates) in enumerate(read_stories(places["validation"]), start=1):
@@ -59,7 +59,7 @@ class ChildrensBooks(ChoiceTask):
             asked.append(reader.pair(text[:border], text[border:]))
         return asked
 
-    def details(self, places: Mapping[str, Place], examples: Sequence[Example]) -> dict[str, Any]:
+    def details(self, places: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
         """Return the number of sentences that the de-tokenizer cannot invert."""
         if self._detokenizer is None:
             return {}

@@ -11,10 +11,11 @@ answer's own tokens;
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from headwater.datasets.json_lines import json_lines, text_of, texts_of
-from headwater.datasets.places import Place, Source
+from headwater.datasets.places import Source
 from headwater.evaluate.protocols import ChoiceTask, Example, Metric, Scored
 from headwater.evaluate.reader import ContinuationRequest, Reader
 
@@ -40,7 +41,7 @@ class ContinuationChoice(ChoiceTask):
             ),
         )
 
-    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example a line of validation.jsonl."""
         path = places["labels"] / "validation.jsonl"
         rows = json_lines(path, _content, f"context, question, {CHOICES} answers and label")

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from headwater.datasets.places import Place, Source
+from headwater.datasets.places import Source
 from headwater.errors import MismatchError
 from headwater.evaluate.held_out import Alphabet, counted_bytes, document_ids, read_text
 from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Scored, Task, ratio_error
@@ -45,7 +46,7 @@ class HeldOut(Task):
             return examples
         return [examples[number * len(examples) // limit] for number in range(limit)]
 
-    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example a held-out document."""
         tokens = places["tokens"]
         tokenizer = Tokenizer.load(tokens / "tokenizer")
@@ -94,7 +95,7 @@ class HeldOut(Task):
         details = {"bytes": round(math.fsum(sizes)), "tokens": tokens, "nats per token": loss}
         return [Figure("bits per byte", value, ratio_error(bits, sizes), len(records), details)]
 
-    def details(self, places: Mapping[str, Place], examples: Sequence[Example]) -> dict[str, Any]:
+    def details(self, places: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
         """Return the number of documents, and the yardsticks on those that were scored."""
         tokens = places["tokens"]
         known: dict[str, Any] = {"documents": len(document_ids(tokens, "validation"))}

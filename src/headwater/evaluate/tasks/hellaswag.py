@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from headwater.datasets.json_lines import json_lines
-from headwater.datasets.places import Place, Source
+from headwater.datasets.places import Source
 from headwater.evaluate.protocols import ChoiceTask, Example, Metric, Scored
 from headwater.evaluate.reader import ContinuationRequest, Reader
 
@@ -44,7 +45,7 @@ class HellaSwag(ChoiceTask):
         self.by_mean = normalized and reading == "llm-c"
         self.protocol = f"hellaswag.{reading}.{_LENGTHS[reading] if normalized else 'total'}"
 
-    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example a line."""
         take = _lm_eval if self.reading == "lm-eval" else _llm_c
         rows = json_lines(

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headwater.datasets.json_lines import json_lines, text_of
-from headwater.datasets.places import Place, Source
+from headwater.datasets.places import Source
 from headwater.errors import DataError
 from headwater.evaluate.detokenize import LAMBADA
 from headwater.evaluate.protocols import (
@@ -108,7 +108,7 @@ class Lambada(Task):
         accuracy, perplexity = Metric("accuracy"), Metric("perplexity", higher_is_better=False)
         self.metrics = (accuracy,) if reading == "whole-word.stop-words" else (accuracy, perplexity)
 
-    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one passage a line."""
         texts = _read(places["test"], self.text)
         examples = []
@@ -163,7 +163,7 @@ class Lambada(Task):
             record["accuracy"] = float(chosen.tokens == asked.continuation[:1] and all(word.is_greedy[1:]))
         return record
 
-    def details(self, places: Mapping[str, Place], examples: Sequence[Example]) -> dict[str, Any]:
+    def details(self, places: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
         """Return the number of passages that the de-tokenizer cannot invert."""
         if self.text != "original.detokenized":
             return {}

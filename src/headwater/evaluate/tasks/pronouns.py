@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from headwater.datasets.places import Place, Source
+from headwater.datasets.places import Source
 from headwater.errors import DataError
 from headwater.evaluate.protocols import ChoiceTask, Example, Metric, Request
 from headwater.evaluate.reader import Reader
@@ -56,7 +56,7 @@ class Pronouns(ChoiceTask):
         self.protocol = f"{benchmark}.{reading}"
         self.sources = (Source("test", names=names, where=where),)
 
-    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example for each block of sentence, pronoun, candidates and answer."""
         return [
             Example(

@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from headwater.datasets.benchmarks import READERS
-from headwater.datasets.places import Place, Source
+from headwater.datasets.places import Source
 from headwater.datasets.readers import tab_separated
 from headwater.errors import DataError
 from headwater.evaluate.protocols import (
@@ -55,7 +56,7 @@ class Sentiment(ChoiceTask):
         self._whole_word = whole_word
         self.protocol = "sst-2.whole-word" if whole_word else "sst-2.very"
 
-    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return the development sentences, whose labels are public."""
         path = places["test"]
         header = read_text(path).partition("\n")[0].rstrip("\r").split("\t")
@@ -96,7 +97,7 @@ class Acceptability(Task):
         Source("more", names=("cola/out_of_domain_dev.tsv",), needed=False),
     )
 
-    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return development sentences (GLUE's: in and out of domain), then those for tuning the threshold."""
         found = []
         for role in ("test", "more", "train"):

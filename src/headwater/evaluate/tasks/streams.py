@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from headwater.datasets.places import Place, Source
+from headwater.datasets.places import Source
 from headwater.errors import DataError
 from headwater.evaluate.detokenize import ONE_BILLION, PTB, WIKITEXT, Detokenizer
 from headwater.evaluate.protocols import Answer, Example, Figure, Metric, Scored, Task, perplexity, ratio_error
@@ -49,7 +49,7 @@ class StreamTask(Task):
         self.sources = (Source("test", names=names, where=where),)
         self.metrics = (Metric(_METRICS[unit], higher_is_better=False),)
 
-    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return the windows, each with its share of the text's units."""
         text, units = self._text(places["test"])
         ids: list[int] = []
@@ -97,7 +97,7 @@ class StreamTask(Task):
             value = factor = perplexity(rate)
         return [Figure(metric.name, value, None if error is None else factor * error, len(records), details)]
 
-    def details(self, places: Mapping[str, Place], examples: Sequence[Example]) -> dict[str, Any]:
+    def details(self, places: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
         """Return the number of lines that the de-tokenizer cannot invert."""
         if self.detokenizer is None:
             return {}

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
 from headwater.datasets.json_lines import json_lines, text_of, texts_of
-from headwater.datasets.places import Place, Source
+from headwater.datasets.places import Source
 from headwater.evaluate.agreement import rouge
 from headwater.evaluate.protocols import Answer, Example, Generated, GenerationRequest, Metric, Task
 from headwater.evaluate.reader import Reader
@@ -41,7 +42,7 @@ class Summaries(Task):
         self.reading = reading
         self.protocol = f"cnndm.{reading}"
 
-    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example an article."""
         rows = json_lines(places["test"], _content, "lines of {article, highlights}")
         return [

@@ -15,10 +15,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from headwater.datasets.json_lines import json_lines, text_of, texts_of
-from headwater.datasets.places import Place, Source
+from headwater.datasets.places import Source
 from headwater.errors import DataError
 from headwater.evaluate.agreement import Bleu, against_people, exact_match, normalise, word_f1
 from headwater.evaluate.protocols import (
@@ -48,7 +49,7 @@ class Conversations(Task):
     metrics = (Metric("f1"), Metric("exact match"))
     sources = (Source("dev", names=("coqa-dev-v1.0.json",), where="stanfordnlp.github.io/coqa"),)
 
-    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example a question."""
         examples = []
         for story in parse_json(read_text(places["dev"]))["data"]:
@@ -89,7 +90,7 @@ class NaturalQuestions(Task):
         ),
     )
 
-    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return all questions but the last SHOTS, which are the examples in each prompt."""
         pairs = json_lines(places["dev"], _question, "question and answer a line")
         shown = "".join(f"Q: {question}?\nA: {answers[0]}\n\n" for question, answers in pairs[-SHOTS:])
@@ -129,7 +130,7 @@ class QuestionTypes(Task):
     metrics = (Metric("exact match"),)
     sources = NaturalQuestions.sources
 
-    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return each question with the most common answer to the other questions of its type."""
         pairs = json_lines(places["dev"], _question, "question and answer a line")
         types = [(question.split() or [""])[0].lower() for question, _ in pairs]
@@ -171,7 +172,7 @@ class Translation(Task):
         self.protocol = f"wmt14.{direction}"
         self._from, self._to = direction.split("-")
 
-    def read(self, places: Mapping[str, Place], reader: Reader) -> Sequence[Example]:
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return all pairs but the last SHOTS, which are the examples in each prompt."""
         source, target = (read_text(places[side]).rstrip("\n").split("\n") for side in (self._from, self._to))
         if len(source) != len(target) or len(source) <= SHOTS:
