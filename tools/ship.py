@@ -148,9 +148,10 @@ def renew(
 
     about, results = read(shipped / "about.json"), read(shipped / "results.json")
     name = about["name"]
-    renewed = fine_tune(shipped, name, about["text"]["language"], data, work, limit, sets)
+    language = about["text"].get("language", "en")  # older ones do not state it
+    renewed = fine_tune(shipped, name, language, data, work, limit, sets)
     of_set = {entry["name"]: entry for entry in [*results.get("fine_tuned", []), *renewed]}
-    results["fine_tuned"] = [of_set[one] for one in LABELLED[about["text"]["language"]] if one in of_set]
+    results["fine_tuned"] = [of_set[one] for one in LABELLED[language] if one in of_set]
     decided = open_folder(shipped, "model").config | {"sets": list(of_set)}
     return write(shelf / name, shipped, about, results, decided)
 
