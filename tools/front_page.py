@@ -1,7 +1,7 @@
-"""Write the table of the papers' claims in README.md and README.ko.md from docs/results/README.md.
+"""Write what pages show of docs/results: the claims in README.md and README.ko.md, the law in docs/models.md.
 
 python tools/front_page.py --check    fail if a page shows other verdicts or figures than the results
-python tools/front_page.py --write    write the table into both pages
+python tools/front_page.py --write    write them into the pages
 
 The English cells are those of the results. The Korean page has its own words for each claim and each verdict; its
 figures are those of the results, with the words between them replaced.
@@ -16,7 +16,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results" / "README.md"
-START, END = "<!-- claims -->", "<!-- /claims -->"
+SCALING = ROOT / "docs" / "results" / "scaling" / "README.md"
+# The law and its forecasts on that page.
+LAW = re.compile(r"^- (?:L\(N, D\) = |[^:]+ operations\): N = ).*$", re.M)
 ROW = re.compile(
     r"^\| \[(?P<claim>.+?)\]\((?P<page>[^)]+)\) \| (?P<paper>.+) \| (?P<here>.+) \| (?P<verdict>.+) \|$", re.M
 )
@@ -110,18 +112,35 @@ def table(*, korean: bool) -> str:
     return "\n".join(lines)
 
 
+def law() -> str:
+    """Return the lines of the scaling law and of its forecast for each budget."""
+    found = LAW.findall(SCALING.read_text(encoding="utf-8"))
+    if not found:
+        raise SystemExit(f"{SCALING.relative_to(ROOT)} has no law")
+    return "\n".join(found)
+
+
+def parts() -> dict[str, tuple[str, str]]:
+    """Return what each page has between its marks: (name of the mark, content)."""
+    return {
+        "README.md": ("claims", table(korean=False)),
+        "README.ko.md": ("claims", table(korean=True)),
+        "docs/models.md": ("law", law()),
+    }
+
+
 def main() -> int:
-    """Check or write both pages. Return the exit status."""
+    """Check or write the pages. Return the exit status."""
     status = 0
-    for path in (ROOT / "README.md", ROOT / "README.ko.md"):
+    for name, (mark, content) in parts().items():
+        path = ROOT / name
         text = path.read_text(encoding="utf-8")
-        before, _, rest = text.partition(START)
-        _, _, after = rest.partition(END)
-        expected = f"{before}{START}\n{table(korean='.ko.' in path.name)}\n{END}{after}"
+        start, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+        expected = f"{text.partition(start)[0]}{start}\n{content}\n{end}{text.partition(end)[2]}"
         if sys.argv[1:] == ["--write"]:
             path.write_text(expected, encoding="utf-8")
         elif text != expected:
-            print(f"{path.name}: the table of claims is out of date: run make format")
+            print(f"{name}: what it shows of the results is out of date: run make format")
             status = 1
     return status
 
