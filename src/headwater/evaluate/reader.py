@@ -144,7 +144,7 @@ class MaskedReader(Reader):
 def reader_of(
     tokenizer: Tokenizer, config: ModelConfig, window: int | None = None, stride: int | None = None
 ) -> Reader:
-    """Return the reader of a model; a masked model's leaves room for the tokens that frame a text."""
+    """Return the reader of a model. A masked model's reader reserves positions for tokens that frame a text."""
     if not config.is_masked:
         return Reader(tokenizer, config.context, window, stride)
     return MaskedReader(tokenizer, config.context - sum(map(len, tokenizer.frame)), window, stride)
