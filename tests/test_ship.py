@@ -212,6 +212,8 @@ def test_a_part_is_read_from_a_commit_of_a_repository(tmp_path: Path) -> None:
     clone = tmp_path / "repositories" / "someone" / "docs"
     (clone / "ko").mkdir(parents=True)
     (clone / "ko" / "one.md").write_text("---\ntitle: One\n---\nSee [the page](https://example.org).\n")
+    (clone / "ko" / "two.cnxml").write_text("<para>\n</para><para>\n</para>\n<para>Salt &amp; water</para>\n")
+    (clone / "rows.csv").write_text('Id,Text\n1,"Third, ""and"" last."\n')
     (clone / "rows").write_text('{"text": "First."}\n{"text": " "}\n{"text": "Second."}\n')
     git = ["git", "-C", str(clone), "-c", "user.name=someone", "-c", "user.email=someone@example.org"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "docs"]):
@@ -228,6 +230,10 @@ def test_a_part_is_read_from_a_commit_of_a_repository(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "toys" / "pages" / "ko" / "one.md.txt").read_text() == "See the page.\n"
     gather.gather(rows, *places)
     assert (tmp_path / "out" / "toys" / "rows" / "rows.txt").read_text() == "First.<|endoftext|>Second."
+    gather.gather(gather.Part.build(common, {"name": "csv", "pattern": "rows.csv", "field": "Text"}), *places)
+    assert (tmp_path / "out" / "toys" / "csv" / "rows.csv.txt").read_text() == 'Third, "and" last.'
+    gather.gather(gather.Part.build(common, {"name": "xml", "pattern": "*.cnxml", "remove": ["<[^>]+>"]}), *places)
+    assert (tmp_path / "out" / "toys" / "xml" / "ko" / "two.cnxml.txt").read_text() == "\n\nSalt & water\n"
     for changed in ({"repository": "someone/other"}, {"commit": "0" * 40}):
         with pytest.raises(HeadwaterError, match=r"has no clone of .*git clone --bare"):
             gather.gather(pages.model_copy(update=changed), *places)

@@ -1,7 +1,6 @@
 """Gather the text that a shipped model learns, from a list with the source and licence of every part.
 
-    python tools/gather.py recipes/texts/english.toml --data DIR --packages DIR --out text
-    python tools/gather.py recipes/texts/korean.toml --data DIR --packages DIR --repositories DIR --out text
+    python tools/gather.py recipes/texts/english.toml --data DIR --packages DIR --repositories DIR --out text
 
 `--data` has the folders that the list names; `--packages` has Debian packages (`apt-get download NAME`);
 `--repositories` has clones of git repositories (`git clone --bare https://github.com/OWNER/NAME OWNER/NAME`). Each
@@ -12,8 +11,10 @@ list, the error names it. The hash of every part is printed.
 from __future__ import annotations
 
 import argparse
+import csv
 import fnmatch
 import hashlib
+import html
 import io
 import json
 import re
@@ -22,7 +23,7 @@ import sys
 import tarfile
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,9 @@ class Part(Config):
     """One source of text: what it is, where its files are, and its licence.
 
     Its files are in a `folder` of the data, in a Debian `package`, or in a `repository` at a `commit`. `field` is
-    the field of JSON rows that has the text, and `between` is written between two rows of a file. Each match of a
-    pattern in `remove` is left out: front matter, code, addresses. In a text list, `remove` may also be the
-    name of a list in the table `patterns`.
+    the field of CSV or JSON rows that has the text, and `between` is written between two rows of a file. Each
+    match of a pattern in `remove` is left out: front matter, tags, code, addresses. In a text list, `remove` may
+    also be the name of a list in the table `patterns`.
     """
 
     name: str
@@ -152,12 +153,23 @@ def readable(part: Part, name: str, data: bytes) -> tuple[str, bytes]:
         return name, data
     text = data.decode("utf-8", "replace")
     if part.field is not None:
-        text = text.strip()
-        rows = json.loads(text) if text.startswith("[") else map(json.loads, text.splitlines())
-        text = part.between.join(filter(None, (row[part.field].strip() for row in rows)))
+        text = part.between.join(filter(None, (row[part.field].strip() for row in rows(name, text))))
     if part.remove:
         text = re.sub("|".join(part.remove), "", text, flags=re.DOTALL | re.MULTILINE)
+    if name.endswith("xml"):
+        text = re.sub(r"\n{3,}", "\n\n", html.unescape(text))
     return f"{name}.txt", text.encode()
+
+
+def rows(name: str, text: str) -> Iterable[dict[str, str]]:
+    """Return the rows of a CSV file, a JSON list or JSON lines."""
+    if name.endswith(".csv"):
+        return csv.DictReader(io.StringIO(text))
+    text = text.strip()
+    found: list[dict[str, str]] = (
+        json.loads(text) if text.startswith("[") else list(map(json.loads, text.splitlines()))
+    )
+    return found
 
 
 def check_out(part: Part, repositories: Path, scratch: Path) -> Path:

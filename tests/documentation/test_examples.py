@@ -159,6 +159,7 @@ JOURNEYS = {
         {
             "apt-get download": "true",
             "$(sed -n 's/^repository = \"\\(.*\\)\"/\\1/p' recipes/texts/korean.toml | sort -u)": "",
+            "$(sed -n 's/^repository = \"\\(.*\\)\"/\\1/p' recipes/texts/english.toml | sort -u)": "",
             "python tools/gather.py recipes/texts/korean.toml --data data --packages packages-ko --out text-ko": (
                 "mkdir -p text-ko/prose/a text-ko/documentation/b && cp my_texts/* text-ko/prose/a "
                 "&& cp my_texts/0.txt text-ko/documentation/b"
@@ -168,8 +169,8 @@ JOURNEYS = {
             'languages=["ko"]': 'languages=["en"]',
             "--set language=true": "--set language=false",
             "python tools/gather.py recipes/texts/english.toml --data data --packages packages --out text": (
-                "mkdir -p text/books/a text/documentation/b && cp my_texts/* text/books/a "
-                "&& cp my_texts/* text/documentation/b"
+                "mkdir -p text/books/a text/documentation/b text/prose/c && cp my_texts/* text/books/a "
+                "&& cp my_texts/* text/documentation/b && cp my_texts/0.txt text/prose/c"
             ),
             '["data/lambada_test_openai.jsonl", "data/wiki.test.raw", "data/ptb.test.txt"]': "[]",
             "--recipe webtext": "--recipe plain",
