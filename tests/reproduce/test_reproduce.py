@@ -22,7 +22,7 @@ from headwater.reproduce.experiment import Row
 from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.page import CHANGES, VERSION, outdated
-from headwater.reproduce.scale import Rows, Scale, check_machine, cost_of, load_scale, scale_names
+from headwater.reproduce.scale import ModelPlan, Rows, Scale, check_machine, cost_of, load_scale, scale_names
 from headwater.reproduce.setup import describe_work
 from headwater.reproduce.statistics import (
     FAILS,
@@ -211,6 +211,38 @@ def test_every_scale_can_be_read() -> None:
         assert load_scale(name).name == name
     with pytest.raises(UsageError, match="mini"):
         load_scale("minii")
+
+
+_LIKE = """
+about = "for tests"
+texts.books.sources = ["books.txt"]
+[models.gpt1]
+text = "books"
+snapshots = [1]
+recipe = { preset = "gpt1-nano", steps = 10, model = { layers = 1, heads = 1 } }
+[models.lstm]
+like = "gpt1"
+recipe = { preset = "lstm-nano", model = { layers = 2 } }
+[models.half]
+like = "lstm"
+recipe.steps = 5
+"""
+
+
+def test_a_model_like_another_has_its_text_and_its_recipe_with_other_keys(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(_LIKE)
+    models = load_scale(str(tmp_path / "own.toml"), {"models": {"gpt1": {"recipe": {"steps": 20}}}}).models
+    assert models["gpt1"].recipe["steps"] == 20  # of this model alone
+    lstm = {"preset": "lstm-nano", "steps": 10, "model": {"layers": 2}}
+    assert models["lstm"] == ModelPlan(text="books", recipe=lstm)
+    assert models["half"].recipe == lstm | {"steps": 5}
+
+
+@pytest.mark.parametrize("like", ['"gtp1"', '"lstm"', '["gpt1"]', '"half"'])
+def test_a_model_like_none_that_comes_before_is_refused(tmp_path: Path, like: str) -> None:
+    (tmp_path / "own.toml").write_text(_LIKE.replace('like = "gpt1"', f"like = {like}"))
+    with pytest.raises(UsageError, match=r"own\.toml: models\.lstm\.like"):
+        load_scale(str(tmp_path / "own.toml"))
 
 
 @pytest.mark.parametrize("seeds", [[], [1, 1, 2]])

@@ -1,8 +1,11 @@
 """A scale: every number of every experiment in one TOML file, its cost, and whether this machine can run it.
 
 `mini` is for two cores, `small` for one GPU, `paper` is as published; they are in `scales/`. A scale can also be
-the user's own TOML file. The cost of training is computed before anything starts: floating-point operations as in
-`pretrain/cost`, memory of weights and optimizer, and the time at this machine's matmul rate.
+the user's own TOML file. A model that is `like` an earlier one has that model's text and recipe, except for the
+keys that its own recipe has.
+
+The cost of training is computed before anything starts: floating-point operations as in `pretrain/cost`, memory of
+weights and optimizer, and the time at this machine's matmul rate.
 """
 
 from __future__ import annotations
@@ -176,7 +179,29 @@ def load_scale(name_or_file: str, overrides: Mapping[str, Any] | None = None) ->
             expected=f"{', '.join(scale_names())}, or a TOML file",
             repair=nearest(name_or_file, scale_names()),
         )
-    return Scale.build({"name": path.stem}, read_toml(path), overrides or {}, source=str(path.name))
+    tables = read_toml(path)
+    models = tables.get("models")
+    if isinstance(models, dict):
+        tables["models"] = _resolve_likeness(models, path.name)
+    return Scale.build({"name": path.stem}, tables, overrides or {}, source=path.name)
+
+
+def _resolve_likeness(models: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Replace the key `like` of each model by the text and the recipe of the earlier model that it names."""
+    resolved: dict[str, Any] = {}
+    for name, plan in models.items():
+        if isinstance(plan, dict) and "like" in plan:
+            try:
+                base = resolved[plan["like"]]
+                plan = {"text": base["text"], **plan, "recipe": {**base["recipe"], **plan.get("recipe", {})}}
+            except (KeyError, TypeError):
+                raise UsageError(
+                    f"{source}: models.{name}.like is {plan['like']!r}",
+                    expected="an earlier model with a text and a recipe",
+                ) from None
+            del plan["like"]
+        resolved[name] = plan
+    return resolved
 
 
 def shipped_scale(name: str) -> Scale | None:
