@@ -208,6 +208,8 @@ def test_a_childrens_book_that_was_cut_short_is_named(tmp_path: Path) -> None:
     path = tmp_path / "cbtest_CN_valid_2000ex.txt"
     for text, where in (
         (STORY[:200], "ends after"),
+        (STORY, "line 21: a story ends after 20"),
+        (STORY + "\n" + STORY, "line 21: a story ends after 20"),
         ("1 a\n3 b\n", "line 2"),
         (STORY + "21 no blank\ta\t\ta|b\n", "line 21"),
     ):

@@ -76,9 +76,11 @@ def read_stories(path: Path) -> list[tuple[list[str], str, str, list[str]]]:
     """Return (twenty sentences, question with a blank, answer, ten candidates) of each block."""
     found = []
     context: list[str] = []
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
+    for number, line in enumerate([*read_text(path).split("\n"), ""], start=1):
         if not line.strip():
-            context = []
+            if context:
+                message = f"{path} line {number}: a story ends after {len(context)} sentences"
+                raise DataError(message, expected=f"{_SENTENCES} sentences and a question")
             continue
         place, _, rest = line.partition(" ")
         if place != str(len(context) + 1):
@@ -95,8 +97,7 @@ def read_stories(path: Path) -> list[tuple[list[str], str, str, list[str]]]:
         if len(candidates) != _CANDIDATES or answer not in candidates:
             raise DataError(f"{path} line {number} has the candidates {listed!r}", expected="ten with the answer")
         found.append((context, query, answer, candidates))
-    if context and len(context) < _SENTENCES:
-        raise DataError(f"{path} ends after {len(context)} sentences of a story", expected="a complete file")
+        context = []
     return found
 
 
