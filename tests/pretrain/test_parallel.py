@@ -105,6 +105,13 @@ def test_a_device_that_computes_nothing_is_refused() -> None:
         choose_device("meta", 2)
 
 
+@pytest.mark.parametrize("device", ["quantum", "hpu", "xla", "mps:7"])
+def test_the_error_about_a_device_is_short_and_names_the_repair(device: str) -> None:
+    with pytest.raises(UsageError, match="Use --device auto") as raised:
+        choose_device(device)
+    assert len(str(raised.value)) < 200
+
+
 def test_cuda_without_a_gpu_is_refused() -> None:
     if torch.cuda.is_available():
         assert choose_device("cuda").type == "cuda"

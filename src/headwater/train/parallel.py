@@ -192,12 +192,17 @@ def choose_device(device: str, local_rank: int = 0, *, training: bool = True) ->
         if chosen.type == "cuda" and chosen.index is None:
             chosen = torch.device("cuda", local_rank)
         torch.zeros(1, device=chosen).item()
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, ImportError) as error:
         reason = str(error).splitlines()[0]
+        if reason.startswith("Expected one of"):  # torch lists the devices of all its builds
+            reason = "torch has no such device"
+        elif isinstance(error, NotImplementedError):  # torch lists the devices of this build
+            reason = "this torch was built without it"
         whom = f" by rank {local_rank} of this machine" if local_rank else ""
         raise UsageError(
             f"device {device!r} cannot be used{whom}: {reason}",
             expected="auto, cpu, cuda or mps, and a GPU for each rank",
+            repair="Start one rank for each GPU" if local_rank else "Use --device auto: a GPU if there is one",
         ) from None
     return chosen
 
