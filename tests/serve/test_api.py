@@ -99,6 +99,13 @@ def test_log_probabilities_of_prompt_and_text_are_the_models(client: openai.Open
             assert token in top
 
 
+@pytest.mark.parametrize("best_of", [0, None])
+def test_without_best_of_every_continuation_is_returned(client: openai.OpenAI, best_of: int | None) -> None:
+    """OpenAI's schema has 0 as the least value, and vLLM reads it as not given."""
+    answer = client.completions.create(model="base", prompt="the", max_tokens=2, n=2, best_of=best_of)
+    assert [choice.index for choice in answer.choices] == [0, 1]
+
+
 def test_only_the_best_of_many_is_returned(client: openai.OpenAI) -> None:
     options: dict[str, Any] = {"model": "base", "prompt": "the", "max_tokens": 5, "seed": 1, "logprobs": 0}
     all_four = client.completions.create(**options, n=4)

@@ -51,7 +51,7 @@ class CompletionRequest(Body):
     """Continue a prompt, or each of several."""
 
     prompt: Texts | None = Field(default=None, description="Text or token ids. Default: begin a new text.")
-    best_of: Annotated[int, Field(ge=1, le=20)] | None = None
+    best_of: Annotated[int, Field(ge=0, le=20)] | None = Field(default=None, description="0: the same as n.")
     echo: bool | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     logit_bias: Bias | None = None
