@@ -6,11 +6,11 @@ for `help()`. The source files are parsed with `ast`; nothing is imported or exe
 installed packages: `packages.json` in the corpus folder lists them with their versions.
 
 Included are public modules, classes and functions whose docstring has at least MINIMUM_CHARACTERS, without tests
-and vendored copies. A docstring that repeats earlier ones is left out. It equals one of them (inherited methods,
-copied files), or they have more than REPEATED_SHARE of its runs of RUN_WORDS words (descriptions of parameters are
-often copied). Without this rule, 29 % of the words of a held-out part are in such runs of the training part; with
-it, 9 %. A file that cannot be read or parsed is skipped and counted. The size of a package is not limited: with
-the packages that Headwater needs, the largest (torch, sympy) have about a quarter of the text each.
+and vendored copies. A docstring is left out if it equals an earlier one (inherited methods, copied files), or if
+more than REPEATED_SHARE of its runs of RUN_WORDS words occur in earlier ones (descriptions of parameters are often
+copied). Without this rule, 29 % of the words of a held-out part are in such runs of the training part; with it,
+9 %. A file that cannot be read or parsed is skipped and counted. The size of a package is not limited: with the
+packages that Headwater needs, the largest (torch, sympy) have about a quarter of the text each.
 
 Order: the language reference, then packages by name, including "python" (the standard library), then modules by
 name, then objects as in the file.
@@ -124,9 +124,11 @@ def read_python_docs(
     findings = findings if findings is not None else GatheringReport()
     kept = _Kept()
     size = 0
-    for document in _topics(roots.standard_library / "pydoc_data" / "topics.py", kept, findings):
-        size += len(document.text.encode())
-        yield document
+    topics = roots.standard_library / "pydoc_data" / "topics.py"
+    if topics.is_file():
+        for document in _file_documents((STANDARD_LIBRARY, TOPICS_MODULE, topics), kept, findings):
+            size += len(document.text.encode())
+            yield document
     files = _source_files(roots)
     if limit is None:
         for file in files:
@@ -144,20 +146,20 @@ def read_python_docs(
 
 
 def _file_documents(file: tuple[str, str, Path], kept: _Kept, findings: GatheringReport) -> Iterator[Document]:
-    """Yield the documents of one source file whose docstring does not repeat `kept` ones."""
+    """Yield the documents of one source file whose text is long enough and does not repeat `kept` ones."""
     package, module, path = file
     findings.files += 1
     try:
-        tree = _parse(path)
+        tree = _parse(path, module)
+        texts = list(_topics(tree) if module == TOPICS_MODULE else documented_objects(tree))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         findings.unreadable.append(f"{module}: {type(error).__name__}")
         return
-    for name, signature, docstring in documented_objects(tree) if tree is not None else ():
-        if len(docstring) < MINIMUM_CHARACTERS:
+    for name, signature, text in texts:
+        if len(text) < MINIMUM_CHARACTERS:
             findings.too_short += 1
-            continue
-        if kept.add(docstring):
-            yield _document(package, module, name, signature, docstring)
+        elif kept.add(text):
+            yield _document(package, module, name, signature, text)
         else:
             findings.repeated += 1
 
@@ -197,14 +199,10 @@ def signature_of(function: Function, qualified_name: str, *, bound: bool = False
 
 def _source_files(roots: Roots) -> list[tuple[str, str, Path]]:
     """Return (package, module, path) of every source file, sorted by package, then module."""
-    found: list[tuple[str, str, Path]] = []
-    for path in _python_files(roots.standard_library):
-        module = _module_name(path, roots.standard_library)
-        if module != TOPICS_MODULE:
-            found.append((STANDARD_LIBRARY, module, path))
+    found = [(STANDARD_LIBRARY, module, path) for module, path in _modules(roots.standard_library)]
+    found = [entry for entry in found if entry[1] != TOPICS_MODULE]
     for root in roots.site_packages:
-        for path in _python_files(root):
-            module = _module_name(path, root)
+        for module, path in _modules(root):
             package = module.partition(".")[0]
             # Private packages: `_virtualenv` and `__editable___x` are an installer's, `_pytest` is internal.
             if package != _OWN_PACKAGE and not package.startswith("_") and module:
@@ -212,26 +210,24 @@ def _source_files(roots: Roots) -> list[tuple[str, str, Path]]:
     return sorted(found, key=lambda entry: (entry[0].lower(), *entry[:2], str(entry[2])))
 
 
-def _python_files(root: Path) -> Iterator[Path]:
+def _modules(root: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the name and the file of each module in a folder, without tests."""
     for folder, folders, files in os.walk(root):
         # A name that is not an identifier cannot be imported: metadata, data, build leftovers, site-packages.
         names = (name for name in folders if name.isidentifier() and "vendor" not in name)
         folders[:] = sorted(name for name in names if name not in _SKIPPED_FOLDERS)
         for name in sorted(files):
             if name.endswith(".py") and not name.startswith("test_") and name != "conftest.py":
-                yield Path(folder, name)
+                path = Path(folder, name)
+                parts = path.relative_to(root).with_suffix("").parts
+                yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
-def _module_name(path: Path, root: Path) -> str:
-    parts = path.relative_to(root).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def _parse(path: Path) -> ast.Module | None:
-    """Return the syntax tree of a file; None if it has no triple-quoted text."""
+def _parse(path: Path, module: str) -> ast.Module:
+    """Return the syntax tree of a file, an empty one if it has no docstring."""
     source = path.read_bytes()
-    if b'"""' not in source and b"'''" not in source:
-        return None
+    if module != TOPICS_MODULE and b'"""' not in source and b"'''" not in source:
+        source = b""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # other people's invalid escapes
         return ast.parse(source)
@@ -256,11 +252,9 @@ def _members(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, str, str]
 
 
 def _docstring(node: ast.Module | ast.ClassDef | Function) -> str:
-    docstring = ast.get_docstring(node, clean=False)
-    if not docstring or not docstring.isascii():
-        # A literal can contain a lone surrogate, which UTF-8 cannot encode.
-        docstring = (docstring or "").encode("utf-8", "replace").decode("utf-8")
-    return inspect.cleandoc(docstring).rstrip()
+    docstring = ast.get_docstring(node, clean=False) or ""
+    # A literal can contain a lone surrogate, which UTF-8 cannot encode.
+    return inspect.cleandoc(docstring.encode("utf-8", "replace").decode("utf-8")).rstrip()
 
 
 def _signature(node: ast.ClassDef | Function, name: str, *, in_class: bool) -> str:
@@ -303,26 +297,17 @@ def _document(package: str, module: str, name: str, signature: str, docstring: s
     )
 
 
-def _topics(path: Path, kept: _Kept, findings: GatheringReport) -> Iterator[Document]:
-    """Stream the language reference, a module that assigns a dictionary of names to texts."""
-    if not path.is_file():
-        return
-    findings.files += 1
-    try:
-        tree = _parse(path) or ast.parse(path.read_bytes())
-        texts: dict[str, str] = {}
-        for statement in tree.body:
-            value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
-            if isinstance(value, ast.Dict):
-                texts |= ast.literal_eval(value)
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        findings.unreadable.append(f"{TOPICS_MODULE}: {type(error).__name__}")
-        return
+def _topics(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
+    """Yield (topic, "", text) of the language reference, a module that assigns a dictionary of names to texts.
+
+    Texts that are too short are left out, and not counted.
+    """
+    texts: dict[str, str] = {}
+    for statement in tree.body:
+        value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+        if isinstance(value, ast.Dict):
+            texts |= ast.literal_eval(value)
     for topic in sorted(texts):
         text = texts[topic].strip("\n").rstrip()
-        if len(text) < MINIMUM_CHARACTERS:
-            continue
-        if kept.add(text):
-            yield _document(STANDARD_LIBRARY, TOPICS_MODULE, topic, "", text)
-        else:
-            findings.repeated += 1
+        if len(text) >= MINIMUM_CHARACTERS:
+            yield topic, "", text
