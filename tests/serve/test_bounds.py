@@ -28,7 +28,7 @@ from headwater.model.io.folder import save_model
 from headwater.serve import problems
 from headwater.serve.answers import Answer
 from headwater.serve.api import create_app
-from headwater.serve.budget import Budget
+from headwater.serve.budget import Budget, Share
 from headwater.serve.guard import Guard
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.metrics import Metrics
@@ -198,7 +198,7 @@ def test_scoring_is_cut_into_jobs_that_others_come_between(base_folder: Path) ->
             waits = threading.Event()  # the second job ends only after the short request has queued its own
             served.lm.scorer.score_ids = counted  # type: ignore[method-assign]
             body = ScoreRequest(text_1=[row[0] for row in rows], text_2=[row[1] for row in rows])
-            share = Budget(Limits()).share()
+            share = Share(Budget(Limits()))
             long = asyncio.create_task(score(served, body, share))
             while len(sizes) < 2 and not long.done():
                 await asyncio.sleep(0)
@@ -403,7 +403,7 @@ def test_the_case_of_a_host_name_does_not_matter(base_folder: Path) -> None:
 
 def test_large_answers_under_way_share_one_budget() -> None:
     budget = Budget(Limits(answer_bytes=200_000, held_bytes=300_000))
-    with budget.share() as first, budget.share() as second:
+    with Share(budget) as first, Share(budget) as second:
         first.take(200_000, "prompt")
         second.take(64 * 1024, "prompt")  # a small answer is not counted
         with pytest.raises(Problem) as refused:
@@ -417,7 +417,7 @@ def test_large_answers_under_way_share_one_budget() -> None:
 
 
 def test_an_answer_above_the_whole_budget_is_refused_for_good() -> None:
-    with Budget(Limits(answer_bytes=300_000, held_bytes=200_000)).share() as share:
+    with Share(Budget(Limits(answer_bytes=300_000, held_bytes=200_000))) as share:
         with pytest.raises(Problem) as refused:
             share.take(250_000, "prompt")
         assert (refused.value.status, refused.value.code) == (400, "answer_too_large")

@@ -78,6 +78,18 @@ class Server:
         return self.models[name]
 
 
+@asynccontextmanager
+async def _bounded(seconds: float, param: str) -> AsyncIterator[None]:
+    """Limit the time of the block; raise a timeout and library errors, which are about `param`, as Problem."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise Problem(504, f"The request took longer than {seconds:g} s.", code="timeout") from None
+    except HeadwaterError as error:
+        raise refused(error, param) from None
+
+
 class Work(Response):
     """An answer that is computed while its client stays connected and within the time limit.
 
@@ -92,25 +104,19 @@ class Work(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See Response."""
         scope["model"] = self._served.name  # for the metrics
-        with self._server.budget.share() as share:
+        with Share(self._server.budget) as share:
             answer = await self._answer(receive, share)
             await answer(scope, receive, send)
 
     async def _answer(self, receive: Receive, share: Share) -> Response:
         found: list[bytes] = []
-        seconds = self._server.limits.seconds
 
         async def work() -> None:
-            try:
-                async with asyncio.timeout(seconds):
-                    content = await self._compute(self._served, self._body, share)
-                    # Small answers are serialised here: changing threads would cost more.
-                    few = is_small(content)
-                    found.append(encode(content) if few else await self._served.write(partial(encode, content)))
-            except TimeoutError:
-                raise Problem(504, f"The request took longer than {seconds:g} s.", code="timeout") from None
-            except HeadwaterError as error:
-                raise refused(error, self._param) from None
+            async with _bounded(self._server.limits.seconds, self._param):
+                content = await self._compute(self._served, self._body, share)
+                # Small answers are serialised here: changing threads would cost more.
+                few = is_small(content)
+                found.append(encode(content) if few else await self._served.write(partial(encode, content)))
 
         if not await unless_gone(receive, work):
             self._server.metrics.disconnected += 1
@@ -135,7 +141,6 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See Response."""
         scope["model"] = self._served.name
-        seconds = self._server.limits.seconds
         started = False
 
         async def put(data: bytes, more: bool = True) -> None:
@@ -147,26 +152,21 @@ class EventStream(Response):
 
         async def work() -> None:
             try:
-                with self._server.budget.share() as share:
-                    async with asyncio.timeout(seconds), aclosing(self._events(self._served, share)) as events:  # type: ignore[type-var]
+                with Share(self._server.budget) as share:
+                    answer = aclosing(self._events(self._served, share))  # type: ignore[type-var]
+                    async with _bounded(self._server.limits.seconds, "prompt"), answer as events:
                         async for data in events:
                             await put(data)
-            except TimeoutError:
-                problem = Problem(504, f"The request took longer than {seconds:g} s.", code="timeout")
-            except HeadwaterError as error:
-                problem = refused(error, "prompt")
-            except Problem as refusal:
-                problem = refusal
+            except Problem as problem:
+                if not started:
+                    raise
+                try:  # the client may have stopped reading
+                    async with asyncio.timeout(_LAST_SECONDS):
+                        await put(b"data: " + problem.response.body + b"\n\n", more=False)
+                except TimeoutError:
+                    raise ConnectionAbortedError from None
             else:
                 await put(b"", more=False)
-                return
-            if not started:
-                raise problem
-            try:  # the client may have stopped reading
-                async with asyncio.timeout(_LAST_SECONDS):
-                    await put(b"data: " + problem.response.body + b"\n\n", more=False)
-            except TimeoutError:
-                raise ConnectionAbortedError from None
 
         if not await unless_gone(receive, work):
             self._server.metrics.disconnected += 1

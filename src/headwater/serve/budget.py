@@ -19,10 +19,6 @@ class Budget:
         self.held = 0
         self._lock = threading.Lock()
 
-    def share(self) -> Share:
-        """Return the share of one request, a context manager that gives back what it took."""
-        return Share(self)
-
     def add(self, size: int) -> None:
         """Reserve bytes, or give back a negative number of them; raises Problem 429 if too few are left."""
         with self._lock:
@@ -38,7 +34,7 @@ class Budget:
 
 
 class Share:
-    """What one request holds of the budget until its answer is sent."""
+    """What one request holds of the budget; a context manager that gives it back."""
 
     def __init__(self, budget: Budget) -> None:
         self.limits = budget.limits

@@ -61,10 +61,8 @@ class Keys:
         """Return whether the header `Authorization: Bearer KEY` has one of the keys, in constant time."""
         scheme, _, key = authorization.partition(" ")
         digest = hashlib.sha256(key.strip().encode("utf-8", "replace")).digest()
-        found = False
-        for known in self._digests:
-            found |= hmac.compare_digest(digest, known)
-        return found and scheme.lower() == "bearer"
+        equal = [hmac.compare_digest(digest, known) for known in self._digests]
+        return any(equal) and scheme.lower() == "bearer"
 
 
 def is_loopback(host: str) -> bool:

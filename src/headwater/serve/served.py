@@ -201,13 +201,11 @@ def _usual_name(model: str) -> str:
 def _open(name: str, place: str, tokenizer: str | None, precision: str, device: str, slots: int) -> Served:
     folder = shipped.resolve(place)
     if not (folder / TASK_FILE).is_file():
-        served = Served(name, load(place, tokenizer=tokenizer, precision=precision, device=device, slots=slots))
-    else:
-        fine_tuned = FineTuned.load(folder, device=choose_device(device, training=False))
-        exact = "fp32" if precision == "auto" else precision
-        lm = LanguageModel(fine_tuned.model.model, fine_tuned.tokenizer, precision=exact, slots=slots)
-        served = Served(name, lm, fine_tuned)
-    return served
+        return Served(name, load(place, tokenizer=tokenizer, precision=precision, device=device, slots=slots))
+    fine_tuned = FineTuned.load(folder, device=choose_device(device, training=False))
+    exact = "fp32" if precision == "auto" else precision
+    lm = LanguageModel(fine_tuned.model.model, fine_tuned.tokenizer, precision=exact, slots=slots)
+    return Served(name, lm, fine_tuned)
 
 
 def background_executor() -> Executor:
