@@ -57,7 +57,7 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
         )
     if tokenizer.kind != "gpt2":
         raise MismatchError(f"the tokenizer is of kind {tokenizer.kind}", expected="kind gpt2")
-    require_rows(tokenizer, config)
+    require_rows(tokenizer, config.vocabulary)
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_part(path) as part:

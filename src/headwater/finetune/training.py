@@ -317,7 +317,7 @@ def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> t
     `from_scratch` and `transfer_layers` draw new weights for the rest. Raises MismatchError if the tokenizer has
     more ids than the model has rows, UsageError for more layers than the base has, or layers of an LSTM.
     """
-    require_rows(tokenizer, base.config)
+    require_rows(tokenizer, base.config.vocabulary)
     extended = tokenizer.with_task_tokens()
     device = base.tokens.weight.device
     shape = base.config.faithful_to(config.faithful)

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from headwater.errors import HeadwaterError
-from headwater.inference.network import DecodeRow, PromptChunk, Runner, require_vocabulary
+from headwater.inference.network import DecodeRow, PromptChunk, Runner
+from headwater.inference.packing import shared_length
 from headwater.inference.request import Event, Reason, Request
 from headwater.inference.sampling import (
     Alternatives,
@@ -34,6 +35,7 @@ from headwater.inference.sampling import (
 )
 from headwater.inference.text import TextStream
 from headwater.model.backend import to_device
+from headwater.model.io.folder import require_rows
 from headwater.tokenizer import Tokenizer
 
 
@@ -113,7 +115,7 @@ class Engine:
     def __init__(self, runner: Runner, tokenizer: Tokenizer) -> None:
         self.runner, self.tokenizer = runner, tokenizer
         self.vocabulary = tokenizer.vocabulary_size  # the model's rows beyond it are never chosen
-        require_vocabulary(tokenizer, runner.vocabulary)
+        require_rows(tokenizer, runner.vocabulary)
         self._lock = threading.RLock()
         self._waiting: deque[Generation] = deque()
         self._slots = [_Slot(number) for number in range(runner.slots)]
@@ -239,10 +241,7 @@ class Engine:
 
     def _held(self, filled: list[int], prompt: list[int]) -> int:
         """Return how many tokens of a prompt can be reused from positions that hold `filled`."""
-        shared = 0
-        limit = min(len(filled), len(prompt))
-        while shared < limit and filled[shared] == prompt[shared]:
-            shared += 1
+        shared = shared_length(filled, prompt)
         if self.runner.exact or shared == len(prompt):
             return shared
         return shared // self.runner.shared_block * self.runner.shared_block

@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from headwater.errors import ContextError, MismatchError, UsageError
+from headwater.errors import ContextError, UsageError
 from headwater.model.config import ModelConfig
 
 if TYPE_CHECKING:
     from headwater.inference.packing import Pack
     from headwater.inference.torch_network import TorchNetwork
-    from headwater.tokenizer import Tokenizer
 
 Precision = Literal["fp32", "bf16", "int8", "int4"]
 # y = x Wᵀ + b: (rows, in) float32 -> (rows, out), in the implementation's dtype.
@@ -95,15 +94,6 @@ class Network(Protocol):
         Raises UsageError for a model without attention.
         """
         ...
-
-
-def require_vocabulary(tokenizer: Tokenizer, rows: int) -> None:
-    """Raise MismatchError for a tokenizer with more tokens than the model has rows."""
-    if tokenizer.vocabulary_size > rows:
-        raise MismatchError(
-            f"the tokenizer has {tokenizer.vocabulary_size:,} tokens, the model {rows:,} rows",
-            repair="Use the tokenizer that the model was trained with",
-        )
 
 
 def require_ids(ids: Sequence[int], vocabulary: int, param: str | None = None) -> None:

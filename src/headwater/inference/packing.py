@@ -104,10 +104,14 @@ def _laid_out(members: list[int], inputs: list[list[int]]) -> Pack:
 
 
 def _shared(a: list[int], b: list[int]) -> int:
-    """Return the length of the common prefix of two token lists, rounded down to a multiple of _STEP."""
+    return shared_length(a, b) // _STEP * _STEP
+
+
+def shared_length(a: list[int], b: list[int]) -> int:
+    """Return the length of the common prefix of two token lists."""
     limit = min(len(a), len(b))
     if a[:limit] == b[:limit]:
-        return limit // _STEP * _STEP
+        return limit
     low, high = 0, limit  # a[:low] == b[:low], a[:high] != b[:high]
     while high - low > 1:
         middle = (low + high) // 2
@@ -115,7 +119,7 @@ def _shared(a: list[int], b: list[int]) -> int:
             low = middle
         else:
             high = middle
-    return low // _STEP * _STEP
+    return low
 
 
 class BranchAttention:

@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 
 from headwater.errors import DataError, UsageError
-from headwater.inference.network import Network, require_context, require_ids, require_vocabulary
+from headwater.inference.network import Network, require_context, require_ids
 from headwater.inference.packing import Pack, packs
 from headwater.inference.sampling import Alternatives, alternatives, log_probabilities, not_finite
+from headwater.model.io.folder import require_rows
 from headwater.tokenizer import Tokenizer
 
 # Bytes of the logits of one chunk of scored rows.
@@ -51,7 +52,7 @@ class Scorer:
         self.network, self.tokenizer = network, tokenizer
         self.vocabulary: int = network.config.vocabulary
         self.context: int = network.config.context
-        require_vocabulary(tokenizer, self.vocabulary)
+        require_rows(tokenizer, self.vocabulary)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """Return log P(continuation | context) of each pair, and whether greedy decoding gives it.

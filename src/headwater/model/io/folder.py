@@ -67,7 +67,7 @@ def save_model(model: Model, folder: Path, *, tokenizer: Any = None, dtype: torc
     config = model.config
     end_of_text = None
     if tokenizer is not None:
-        require_rows(tokenizer, config)
+        require_rows(tokenizer, config.vocabulary)
         end_of_text = tokenizer.end_of_text
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     tensors = {
@@ -82,11 +82,11 @@ def save_model(model: Model, folder: Path, *, tokenizer: Any = None, dtype: torc
         tokenizer.save(folder, context=config.context)
 
 
-def require_rows(tokenizer: Any, config: ModelConfig) -> None:
+def require_rows(tokenizer: Any, rows: int) -> None:
     """Raise MismatchError if the tokenizer has more ids than the model has rows."""
-    if tokenizer.vocabulary_size > config.vocabulary:
+    if tokenizer.vocabulary_size > rows:
         raise MismatchError(
-            f"the tokenizer has {tokenizer.vocabulary_size:,} ids and the model {config.vocabulary:,} rows",
+            f"the tokenizer has {tokenizer.vocabulary_size:,} ids and the model {rows:,} rows",
             expected="a row for every id, as in the tokenizer that the model was trained with",
         )
 
