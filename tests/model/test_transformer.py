@@ -16,7 +16,6 @@ from torch import Tensor
 from headwater.errors import DataError, UsageError
 from headwater.model import PRESETS, build_model, preset
 from headwater.model.attention import attend, attend_plainly, causal_mask, document_mask
-from headwater.model.lstm import RecurrentState
 from headwater.model.transformer import Transformer
 
 
@@ -130,8 +129,8 @@ def test_no_position_sees_what_comes_after_it(name: str) -> None:
 def test_an_lstm_continues_from_its_state_and_has_no_mask() -> None:
     model = build_model(preset("lstm-nano", vocabulary=40), seed=1).eval()
     ids = torch.arange(12)[None]
-    state = RecurrentState()
-    pieces = [model.hidden(part, cache=state) for part in ids.split([5, 7], dim=1)]
+    state: list[torch.Tensor] = []
+    pieces = [model.hidden(part, state=state) for part in ids.split([5, 7], dim=1)]
     torch.testing.assert_close(torch.cat(pieces, 1), model.hidden(ids), atol=1e-6, rtol=1e-5)
     with pytest.raises(UsageError, match="mask"):
         model.hidden(ids, mask=torch.ones(1, 1, 12, 12, dtype=torch.bool))

@@ -20,7 +20,7 @@ from torch import Tensor
 from headwater.errors import UsageError
 from headwater.inference.network import DecodeRow, Precision, PromptChunk
 from headwater.inference.packing import PACK_ROWS, Pack
-from headwater.model.lstm import LSTM, RecurrentState
+from headwater.model.lstm import LSTM
 
 
 class RecurrentNetwork:
@@ -85,13 +85,10 @@ class RecurrentRunner:
 
     def _read(self, slot: int, position: int, token: int) -> Tensor:
         """Advance a slot's state by one token. Returns the output's input, (1, width)."""
-        hidden, cell = self.states[slot, position]
-        cache = RecurrentState()
-        cache.state = (hidden, cell)
+        state = list(self.states[slot, position])
         ids = torch.tensor([[token]], device=self.states.device)
-        read = self.model.hidden(ids, cache=cache)[0]
-        assert cache.state is not None
-        self.states[slot, position + 1] = torch.stack(cache.state)
+        read = self.model.hidden(ids, state=state)[0]
+        self.states[slot, position + 1] = torch.stack(state)
         return read
 
     def copy(self, source: int, target: int, length: int) -> None:

@@ -20,12 +20,6 @@ from headwater.model.loss import project
 from headwater.model.transformer import Embedding, Embeddings, Linear
 
 
-class RecurrentState:
-    """The hidden and the cell state, each (layers, batch, units); None before the first position."""
-
-    state: tuple[Tensor, Tensor] | None = None
-
-
 class Recurrent(nn.Module):
     """A recurrent model's token embedding, tied to the output."""
 
@@ -91,15 +85,16 @@ class LSTM(Recurrent):
         self,
         ids: Tensor,
         *,
-        cache: RecurrentState | None = None,
+        state: list[Tensor] | None = None,
         mask: Tensor | None = None,
         embeddings: Embeddings | None = None,
         layers: list[Tensor] | None = None,
     ) -> Tensor:
         """Return the input of heads: (batch, time) int64 -> (batch, time, width) float32.
 
-        A cache gives the recurrence's initial state, and is updated. layers: a list to append the token rows and
-        the result to. Raises UsageError for a mask.
+        state: a list with the hidden and the cell state before the text, each (layers, batch, units), empty for
+        the initial ones; those after the text replace them. layers: a list to append the token rows and the result
+        to. Raises UsageError for a mask.
         """
         if mask is not None:
             raise UsageError("an LSTM was given an attention mask", expected="none: it reads from left to right")
@@ -107,10 +102,10 @@ class LSTM(Recurrent):
         rows = x = functional.embedding(ids, tokens)  # (batch, time, width)
         if self.config.embedding_dropout == "sum":
             x = self.embedding_dropout(x)
-        state = cache.state if cache is not None else None
-        x, state = recur(self.recurrence, x.to(self.projection.weight.dtype), state)  # (batch, time, units)
-        if cache is not None:
-            cache.state = state
+        before = (state[0], state[1]) if state else None
+        x, after = recur(self.recurrence, x.to(self.projection.weight.dtype), before)  # (batch, time, units)
+        if state is not None:
+            state[:] = after
         projected: Tensor = self.projection(self.hidden_dropout(x)).float()
         if layers is not None:
             layers += [rows.float(), projected]
