@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -193,9 +192,8 @@ def _onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Ten
 
 
 def _has_onednn() -> bool:
-    linear: Callable[..., Tensor] = _onednn_linear
     try:
-        linear(torch.zeros(2, 4), torch.zeros(3, 4), torch.zeros(3))
+        _onednn_linear(torch.zeros(2, 4), torch.zeros(3, 4), torch.zeros(3))
     except (RuntimeError, AttributeError):  # a build of torch without oneDNN
         return False
     return True
