@@ -6,10 +6,10 @@ The order, next to that of GPT-2's released sampling code, whose defaults are ou
     1  bias of single tokens                  –
     2  penalties of tokens that occurred      –
     3  logits / temperature                   temperature 1
-    4  top-k: keep what the k-th largest      top_k 0 (off); the papers' samples use 40, summaries 2
-       reaches, ties included
-    5  min-p: keep what has at least this     –
-       share of the likeliest's probability
+    4  top-k: keep logits not less than the   top_k 0 (off); the papers' samples use 40, summaries 2
+       k-th largest, ties included
+    5  min-p: keep tokens with at least this  –
+       share of the largest probability
     6  top-p                                  top_p 1 (off)
     7  draw                                   multinomial
 
