@@ -24,7 +24,7 @@ from headwater.model.loss import workspace_bytes
 from headwater.pretrain.masking import CHOSEN
 from headwater.train.loop import Trainer
 from headwater.train.machine import available_memory
-from headwater.train.optimizer import bytes_a_parameter, total_bytes
+from headwater.train.optimizer import bytes_a_parameter
 from headwater.train.parallel import Ranks
 
 # The first updates also choose kernels and allocate memory; timing short updates needs many of them.
@@ -131,8 +131,8 @@ def estimate_memory(trainer: Trainer, batch: Any, sequences: int) -> Memory:
     optimizer = trainer.optimizer
     model: Any = trainer.model
     ranks = trainer.ranks.count if trainer.sharded else 1
-    weights = total_bytes(optimizer.parameters)
-    masters = total_bytes(m for p, m in zip(optimizer.parameters, optimizer.masters, strict=True) if m is not p)
+    weights = sum(p.nbytes for p in optimizer.parameters)
+    masters = sum(m.nbytes for p, m in zip(optimizer.parameters, optimizer.masters, strict=True) if m is not p)
     parameters = sum(master.numel() for master in optimizer.masters)
 
     def kept(count: int) -> int:

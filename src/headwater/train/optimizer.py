@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
@@ -257,8 +257,3 @@ class Optimizer:
 def bytes_a_parameter(matrix_dtype: torch.dtype) -> int:
     """Return the bytes of one matrix entry during training: master, two moments, gradient, computing copy."""
     return 16 if matrix_dtype == torch.float32 else 16 + matrix_dtype.itemsize
-
-
-def total_bytes(tensors: Iterable[Tensor]) -> int:
-    """Return the bytes of the tensors' elements."""
-    return sum(t.numel() * t.element_size() for t in tensors)

@@ -85,21 +85,19 @@ def _fill(
     size = measure(corpus)
     progress.start("pack", total=size.bytes / 1e6, unit="MB")
     parts = {part: _PartWriter(work, part, tokenizer) for part in PARTS}
+    counts: dict[str, dict[str, int]] = {part: writer.counts for part, writer in parts.items()}
     try:
-        done = 0
         for part, document in split(corpus, validation):
-            done += parts[part].add(document.text)
-            if parts[part].is_full():
+            if parts[part].add(document.text):
                 parts[part].encode()
-                tokens = sum(writer.tokens for writer in parts.values())
-                progress.advance(done / 1e6, tokens=tokens)
+                done = sum(count["bytes"] for count in counts.values())
+                progress.advance(done / 1e6, tokens=sum(count["tokens"] for count in counts.values()))
         for writer in parts.values():
             writer.encode()
             writer.shards.close()
     finally:
         for writer in parts.values():
             writer.shards.abandon()
-    counts: dict[str, dict[str, int]] = {part: writer.counts() for part, writer in parts.items()}
     _check_lengths(corpus, counts, validation)
     tokens = sum(count["tokens"] for count in counts.values())
     progress.finish(f"{tokens:,} tokens, {counts['validation']['tokens']:,} of them held out")
@@ -129,20 +127,18 @@ class _PartWriter:
     def __init__(self, work: Path, part: Part, tokenizer: Tokenizer) -> None:
         dtype = token_dtype(tokenizer.vocabulary_size)
         self.shards = ShardWriter(work, part, dtype, SHARD_TOKENS, LAST_SHARD_TOKENS)
-        self.tokens = 0
+        self.counts = {"tokens": 0, "documents": 0, "bytes": 0}
         self._tokenizer = tokenizer
         self._texts: list[str] = []
-        self._batch_bytes = self._bytes = self._documents = 0
+        self._batch_bytes = 0
 
-    def add(self, text: str) -> int:
+    def add(self, text: str) -> bool:
+        """Add a document; return whether the batch is full."""
         size = len(text.encode("utf-8"))
         self._texts.append(text)
         self._batch_bytes += size
-        self._bytes += size
-        self._documents += 1
-        return size
-
-    def is_full(self) -> bool:
+        self.counts["bytes"] += size
+        self.counts["documents"] += 1
         return self._batch_bytes >= _BATCH_BYTES
 
     def encode(self) -> None:
@@ -161,11 +157,8 @@ class _PartWriter:
             ids = np.insert(ids, offsets[1:], end)
             offsets = offsets + np.arange(len(offsets))
         self.shards.write(ids, offsets[:-1])
-        self.tokens += len(ids)
+        self.counts["tokens"] += len(ids)
         self._texts, self._batch_bytes = [], 0
-
-    def counts(self) -> dict[str, int]:
-        return {"tokens": self.tokens, "documents": self._documents, "bytes": self._bytes}
 
 
 @dataclass
