@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -21,14 +20,6 @@ RULES_SHOWN = 8  # for each step
 BUILD_KEYS = keys_option("headwater.corpus.build.recipes:BuildConfig")
 LINKS_KEYS = keys_option("headwater.corpus.web.links:LinksConfig")
 FETCH_KEYS = keys_option("headwater.corpus.web.fetch:FetchConfig")
-
-
-class BuildEngine(StrEnum):
-    """Where the tasks of a build run."""
-
-    local = "local"
-    ray = "ray"
-    slurm = "slurm"
 
 
 Corpus = Annotated[Path, typer.Argument(help="A corpus folder.")]
@@ -53,8 +44,9 @@ def build(
     ] = None,
     workers: Annotated[int, typer.Option(help="Number of worker processes.", min=1)] = 1,
     engine: Annotated[
-        BuildEngine, typer.Option(help="Where to run: this machine, a Ray cluster, or job scripts for Slurm.")
-    ] = BuildEngine.local,
+        Literal["local", "ray", "slurm"],
+        typer.Option(help="Where to run: this machine, a Ray cluster, or job scripts for Slurm."),
+    ] = "local",
     address: Annotated[
         str, typer.Option(help="Address of the Ray cluster; by default one is started on this machine.")
     ] = "",
@@ -71,17 +63,19 @@ def build(
 
     options = {} if text_field is None else {"text_field": text_field}
     config = load_recipe(recipe, parse_settings(settings or []) | options)
-    if engine == BuildEngine.slurm and is_remote(out):
-        raise UsageError("--engine slurm writes its scripts next to --out", expected="a folder on the shared disk")
-    if engine == BuildEngine.slurm:
+    if engine == "slurm":
+        if is_remote(out):
+            raise UsageError(
+                "--engine slurm writes its scripts next to --out", expected="a folder on the shared disk"
+            )
         finish = [sys.executable, "-m", "headwater", "corpus", "build", *sources, "--recipe", recipe, "--out", out]
         finish += [f"--set={setting}" for setting in settings or []]
         finish += [] if text_field is None else [f"--text-field={text_field}"]
         script = prepare_slurm(sources, Path(out), config, workers, finish)
         emit({"submit": str(script)}, as_json=as_json, text=f"Job scripts are written. Submit them: sh {script}")
         return
-    where: dict[str, Any] = {"workers": workers, "engine": engine.value, "address": address}
-    build_corpus(sources, out, config, progress=terminal_progress(), **where)
+    progress = terminal_progress()
+    build_corpus(sources, out, config, workers=workers, engine=engine, address=address, progress=progress)
     funnel = read_funnel(out)
     emit({"out": out, **funnel}, as_json=as_json, text=_funnel_text(out, funnel))
 
@@ -174,7 +168,7 @@ def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
     def size(counted: dict[str, Any]) -> str:
         return f"{counted['documents']:>12,} documents {counted['bytes'] / 1e6:>12,.2f} MB"
 
-    lines = [f"{heading}", f"  {'read':32}{size(funnel['read'])}"]
+    lines = [heading, f"  {'read':32}{size(funnel['read'])}"]
     for step, rules in funnel["removed"].items():
         ordered = sorted(rules.items(), key=lambda entry: -entry[1]["documents"])
         lines += [f"  {f'- {step}: {rule}':32}{size(removed)}" for rule, removed in ordered[:RULES_SHOWN]]
@@ -193,7 +187,7 @@ app.command()(overlap)
 
 def _stats_text(corpus: str, found: dict[str, Any]) -> str:
     lines = [
-        f"{corpus}",
+        corpus,
         f"  documents   {found['documents']:,}",
         f"  bytes       {found['bytes']:,}",
         f"  characters  {found['characters']:,}",

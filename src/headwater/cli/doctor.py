@@ -88,7 +88,10 @@ def describe_machine() -> dict[str, Any]:
         "precision": {
             place.type: "bf16" if choose_precision("auto", place) == torch.bfloat16 else "fp32" for place in places
         },
-        "extras": {extra: all(map(_installed, packages)) for extra, packages in _extras().items()},
+        "extras": {
+            extra: all(any(importlib.metadata.distributions(name=package)) for package in packages)
+            for extra, packages in _extras().items()
+        },
         "data": os.environ.get("HEADWATER_DATA"),
         "cache": str(resources.cache_folder()),
         "models": shipped.names(),
@@ -150,10 +153,6 @@ def _parts(counts: dict[str, int]) -> list[dict[str, Any]]:
         part["times"] = len(part.pop("names"))
         part["each"] //= part["times"]
     return list(parts.values())
-
-
-def _installed(name: str) -> bool:
-    return any(True for _ in importlib.metadata.distributions(name=name))
 
 
 def _available(name: str) -> bool:

@@ -78,7 +78,9 @@ def evaluate(
     )
     lines = [f"{out}:"]
     lines += [_line(result) for result in results.results]
-    lines += [f"  {s.protocol}: {_skipped(s.examples)} {s.reason}" for s in results.skipped]
+    for skip in results.skipped:
+        left_out = "skipped." if skip.examples is None else f"{counted(skip.examples, 'example')} left out, as"
+        lines.append(f"  {skip.protocol}: {left_out} {skip.reason}")
     emit({"out": str(out), **results.to_dict()}, as_json=as_json, text="\n".join(lines))
 
 
@@ -125,10 +127,6 @@ def _compare(a: Path, b: Path, *, as_json: bool) -> None:
         as_json=as_json,
         text="\n".join(lines),
     )
-
-
-def _skipped(examples: int | None) -> str:
-    return "skipped." if examples is None else f"{counted(examples, 'example')} left out, as"
 
 
 def _list(names: list[str], data: list[Path], as_json: bool) -> None:

@@ -167,8 +167,7 @@ def _sets_folder(data: Path | None) -> Path:
 
     if data is not None:
         return data
-    found = data_folder()
-    if found is None:
+    if (found := data_folder()) is None:
         raise UsageError("--task-set needs the folder of the sets", repair="Give it with --data DIR")
     return found / "finetune"
 

@@ -124,8 +124,9 @@ def generate(
         say("The prompt is empty: a new text starts.")
     _warn_beyond_context(running[0], lm.config.context)
     if as_json:
-        asked = {"model": model, "precision": lm.precision, "prompt": prompt, "seed": seed}
-        emit(asked | _described(running), as_json=True, text="")
+        asked: dict[str, Any] = {"model": model, "precision": lm.precision, "prompt": prompt, "seed": seed}
+        asked["prompt_tokens"] = len(running[0].request.prompt)
+        emit(asked | {"samples": [_sample(generation) for generation in running]}, as_json=True, text="")
     else:
         _print_samples(running, prompt, color)
 
@@ -212,15 +213,8 @@ def _tinted(text: str, event: Event) -> str:
     return "\n".join(f"\x1b[38;5;{tint}m{line}\x1b[0m" if line else "" for line in text.split("\n"))
 
 
-def _described(running: list[Generation]) -> dict[str, Any]:
-    """Return the finished continuations, and the number of tokens of the prompt."""
-    return {
-        "prompt_tokens": len(running[0].request.prompt),
-        "samples": [_sample(generation) for generation in running],
-    }
-
-
 def _sample(generation: Generation) -> dict[str, Any]:
+    """Return a continuation, after waiting for its end."""
     log_probabilities = [event.alternatives.log_probability for event in generation if event.alternatives]
     return {
         "sample": generation.request.sample,

@@ -33,7 +33,9 @@ def prepare() -> None:
         os.environ.setdefault(name, _SHAPES_KEPT)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what --set deterministic=true needs on CUDA
     gc.set_threshold(_GARBAGE_THRESHOLD, *gc.get_threshold()[1:])
-    _keep_memory()
+    # Keep freed memory, which the next update uses again: by default the C library returns large blocks to the
+    # system and clears them again page by page, which takes an eighth of an update.
+    _set_allocator({_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: -1})
 
 
 def import_from_here(names: Iterable[str]) -> None:
@@ -41,15 +43,6 @@ def import_from_here(names: Iterable[str]) -> None:
     here = str(Path.cwd())
     if any(":" in name for name in names) and here not in sys.path:
         sys.path.insert(0, here)
-
-
-def _keep_memory() -> None:
-    """Let the C library keep freed memory, which the next update uses again.
-
-    By default large blocks are returned to the system and cleared again page by page, which takes an eighth of an
-    update. Only the GNU C library has this setting.
-    """
-    _set_allocator({_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: -1})
 
 
 def return_memory() -> None:
@@ -68,6 +61,7 @@ def return_memory() -> None:
 
 
 def _set_allocator(parameters: dict[int, int]) -> None:
+    """Set parameters of `mallopt`, which only the GNU C library has."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):
