@@ -3,16 +3,6 @@
 Each error says what was seen, what was expected and how to repair it, and has the exit status of the command line.
 The command line also shows a failure of the operating system (OSError) in one line. Any other exception is a bug
 in Headwater and shows its traceback.
-
-    HeadwaterError            exit status 1
-    ├── UsageError            exit status 2: a wrong option, value or configuration key
-    │   └── ContextError      a text that is longer than the model's context
-    ├── DataError             text or labelled data that cannot be used
-    ├── FolderError           a folder that is missing, incomplete, damaged, or of another kind
-    ├── MismatchError         tokenizer, tokens and model that do not match
-    ├── ResourceError         a file, an optional package or the network that is not available
-    ├── StorageError          no space left, not writable
-    └── TrainingError         training that cannot continue: NaN, a stall, a rank that died
 """
 
 from __future__ import annotations
@@ -132,7 +122,7 @@ class StorageError(HeadwaterError):
 
 
 class TrainingError(HeadwaterError):
-    """Training that cannot continue."""
+    """Training that cannot continue: the loss is not finite, or a rank died."""
 
 
 class Interrupted(KeyboardInterrupt):
