@@ -16,20 +16,12 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_HOMES = {
-    "Classifier": "headwater.finetune.estimators",
-    "Entailment": "headwater.finetune.estimators",
-    "HeadwaterError": "headwater.errors",
-    "LanguageModel": "headwater.language_model",
-    "MultipleChoice": "headwater.finetune.estimators",
-    "Regressor": "headwater.finetune.estimators",
-    "Similarity": "headwater.finetune.estimators",
-    "Tokenizer": "headwater.tokenizer",
-    "build_corpus": "headwater.stages",
-    "evaluate": "headwater.stages",
-    "load": "headwater.language_model",
-    "pretrain": "headwater.stages",
-    "train_tokenizer": "headwater.stages",
+_NAMES = {
+    "headwater.errors": ("HeadwaterError",),
+    "headwater.finetune.estimators": ("Classifier", "Entailment", "MultipleChoice", "Regressor", "Similarity"),
+    "headwater.language_model": ("LanguageModel", "load"),
+    "headwater.stages": ("build_corpus", "evaluate", "pretrain", "train_tokenizer"),
+    "headwater.tokenizer": ("Tokenizer",),
 }
 
 __all__ = [
@@ -66,11 +58,12 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("headwater")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'headwater' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+    for module, names in _NAMES.items():
+        if name in names:
+            value = getattr(importlib.import_module(module), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'headwater' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
