@@ -26,20 +26,8 @@ if TYPE_CHECKING:
 SHAPES = "params_shapes.json"
 _HEAD_WIDTH = 64
 # The order of a block's tensors in the release.
-_BLOCK = (
-    "attention.query_key_value.weight",
-    "attention.query_key_value.bias",
-    "attention.projection.weight",
-    "attention.projection.bias",
-    "norm_1.weight",
-    "norm_1.bias",
-    "mlp.expand.weight",
-    "mlp.expand.bias",
-    "mlp.contract.weight",
-    "mlp.contract.bias",
-    "norm_2.weight",
-    "norm_2.bias",
-)
+_PLACES = ("attention.query_key_value", "attention.projection", "norm_1", "mlp.expand", "mlp.contract", "norm_2")
+_BLOCK = tuple(f"{place}.{part}" for place in _PLACES for part in ("weight", "bias"))
 
 
 def read_release(folder: Path, heads: int | None = None, faithful: Faithful = "code") -> Model:
