@@ -56,16 +56,14 @@ class Journal:
         self._handle.close()
 
     def _flush(self) -> None:
+        written = 0
         try:
             written = self._handle.write(self._pending)
-        except OSError:
-            written = 0
-            raise
+            if written < len(self._pending):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             if written < len(self._pending):  # remove a partial line
                 os.truncate(self.path, self._end)
-        if written < len(self._pending):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._end += written
         self._pending = b""
 
