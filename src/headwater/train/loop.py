@@ -156,13 +156,6 @@ class Trainer:
             weights[name] = whole.detach().cpu()
         return weights
 
-    def scheduled_rate(self) -> float:
-        """Return the learning rate of the next update."""
-        config = self.config
-        return config.learning_rate * learning_rate_factor(
-            config.schedule, self.step, config.steps, config.warmup_steps, config.final_rate
-        )
-
     def update(self, micro_batches: Sequence[Any], learning_rate: float | None = None) -> UpdateResult:
         """Update the model on this rank's micro-batches; `learning_rate` None is the schedule's.
 
@@ -194,9 +187,12 @@ class Trainer:
                 f"gradient norm {result['gradient_norm']}",
                 repair=SUSPECTS,
             )
-        rate = self.scheduled_rate() if learning_rate is None else learning_rate
-        self.optimizer.step(rate)
-        return UpdateResult(result.pop("loss"), result.pop("gradient_norm"), rate, result)
+        if learning_rate is None:
+            learning_rate = config.learning_rate * learning_rate_factor(
+                config.schedule, self.step, config.steps, config.warmup_steps, config.final_rate
+            )
+        self.optimizer.step(learning_rate)
+        return UpdateResult(result.pop("loss"), result.pop("gradient_norm"), learning_rate, result)
 
 
 C = TypeVar("C", bound=TrainConfig)
