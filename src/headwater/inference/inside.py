@@ -114,5 +114,4 @@ class _Attention:
 
 
 def _array(tensor: Tensor) -> Floats:
-    found: Floats = tensor.float().cpu().numpy()
-    return found
+    return tensor.float().cpu().numpy()

@@ -12,8 +12,6 @@ the versions in torch.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -59,9 +57,7 @@ class Dense:
         x = x.to(self.dtype)
         if not self.packed:
             return functional.linear(x, self.weight, self.bias)
-        product: Any = torch.ops.mkldnn._linear_pointwise
-        y: Tensor = product(x, self.weight, self.bias, "none", [], "")
-        return y
+        return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
 
 
 class Int8:

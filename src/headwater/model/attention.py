@@ -81,8 +81,7 @@ def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, *, native: bool 
     inside a block. The weights are kept for the backward pass, half a square a head. `native`: use the compiled
     softmax.
     """
-    attended: Tensor = _BlockedAttention.apply(query, key, value, native)  # type: ignore[no-untyped-call]
-    return attended
+    return _BlockedAttention.apply(query, key, value, native)  # type: ignore[no-untyped-call]
 
 
 class _BlockedAttention(torch.autograd.Function):

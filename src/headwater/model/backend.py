@@ -49,8 +49,7 @@ class Backend:
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return x weightᵀ + bias: (…, in), (out, in), (out,) -> (…, out)."""
         if self._uses_onednn(weight):
-            product: Tensor = _OneDnnLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-            return product
+            return _OneDnnLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return functional.linear(x, weight, bias)
 
     def matmul_out(self, x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
@@ -187,8 +186,7 @@ class _OneDnnLinear(torch.autograd.Function):
 
 
 def _onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return product
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
 def _has_onednn() -> bool:

@@ -23,20 +23,17 @@ def kernels() -> native.Kernels:
 
 def gelu(x: Tensor) -> Tensor:
     """Return GELU in its tanh form, of any shape."""
-    result: Tensor = _Gelu.apply(x)  # type: ignore[no-untyped-call]
-    return result
+    return _Gelu.apply(x)  # type: ignore[no-untyped-call]
 
 
 def norm(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, dtype: torch.dtype) -> Tensor:
     """Return LayerNorm over the last dimension: x, weight, bias float32 -> the shape of x in `dtype`."""
-    result: Tensor = _Norm.apply(x, weight, bias, epsilon, dtype)  # type: ignore[no-untyped-call]
-    return result
+    return _Norm.apply(x, weight, bias, epsilon, dtype)  # type: ignore[no-untyped-call]
 
 
 def add(x: Tensor, branch: Tensor) -> Tensor:
     """Return x + branch, of one shape: float32 and bfloat16 -> float32."""
-    result: Tensor = _Add.apply(x, branch)  # type: ignore[no-untyped-call]
-    return result
+    return _Add.apply(x, branch)  # type: ignore[no-untyped-call]
 
 
 class _Gelu(torch.autograd.Function):

@@ -55,7 +55,7 @@ def cross_entropy(
     else:  # selecting positions would make the host wait for the device: they get the weight 0 instead
         weights = weights * (targets != IGNORE)
         targets = targets.clamp(min=0)
-    loss: Tensor = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+    return _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
         hidden.to(matrix.dtype),
         matrix,
         targets.contiguous(),
@@ -63,7 +63,6 @@ def cross_entropy(
         backend or default_backend(),
         bias,
     )
-    return loss
 
 
 def cross_entropy_plainly(

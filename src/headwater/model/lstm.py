@@ -120,8 +120,7 @@ def recur(
     On a device its biases, which are float32 in training, must have the matrices' dtype.
     """
     if x.device.type == "cpu" or x.dtype == torch.float32:
-        result: tuple[Tensor, tuple[Tensor, Tensor]] = recurrence(x, state)
-        return result
+        return recurrence(x, state)
     if state is None:
         zeros = x.new_zeros(recurrence.num_layers, len(x), recurrence.hidden_size)
         state = (zeros, zeros)

@@ -154,8 +154,7 @@ class NextSentence(nn.Module):
 
     def forward(self, first: Tensor) -> Tensor:
         """(batch, width), the output at the first token -> (batch, 2) float32."""
-        logits: Tensor = self.classifier(torch.tanh(self.pooler(first).float()))
-        return logits.float()
+        return self.classifier(torch.tanh(self.pooler(first).float())).float()
 
 
 class Transformer(nn.Module):
