@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -68,29 +69,36 @@ class ArrayFile:
         self._rows.unlink()
 
 
-def in_range(
-    path: Path, column: int, start: int, low: int, high: int
+def partitions(
+    paths: Sequence[Path], *columns: int
+) -> Iterator[tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]]:
+    """Yield the rows of files in parts, each the rows whose key is in one range of the 64-bit key space.
+
+    The key of a row is in the first of `columns`. A part is the values of `columns`, (rows, columns), and the
+    numbers of the rows, counted through all files. It has about PARTITION_ROWS rows if the keys are uniform; there
+    are at most PARTITIONS parts, as each costs one more pass over the files.
+    """
+    starts = np.cumsum([0, *row_counts(paths)]).tolist()
+    count = min(PARTITIONS, -(-starts[-1] // PARTITION_ROWS)) or 1
+    for low, high in pairwise(2**64 * part // count for part in range(count + 1)):
+        yield _part(paths, starts, columns, low, high - 1)
+
+
+def _part(
+    paths: Sequence[Path], starts: Sequence[int], columns: Sequence[int], least: int, most: int
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
-    """Return the values of a column of 64-bit numbers in [low, high), and their row numbers, counted from `start`.
-
-    The file is opened for each call: the pages of a mapped file count as memory until it is closed.
-    """
-    values = np.load(path, mmap_mode="r", allow_pickle=False)[:, column]
-    chosen = np.flatnonzero((values >= np.uint64(low)) & (values <= np.uint64(high - 1)))
-    return values[chosen].astype(np.uint64), (chosen + start).astype(np.uint32)
-
-
-def ranges(count: int) -> list[tuple[int, int]]:
-    """Split the 64-bit key space into ranges that hold about PARTITION_ROWS of `count` uniform keys.
-
-    There are at most PARTITIONS ranges, as each costs one more pass over the files.
-    """
-    partitions = min(PARTITIONS, -(-count // PARTITION_ROWS)) or 1
-    edges = [2**64 * part // partitions for part in range(partitions + 1)]
-    return list(pairwise(edges))
+    values, numbers = [], []
+    for path, start in zip(paths, starts[:-1], strict=True):
+        # Opened for each part: the pages of a mapped file count as memory until it is closed.
+        rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        keys = rows[:, columns[0]]
+        chosen = np.flatnonzero((keys >= np.uint64(least)) & (keys <= np.uint64(most)))
+        values.append(np.stack([rows[:, column][chosen] for column in columns], axis=1).astype(np.uint64))
+        numbers.append((chosen + start).astype(np.uint32))
+    return np.concatenate(values), np.concatenate(numbers)
 
 
-def row_counts(paths: list[Path]) -> list[int]:
+def row_counts(paths: Sequence[Path]) -> list[int]:
     """Return the number of rows of each file."""
     return [len(np.load(path, mmap_mode="r", allow_pickle=False)) for path in paths]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from headwater.storage.arrays import in_range, ranges, row_counts
+from headwater.storage.arrays import partitions, row_counts
 
 # All white space except single spaces; splitting into words would need ten times the text's memory.
 _SPACES = re.compile(r"\s{2,}|[^\S ]")
@@ -35,18 +35,8 @@ def text_fingerprint(text: str) -> bytes:
 
 def find_copies(fingerprints: Sequence[Path]) -> npt.NDArray[np.bool_]:
     """Return which documents equal an earlier one: (documents,) bool, numbered through all files."""
-    lengths = row_counts(list(fingerprints))
-    starts = np.cumsum([0, *lengths]).tolist()
-    copies = np.zeros(starts[-1], bool)
-    for low, high in ranges(len(copies)):
-        values: list[npt.NDArray[np.uint64]] = []
-        places: list[npt.NDArray[np.uint32]] = []
-        for path, start in zip(fingerprints, starts[:-1], strict=True):
-            first, rows = in_range(path, 0, start, low, high)
-            second = np.load(path, mmap_mode="r", allow_pickle=False)[:, 1][rows - np.uint32(start)]
-            values.append(np.stack([first, second.astype(np.uint64)], axis=1))
-            places.append(rows)
-        found, numbers = np.concatenate(values), np.concatenate(places)
+    copies = np.zeros(sum(row_counts(fingerprints)), bool)
+    for found, numbers in partitions(fingerprints, 0, 1):
         order = np.lexsort((found[:, 1], found[:, 0]))  # stable: the first of equals comes first
         same = (found[order[1:]] == found[order[:-1]]).all(axis=1)
         copies[numbers[order[1:][same]]] = True

@@ -12,7 +12,7 @@ document is removed by chance. GPT-2 (section 2.1) mentions de-duplication witho
 | SIMILARITY | 0.8 | ours |
 
 Each document has one row of BANDS 64-bit keys on disk. Keys are compared band by band in partitions
-(`arrays.ranges`), so that memory hardly depends on the number of documents; a duplicate takes about 120 bytes.
+(`arrays.partitions`), so that memory hardly depends on the number of documents; a duplicate takes about 120 bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from headwater.corpus.dedup.bloom import Hashes as Keys
 from headwater.corpus.dedup.overlap import WordHashes
-from headwater.storage.arrays import ArrayFile, in_range, ranges, row_counts, scramble
+from headwater.storage.arrays import ArrayFile, partitions, scramble
 
 WORDS = 5
 BANDS, ROWS = 16, 7
@@ -91,24 +91,14 @@ def candidate_pairs(
     documents that are `gone`, (documents,) bool. Each document of a group with one key is paired with the first
     and with the previous one.
     """
-    lengths = row_counts(list(signatures))
-    if not sum(lengths):
-        return
-    starts = np.cumsum([0, *lengths]).tolist()
     bands = np.load(signatures[0], mmap_mode="r", allow_pickle=False).shape[1]
     for band in range(bands):
-        for low, high in ranges(sum(lengths)):
-            chosen = [
-                in_range(path, band, start, max(low, 1), high)
-                for path, start in zip(signatures, starts[:-1], strict=True)
-            ]
-            keys = np.concatenate([keys for keys, _ in chosen])
-            numbers = np.concatenate([numbers for _, numbers in chosen])
-            del chosen
+        for values, numbers in partitions(signatures, band):
+            keys = values[:, 0]
+            kept = keys != 0  # of a text without words
             if gone is not None:
-                kept = ~gone[numbers]
-                keys, numbers = keys[kept], numbers[kept]
-            pairs = _pairs_of_equal_keys(keys, numbers)
+                kept &= ~gone[numbers]
+            pairs = _pairs_of_equal_keys(keys[kept], numbers[kept])
             if len(pairs):
                 yield pairs
 
