@@ -7,6 +7,7 @@ returns None, and the `tokenizers` library does the same about twenty times as s
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -83,34 +84,32 @@ class CompiledCounter:
             self._library.counter_free(self._handle)
 
 
-class CompiledLearner:
-    """Learner of merges, some at a time; see `merges.learn_merges`. `symbols` is overwritten."""
+def learn(
+    symbols: npt.NDArray[np.int32],
+    borders: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    alphabet_size: int,
+    new_tokens: int,
+    step: int,
+) -> Iterator[npt.NDArray[np.int32]]:
+    """Yield merges, (made, 3): left, right, merged; `step` at a time, fewer at the end. Overwrites `symbols`.
 
-    def __init__(
-        self,
-        symbols: npt.NDArray[np.int32],
-        borders: npt.NDArray[np.int64],
-        counts: npt.NDArray[np.int64],
-        alphabet_size: int,
-        new_tokens: int,
-    ) -> None:
-        self._library = load()
-        _check_words(symbols, borders, counts, alphabet_size)
-        # References that keep the library's memory alive.
-        self._arrays = (symbols, borders, counts)
-        addresses = [array.ctypes.data for array in self._arrays]
-        self._handle = self._library.learner_new(*addresses, len(counts), alphabet_size, new_tokens)
-        if not self._handle:
-            raise MemoryError
-
-    def run(self, limit: int) -> npt.NDArray[np.int32]:
-        """Return the next merges, (made, 3): left, right, merged; fewer than `limit` at the end."""
-        made = np.empty((limit, 3), np.int32)
-        return made[: native.check(self._library.learner_run(self._handle, limit, made.ctypes.data))]
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self._library.learner_free(self._handle)
+    `merges.learn_merges` explains the arguments.
+    """
+    _check_words(symbols, borders, counts, alphabet_size)
+    library = load()
+    addresses = [array.ctypes.data for array in (symbols, borders, counts)]
+    learner = library.learner_new(*addresses, len(counts), alphabet_size, new_tokens)
+    if not learner:
+        raise MemoryError
+    try:
+        made = step
+        while made == step:
+            merges = np.empty((step, 3), np.int32)
+            made = native.check(library.learner_run(learner, step, merges.ctypes.data))
+            yield merges[:made]
+    finally:
+        library.learner_free(learner)
 
 
 def _check_words(

@@ -57,16 +57,13 @@ def learn_merges(
     new_tokens = min(new_tokens, len(words.symbols))
     if compiled.load() is None:
         return learn_with_library(words, alphabet_size, new_tokens, progress)
-    learner = compiled.CompiledLearner(words.symbols, words.borders, words.counts, alphabet_size, new_tokens)
     merges: list[npt.NDArray[np.int32]] = []
-    known = 0
-    while True:
-        made = learner.run(_STEP)
+    known = alphabet_size
+    for made in compiled.learn(words.symbols, words.borders, words.counts, alphabet_size, new_tokens, _STEP):
         merges.append(made)
-        if len(made) < _STEP:
-            return np.concatenate(merges)
-        known = max(known, int(made[:, 2].max()) + 1 - alphabet_size)
-        progress.advance(known)
+        known = int(made[:, 2].max(initial=known - 1)) + 1
+        progress.advance(known - alphabet_size)
+    return np.concatenate(merges)
 
 
 def learn_with_library(
