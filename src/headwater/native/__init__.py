@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.native.dispatch import available, check, chosen, extension
 
 if TYPE_CHECKING:
-    from headwater.native.handle import Kernels, kernels
+    from headwater.native.elementwise import Kernels, kernels
 
 __all__ = ["Kernels", "available", "check", "chosen", "extension", "kernels"]
 
@@ -17,7 +17,7 @@ __all__ = ["Kernels", "available", "check", "chosen", "extension", "kernels"]
 def __getattr__(name: str) -> Any:
     """Import what needs torch on first use: the corpus and the tokenizer use the portable functions without it."""
     if name in ("Kernels", "kernels"):
-        from headwater.native import handle
+        from headwater.native import elementwise
 
-        return getattr(handle, name)
+        return getattr(elementwise, name)
     raise AttributeError(name)

@@ -1,21 +1,22 @@
 """The element-wise kernels of a training step, with checked arguments, and the twin of each in torch.
 
-`Elementwise` is an immutable handle on one variant's kernels. Every method checks shapes, dtypes and layout before
-memory reaches C. Elements are float32 or bfloat16, arithmetic is float32, and a result does not depend on the
-number of threads. `TorchElementwise` is the readable twin, with the same methods.
+`kernels` returns an immutable handle on one variant's kernels. Every method checks shapes, dtypes and layout
+before memory reaches C. Elements are float32 or bfloat16, arithmetic is float32, and a result does not depend on
+the number of threads. `TorchElementwise` is the readable twin, with the same methods.
 """
 
 from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from headwater.native.dispatch import check
+from headwater.native.dispatch import check, chosen, extension
 
 _ELEMENTS = 4096  # of an item of work, as in elementwise.c
 # Parts that the gains' gradients are summed in: fixed, so that the sum does not depend on the threads.
@@ -51,16 +52,21 @@ class AdamStep(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Elementwise:
-    """The kernels of one variant."""
+class Kernels:
+    """The kernels of one variant: the element-wise ones, and those that `transformer` takes from `library`."""
 
     library: ctypes.CDLL
+    variant: str
 
     def __post_init__(self) -> None:
         """Declare the functions' arguments."""
         for name, arguments in _ARGUMENTS.items():
             function = getattr(self.library, f"headwater_{name}")
             function.restype, function.argtypes = _COUNT, arguments
+
+    def give_way(self) -> None:
+        """Give other threads' calls priority over those of the calling thread, even while one of these runs."""
+        self.library.headwater_give_way(1)
 
     def gelu(self, x: Tensor, gradient: Tensor | None = None) -> Tensor:
         """Return GELU(x) in its tanh form, or gradient · GELU'(x); any shape, contiguous."""
@@ -170,11 +176,22 @@ class Elementwise:
         check(getattr(self.library, f"headwater_{name}")(*addresses, torch.get_num_threads()))
 
 
+@cache
+def kernels(variant: str | None = None) -> Kernels | None:
+    """Return the kernels of `variant`, by default the best for this processor; None if none were compiled.
+
+    HEADWATER_CPU names another default. A variant that cannot run here gives one warning and the next lower one.
+    """
+    name = chosen(variant)
+    library = extension(name) if name else None
+    return Kernels(library, name) if library is not None and name is not None else None
+
+
 class TorchElementwise:
     """The same methods in torch: what each kernel means."""
 
     def gelu(self, x: Tensor, gradient: Tensor | None = None) -> Tensor:
-        """See Elementwise."""
+        """See Kernels."""
         if gradient is None:
             return functional.gelu(x, approximate="tanh")
         return torch.ops.aten.gelu_backward(gradient, x, approximate="tanh")
@@ -182,7 +199,7 @@ class TorchElementwise:
     def norm(
         self, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """See Elementwise."""
+        """See Kernels."""
         variance, mean = torch.var_mean(x.flatten(0, -2), dim=-1, correction=0)
         return (
             functional.layer_norm(x, weight.shape, weight, bias, epsilon).to(dtype),
@@ -193,7 +210,7 @@ class TorchElementwise:
     def norm_gradient(
         self, gradient: Tensor, x: Tensor, weight: Tensor, means: Tensor, deviations: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """See Elementwise."""
+        """See Kernels."""
         flat = gradient.float().flatten(0, -2)
         y = (x.flatten(0, -2) - means[:, None]) * deviations[:, None]
         weighted = flat * weight
@@ -201,22 +218,22 @@ class TorchElementwise:
         return (deviations[:, None] * along).view(x.shape), (flat * y).sum(0), flat.sum(0)
 
     def sum_to(self, total: Tensor, part: Tensor, out: Tensor) -> Tensor:
-        """See Elementwise."""
+        """See Kernels."""
         return out.copy_((total.flatten() + part.flatten()).view(out.shape))
 
     def softmax_(self, scores: Tensor, scale: float) -> None:
-        """See Elementwise."""
+        """See Kernels."""
         queries, keys = scores.shape[-2:]
         hidden = torch.ones(queries, keys, dtype=torch.bool).triu(keys - queries + 1)
         scores.copy_((scale * scores.float()).masked_fill(hidden, float("-inf")).softmax(-1))
 
     def softmax_gradient_(self, gradient: Tensor, weights: Tensor, scale: float) -> None:
-        """See Elementwise."""
+        """See Kernels."""
         mean = (gradient.float() * weights.float()).sum(-1, keepdim=True)
         gradient.copy_(scale * weights.float() * (gradient.float() - mean))
 
     def loss_gradient_(self, logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        """See Elementwise."""
+        """See Kernels."""
         probabilities = logits.float().log_softmax(-1)
         loss = -(probabilities.gather(1, targets[:, None])[:, 0] * weights).sum()
         one_hot = functional.one_hot(targets, logits.shape[1])
@@ -224,13 +241,13 @@ class TorchElementwise:
         return loss
 
     def sum_of_squares(self, x: Tensor) -> Tensor:
-        """See Elementwise."""
+        """See Kernels."""
         return x.double().square().sum()
 
     def adam_(
         self, weight: Tensor, gradient: Tensor, moments: tuple[Tensor, Tensor], copy: Tensor | None, step: AdamStep
     ) -> None:
-        """See Elementwise."""
+        """See Kernels."""
         first, second = moments
         scaled = step.scale * gradient.float()
         first.lerp_(scaled, 1 - step.betas[0])

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from headwater.native.dispatch import check
-from headwater.native.handle import Kernels
+from headwater.native.elementwise import Kernels
 
 Kind = Literal["fp32", "bf16", "int8", "int4"]
 KINDS: dict[Kind, int] = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 3}

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from headwater.native.dispatch import check
-from headwater.native.handle import Kernels
+from headwater.native.elementwise import Kernels
 from headwater.native.matrix import (
     PANEL,
     PART,
