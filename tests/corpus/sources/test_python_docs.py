@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,15 @@ def test_public_documentation_with_its_labels_in_a_stable_order(roots: Roots) ->
     assert (findings.too_short, findings.repeated) == (1, 1)
     assert len({d.id for d in documents}) == len(documents)
     assert [d.id for d in read_python_docs(roots)] == [d.id for d in documents]
+
+
+def test_a_signature_nested_too_deep_costs_its_file_alone(roots: Roots) -> None:
+    terms = "+".join(["1"] * (sys.getrecursionlimit() // 2))
+    deep = roots.site_packages[0] / "deep.py"
+    deep.write_text(f'def sum_of(x={terms}):\n    """{PROSE} Too deep."""\n')
+    findings = GatheringReport()
+    assert len(list(read_python_docs(roots, findings))) == 10
+    assert "deep: RecursionError" in findings.unreadable
 
 
 def test_a_limit_reads_a_sample_of_the_modules_and_leaves_the_rest_unread(
