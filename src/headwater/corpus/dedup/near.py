@@ -20,10 +20,9 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +37,6 @@ SIMILARITY = 0.8
 _SEED = 2019
 _CHUNK = 2048  # 5-grams hashed at a time, so that the matrix of hashes fits into cache
 _COMPARED = 100  # kept documents of one cluster with which a further one is compared
-_OPEN_FILES = 128  # of shingles, one for each task; processes are usually limited to 1,024 files
 # Runs of letters and digits; in scripts without spaces each character is a word.
 _WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|[^\W_]+")
 _POWERS = np.array([pow(0x9E3779B97F4A7C15, k, 1 << 64) for k in range(WORDS)], dtype=np.uint64)
@@ -200,7 +198,6 @@ class ShingleFiles:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
-        self._open: OrderedDict[int, IO[bytes]] = OrderedDict()
         ends = [np.load(_ends_of(path), allow_pickle=False)[:, 0] for path in paths]
         self._starts = np.cumsum([0, *map(len, ends)]).tolist()
         self._ends = [np.concatenate([[0], own]) for own in ends]
@@ -209,22 +206,11 @@ class ShingleFiles:
         file = bisect_right(self._starts, place) - 1
         row = place - self._starts[file]
         begin, end = self._ends[file][row : row + 2].tolist()
-        handle = self._opened(file)
-        handle.seek(begin * 8)
-        return np.frombuffer(handle.read((end - begin) * 8), np.uint64)
-
-    def _opened(self, file: int) -> IO[bytes]:
-        """Open one of the files; keep the last used ones open, as the number of open files is limited."""
-        handle = self._open.pop(file, None) or self._paths[file].open("rb")
-        self._open[file] = handle
-        if len(self._open) > _OPEN_FILES:
-            self._open.popitem(last=False)[1].close()
-        return handle
+        # Opened each time: there is a file for each task, and processes are usually limited to 1,024 open files.
+        return np.fromfile(self._paths[file], np.uint64, end - begin, offset=8 * begin)
 
     def remove(self) -> None:
         """Remove the files."""
-        while self._open:
-            self._open.popitem()[1].close()
         for path in self._paths:
             path.unlink()
             _ends_of(path).unlink()
