@@ -80,7 +80,9 @@ def gather_links(
     stage = Stage(place.folder, kind="links", config=config.to_dict(), inputs=inputs, moves=bool(place.url))
     if place.is_complete(stage, progress):
         return place.read_json(FUNNEL)
-    files = [file for dump in dumps for file in _files(dump)]
+    files: list[Path] = []
+    for dump in dumps:
+        files += list_source(dump).paths() if isinstance(dump, str) and is_remote(dump) else [Path(dump)]
     with stage.write() as work:
         progress.start("links", unit="submissions")
         funnel = _Funnel()
@@ -102,10 +104,6 @@ def gather_links(
         progress.finish(f"{kept:,} links from {funnel.submissions:,} submissions")
     place.publish(progress)
     return result
-
-
-def _files(dump: str | Path) -> list[Path]:
-    return list_source(dump).paths() if isinstance(dump, str) and is_remote(dump) else [Path(dump)]
 
 
 def apply_rules(submission: dict[str, Any], config: LinksConfig) -> tuple[str, dict[str, Any]]:

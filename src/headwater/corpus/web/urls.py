@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
 TRACKING = re.compile(
     r"^(utm_\w+|fbclid|gclid|dclid|msclkid|mc_[ce]id|igshid|yclid|_ga|ref_src|spm|cmpid|ocid|smid|CMP)$", re.I
 )
-_PORTS = {"http": 80, "https": 443}
+PORTS = {"http": 80, "https": 443}
 _ESCAPE = re.compile(r"%[0-9a-fA-F]{2}")
 _HOST = re.compile(
     r"^(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)+$"
@@ -39,9 +39,9 @@ def canonical_url(url: str) -> str:
     except ValueError:
         return ""
     scheme = parts.scheme.lower()
-    if scheme not in _PORTS or not _HOST.match(host):
+    if scheme not in PORTS or not _HOST.match(host):
         return ""
-    location = host if port in {None, _PORTS[scheme]} else f"{host}:{port}"
+    location = host if port in {None, PORTS[scheme]} else f"{host}:{port}"
     return urlunsplit(SplitResult(scheme, location, path, query, ""))
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
 from headwater.corpus.web.addresses import PrivateAddress, is_public, make_resolver
-from headwater.corpus.web.urls import canonical_url, host_of
+from headwater.corpus.web.urls import PORTS, canonical_url, host_of
 from headwater.errors import require_extra
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ _GATES_KEPT = 100_000  # hosts
 _DNS_SECONDS = 120.0  # for one name; resolvers usually give up sooner
 # Other failures of DNS may be temporary. Not every platform has EAI_NODATA.
 _NO_SUCH_HOST = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
-_PORTS = {"http": 80, "https": 443}
 _TEMPORARY = {429, 500, 502, 503, 504}
 _REDIRECTS = {301, 302, 303, 307, 308}
 
@@ -106,7 +105,6 @@ class Visitor:
     """Visits pages for a fetch. Use as an asynchronous context manager."""
 
     def __init__(self, config: FetchConfig) -> None:
-        require_packages()
         import aiohttp
         import protego
 
@@ -253,7 +251,7 @@ class Visitor:
         parts = urlsplit(url)
         try:
             async with asyncio.timeout(_DNS_SECONDS):
-                await self._resolver.resolve(parts.hostname or "", parts.port or _PORTS[parts.scheme])
+                await self._resolver.resolve(parts.hostname or "", parts.port or PORTS[parts.scheme])
         except PrivateAddress:
             raise Refused("address is not public") from None
         except TimeoutError:
