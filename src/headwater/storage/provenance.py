@@ -12,6 +12,7 @@ import json
 import os
 import shlex
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -205,13 +206,11 @@ def describe_input(role: str, path: Path, out: Path | None) -> Input:
     except UnicodeEncodeError:  # JSON cannot store this name
         raise FolderError(f"the name of {str(path)!a} is not UTF-8", repair="Rename it") from None
     kind, identity = identity_of(path)
-    if out is None:
-        return Input(role=role, path=path.absolute().as_posix(), kind=kind, identity=identity)
-    try:
-        relative = Path(os.path.relpath(path.absolute(), out.absolute())).as_posix()
-    except ValueError:  # another drive on Windows
-        relative = path.absolute().as_posix()
-    return Input(role=role, path=relative, kind=kind, identity=identity)
+    place = path.absolute()
+    if out is not None:
+        with suppress(ValueError):  # another drive on Windows
+            place = Path(os.path.relpath(place, out.absolute()))
+    return Input(role=role, path=place.as_posix(), kind=kind, identity=identity)
 
 
 def record_files(folder: Path, *, only: Collection[str] = ()) -> dict[str, FileRecord]:
