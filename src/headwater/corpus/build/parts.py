@@ -30,7 +30,7 @@ from headwater.storage.files import new_part, read_sealed, sha256_of, storage_er
 
 ACCOUNT, FINGERPRINTS, KEYS = "account.json", "fingerprints.npy", "keys.npy"
 WANTED, SHINGLES = "wanted.npy", "shingles.bin"
-_PLAN = "plan.json"
+PLAN = "plan.json"
 OnFunnel = Callable[[Funnel], None]
 
 
@@ -45,17 +45,12 @@ class BuildPlan:
     def save(self) -> None:
         """Write the plan into its folder."""
         tasks = [asdict(task) for task in self.tasks]
-        write_sealed(self.folder / _PLAN, {"config": self.config.to_dict(), "tasks": tasks})
-
-    @staticmethod
-    def is_saved(folder: Path) -> bool:
-        """Return whether a folder has a plan."""
-        return (folder / _PLAN).is_file()
+        write_sealed(self.folder / PLAN, {"config": self.config.to_dict(), "tasks": tasks})
 
     @classmethod
     def load(cls, folder: Path) -> BuildPlan:
         """Read the plan of a folder; raises FolderError if it was altered."""
-        found = read_sealed(folder / _PLAN)
+        found = read_sealed(folder / PLAN)
         tasks = tuple(BuildTask(**{**task, "files": tuple(task["files"])}) for task in found["tasks"])
         return cls(folder, BuildConfig.build(found["config"]), tasks)
 
@@ -99,8 +94,8 @@ def run_tasks(plan: BuildPlan, workers: WorkerPool, on_funnel: OnFunnel) -> None
     total = Funnel()
     if workers.count == 1 or len(missing) <= 1:
         for number in missing:
-            run_task(plan, number, lambda funnel, before=total: on_funnel(before.joined(funnel)))  # type: ignore[misc]
-            total = total.joined(part_funnel(plan.part(number)))
+            run_task(plan, number, lambda funnel: on_funnel(total.joined(funnel)))
+            total.add(part_funnel(plan.part(number)))
             on_funnel(total)
         return
     for funnel in _replies(plan, workers, "do", missing):

@@ -27,6 +27,7 @@ from headwater.corpus.build.parts import (
     ACCOUNT,
     FINGERPRINTS,
     KEYS,
+    PLAN,
     SHINGLES,
     WANTED,
     BuildPlan,
@@ -204,7 +205,7 @@ def _plan(sources: Sequence[BuildSource], stage: Stage, config: BuildConfig) -> 
     config = config.model_copy(update={"evaluation_sets": tuple(places)})
     make_steps(config)  # raises errors of the configuration before any work
     folder = _parts_folder(stage, sources)
-    if BuildPlan.is_saved(folder):
+    if (folder / PLAN).is_file():
         try:
             return BuildPlan.load(folder)
         except FolderError:
