@@ -17,7 +17,7 @@ from headwater.errors import FolderError
 from headwater.storage.files import read_json
 from headwater.storage.progress import Progress
 from headwater.storage.provenance import MANIFEST, read_manifest
-from headwater.storage.remote import is_remote, list_source, open_store, place, store_errors
+from headwater.storage.remote import is_remote, list_source, open_store, place
 from headwater.storage.resources import cache_folder
 from headwater.storage.stage import Stage
 
@@ -74,9 +74,8 @@ def _upload(folder: Path, url: str) -> None:
     """Copy a finished folder to a URL, its manifest last; skip the files that an earlier attempt uploaded."""
     manifest = read_manifest(folder)
     identity = manifest.identity.encode()
-    with store_errors(url):
-        store, base = open_store(url)
-        base = base.rstrip("/")
+    with open_store(url) as (store, path):
+        base = path.rstrip("/")
         marker = f"{base}/{UPLOADING}"
         begun = store.cat_file(marker) if store.exists(marker) else None
         if begun is None and store.exists(base) and store.find(base):

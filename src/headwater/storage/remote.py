@@ -42,8 +42,7 @@ class RemoteFile:
         """Open the file as a seekable stream of bytes; raises StorageError if the store fails."""
         if mode != "rb":
             raise ValueError("a remote file is read as bytes")
-        with store_errors(self.url):
-            store, path = open_store(self.url)
+        with open_store(self.url) as (store, path):
             return io.BufferedReader(_Stream(self.url, store.open(path, "rb", block_size=_BLOCK_BYTES)))
 
     def read_bytes(self) -> bytes:
@@ -53,14 +52,12 @@ class RemoteFile:
 
     def is_file(self) -> bool:
         """Return whether the file exists."""
-        with store_errors(self.url):
-            store, path = open_store(self.url)
+        with open_store(self.url) as (store, path):
             return bool(store.isfile(path))
 
     def stat(self) -> SimpleNamespace:
         """Return an object with the size, as `st_size`."""
-        with store_errors(self.url):
-            store, path = open_store(self.url)
+        with open_store(self.url) as (store, path):
             return SimpleNamespace(st_size=_size(self.url, store.info(path)))
 
     def __str__(self) -> str:
@@ -90,8 +87,7 @@ def list_source(url: str) -> RemoteListing:
     Raises DataError if nothing is there, FolderError for a Headwater folder that is not complete.
     """
     url = url.rstrip("/")
-    with store_errors(url):
-        store, path = open_store(url)
+    with open_store(url) as (store, path):
         top, entries = _entries(store, path)
         sizes = {name: _size(url, info) for name, info in entries}
         marks = [[name, size, str(store.checksum(_join(top, name)))] for name, size in sizes.items()]
@@ -198,12 +194,14 @@ class _Stream(io.RawIOBase):
         super().close()
 
 
-def open_store(url: str) -> tuple[Any, str]:
-    """Return fsspec's file system for a URL, and the path in it."""
+@contextmanager
+def open_store(url: str) -> Iterator[tuple[Any, str]]:
+    """Yield fsspec's file system for a URL, and the path in it; turn the block's errors into Headwater's."""
     with require_extra("corpus", url):
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
-    store, path = url_to_fs(url)
-    return store, str(path)
+    with store_errors(url):
+        store, path = url_to_fs(url)
+        yield store, str(path)
 
 
 @contextmanager
