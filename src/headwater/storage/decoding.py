@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from headwater.errors import DataError
@@ -56,6 +57,15 @@ def undecodable(
 
 def _conversion(path: Path, encoding: str) -> str:
     return f"Convert it, as with: iconv -f {encoding} -t utf-8 {path} > converted{path.suffix}"
+
+
+def cut_text(text: str, characters: int, border: re.Pattern[str]) -> Iterator[str]:
+    """Yield a text in pieces that end at the first match of `border` after so many characters, to bound memory."""
+    start = 0
+    while len(text) - start > characters and (found := border.search(text, start + characters)):
+        yield text[start : found.end()]
+        start = found.end()
+    yield text[start:] if start else text
 
 
 def without_surrogates(text: str) -> str:

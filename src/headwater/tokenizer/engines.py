@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headwater.storage.decoding import cut_text
 from headwater.tokenizer.files import tokenizer_json
 from headwater.tokenizer.vocabulary import Vocabulary, characters_to_bytes
 
@@ -43,7 +44,11 @@ class LibraryEngine:
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
         """Return the ids of all texts and len(texts) + 1 offsets; special tokens are plain text."""
-        owned = [(owner, piece) for owner, text in enumerate(texts) for piece in _cut(text.decode())]
+        owned = [
+            (owner, piece)
+            for owner, text in enumerate(texts)
+            for piece in cut_text(text.decode(), _CUT_CHARACTERS, _SAFE_CUT)
+        ]
         counts = np.zeros(len(texts) + 1, np.int64)
         parts: list[npt.NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
         for start in range(0, len(owned), _GROUP):
@@ -152,18 +157,6 @@ def _borders() -> tuple[str, ...]:
         before = category[0]
     texts = [f"a{c}1{c} {c} !{c}" for c in map(chr, chosen)]
     return tuple("".join(texts[start : start + 500]) for start in range(0, len(texts), 500))
-
-
-def _cut(text: str) -> Iterator[str]:
-    """Yield pieces of about 64 Ki characters, cut only at a border of the pre-split."""
-    start = 0
-    while len(text) - start > _CUT_CHARACTERS:
-        border = _SAFE_CUT.search(text, start + _CUT_CHARACTERS)
-        if border is None or border.start() == len(text):
-            break
-        yield text[start : border.start()]
-        start = border.start()
-    yield text[start:] if start else text
 
 
 @lru_cache(maxsize=8)

@@ -25,12 +25,13 @@ from headwater.corpus.dedup.bloom import BloomFilter, Hashes
 from headwater.corpus.folder import read_documents
 from headwater.corpus.sources.text import read_text_file
 from headwater.errors import DataError, UsageError
+from headwater.storage.decoding import cut_text
 from headwater.storage.progress import SILENT, Progress
 
 WORDS = 8
 BOUND = 1e-8
 _TOGETHER = 1 << 17  # words hashed at a time
-_PIECE = 1 << 20  # characters of a document split into words at a time
+_PIECE = 1 << 20  # characters of a document split into words at a time; a piece ends with white space
 _SPACE = re.compile(r"\s")
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
@@ -81,7 +82,7 @@ class Grams:
         held = 0
         for number, text in enumerate(texts):
             before: list[Any] = []
-            for piece in _pieces(text):
+            for piece in cut_text(text, _PIECE, _SPACE):
                 words = before + split_words(piece)
                 parts.append((number, words))
                 held += len(words)
@@ -93,7 +94,10 @@ class Grams:
 
     def count(self, texts: Iterable[str]) -> int:
         """Return the number of n-grams of documents."""
-        return sum(max(0, sum(count_words(piece) for piece in _pieces(text)) - self.words + 1) for text in texts)
+        return sum(
+            max(0, sum(count_words(piece) for piece in cut_text(text, _PIECE, _SPACE)) - self.words + 1)
+            for text in texts
+        )
 
     def _hashed(self, parts: Sequence[tuple[int, list[Any]]], count: int) -> Iterator[tuple[int, Hashes]]:
         words = chain.from_iterable(listed for _, listed in parts)
@@ -222,14 +226,3 @@ def texts_of(path: Path) -> Iterator[str]:
     if path.is_dir():
         return (document.text for document in read_documents(path))
     return (document.text for document in read_text_file(path, path.name))
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """Cut a long text into pieces that end with white space, to bound memory."""
-    start = 0
-    while len(text) - start > _PIECE:
-        found = _SPACE.search(text, start + _PIECE)
-        end = found.end() if found else len(text)
-        yield text[start:end]
-        start = end
-    yield text[start:] if start else text
