@@ -79,10 +79,6 @@ class Clean(Step):
         return next((name for name, removes in rules if removes(text)), document)
 
 
-def _few_letters(text: _Text) -> bool:
-    return _letters(text.text) < 0.6 * sum(map(len, text.words))
-
-
 def _letters(text: str) -> int:
     """Count letters and marks; ASCII ones as bytes, which is faster."""
     data = text.encode("utf-8", "surrogatepass")
@@ -92,14 +88,6 @@ def _letters(text: str) -> int:
 
 def _repeated(parts: list[str]) -> bool:
     return len(parts) - len(set(parts)) > 0.3 * len(parts)
-
-
-def _is_notice(text: _Text) -> bool:
-    return len(text.text) < 1000 and _NOTICE.search(text.text) is not None
-
-
-def _word_length(text: _Text) -> bool:
-    return not 3 <= sum(map(len, text.words)) / max(1, len(text.words)) <= 10
 
 
 def _symbols(text: _Text) -> bool:
@@ -141,17 +129,17 @@ def _repeated_phrases(text: _Text) -> bool:
 
 RULES: dict[str, Rule] = {
     "short": lambda text: len(text.text) < 200,
-    "letters": _few_letters,
+    "letters": lambda text: _letters(text.text) < 0.6 * sum(map(len, text.words)),
     "repeated lines": lambda text: _repeated(text.lines),
     "repeated paragraphs": lambda text: _repeated(text.paragraphs),
     "bullets": lambda text: sum(line.startswith(_BULLETS) for line in text.lines) > 0.9 * len(text.lines),
     "ellipses": lambda text: sum(line.endswith(("...", "…")) for line in text.lines) > 0.3 * len(text.lines),
     "placeholder": lambda text: "lorem ipsum" in text.text.lower(),
-    "script notice": _is_notice,
+    "script notice": lambda text: len(text.text) < 1000 and _NOTICE.search(text.text) is not None,
 }
 ENGLISH_RULES: dict[str, Rule] = {
     "few words": lambda text: len(text.words) < 50,
-    "word length": _word_length,
+    "word length": lambda text: not 3 <= sum(map(len, text.words)) / max(1, len(text.words)) <= 10,
     "symbols": _symbols,
     "no letters": _without_letters,
     "stop words": _no_stop_words,
