@@ -117,9 +117,8 @@ def find_duplicates(
     for pairs in candidate_pairs(signatures, gone):
         coded = pairs[:, 0].astype(np.uint64) << np.uint64(32) | pairs[:, 1].astype(np.uint64)
         found = np.union1d(found, coded)
-    none = np.empty(0, np.int64)
     if not len(found):
-        return none, none
+        return np.empty(0, np.int64), np.empty(0, np.int64)
     wanted = np.union1d(found >> np.uint64(32), found & np.uint64(0xFFFFFFFF))
     sets = shingles(wanted.astype(np.int64))
     similar = np.zeros(len(found), bool)
@@ -145,10 +144,8 @@ def find_duplicates(
                 removed.append(int(wanted[place]))
                 originals.append(int(wanted[original]))
     sets.remove()
-    if not removed:
-        return none, none
-    order = np.argsort(np.frombuffer(removed, np.int64))
-    return np.frombuffer(removed, np.int64)[order], np.frombuffer(originals, np.int64)[order]
+    order = np.argsort(removed)
+    return np.array(removed, np.int64)[order], np.array(originals, np.int64)[order]
 
 
 def jaccard(one: Keys, other: Keys) -> float:
@@ -165,8 +162,6 @@ def clusters(count: int, firsts: npt.NDArray[Any], seconds: npt.NDArray[Any]) ->
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    if not count:
-        return np.empty(0, np.int64)
     pairs = coo_array((np.ones(len(firsts), np.int8), (firsts, seconds)), shape=(count, count))
     _, labels = connected_components(pairs, directed=False)
     smallest: npt.NDArray[np.int64] = np.unique(labels, return_index=True)[1]
