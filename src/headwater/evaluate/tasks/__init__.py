@@ -41,7 +41,8 @@ _TEXTS = read_toml(Path(__file__).with_name("protocols.toml"))
 
 def _described(task: Task) -> Task:
     """Set the task's texts, such as `summary`."""
-    vars(task).update(_TEXTS[task.protocol])
+    own = dict(_TEXTS[task.protocol])
+    vars(task).update(_TEXTS[own.pop("like", task.protocol)] | own)
     return task
 
 
