@@ -152,12 +152,11 @@ def _splitter(rules: Rules) -> Callable[[str], tuple[str, ...]]:
     whole = {written: token for token, written in rules.spelled.items()}
     whole |= {mark: token for token, _, mark in rules.quotes}  # a mark by itself is an opening one
     inside = {
-        written: re.compile(
+        token: re.compile(
             rf"(?<=\d){re.escape(written)}(?=\d)" if written in ".," else rf"(?<=.){re.escape(written)}(?=.)"
         )
-        for written in rules.inside.values()
+        for token, written in rules.inside.items()
     }
-    tokens_inside = {written: token for token, written in rules.inside.items()}
 
     def split(word: str) -> tuple[str, ...]:
         before: list[str] = []
@@ -184,23 +183,12 @@ def _splitter(rules: Rules) -> Callable[[str], tuple[str, ...]]:
             after.insert(0, clitic)
             word = word[: -len(clitic)]
         core = [whole.get(word, word)] if word else []
-        for written, pattern in inside.items():
-            token = tokens_inside[written]
-            core = [
-                part
-                for piece in core
-                for part in (_between(pattern.split(piece), token) if piece != token else [piece])
-            ]
+        for token, pattern in inside.items():
+            spaced = [piece if piece == token else pattern.sub(f" {token} ", piece) for piece in core]
+            core = [part for piece in spaced for part in piece.split(" ")]
         return (*before, *core, *after)
 
     return split
-
-
-def _between(parts: Sequence[str], token: str) -> list[str]:
-    joined = [parts[0]]
-    for part in parts[1:]:
-        joined += [token, part]
-    return joined
 
 
 _HEADING = re.compile("={2,}")

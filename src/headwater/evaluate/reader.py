@@ -152,7 +152,5 @@ def reader_of(
 
 def shared_start(a: Sequence[object], b: Sequence[object]) -> int:
     """Return the length of the common prefix of two sequences."""
-    for index, (left, right) in enumerate(zip(a, b, strict=False)):
-        if left != right:
-            return index
-    return min(len(a), len(b))
+    pairs = zip(a, b, strict=False)
+    return next((index for index, (left, right) in enumerate(pairs) if left != right), min(len(a), len(b)))

@@ -33,18 +33,9 @@ def write_samples(
     progress: Progress = SILENT,
 ) -> list[dict[str, Any]]:
     """Continue each prompt, write the samples folder `out` unless it is complete, and return the samples."""
-    stage = Stage(
-        out,
-        kind="samples",
-        config={
-            "prompts": list(prompts),
-            "max_tokens": max_tokens,
-            "temperature": temperature,
-            "top_k": top_k,
-        },
-        inputs={"model": model},
-        seed=seed,
-    )
+    options = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k}
+    config = {"prompts": list(prompts), **options}
+    stage = Stage(out, kind="samples", config=config, inputs={"model": model}, seed=seed)
     if stage.is_complete():
         progress.note(f"{out} is complete already")
         found: list[dict[str, Any]] = read_json(out / SAMPLES)
@@ -53,10 +44,9 @@ def write_samples(
     lm = load(model, device=device)
     samples: list[dict[str, Any]] = []
     for prompt in prompts:
-        options = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "seed": seed}
-        pieces = _pieces(lm, prompt, options)
+        pieces = _pieces(lm, prompt, {**options, "seed": seed})
         text = "".join(piece["text"] for piece in pieces)
-        samples.append({"prompt": prompt, "text": text, **options, "tokens": pieces})
+        samples.append({"prompt": prompt, "text": text, **options, "seed": seed, "tokens": pieces})
         progress.advance(len(samples))
     with stage.write() as work:
         write_json(work / SAMPLES, samples)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,10 +48,8 @@ class HellaSwag(ChoiceTask):
 
     def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example a line."""
-        take = _lm_eval if self.reading == "lm-eval" else _llm_c
-        rows = json_lines(
-            places["validation"], take, f"activity_label, ctx_a, ctx_b, ctx, {ENDINGS} endings and label"
-        )
+        expected = f"activity_label, ctx_a, ctx_b, ctx, {ENDINGS} endings and label"
+        rows = json_lines(places["validation"], partial(_content, self.reading), expected)
         return [Example(str(n), row, text=row["context"]) for n, row in enumerate(rows, start=1)]
 
     def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
@@ -69,17 +68,13 @@ class HellaSwag(ChoiceTask):
         return [value / len(ending) for value, ending in zip(values, example.content["endings"], strict=True)]
 
 
-def _lm_eval(row: Mapping[str, Any]) -> dict[str, Any]:
-    context = f"{row['activity_label']}: {row['ctx_a']} {row['ctx_b'].capitalize()}"
-    return _content(_without_marks(context), [_without_marks(ending) for ending in row["endings"]], row)
-
-
-def _llm_c(row: Mapping[str, Any]) -> dict[str, Any]:
-    return _content(row["ctx"], list(row["endings"]), row)
-
-
-def _content(context: str, endings: list[str], row: Mapping[str, Any]) -> dict[str, Any]:
-    label = int(row["label"])
+def _content(reading: Reading, row: Mapping[str, Any]) -> dict[str, Any]:
+    endings, label = list(row["endings"]), int(row["label"])
+    if reading == "llm-c":
+        context = row["ctx"]
+    else:
+        context = _without_marks(f"{row['activity_label']}: {row['ctx_a']} {row['ctx_b'].capitalize()}")
+        endings = [_without_marks(ending) for ending in endings]
     if len(endings) != ENDINGS or not 0 <= label < ENDINGS:
         raise ValueError(f"{len(endings)} endings and label {label}")
     for text in (context, *endings):
