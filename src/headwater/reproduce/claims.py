@@ -18,8 +18,8 @@ from headwater.reproduce.statistics import (
     OPEN,
     WEAKER,
     Estimate,
-    Measured,
     Verdict,
+    as_measured,
     decide,
     differences,
     holm,
@@ -215,12 +215,11 @@ def _start(part: Sequence[float]) -> float:
 
 def noise_of(values: Sequence[float]) -> dict[str, float]:
     """Return the noise of a difference: the deviation over seeds, the error over items, and both numbers."""
-    measured = values if isinstance(values, Measured) else Measured(values)
-    sets = (measured.items or {}).values()
+    sets = (as_measured(values).items or {}).values()
     return {
         "seed_deviation": statistics.stdev(values) if len(values) > 1 else 0.0,
         "seeds": len(values),
-        "item_error": measured.item_error,
+        "item_error": as_measured(values).item_error,
         "items": sum(len(one.ids) for one in sets),
     }
 

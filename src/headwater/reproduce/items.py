@@ -36,23 +36,23 @@ Items = Mapping[str, ItemValues]
 
 def stack(first: Items | None, second: Items | None) -> Items | None:
     """Return the seeds of `first`, then those of `second`; None if their items differ."""
-    if not is_paired(first, second) or first is None or second is None:
-        return None
-    return {
-        name: ItemValues(one.ids, np.concatenate([one.values, second[name].values])) for name, one in first.items()
-    }
+    return _combine(first, second, lambda one, other: np.concatenate([one, other]))
 
 
-def is_paired(first: Items | None, second: Items | None) -> bool:
-    """Return whether both sides have values for the same items in the same order."""
+def subtract(first: Items | None, second: Items | None) -> Items | None:
+    """Return `first` less `second`, item by item and seed by seed; None if their items differ."""
+    return _combine(first, second, np.subtract)
+
+
+def _combine(
+    first: Items | None, second: Items | None, combine: Callable[[Floats, Floats], Floats]
+) -> Items | None:
+    """Return `combine` of both sides' values; None unless they have the same items in the same order."""
     if first is None or second is None or first.keys() != second.keys():
-        return False
-    return all(one.ids == second[name].ids for name, one in first.items())
-
-
-def subtract(first: Items, second: Items) -> Items:
-    """Return `first` less `second`, item by item and seed by seed."""
-    return {name: ItemValues(one.ids, one.values - second[name].values) for name, one in first.items()}
+        return None
+    if any(one.ids != second[name].ids for name, one in first.items()):
+        return None
+    return {name: ItemValues(one.ids, combine(one.values, second[name].values)) for name, one in first.items()}
 
 
 def average(sets: Sequence[Items]) -> Items | None:

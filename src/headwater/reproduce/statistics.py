@@ -26,7 +26,6 @@ from headwater.reproduce.items import (
     average,
     error_over_items,
     errors_by_seed,
-    is_paired,
     stack,
     subtract,
 )
@@ -100,6 +99,11 @@ class Measured(list[float]):
         return Measured((factor * value + plus for value in self), errors, items or None)
 
 
+def as_measured(values: Sequence[float]) -> Measured:
+    """Return `values`; plain numbers have no error over items."""
+    return values if isinstance(values, Measured) else Measured(values)
+
+
 def mean_of_sets(sets: Sequence[Measured]) -> Measured:
     """Return the mean over several sets, seed by seed; the sets' items are independent of each other."""
     seeds = range(len(sets[0]))
@@ -130,7 +134,7 @@ def over_seeds(values: Sequence[float]) -> Estimate:
     """Return the mean of one value a seed, with its 95 % interval over seeds and items."""
     count = len(values)
     mean = math.fsum(values) / count
-    items = NORMAL * values.item_error if isinstance(values, Measured) else 0.0
+    items = NORMAL * as_measured(values).item_error
     if count == 1:
         return Estimate(mean, mean - items, mean + items) if items else Estimate(mean, None, None)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
@@ -168,7 +172,7 @@ def p_value(values: Sequence[float]) -> float | None:
 def _errors(values: Sequence[float]) -> tuple[float, float]:
     """Return the standard errors of the mean from the seeds and from the items."""
     seeds = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return seeds, values.item_error if isinstance(values, Measured) else 0.0
+    return seeds, as_measured(values).item_error
 
 
 def p_at_least(values: Sequence[float], effect: float) -> float | None:
@@ -179,13 +183,12 @@ def p_at_least(values: Sequence[float], effect: float) -> float | None:
     at least that share of all possible items. The chance that n items have none is then at most (1 - effect)^n. An
     effect of 1 or more is in another unit, such as per cent, and is not excluded.
     """
-    measured = values if isinstance(values, Measured) else Measured(values)
-    p = p_value(measured.linear(1.0, -effect))
+    p = p_value(as_measured(values).linear(1.0, -effect))
     if p is None or math.fsum(values) >= effect * len(values):
         return None if p is None else 1.0
     if any(_errors(values)):
         return p
-    fewest = min((len(one.ids) for one in (measured.items or {}).values()), default=0)
+    fewest = min((len(one.ids) for one in (as_measured(values).items or {}).values()), default=0)
     return 1.0 if effect >= 1 else min(1.0, 2 * (1 - effect) ** fewest)
 
 
@@ -219,12 +222,11 @@ def percent(values: Sequence[float]) -> str:
 def differences(first: Sequence[float], second: Sequence[float]) -> Measured:
     """Return `first` less `second`, seed by seed, paired by item where both have values for the same items."""
     values = [a - b for a, b in zip(first, second, strict=True)]
-    one, other = (getattr(side, "items", None) for side in (first, second))
-    if one is not None and other is not None and is_paired(one, other):
-        items = subtract(one, other)
+    one, other = as_measured(first), as_measured(second)
+    items = subtract(one.items, other.items)
+    if items is not None:
         return Measured(values, errors_by_seed(items), items)
-    sides = [side.errors if isinstance(side, Measured) else [0.0] * len(side) for side in (first, second)]
-    return Measured(values, map(math.hypot, sides[0], sides[1]))
+    return Measured(values, map(math.hypot, one.errors, other.errors))
 
 
 def decide(values: Sequence[float], effect: float | None = None) -> tuple[Verdict, Estimate]:
