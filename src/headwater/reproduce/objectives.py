@@ -134,7 +134,7 @@ def run(laboratory: Laboratory) -> Findings:
     for terms, table in tables.items():
         rows += variant_rows(table, LEARNERS, chosen, _published, f", {terms}")
         findings += judge_table(table, chosen, terms)
-    costs = {terms: _costs(laboratory, table, terms, times) for terms, table in tables.items()}
+    costs = {terms: _costs_of_training(laboratory, table, terms, times) for terms, table in tables.items()}
     rows += [
         Row(f"{variant.title}, {terms}", measure, [cost[measure] for cost in found[variant.name]])
         for terms, found in costs.items()
@@ -285,7 +285,8 @@ def _more_parameters(costs: Mapping[str, Costs]) -> Finding:
     return judge_count(CLAIMS["objectives.parameters"], min(features) - max(tuned), here=here)
 
 
-def _costs(laboratory: Laboratory, table: Table, terms: str, times: _Times | None) -> dict[str, Costs]:
+def _costs_of_training(laboratory: Laboratory, table: Table, terms: str, times: _Times | None) -> dict[str, Costs]:
+    """Return, by learner: the tokens and seconds of its training, and the parameters that a task adds."""
     costs: dict[str, Costs] = {}
     for variant in LEARNERS:
         costs[variant.name] = []
@@ -293,9 +294,10 @@ def _costs(laboratory: Laboratory, table: Table, terms: str, times: _Times | Non
             config = load_config(laboratory.model(variant.model, seed))
             cost = {}
             if not laboratory.scale.models[variant.model].model:
-                run = laboratory.run(variant.model, seed)
                 if terms == SECONDS and times is not None:
                     run = run_at_equal_seconds(laboratory, variant.model, seed, times.pretraining)
+                else:
+                    run = laboratory.run(variant.model, seed)
                 last = read_journal(run / "metrics.jsonl")[-1]
                 share = CHOSEN if config.is_masked else 1.0 if config.is_causal else 2.0
                 read, updates = (0.0, 0) if _is_new(variant) else (float(last["tokens"]), last["step"])
