@@ -35,10 +35,17 @@ from headwater.reproduce.statistics import Measured, differences, over_seeds, pe
 
 _KNOWN_FROM = 3  # a string is a word if the training text has it so often; rarer ones may be scanning errors
 _RUN = 3
+_MEASURES = {
+    "words": "share of words that are in the training text",
+    "repeats": f"share of runs of {_RUN} words that are repeated",
+}
 
 
 class SampleSettings(Continued):
-    """shown: the number of samples on the page. Equal numbers give the texts of `gpt2_memorisation`."""
+    """shown: the number of samples on the page.
+
+    With the count, context and length of `gpt2_memorisation`, the continuations are the same, and made once.
+    """
 
     shown: int = Field(default=4, ge=1)
 
@@ -67,16 +74,12 @@ def run(laboratory: Laboratory) -> Findings:
         for name, seeds in written.items()
     }
     titles = {rung: label(laboratory, rung) if rung in texts else rung for rung in measured}
-    rows = [
-        Row(titles[name], "share of words that are in the training text", figures["words"])
-        for name, figures in measured.items()
-    ]
-    rows += [
-        Row(titles[name], f"share of runs of {_RUN} words that are repeated", figures["repeats"])
-        for name, figures in measured.items()
-    ]
     return Findings(
-        rows=rows,
+        rows=[
+            Row(titles[name], title, figures[measure])
+            for measure, title in _MEASURES.items()
+            for name, figures in measured.items()
+        ],
         findings=[
             judge(
                 CLAIMS["gpt2_samples.words"],
