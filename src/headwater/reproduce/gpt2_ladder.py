@@ -7,7 +7,6 @@ compared with the paper's model at the same position.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from headwater.config import Config
+from headwater.datasets.json_lines import json_lines
 from headwater.datasets.paper_tables import TABLES
 from headwater.evaluate.published import SIZES
 from headwater.language_model import load
@@ -28,7 +28,7 @@ from headwater.reproduce.laboratory import Laboratory, evenly_placed
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.setup import parameters
 from headwater.reproduce.statistics import Measured
-from headwater.storage.files import read_text, write_json_lines
+from headwater.storage.files import write_json_lines
 from headwater.storage.stage import Stage
 
 PREFIX = "gpt2-"
@@ -127,14 +127,16 @@ def windows_read(tokens: Path, recipe: PretrainConfig, count: int) -> NDArray[np
     """Return the indices of `count` training windows that a run of this recipe reads, evenly over its updates."""
     sampler = _sampler(tokens, recipe)
     steps = evenly_placed(recipe.steps, count)
-    return _evenly(np.unique(np.concatenate([sampler.windows_of(int(step)) for step in steps])), count)
+    read = np.unique(np.concatenate([sampler.windows_of(int(step)) for step in steps]))
+    return read[evenly_placed(len(read), count)]
 
 
 def windows_unread(tokens: Path, recipe: PretrainConfig, count: int) -> NDArray[np.int64]:
     """Return the indices of at most `count` windows of the same text that the run does not read."""
     sampler = _sampler(tokens, recipe)
     read = np.concatenate([sampler.windows_of(step) for step in range(recipe.steps)])
-    return _evenly(np.setdiff1d(np.arange(sampler.stream.windows), read), count)
+    unread = np.setdiff1d(np.arange(sampler.stream.windows), read)
+    return unread[evenly_placed(len(unread), count)]
 
 
 def _sampler(tokens: Path, recipe: PretrainConfig) -> Sampler:
@@ -173,9 +175,4 @@ def continuations(laboratory: Laboratory, rung: str, seed: int, asked: Continued
             ]
             with stage.write() as work:
                 write_json_lines(work / "continuations.jsonl", found)
-    written = read_text(out / "continuations.jsonl").split("\n")
-    return [HeldOutContinuation(**json.loads(line)) for line in written if line]
-
-
-def _evenly(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    return places[evenly_placed(len(places), count)]
+    return json_lines(out / "continuations.jsonl", lambda row: HeldOutContinuation(**row), "continuations")

@@ -7,7 +7,6 @@ so that the lineage of a fine-tuned model names the rows that it saw.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from headwater.datasets.benchmarks import Benchmark
+from headwater.datasets.json_lines import json_lines
 from headwater.datasets.rows import Raw
 from headwater.datasets.sets import BY_NAME, find, is_there, separate_texts
 from headwater.errors import DataError, UsageError, suggest
@@ -26,11 +26,11 @@ from headwater.finetune.finetuning import Tables, arrange_parts, run_stage
 from headwater.finetune.metrics import OF_CONFUSION, OF_SCORES
 from headwater.finetune.task_sets import table_rows
 from headwater.finetune.training import FinetuneConfig, measure_probabilities
-from headwater.reproduce.items import Items, ItemValues, average, of_two_classes, pseudo_values
+from headwater.reproduce.items import Items, ItemValues, of_two_classes, pseudo_values
 from headwater.reproduce.laboratory import Laboratory, evenly_placed, once
 from headwater.reproduce.scale import Rows, Scale, trainings
-from headwater.reproduce.statistics import NORMAL, Measured
-from headwater.storage.files import read_text, write_json_lines
+from headwater.reproduce.statistics import NORMAL, Measured, mean_of_sets
+from headwater.storage.files import write_json_lines
 from headwater.storage.provenance import open_folder
 from headwater.storage.stage import Stage
 from headwater.train.parallel import choose_device
@@ -206,15 +206,11 @@ def training_score(
 
 def over_parts(seeds: Sequence[Sequence[FinetunedScore]]) -> Measured:
     """Return the mean over the test parts of a set, one value a seed; the parts share no examples."""
-    measured = Measured()
+    parts = [Measured() for _ in seeds[0]]
     for scores in seeds:
-        known = [score.items for score in scores if score.items is not None]
-        measured.add(
-            math.fsum(score.value for score in scores) / len(scores),
-            math.hypot(*(score.error for score in scores)) / len(scores),
-            average(known) if len(known) == len(scores) else None,
-        )
-    return measured
+        for part, score in zip(parts, scores, strict=True):
+            part.add(score.value, score.error, score.items)
+    return mean_of_sets(parts)
 
 
 def _items(name: str, folder: Path, task: str, metric: str) -> Items | None:
@@ -223,7 +219,7 @@ def _items(name: str, folder: Path, task: str, metric: str) -> Items | None:
     path = path if path.exists() else folder / "predictions-validation.jsonl"
     if not path.exists():
         return None
-    rows = [json.loads(line) for line in read_text(path).split("\n") if line]
+    rows = json_lines(path, dict, "predictions")
     if any(row["label"] is None for row in rows):
         return None
     ids = tuple(str(row["row"]) for row in rows)
@@ -354,6 +350,4 @@ def _tables(rows: Path) -> Tables:
 
 
 def _read(path: Path) -> Iterator[Raw]:
-    for line in filter(None, read_text(path).split("\n")):
-        row = json.loads(line)
-        yield Raw(tuple(row["segments"]), row["label"], row["row"])
+    yield from json_lines(path, lambda row: Raw(tuple(row["segments"]), row["label"], row["row"]), "rows of a set")

@@ -22,7 +22,7 @@ from scipy.special import ndtr, ndtri
 from headwater.errors import FolderError, counted
 from headwater.reproduce.claims import CLAIMS, planned_effect
 from headwater.reproduce.page import RESULTS
-from headwater.reproduce.reproduction import choose
+from headwater.reproduce.reproduction import choose, work_of
 from headwater.reproduce.scale import Scale, cost_of
 from headwater.reproduce.statistics import FEWEST_SEEDS, LEVEL, student_quantile
 from headwater.storage.files import read_json
@@ -188,8 +188,7 @@ def plan_of(
         plans = from_pilot(plans, results)
         if results["scale"] != scale.name:
             notes.append(f"The pilot of {results['experiment']} is of the scale {results['scale']}.")
-    pieces = set[tuple[str, str]]().union(*(experiment.pieces(scale) for experiment in experiments))
-    models = sorted({name.partition(",")[0] for kind, name in pieces if kind == "pre-training"})
+    pieces, models = work_of(experiments, scale)
     lines = [f"{plan.experiment}: {plan.text(len(scale.seeds))}" for plan in plans]
     lines.append(
         f"Levels are {LEVEL:g} divided by the claims of the experiment: Holm's method tests the most significant "

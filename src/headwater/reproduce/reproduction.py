@@ -72,10 +72,9 @@ def reproduce(
             + "; ".join(f"{name} {why}" for name, why in left_out.items()),
             repair="Give the folder of this data with --data, or another --scale",
         )
-    pieces = set[tuple[str, str]]().union(*(experiment.pieces(scale) for experiment in ready))
-    models = {name.partition(",")[0] for kind, name in pieces if kind == "pre-training"}
-    progress.note(check_machine(scale, sorted(models), device))
-    progress.note(describe_work(scale, pieces, cost_of(scale, sorted(models))))
+    pieces, models = work_of(ready, scale)
+    progress.note(check_machine(scale, models, device))
+    progress.note(describe_work(scale, pieces, cost_of(scale, models)))
     with storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     results = {}
@@ -90,6 +89,12 @@ def reproduce(
                 progress.note(f"{finding.claim}: {finding.verdict} ({finding.here})")
         write_index(out, scale)
     return ReproductionOutcome(results, left_out)
+
+
+def work_of(experiments: Sequence[Experiment], scale: Scale) -> tuple[set[tuple[str, str]], list[str]]:
+    """Return the pieces of work of some experiments as (kind, name), and the models that are pre-trained."""
+    pieces = set[tuple[str, str]]().union(*(experiment.pieces(scale) for experiment in experiments))
+    return pieces, sorted({name.partition(",")[0] for kind, name in pieces if kind == "pre-training"})
 
 
 def choose(names: Sequence[str]) -> list[Experiment]:

@@ -34,8 +34,8 @@ FOLDER = Path(__file__).parent / "scales"
 # The share of the rate of large matmuls that training of small and middle-sized models reaches.
 _REACHED = 0.4
 _SECONDS_A_DAY = 86_400
-# Operations a second of one current GPU in bf16 at that share.
-_GPU_RATE = 4e14
+# Operations a second of one H100 in bf16 at that share of its peak.
+GPU_RATE = 4e14
 
 
 class Rows(Config):
@@ -159,7 +159,7 @@ class Cost:
 
     def text(self) -> str:
         """Return `1.2e+19 floating-point operations over … tokens (0.3 GPU-days at 4e14 a second); …`."""
-        days = self.flops / _GPU_RATE / _SECONDS_A_DAY
+        days = self.flops / GPU_RATE / _SECONDS_A_DAY
         amount = f"{days:,.1f} GPU-days" if days >= 1 else f"{days * 24 * 60:,.2g} GPU-minutes"
         return (
             f"{self.flops:.1e} floating-point operations over {self.tokens:,} tokens ({amount} at 4e14 a second); "

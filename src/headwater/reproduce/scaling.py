@@ -20,7 +20,7 @@ from headwater.pretrain.recipe import PretrainConfig
 from headwater.reproduce.claims import CLAIMS, judge
 from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.laboratory import Laboratory
-from headwater.reproduce.scale import Scale
+from headwater.reproduce.scale import GPU_RATE, Scale
 from headwater.reproduce.setup import describe_text
 from headwater.reproduce.statistics import Measured
 
@@ -31,7 +31,6 @@ _EXPONENTS = (0.01, 1.5)  # the bounds of alpha and beta
 _SAMPLES = 100  # of the bootstrap
 _SEED = 1
 _HOUR = 3_600
-_GPU_RATE = 4e14  # operations a second of one H100 at 40 % of its bf16 peak
 _BUDGETS = {"4 minutes": 240, "1 hour": _HOUR, "1 day": 24 * _HOUR}
 
 
@@ -138,7 +137,7 @@ def run(laboratory: Laboratory) -> Findings:
     rows = [Row(one.name, "held-out loss, nats a token", [one.loss]) for one in runs]
     rows += [Row("the law", f"{name}", [value]) for name, value in law._asdict().items()]
     budgets = {name: seconds * rate for name, seconds in _BUDGETS.items()} | {
-        "1 hour of an H100": _HOUR * _GPU_RATE
+        "1 hour of an H100": _HOUR * GPU_RATE
     }
     return Findings(
         rows=rows,
