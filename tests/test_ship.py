@@ -98,6 +98,13 @@ def test_a_run_becomes_a_model_with_its_card(
     assert about["run"]["updates"] == 12
     assert len(about["run"]["commands"]) == 3
     assert [point["updates"] for point in about["curve"]] == [2, 4, 6, 8, 10, 12]
+    assert about["run"]["other_text"] is None
+    start["text"]["identity"] = "0" * 64
+    about = ship.describe("toy", start, runs, *arguments)
+    assert about["run"]["other_text"] == {"corpus": "0" * 64, "tokens": start["run"]["tokens"], "updates": 8}
+    card = model_card.card({**about, "samples": []}, ship.read(renewed / "results.json"))
+    assert "The first 8 updates read" in card
+    assert "learned from an earlier version of this text" in card
     start["text"]["parts"][0]["title"] = "Lost"
     with pytest.raises(SystemExit, match="lacks Lost, which toy was trained on"):
         ship.describe("toy", start, runs, *arguments)

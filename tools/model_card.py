@@ -43,6 +43,8 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     code = text.get("language", "en")
     language = LANGUAGES[code]
     norm = "before each part, as GPT-2" if model["norm"] == "pre" else "after each part, as GPT-1"
+    other = run.get("other_text")
+    passes = f"{(run['tokens'] - (other['tokens'] if other else 0)) / text['train']['tokens']:.2f} passes"
     lines = [
         "---",
         "license: mit",
@@ -70,7 +72,8 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         f"{text['documents']:,} documents in {language.name}, {text['train']['bytes'] / 1e6:.1f} MB to train on "
         f"and {text['validation']['bytes'] / 1e6:.1f} MB held out: {text['train']['tokens']:,} and "
         f"{text['validation']['tokens']:,} tokens of a tokenizer of kind {tokenizer['kind']} with "
-        f"{tokenizer['entries']:,} entries, learned from the same text (corpus {text['identity'][:12]})."
+        f"{tokenizer['entries']:,} entries, learned from "
+        f"{'an earlier version of this' if other else 'the same'} text (corpus {text['identity'][:12]})."
         + _listed(text["list"]),
         "",
         "| part | documents | licence | source |",
@@ -86,10 +89,16 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         *run["commands"],
         "```",
         "",
-        f"{run['updates']:,} updates, {run['tokens']:,} tokens, "
-        f"{run['tokens'] / text['train']['tokens']:.2f} passes; {run['seconds'] / 60:,.0f} minutes on a machine "
-        f"that also ran other work ({run['tokens_per_second']:,} tokens a second). "
-        f"Run {run['identity'][:12]}; "
+        f"{run['updates']:,} updates, {run['tokens']:,} tokens{'' if other else ', ' + passes}; "
+        f"{run['seconds'] / 60:,.0f} minutes on a machine that also ran other work "
+        f"({run['tokens_per_second']:,} tokens a second). "
+        + (
+            f"The first {other['updates']:,} updates read {other['tokens']:,} tokens of an earlier version of the "
+            f"text (corpus {other['corpus'][:12]}); the others made {passes} over this one. "
+            if other
+            else ""
+        )
+        + f"Run {run['identity'][:12]}; "
         + ", ".join(f"{package} {version}" for package, version in run["versions"].items())
         + ".",
         "",
@@ -108,7 +117,8 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
             for p in thinned(about["curve"])
         ),
         "",
-        "In nats a token. A training loss is the mean since the previous line.",
+        "In nats a token. A training loss is the mean since the previous line."
+        + (f" Up to update {other['updates']:,}, both are of the earlier version of the text." if other else ""),
         "",
         "## Scores",
         "",

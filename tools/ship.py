@@ -225,8 +225,12 @@ def describe(
     documents = parts(corpus, texts)
     manifest = open_folder(runs[-1], "run")
     earlier: Mapping[str, Any] = {"commands": [], "seconds": 0, "tokens": 0, "updates": 0}
+    other_text = None
     if start is not None:
         earlier = start["run"]
+        other_text = earlier.get("other_text")
+        if (before := start["text"]["identity"]) != gathered.identity:
+            other_text = {"corpus": before, "tokens": earlier["tokens"], "updates": earlier["updates"]}
         titles = {part["title"] for part in documents}
         if lost := [part["title"] for part in start["text"]["parts"] if part["title"] not in titles]:
             raise SystemExit(f"{corpus} lacks {', '.join(lost)}, which {start['name']} was trained on")
@@ -241,6 +245,7 @@ def describe(
             "seconds": round(earlier["seconds"] + sum(float(lines[-1]["seconds"]) for lines in journals)),
             "tokens": earlier["tokens"] + sum(lines[-1]["tokens"] for lines in journals),
             "updates": earlier["updates"] + sum(lines[-1]["step"] for lines in journals),
+            "other_text": other_text,
             "tokens_per_second": round(
                 statistics.median(line["tokens_per_second"] for lines in journals for line in lines)
             ),
