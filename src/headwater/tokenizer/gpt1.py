@@ -65,10 +65,15 @@ class WordCodec:
         self._words: dict[str, bytes] = {}
         self._model: Any = None
 
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text. Joined in one array first, a short text would take twice as long."""
+        return [np.frombuffer(self._encode(text), np.uint32).tolist() for text in texts]
+
     def encode_array(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
         """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
         parts = [self._encode(text) for text in texts]
-        offsets = np.cumsum([0, *(len(part) // 4 for part in parts)], dtype=np.int64)
+        offsets = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum([len(part) // 4 for part in parts], out=offsets[1:])
         return np.frombuffer(b"".join(parts), np.uint32), offsets
 
     def decode(self, ids: Sequence[int]) -> str:

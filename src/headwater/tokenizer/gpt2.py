@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,12 @@ class ByteLevelCodec:
         self._fast: ByteEngine | None = None
         self._long_bytes = 0
         self._tried_fast = False
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text."""
+        ids, offsets = self.encode_array(texts)
+        whole = ids.tolist()
+        return [whole[start:end] for start, end in pairwise(offsets.tolist())]
 
     def encode_array(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
         """Return the ids of all texts in one array, and len(texts) + 1 offsets."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
 from operator import index
 from pathlib import Path
 
@@ -217,10 +216,10 @@ class Tokenizer:
         """Return the ids of each text, as `encode`."""
         texts = _as_texts(texts)
         if not allow_special or not self.vocabulary.specials:
-            return self._encoded(texts)
+            return self._codec.encode_batch(texts)
         pieces = [self._special_pattern.split(text) for text in texts]
         # Splitting by a group alternates: ordinary text at even indices, special tokens at odd ones.
-        ordinary = iter(self._encoded([piece for parts in pieces for piece in parts[::2]]))
+        ordinary = iter(self._codec.encode_batch([piece for parts in pieces for piece in parts[::2]]))
         encoded = []
         for parts in pieces:
             ids = list(next(ordinary))
@@ -229,11 +228,6 @@ class Tokenizer:
                 ids += next(ordinary)
             encoded.append(ids)
         return encoded
-
-    def _encoded(self, texts: list[str]) -> list[list[int]]:
-        ids, offsets = self._codec.encode_array(texts)
-        whole = ids.tolist()
-        return [whole[start:end] for start, end in pairwise(offsets.tolist())]
 
     def encode_array(
         self, texts: Sequence[str]

@@ -43,11 +43,15 @@ class WordPieceCodec:
             token.encode() if token in special else _text(token).encode() for token in vocabulary.tokens
         ]
 
-    def encode_array(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text."""
         clean = [text.encode("utf-8", errors="replace").decode("utf-8") for text in texts]
         encodings = self._library.encode_batch_fast(clean, add_special_tokens=False)
-        parts = [encoding.ids for encoding in encodings]
+        return [encoding.ids for encoding in encodings]
+
+    def encode_array(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+        """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
+        parts = self.encode_batch(texts)
         ids = np.array(list(chain.from_iterable(parts)), np.uint32)
         return ids, np.cumsum([0, *map(len, parts)], dtype=np.int64)
 
