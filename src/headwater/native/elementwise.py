@@ -53,7 +53,7 @@ class AdamStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Kernels:
-    """The kernels of one variant: the element-wise ones, and those that `transformer` takes from `library`."""
+    """The kernels of one variant: the methods call the element-wise ones, `transformer` those for inference."""
 
     library: ctypes.CDLL
     variant: str
@@ -65,7 +65,7 @@ class Kernels:
             function.restype, function.argtypes = _COUNT, arguments
 
     def give_way(self) -> None:
-        """Give other threads' calls priority over those of the calling thread, even while one of these runs."""
+        """Let other threads' kernel calls go before the calling thread's, even while one of its calls runs."""
         self.library.headwater_give_way(1)
 
     def gelu(self, x: Tensor, gradient: Tensor | None = None) -> Tensor:
@@ -180,7 +180,7 @@ class Kernels:
 def kernels(variant: str | None = None) -> Kernels | None:
     """Return the kernels of `variant`, by default the best for this processor; None if none were compiled.
 
-    HEADWATER_CPU names another default. A variant that cannot run here gives one warning and the next lower one.
+    HEADWATER_CPU names another default. If this processor cannot run the variant, warn and use the next lower.
     """
     name = chosen(variant)
     library = extension(name) if name else None

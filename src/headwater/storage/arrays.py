@@ -72,11 +72,11 @@ class ArrayFile:
 def partitions(
     paths: Sequence[Path], *columns: int
 ) -> Iterator[tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]]:
-    """Yield the rows of files in parts, each the rows whose key is in one range of the 64-bit key space.
+    """Split the rows of files by key: yield, for each range of the 64-bit key space, the rows with a key in it.
 
-    The key of a row is in the first of `columns`. A part is the values of `columns`, (rows, columns), and the
-    numbers of the rows, counted through all files. It has about PARTITION_ROWS rows if the keys are uniform; there
-    are at most PARTITIONS parts, as each costs one more pass over the files.
+    The first of `columns` has the keys. Each part is the values of `columns`, (rows, columns), and the numbers of
+    the rows, (rows,), counted through all files. It has about PARTITION_ROWS rows if the keys are uniform. At
+    most PARTITIONS parts are made, because each costs one more pass over the files.
     """
     starts = np.cumsum([0, *row_counts(paths)]).tolist()
     count = min(PARTITIONS, -(-starts[-1] // PARTITION_ROWS)) or 1
