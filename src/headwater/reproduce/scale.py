@@ -1,8 +1,8 @@
 """A scale: every number of every experiment in one TOML file, its cost, and whether this machine can run it.
 
 `mini` is for two cores, `small` for one GPU, `paper` is as published; they are in `scales/`. A scale can also be
-the user's own TOML file. A model that is `like` an earlier one has that model's text and recipe, except for the
-keys that its own recipe has.
+the user's own TOML file. A model with the key `like` has the text and the recipe of the earlier model that it
+names; the keys of its own table and recipe replace theirs.
 
 The cost of training is computed before anything starts: floating-point operations as in `pretrain/cost`, memory of
 weights and optimizer, and the time at this machine's matmul rate.
@@ -182,12 +182,12 @@ def load_scale(name_or_file: str, overrides: Mapping[str, Any] | None = None) ->
     tables = read_toml(path)
     models = tables.get("models")
     if isinstance(models, dict):
-        tables["models"] = _resolve_likeness(models, path.name)
+        tables["models"] = _resolve_like(models, path.name)
     return Scale.build({"name": path.stem}, tables, overrides or {}, source=path.name)
 
 
-def _resolve_likeness(models: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Replace the key `like` of each model by the text and the recipe of the earlier model that it names."""
+def _resolve_like(models: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Replace the key `like` of each model with the text and the recipe of the earlier model that it names."""
     resolved: dict[str, Any] = {}
     for name, plan in models.items():
         if isinstance(plan, dict) and "like" in plan:
