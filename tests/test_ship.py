@@ -104,7 +104,7 @@ def test_a_run_becomes_a_model_with_its_card(
     assert about["run"]["other_text"] == {"corpus": "0" * 64, "tokens": start["run"]["tokens"], "updates": 8}
     card = model_card.card({**about, "samples": []}, ship.read(renewed / "results.json"))
     assert "The first 8 updates read" in card
-    assert "learned from an earlier version of this text" in card
+    assert f"an earlier version of this text. This version is corpus {about['text']['identity'][:12]}." in card
     start["text"]["parts"][0]["title"] = "Lost"
     with pytest.raises(SystemExit, match="lacks Lost, which toy was trained on"):
         ship.describe("toy", start, runs, *arguments)
@@ -180,6 +180,14 @@ def test_a_card_is_of_the_language_of_its_text(tmp_path: Path) -> None:
     assert "| Pairs | 2,000 | 9,000 | f1 | 0.812 | 0.010 | 3 | TF-IDF | 0.802 |" in page
     assert "above the baseline on 1 of 2 sets" in page
     assert "n-gram model" in page
+
+
+def test_the_repository_that_lacks_a_part_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gather, "check_out", lambda part, repositories, scratch: scratch)
+    part = {"name": "posts", "group": "toys", "title": "Posts", "licence": "CC0-1.0", "pattern": "*.md"}
+    part |= {"origin": "https://example.org", "repository": "owner/posts", "commit": "0" * 40}
+    with pytest.raises(HeadwaterError, match=r'no file "\*\.md" in owner/posts'):
+        gather.gather(gather.Part.build(part), tmp_path, tmp_path, tmp_path)
 
 
 def test_a_command_loses_the_places_of_its_machine() -> None:

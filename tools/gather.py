@@ -114,8 +114,9 @@ def gather(
             if not any(fnmatch.fnmatch(name, pattern) for pattern in part.leave_out)
         }
     if not kept:
+        place = root if part.folder else part.package or part.repository
         raise HeadwaterError(
-            f'{part.name} has no file "{part.pattern}" in {root if part.folder else part.package}. '
+            f'{part.name} has no file "{part.pattern}" in {place}. '
             f"Bring {part.origin} there, or take the part out of the list."
         )
     digest = hashlib.sha256()
@@ -148,7 +149,10 @@ def documents(part: Part, root: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def readable(part: Part, name: str, data: bytes) -> tuple[str, bytes]:
-    """Return the name and the bytes of a file; with `field` or `remove`, of a text file made from it."""
+    """Return the name and the bytes of a file; with `field` or `remove`, of a text file made from it.
+
+    Character references in XML become characters.
+    """
     if part.field is None and not part.remove:
         return name, data
     text = data.decode("utf-8", "replace")
