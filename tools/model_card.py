@@ -43,6 +43,7 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     code = text.get("language", "en")
     language = LANGUAGES[code]
     norm = "before each part, as GPT-2" if model["norm"] == "pre" else "after each part, as GPT-1"
+    corpus = f"corpus {text['identity'][:12]}"
     other = run.get("other_text")
     passes = f"{(run['tokens'] - (other['tokens'] if other else 0)) / text['train']['tokens']:.2f} passes"
     lines = [
@@ -73,7 +74,11 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         f"and {text['validation']['bytes'] / 1e6:.1f} MB held out: {text['train']['tokens']:,} and "
         f"{text['validation']['tokens']:,} tokens of a tokenizer of kind {tokenizer['kind']} with "
         f"{tokenizer['entries']:,} entries, learned from "
-        f"{'an earlier version of this' if other else 'the same'} text (corpus {text['identity'][:12]})."
+        + (
+            f"an earlier version of this text. This version is {corpus}."
+            if other
+            else f"the same text ({corpus})."
+        )
         + _listed(text["list"]),
         "",
         "| part | documents | licence | source |",
@@ -118,7 +123,7 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         ),
         "",
         "In nats a token. A training loss is the mean since the previous line."
-        + (f" Up to update {other['updates']:,}, both are of the earlier version of the text." if other else ""),
+        + (f" Up to update {other['updates']:,}, both are on the earlier version of the text." if other else ""),
         "",
         "## Scores",
         "",
