@@ -249,6 +249,8 @@ def test_a_part_is_read_from_a_commit_of_a_repository(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "toys" / "csv" / "rows.csv.txt").read_text() == 'Third, "and" last.'
     gather.gather(gather.Part.build(common, {"name": "xml", "pattern": "*.cnxml", "remove": ["<[^>]+>"]}), *places)
     assert (tmp_path / "out" / "toys" / "xml" / "ko" / "two.cnxml.txt").read_text() == "\n\nSalt & water\n"
+    with pytest.raises(HeadwaterError, match='rows in rows has no text "title"'):
+        gather.gather(rows.model_copy(update={"field": "title"}), *places)
     for changed in ({"repository": "someone/other"}, {"commit": "0" * 40}):
         with pytest.raises(HeadwaterError, match=r"has no clone of .*git clone --bare"):
             gather.gather(pages.model_copy(update=changed), *places)

@@ -157,7 +157,12 @@ def readable(part: Part, name: str, data: bytes) -> tuple[str, bytes]:
         return name, data
     text = data.decode("utf-8", "replace")
     if part.field is not None:
-        text = part.between.join(filter(None, (row[part.field].strip() for row in rows(name, text))))
+        found = list(rows(name, text))
+        if any(not isinstance(row.get(part.field), str) for row in found):
+            raise HeadwaterError(
+                f'A row of {name} in {part.name} has no text "{part.field}". Correct `field` in the list.'
+            )
+        text = part.between.join(filter(None, (row[part.field].strip() for row in found)))
     if part.remove:
         text = re.sub("|".join(part.remove), "", text, flags=re.DOTALL | re.MULTILINE)
     if name.endswith("xml"):
