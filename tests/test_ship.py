@@ -229,7 +229,7 @@ def test_a_part_is_read_from_a_commit_of_a_repository(tmp_path: Path) -> None:
     (clone / "ko" / "one.md").write_text("---\ntitle: One\n---\nSee [the page](https://example.org).\n")
     (clone / "ko" / "two.cnxml").write_text("<para>\n</para><para>\n</para>\n<para>Salt &amp; water</para>\n")
     (clone / "rows.csv").write_text('Id,Text\n1,"Third, ""and"" last."\n')
-    (clone / "rows").write_text('{"text": "First."}\n{"text": " "}\n{"text": "Second."}\n')
+    (clone / "rows").write_text('{"text": "First."}\n{"text": " "}\n{"text": "Sec\u2028ond."}\n', encoding="utf-8")
     git = ["git", "-C", str(clone), "-c", "user.name=someone", "-c", "user.email=someone@example.org"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "docs"]):
         subprocess.run([*git, *command], check=True)
@@ -244,7 +244,7 @@ def test_a_part_is_read_from_a_commit_of_a_repository(tmp_path: Path) -> None:
     assert gather.gather(pages, *places)["files"] == 1
     assert (tmp_path / "out" / "toys" / "pages" / "ko" / "one.md.txt").read_text() == "See the page.\n"
     gather.gather(rows, *places)
-    assert (tmp_path / "out" / "toys" / "rows" / "rows.txt").read_text() == "First.<|endoftext|>Second."
+    assert (tmp_path / "out" / "toys" / "rows" / "rows.txt").read_text() == "First.<|endoftext|>Sec\u2028ond."
     gather.gather(gather.Part.build(common, {"name": "csv", "pattern": "rows.csv", "field": "Text"}), *places)
     assert (tmp_path / "out" / "toys" / "csv" / "rows.csv.txt").read_text() == 'Third, "and" last.'
     gather.gather(gather.Part.build(common, {"name": "xml", "pattern": "*.cnxml", "remove": ["<[^>]+>"]}), *places)

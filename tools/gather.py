@@ -175,8 +175,9 @@ def rows(name: str, text: str) -> Iterable[dict[str, str]]:
     if name.endswith(".csv"):
         return csv.DictReader(io.StringIO(text))
     text = text.strip()
+    # Not splitlines: JSON may hold U+2028 inside a string.
     found: list[dict[str, str]] = (
-        json.loads(text) if text.startswith("[") else list(map(json.loads, text.splitlines()))
+        json.loads(text) if text.startswith("[") else list(map(json.loads, text.split("\n")))
     )
     return found
 
