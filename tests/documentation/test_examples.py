@@ -527,7 +527,7 @@ def servers(
             process.send_signal(signal.SIGINT)
         for process in running:
             try:
-                output, _ = process.communicate(timeout=60)
+                output, _ = process.communicate(timeout=600)
             finally:
                 process.kill()
             assert process.returncode == 0, output
@@ -539,7 +539,7 @@ def await_port(process: subprocess.Popen[str], port: int) -> None:
         for _ in range(1_200):
             assert process.poll() is None, process.communicate()[0]
             try:
-                if client.get("/health", timeout=60).status_code == 200:
+                if client.get("/health", timeout=600).status_code == 200:
                     return
             except httpx.TransportError:
                 time.sleep(0.1)

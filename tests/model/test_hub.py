@@ -106,7 +106,7 @@ def _load(endpoint: str, home: Path, call: str) -> subprocess.CompletedProcess[s
     environment = os.environ | {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     environment.pop("HF_HUB_OFFLINE", None)
     return subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=600, check=False
     )
 
 
@@ -145,7 +145,7 @@ def test_commands_download_a_hub_model_only_when_told_to(hub: tuple[str, list[st
 
     def convert(*options: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "headwater", "convert", "nile/mini", str(tmp_path / "model"), *options]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
     refused = convert()
     assert refused.returncode == 1

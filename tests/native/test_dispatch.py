@@ -28,7 +28,7 @@ def chosen_in_a_new_process(wish: str) -> tuple[str, str]:
     program = "from headwater import native; print(native.chosen())"
     environment = {**os.environ, dispatch.VARIABLE: wish}
     run = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=100
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=600
     )
     return run.stdout.strip(), run.stderr
 
@@ -126,7 +126,7 @@ def test_a_thread_in_the_kernels_does_not_run_past_the_interpreters_end() -> Non
             capture_output=True,
             text=True,
             check=False,
-            timeout=100,
+            timeout=600,
         )
         assert (run.returncode, run.stderr) == (0, "")
 
@@ -147,7 +147,7 @@ matrix = PackedMatrix(native.kernels(), torch.ones(64, 64), None, "fp32")
 @pytest.mark.skipif(not native.available(), reason="the kernels are not built on Windows")
 def test_a_call_after_the_end_is_an_error_and_no_crash() -> None:
     run = subprocess.run(
-        [sys.executable, "-c", CALLED_AFTER_THE_END], capture_output=True, text=True, check=False, timeout=100
+        [sys.executable, "-c", CALLED_AFTER_THE_END], capture_output=True, text=True, check=False, timeout=600
     )
     assert run.returncode == 0
     assert "RuntimeError: the interpreter is shutting down" in run.stderr

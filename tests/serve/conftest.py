@@ -35,7 +35,7 @@ class Running:
 
     def client(self, key: str | None = None) -> httpx.Client:
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=60, trust_env=False)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=600, trust_env=False)
 
     def stop(self) -> int:
         """SIGTERM; the exit status."""

@@ -163,6 +163,6 @@ worker = asyncio.run(scenario())
 
 def test_the_interpreters_end_joins_the_thread_of_a_worker_that_was_not_stopped(base_folder: Path) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", UNSTOPPED, str(base_folder)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", UNSTOPPED, str(base_folder)], capture_output=True, text=True, timeout=600
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "joined (0, 0)\n", "")
