@@ -361,7 +361,8 @@ def test_limit_takes_the_first_examples(world: Any, tmp_path: Path) -> None:
     assert result.count == 2
 
 
-def test_the_bytes_of_a_stream_are_the_text_that_was_packed(world: Any) -> None:
+def test_the_bytes_of_a_stream_are_the_text_that_was_packed(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(read_text.__globals__, "_PIECE_TOKENS", 100)
     tokenizer = Tokenizer.load(world.model)
     alphabet = Alphabet(tokenizer)
     documents = document_ids(world.tokens, "train")

@@ -64,10 +64,10 @@ def read_text(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:
     text, vocabulary = [], _vocabulary(tokens)
     for path in _shards(tokens, part):
         shard = np.load(path, mmap_mode="r")
-        count = max(1, len(shard) // _PIECE_TOKENS) if share < 1 else 1
-        length = max(1, int(len(shard) / count * share))  # at least one token, however small the share
+        count = max(1, len(shard) // _PIECE_TOKENS)
         for number in range(count):
-            start = len(shard) * number // count
+            start, end = (len(shard) * n // count for n in (number, number + 1))
+            length = max(1, int((end - start) * share))  # at least one token, however small the share
             ids = np.asarray(shard[start : start + length])
             check_ids(ids, vocabulary, path, start)
             text.append(alphabet.decode(ids))
