@@ -88,6 +88,12 @@ def test_a_run_becomes_a_model_with_its_card(
         open_folder(renewed, "model").files["model.safetensors"]
         == open_folder(out, "model").files["model.safetensors"]
     )
+    pack(tmp_path / "corpus", tmp_path / "tokenizer", tmp_path / "other", 0.3)
+    with pytest.raises(SystemExit, match="is not the text of toy"):
+        ship.renew(out, [data], work, tmp_path / "third shelf", sets=[], tokens=tmp_path / "other")
+    measured = ship.renew(out, [data], work / "more", tmp_path / "third shelf", sets=[], tokens=tokens)
+    found = json.loads((work / "more" / "toy-held-out" / "results.json").read_text())["results"]
+    assert ship.read(measured / "results.json")["results"] == [*found, *results[1:]]
     # A later run continues the model that ships, without the runs that made it.
     third = PretrainConfig.build(recipe, {"context": 128, "init_from": str(renewed)})
     pretrain(third, tokens, tmp_path / "third")

@@ -2,6 +2,7 @@
 
 python tools/ship.py RUN NAME --texts LIST --data DIR --work DIR    evaluate, then write src/headwater/shipped/NAME
 python tools/ship.py --renew FOLDER --data DIR --work DIR --out DIR fine-tune again, and write FOLDER's new version
+    With --tokens TOKENS, its held-out text is measured again too.
 python tools/ship.py --card FOLDER                                  print the card, from that folder's files alone
 
 No part of a card is written by hand. It is made from two files next to it: `about.json` (the runs, their text and
@@ -31,6 +32,7 @@ SHELF = ROOT / "src" / "headwater" / "shipped"
 MOST_BYTES = 16_000_000
 # The zero-shot protocols that score a model that ships, by the language of its text.
 HELD_OUT = "heldout"
+PARTS = ("train", "validation")  # of a tokens folder
 PROTOCOLS: dict[str, tuple[str, ...]] = {
     "en": (
         "lambada.openai.whole-word",
@@ -59,6 +61,7 @@ def main() -> int:
     parser.add_argument("--sets", help="labelled sets to fine-tune on, separated by commas; default: all")
     parser.add_argument("--out", type=Path, default=SHELF)
     parser.add_argument("--renew", type=Path)
+    parser.add_argument("--tokens", type=Path, help="the text of the model to renew")
     parser.add_argument("--card", type=Path)
     given = parser.parse_args()
     sets = None if given.sets is None else [name for name in given.sets.split(",") if name]
@@ -66,7 +69,7 @@ def main() -> int:
         print(card(read(given.card / "about.json"), read(given.card / "results.json")), end="")
         return 0
     if given.renew is not None and given.data and given.work is not None:
-        renew(given.renew, given.data, given.work, given.out, given.limit, sets)
+        renew(given.renew, given.data, given.work, given.out, given.limit, sets, given.tokens)
         return 0
     if given.run is None or given.name is None or not given.data or None in (given.work, given.texts):
         parser.error("RUN, NAME, --texts, --data and --work are needed")
@@ -139,15 +142,26 @@ def renew(
     shelf: Path,
     limit: int | None = None,
     sets: Sequence[str] | None = None,
+    tokens: Path | None = None,
 ) -> Path:
     """Fine-tune a model that ships on these sets again, write its folder, and return its path.
 
-    The weights, the other scores and the samples are those of `shipped`, which must not be in `shelf`.
+    tokens: the model's text; bits per byte of its held-out part, and of the yardsticks, are measured again. The
+    weights, the other scores and the samples are those of `shipped`, which must not be in `shelf`.
     """
+    from headwater.evaluate import evaluate
+    from headwater.evaluate.results import read_results
+    from headwater.storage.progress import PlainProgress
     from headwater.storage.provenance import open_folder
 
     about, results = read(shipped / "about.json"), read(shipped / "results.json")
     name = about["name"]
+    if tokens is not None:
+        if any(open_folder(tokens, "tokens").config["counts"][part] != about["text"][part] for part in PARTS):
+            raise SystemExit(f"{tokens} is not the text of {name}: its card counts other tokens")
+        out = work / f"{name}-held-out"
+        evaluate(shipped, [HELD_OUT], tokens, out, limit=None, progress=PlainProgress())
+        results |= merged([read_results(out).to_dict(), results])
     language = about["text"].get("language", "en")  # older ones do not state it
     renewed = fine_tune(shipped, name, language, data, work, limit, sets)
     of_set = {entry["name"]: entry for entry in [*results.get("fine_tuned", []), *renewed]}
