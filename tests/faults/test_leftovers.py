@@ -52,6 +52,33 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
 
 
 @posix
+@pytest.mark.parametrize("here", [True, False], ids=["this machine", "another"])
+def test_a_folder_whose_first_manifest_was_being_written_is_begun_again(
+    here: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import os, signal; from pathlib import Path; from headwater.storage.stage import Stage\n"
+        "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "Stage(Path('out'), kind='made', config={'value': 1}, inputs={}, grows=True).begin()\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == -signal.SIGKILL
+    (part,) = (tmp_path / "out").iterdir()
+    if not here:
+        monkeypatch.setattr(storage, "_host", lambda: "0" * 8)
+    assert stage(tmp_path / "out").begin().kind == "made"
+    assert part.exists() is not here
+    (tmp_path / "out" / "headwater.json").rename(part)  # as it was before
+    if here:
+        with stage(tmp_path / "out").write() as work:  # a folder that does not grow replaces it
+            (work / "whole").write_text("y")
+        assert sorted(open_folder(tmp_path / "out", "made").files) == ["whole"]
+    (tmp_path / "theirs" / part.name).mkdir(parents=True)
+    (tmp_path / "theirs" / "book.txt").write_text("x")
+    with pytest.raises(FolderError, match="not Headwater's"):
+        stage(tmp_path / "theirs").begin()
+
+
+@posix
 def test_a_living_writers_parts_are_not_removed_even_by_one_with_its_process_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,9 +133,14 @@ def new_part(path: Path, *, folder: bool = False) -> Iterator[Path]:
             os.close(lock)
 
 
+def parts_of(path: Path, machine: str = "*") -> Iterator[Path]:
+    """Yield the parts of `path` that processes of this or any machine write, or left when they were killed."""
+    return path.parent.glob(f".{glob.escape(path.name)}.{machine}-{'[0-9a-f]' * 8}.part")
+
+
 def remove_abandoned(path: Path) -> None:
     """Remove the parts of `path` that killed processes of this machine left; keep those that are locked."""
-    for part in path.parent.glob(f".{glob.escape(path.name)}.{_host()}-{'[0-9a-f]' * 8}.part"):
+    for part in parts_of(path, _host()):
         with suppress(BlockingIOError, FileNotFoundError):
             lock = _lock(part)
             if lock is None:

@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import FolderError
-from headwater.storage.files import flush_file, flush_files, flush_folder, new_part, storage_errors, write_json
+from headwater.storage.files import (
+    flush_file,
+    flush_files,
+    flush_folder,
+    new_part,
+    parts_of,
+    remove_abandoned,
+    storage_errors,
+    write_json,
+)
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import (
     FROM_PYTHON,
@@ -86,7 +95,7 @@ class Stage:
                 f"{self.out} is a file", expected="a folder to write", repair="Choose another output path"
             )
         if not (self.out / MANIFEST).exists():
-            if any(self.out.iterdir()):
+            if set(self.out.iterdir()) - set(parts_of(self.out / MANIFEST)):
                 raise FolderError(
                     f"{self.out} already contains files that are not Headwater's",
                     expected="a new or empty folder",
@@ -135,6 +144,7 @@ class Stage:
                 write_json(work / MANIFEST, self.manifest(files, complete=True).to_dict())
                 try:
                     if out.exists():
+                        remove_abandoned(out / MANIFEST)
                         out.rmdir()  # find() found it empty; fails if it was filled since then
                     work.rename(out)
                 except OSError:
