@@ -89,6 +89,26 @@ def test_what_is_made_is_shared_and_found_again(done: Path, scale: Scale, texts:
     assert after == before
 
 
+def test_results_are_made_again_after_a_kill_that_removed_half_of_them(
+    done: Path, scale: Scale, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = shutil.rmtree
+
+    def killed(folder: Path, **options: Any) -> None:
+        for manifest in folder.rglob("headwater.json"):
+            manifest.unlink()
+            raise KeyboardInterrupt
+        remove(folder, **options)
+
+    before = (done / "gpt1_perplexity" / "results.json").read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            reproduce(["gpt1_perplexity"], scale, texts, done)
+    reproduce(["gpt1_perplexity"], scale, texts, done)
+    assert (done / "gpt1_perplexity" / "results.json").read_bytes() == before
+
+
 def test_the_work_is_told_before_it_starts(scale: Scale) -> None:
     pieces = {("pre-training", f"gpt1, seed {seed}") for seed in scale.seeds}
     pieces |= {("fine-tuning on sst2", "full, seed 1"), ("fine-tuning on rte", "3 layers, seed 1")}

@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import shlex
-import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale, shipped_scale
 from headwater.reproduce.statistics import RULE
-from headwater.storage.files import read_json, write_json, write_text
+from headwater.storage.files import new_part, read_json, write_json, write_text
 from headwater.storage.provenance import MANIFEST, read_manifest
 from headwater.storage.stage import Stage, package_versions
 from headwater.train.machine import processor_name
@@ -298,7 +297,8 @@ def _remove_earlier(out: Path) -> None:
         return
     if not (out / MANIFEST).exists() or read_manifest(out).kind != KIND:
         raise FolderError(f"{out} contains something other than results", repair="Choose another --out")
-    shutil.rmtree(out)
+    with new_part(out, folder=True) as part:  # renamed first, so that a kill leaves all of them or none
+        out.rename(part / out.name)
 
 
 def _number(value: float) -> str:
