@@ -34,11 +34,11 @@ CLAIMS = {
         "과제 점수로만 비교합니다 (표 5, 그림 2)",
     ),
     "Pre-training raises the average (table 5).": (
-        "사전 학습이 과제 평균을 올립니다 (표 5).",
+        "사전 학습을 하면 과제의 평균 점수가 오릅니다 (표 5).",
         "74.7 대 59.9: 14.8점",
     ),
     "Transferring all layers beats transferring the embeddings alone.": (
-        "모든 층을 옮기면 임베딩(embedding)만 옮길 때보다 낫습니다.",
+        "모든 층을 전이(transfer)하면 임베딩(embedding)만 전이할 때보다 낫습니다.",
         "MultiNLI에서 최대 9점",
     ),
     "Held-out bits a byte fall with size, at every step of the ladder.": (
