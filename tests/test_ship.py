@@ -183,7 +183,7 @@ def test_a_card_is_of_the_language_of_its_text(tmp_path: Path) -> None:
     assert "language: ko" in page
     assert "English" not in page.split("## Data")[1].split("| part")[0]
     assert "no language but Korean" in page
-    assert "| Pairs | 2,000 | 9,000 | f1 | 0.812 | 0.010 | 3 | TF-IDF | 0.802 |" in page
+    assert "| Pairs | 2,000 | 3 | 9,000 | f1 | 0.812 | 0.010 | 3 | TF-IDF | 0.802 |" in page
     assert "above the baseline on 1 of 2 sets" in page
     assert "n-gram model" in page
 

@@ -45,7 +45,7 @@ def fine_tune_one(model: Path, name: str, data: Sequence[Path], work: Path, limi
     A part of these rows chooses the epoch. `limit` is the most rows to test.
     """
     from headwater.finetune.task_sets import run_one
-    from headwater.finetune.training import FinetuneConfig
+    from headwater.finetune.training import FinetuneConfig, default_epochs
     from headwater.storage.progress import PlainProgress
 
     found = chatbot(data) if name == CHATBOT else published(name, data)
@@ -55,11 +55,13 @@ def fine_tune_one(model: Path, name: str, data: Sequence[Path], work: Path, limi
         run_one(FinetuneConfig(seed=seed), found, model=model, out=work / f"seed-{seed}", progress=PlainProgress())
         for seed in SEEDS
     ]
+    settings = FinetuneConfig().model_copy(update=found.benchmark.fine_tuning)
     metric, measured = found.benchmark.metric, [run["tests"][test] for run in runs]
     values = [one[metric]["value"] for one in measured]
     return {
         "name": name,
         "rows": len(found.train),
+        "epochs": default_epochs(runs[0]["counts"]["train"], settings.batch_size),
         "tested": measured[0]["count"],
         "metric": metric,
         "value": statistics.fmean(values),

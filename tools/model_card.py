@@ -34,6 +34,7 @@ LANGUAGES = {
 _POINTS = 12  # of the curve
 _NORMAL_95 = 1.96
 _LARGE = 1_000
+_EARLIER_EPOCHS = 3  # of results that do not state them
 
 
 def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
@@ -199,13 +200,16 @@ def _fine_tuned(results: Mapping[str, Any]) -> list[str]:
     if not tuned:
         return []
     lines = [
-        "Fine-tuned with the defaults of `headwater finetune`, next to the baseline on the same rows:",
+        "Fine-tuned with the defaults of `headwater finetune` and these epochs, next to the baseline on the same "
+        "rows:",
         "",
-        "| set | rows to train on | rows tested | metric | value | ± over seeds | seeds | baseline | value |",
-        "|---|---:|---:|---|---:|---:|---:|---|---:|",
+        "| set | rows to train on | epochs | rows tested | metric | value | ± over seeds | seeds | baseline "
+        "| value |",
+        "|---|---:|---:|---:|---|---:|---:|---:|---|---:|",
         *(
-            f"| {one['name']} | {one['rows']:,} | {one['tested']:,} | {one['metric']} | {one['value']:.3f} "
-            f"| {one['deviation']:.3f} | {one['seeds']} | {one['baseline_name']} | {one['baseline']:.3f} |"
+            f"| {one['name']} | {one['rows']:,} | {one.get('epochs', _EARLIER_EPOCHS)} | {one['tested']:,} "
+            f"| {one['metric']} | {one['value']:.3f} | {one['deviation']:.3f} | {one['seeds']} "
+            f"| {one['baseline_name']} | {one['baseline']:.3f} |"
             for one in tuned
         ),
         "",

@@ -44,6 +44,7 @@ def test_few_rows_have_more_epochs_unless_a_number_is_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("headwater.finetune.training.FEWEST_UPDATES", 8)
+    monkeypatch.setattr("headwater.finetune.training.SMALL_EPOCHS", 1)
     command = ["finetune", "--model", str(base), "--task", "classify", "--train", str(table), "--json"]
     found = {}
     for name, options in (("default", []), ("one", ["--epochs", "1"])):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from headwater.corpus.folder import measure
 from headwater.datasets.sets import BY_NAME
 from headwater.errors import counted
-from headwater.finetune.training import PAPER_EPOCHS, FinetuneConfig
+from headwater.finetune.training import FinetuneConfig, default_epochs
 from headwater.model import count_parameters
 from headwater.model.io.folder import load_config
 from headwater.pretrain.cost import training_flops_a_token
@@ -122,7 +122,7 @@ def describe_work(scale: Scale, pieces: Iterable[tuple[str, str]], pretraining: 
     work = "; ".join(f"{kind}: {number:,}" for kind, number in sorted(kinds.items()))
     models = {variant.name: variant.model for variant in VARIANTS}
     tuned = [(kind.removeprefix(_FINE_TUNING), name) for kind, name in pieces if kind.startswith(_FINE_TUNING)]
-    epochs = FinetuneConfig.build({"task": "classify"}, scale.labelled.recipe).epochs or PAPER_EPOCHS
+    settings = FinetuneConfig.build({"task": "classify"}, scale.labelled.recipe)
     flops, whole = 0.0, set()
     for benchmark, name in tuned:
         rows = scale.labelled.sets.get(benchmark, Rows(train=1)).train
@@ -130,6 +130,7 @@ def describe_work(scale: Scale, pieces: Iterable[tuple[str, str]], pretraining: 
             whole.add(benchmark)
             continue
         shape = shape_of(scale, models.get(name.partition(",")[0], FULL.model))
+        epochs = settings.epochs or default_epochs(rows, settings.batch_size)
         sequences = rows * epochs * _SEQUENCES.get(BY_NAME[benchmark].task, 1)
         flops += sequences * shape.context * training_flops_a_token(shape, shape.context)
     if not tuned:
