@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.stats import beta
 from sklearn.metrics import matthews_corrcoef
 
 from headwater.corpus.folder import Document, write_documents
@@ -498,6 +499,19 @@ def test_small_pieces() -> None:
     figure = perplexity_figure([-1.0, -3.0])
     assert (figure.value, figure.stderr) == pytest.approx((math.e**2, math.e**2))
     assert choose_largest([-2.0, -1.0, -1.0], 2) == {"accuracy": 0.0, "chosen": 1, "label": 2}
+
+
+def test_answers_that_are_all_wrong_or_all_right_do_not_make_a_score_certain() -> None:
+    """The most confident 1 % of 1,000 questions are ten: none right allows for a share of some tenths."""
+    records = [{"exact match": 0.0, "confidence": n / 1_000} for n in range(1_000)]
+    everything, best = TASKS["natural-questions.exact-match"].summarise(records)
+    assert (everything.value, best.value, best.count) == (0, 0, 10)
+    assert best.stderr == pytest.approx(beta(1, 11).std())
+    assert everything.stderr == pytest.approx(beta(1, 1_001).std())
+    (right,) = TASKS["wsc273.full"].summarise([{"accuracy": 1.0}] * 10)
+    assert right.stderr == best.stderr
+    (one,) = TASKS["wsc273.full"].summarise([{"accuracy": 1.0}])
+    assert one.stderr is None
 
 
 def test_a_prompt_that_does_not_fit_loses_the_document_first(world: Any) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import FolderError, StorageError
 from headwater.report import content, report
-from headwater.report.content import Content, ScoreRow, Token, read_content
+from headwater.report.content import Content, ScoreRow, Token, interval, read_content
 from headwater.report.html import headlines
 from headwater.report.plots import Series, line_chart, thin, ticks
 from headwater.storage.files import write_text
@@ -135,6 +135,12 @@ def test_a_correlation_is_no_percentage_in_the_headlines() -> None:
         ("0.820", "pearson after fine-tuning"),
         ("80%", "f1 after fine-tuning"),
     ]
+
+
+def test_a_score_of_all_or_none_has_wilsons_interval() -> None:
+    for error in (0.0, 0.01):
+        assert interval("exact match", 0.0, error, 10) == (0.0, pytest.approx(0.278, abs=1e-3))
+    assert interval("accuracy", 0.5, 0.1, 10) == pytest.approx((0.304, 0.696))
 
 
 def test_it_shows_what_the_folders_hold(world: Path) -> None:

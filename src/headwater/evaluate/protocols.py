@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -150,7 +150,8 @@ class Task(ABC):
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Return the figures over all examples: by default the mean of each metric with its standard error."""
         return [
-            mean_figure(metric.name, [float(record[metric.name]) for record in records]) for metric in self.metrics
+            share_figure(metric.name, [float(record[metric.name]) for record in records])
+            for metric in self.metrics
         ]
 
     def details(self, places: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
@@ -192,6 +193,19 @@ def mean_figure(name: str, values: Sequence[float], **details: Any) -> Figure:
     count = len(values)
     mean = math.fsum(values) / count
     return Figure(name, mean, standard_error(values, mean), count, details)
+
+
+def share_figure(name: str, values: Sequence[float], **details: Any) -> Figure:
+    """Return the mean of values between 0 and 1, such as accuracy, with its standard error over examples.
+
+    Examples that are all wrong or all right have no spread, but the mean of all possible examples is not certain.
+    Its error is then the standard deviation of the posterior for a uniform prior.
+    """
+    figure = mean_figure(name, values, **details)
+    if figure.stderr is None or not (set(values) == {0.0} or set(values) == {1.0}):
+        return figure
+    count = figure.count
+    return replace(figure, stderr=math.sqrt((count + 1) / (count + 3)) / (count + 2))
 
 
 def perplexity(nats: float) -> float:

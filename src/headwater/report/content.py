@@ -254,7 +254,7 @@ def interval(
     """Return the 95 % interval of a score; Wilson's for a share of which all or none are right."""
     if error is None:
         return None, None
-    if error == 0 and value in (0, 1) and metric.startswith(_SHARES):
+    if value in (0, 1) and metric.startswith(_SHARES):
         return wilson(round(value * count), count)
     return value - _Z95 * error, value + _Z95 * error
 

@@ -40,6 +40,7 @@ from headwater.evaluate.protocols import (
     Task,
     mean_figure,
     perplexity,
+    share_figure,
 )
 from headwater.evaluate.reader import Reader
 from headwater.storage.files import read_text
@@ -172,7 +173,7 @@ class Lambada(Task):
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Return accuracy, and the perplexity of what was scored."""
-        figures = [mean_figure("accuracy", [record["accuracy"] for record in records])]
+        figures = [share_figure("accuracy", [record["accuracy"] for record in records])]
         if len(self.metrics) > 1:
             figures.append(perplexity_figure([record["log_probability"] for record in records]))
         return figures

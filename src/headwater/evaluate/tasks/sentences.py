@@ -29,7 +29,7 @@ from headwater.evaluate.protocols import (
     Request,
     Scored,
     Task,
-    mean_figure,
+    share_figure,
 )
 from headwater.evaluate.reader import Reader
 from headwater.finetune.metrics import confusion_matrix, matthews
@@ -141,7 +141,7 @@ class Acceptability(Task):
         right = (chosen == labels).astype(float).tolist()
         return [
             Figure("matthews", value, error, len(measured), details),
-            mean_figure("accuracy", right, **details),
+            share_figure("accuracy", right, **details),
         ]
 
 

@@ -30,7 +30,7 @@ from headwater.evaluate.protocols import (
     GenerationRequest,
     Metric,
     Task,
-    mean_figure,
+    share_figure,
 )
 from headwater.evaluate.reader import Reader
 from headwater.storage.files import parse_json, read_text
@@ -117,8 +117,8 @@ class NaturalQuestions(Task):
         most_confident = sorted(records, key=lambda record: -record["confidence"])[: max(1, len(records) // 100)]
         everything, best = (metric.name for metric in self.metrics)
         return [
-            mean_figure(everything, [record["exact match"] for record in records]),
-            mean_figure(best, [record["exact match"] for record in most_confident]),
+            share_figure(everything, [record["exact match"] for record in records]),
+            share_figure(best, [record["exact match"] for record in most_confident]),
         ]
 
 
