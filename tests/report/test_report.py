@@ -80,6 +80,7 @@ def world(tmp_path: Path) -> Path:
             "interval": [value - 0.1, value + 0.1],
         }
         metrics |= {"count": 99, "chance": 0.125, "majority": 0.2}
+        metrics |= {"baseline": {"name": "TF-IDF", "value": 0.5, "interval": [0.4, 0.6], "rows": 100}}
         files = {"metrics.json": json.dumps(metrics)}
         fill(tmp_path / name, "model", files, {"model": run, "train": corpus / "text.txt"}, from_scratch=scratch)
     return tmp_path
@@ -137,6 +138,18 @@ def test_a_correlation_is_no_percentage_in_the_headlines() -> None:
     ]
 
 
+def test_the_headline_of_fine_tuning_is_not_that_of_a_model_from_scratch() -> None:
+    rows = [
+        ScoreRow("from the pre-trained weights", "accuracy", 0.6, None, None, 100, chance=0.5),
+        ScoreRow("from scratch", "accuracy", 0.7, None, None, 100, chance=0.5, is_scratch=True),
+        ScoreRow("baseline: TF-IDF", "accuracy", 0.8, None, None, 100, chance=0.5, is_baseline=True),
+    ]
+    (found,) = headlines(Content([], [], [], [], [], [("words", rows)], [], {}))
+    assert (found.value, found.unit) == ("60%", "accuracy after fine-tuning")
+    assert found.about == "words; chance 50%; baseline 80%"
+    assert headlines(Content([], [], [], [], [], [("words", rows[1:])], [], {})) == []
+
+
 def test_a_score_of_all_or_none_has_wilsons_interval() -> None:
     for error in (0.0, 0.01):
         assert interval("exact match", 0.0, error, 10) == (0.0, pytest.approx(0.278, abs=1e-3))
@@ -154,7 +167,11 @@ def test_it_shows_what_the_folders_hold(world: Path) -> None:
     (score,) = content.scores
     assert score.high == pytest.approx(0.5 + 1.96 * 0.02)
     ((_, table),) = content.fine_tuned
-    assert [(s.name, s.value) for s in table] == [("from the pre-trained weights", 0.6), ("from scratch", 0.4)]
+    assert [(s.name, s.value) for s in table] == [
+        ("from the pre-trained weights", 0.6),
+        ("from scratch", 0.4),
+        ("baseline: TF-IDF", 0.5),  # once, since both models have the same rows
+    ]
     page = report([world], world / "report.html").read_text(encoding="utf-8")
     for text in ("2.125", "0.500", "± 0.039", "0.600", "xz -9", "x.mean", "temperature 0.8, top-k 40, seed 1"):
         assert text in page

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,8 @@ class ScoreRow:
     published: Mapping[str, float] = field(default_factory=dict)
     model: str = ""
     note: str = ""
+    is_scratch: bool = False  # a model trained from random weights
+    is_baseline: bool = False  # a linear model on the same rows
 
 
 @dataclass(frozen=True)
@@ -305,11 +307,23 @@ def _read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str,
             chance=metrics.get("chance") if metrics["metric"] == "accuracy" else None,
             majority=metrics.get("majority") if metrics["metric"] == "accuracy" else None,
             model=path.name,
+            is_scratch=bool(scratch),
         )
-        groups.setdefault(train.identity if train else str(path), []).append((title, score))
+        group = groups.setdefault(train.identity if train else str(path), [])
+        group.append((title, score))
+        if baseline := metrics.get("baseline"):
+            name, (low, high) = f"baseline: {baseline['name']}", baseline["interval"]
+            value = float(baseline["value"])
+            row = replace(
+                score, name=name, value=value, low=low, high=high, model="", is_scratch=False, is_baseline=True
+            )
+            if all(row != other for _, other in group):  # models with the same rows have the same baseline
+                group.append((title, row))
     tables: list[tuple[str, Sequence[ScoreRow]]] = []
     for group in groups.values():
-        scores = sorted((score for _, score in group), key=lambda score: (score.name == _SCRATCH, score.model))
+        scores = sorted(
+            (score for _, score in group), key=lambda one: (one.is_baseline, one.is_scratch, one.model)
+        )
         tables.append((group[0][0], scores))
     return tables
 

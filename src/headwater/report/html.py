@@ -101,11 +101,19 @@ def headlines(content: Content) -> list[Headline]:
             )
         )
     for name, scores in content.fine_tuned:
-        best = max(scores, key=lambda score: score.value)
+        tuned = [score for score in scores if not (score.is_scratch or score.is_baseline)]
+        if not tuned:
+            continue
+        best = max(tuned, key=lambda score: score.value)
         about = f"{name}" + (f"; chance {best.chance:.0%}" if best.chance is not None else "")
-        shown = f"{best.value:.0%}" if best.metric in _SHARES else number(best.value)
-        found.append(Headline(shown, f"{best.metric} after fine-tuning", about))
+        if baselines := [score for score in scores if score.is_baseline]:
+            about += f"; baseline {_rounded(baselines[0])}"
+        found.append(Headline(_rounded(best), f"{best.metric} after fine-tuning", about))
     return found
+
+
+def _rounded(score: ScoreRow) -> str:
+    return f"{score.value:.0%}" if score.metric in _SHARES else number(score.value)
 
 
 def loss_chart(runs: Sequence[RunSummary]) -> str:
