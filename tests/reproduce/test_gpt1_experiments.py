@@ -19,6 +19,7 @@ from headwater.reproduce.labelled import (
     NO_AUXILIARY,
     NO_PRETRAINING,
     FinetunedScore,
+    constant_score,
     evenly,
     percent_shared,
     sample_set,
@@ -130,6 +131,13 @@ def test_claims_are_made_on_the_sets_that_are_there(name: str, rows: int, claims
     assert len(found) == claims
     assert found[0].verdict == HOLDS
     assert any("every set" in finding.claim for finding in found) == (rows < 10_000)
+
+
+def test_a_constant_answer_is_the_best_one_on_the_measured_rows() -> None:
+    """Half of RTE's training rows are of each class, and 53 % of its development rows are of the first."""
+    assert constant_score(["0"] * 146 + ["1"] * 131, "accuracy") == pytest.approx(0.527, abs=1e-3)
+    assert constant_score(["0"] * 2 + ["1"], "f1") == pytest.approx(0.5)
+    assert constant_score(["0", "1"], "matthews") == 0
 
 
 def test_rows_are_taken_evenly() -> None:

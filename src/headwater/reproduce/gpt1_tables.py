@@ -1,8 +1,8 @@
 """GPT-1, tables 2 to 4: one pre-trained model, fine-tuned on each of the twelve sets.
 
 Every set is run as in the paper, with its input rearranged and one linear layer added, on as many rows as the
-scale takes. Each number is shown with the paper's and with that of always answering the most frequent class. The
-overlap of each test text with the pre-training text is measured as in GPT-2's section 4.
+scale takes. Each number is shown with the paper's and with that of the best constant answer. The overlap of each
+test text with the pre-training text is measured as in GPT-2's section 4.
 """
 
 from __future__ import annotations

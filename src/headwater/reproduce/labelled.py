@@ -167,7 +167,7 @@ def fine_tune(
             published=row["published"],
             examples=row["count"],
             trained_on=row["train"],
-            baseline=_baseline(rows, row["task"], row["metric"], metrics.get("majority")),
+            baseline=constant_score([str(one["label"]) for one in _predictions(out, row["task"])], row["metric"]),
             remarks=row["remarks"],
             error=(row["interval"][1] - row["interval"][0]) / (2 * NORMAL),
             items=_items(f"{benchmark} {row['task']}", out, row["task"], row["metric"]),
@@ -215,12 +215,8 @@ def over_parts(seeds: Sequence[Sequence[FinetunedScore]]) -> Measured:
 
 def _items(name: str, folder: Path, task: str, metric: str) -> Items | None:
     """Return the values by item of a fine-tuned model's predictions; None if they are not labelled."""
-    path = folder / f"predictions-{task}.jsonl"
-    path = path if path.exists() else folder / "predictions-validation.jsonl"
-    if not path.exists():
-        return None
-    rows = json_lines(path, dict, "predictions")
-    if any(row["label"] is None for row in rows):
+    rows = _predictions(folder, task)
+    if not rows:
         return None
     ids = tuple(str(row["row"]) for row in rows)
     if metric == "accuracy":
@@ -238,6 +234,16 @@ def _items(name: str, folder: Path, task: str, metric: str) -> Items | None:
         )
         values = pseudo_values(truth, predicted, of_two_classes(OF_CONFUSION[metric]))
     return {name: ItemValues(ids, values[None])}
+
+
+def _predictions(folder: Path, task: str) -> list[dict[str, Any]]:
+    """Return the labelled predictions on a test part, else those on validation; none if there are neither."""
+    for part in (task, "validation"):
+        path = folder / f"predictions-{part}.jsonl"
+        rows = json_lines(path, dict, "predictions") if path.exists() else []
+        if rows and all(row["label"] is not None for row in rows):
+            return rows
+    return []
 
 
 @once
@@ -324,22 +330,19 @@ def _benchmark(name: str) -> Benchmark:
     return BY_NAME[name]
 
 
-def _baseline(rows: Path, task: str, metric: str, majority: float | None) -> float:
-    """Return the score of a constant answer: the most frequent training label, or "yes" for F1.
+def constant_score(labels: Sequence[str], metric: str) -> float:
+    """Return the score of the best constant answer to rows with these labels: for F1 always the second class.
 
-    The correlation of a constant answer counts as 0.
+    The most frequent class is that of the measured rows. That of the training rows can be the rarer one there, and
+    a model that prefers the other class would look better than a constant answer. The correlation of a constant
+    answer counts as 0.
     """
     if metric in ("matthews", "pearson", "spearman"):
         return 0.0
-    test = rows / f"test-{task}.jsonl"
-    if not test.exists():
-        return majority or 0.0
-    most = Counter(str(raw.label) for raw in _read(rows / "train.jsonl")).most_common(1)[0][0]
-    labels = [str(raw.label) for raw in _read(test)]
-    share = labels.count(most) / len(labels)
+    counts = Counter(labels)
     if metric == "accuracy":
-        return share
-    positive = labels.count("1") / len(labels)
+        return max(counts.values()) / len(labels)
+    positive = counts[max(counts)] / len(labels)
     return 2 * positive / (1 + positive)
 
 

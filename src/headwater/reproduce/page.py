@@ -39,13 +39,19 @@ HTML = "report.html"
 _SMALL, _LARGE = 10, 100_000
 # The version of what experiments measure, and its changes by experiment, which the pages of earlier results list.
 # Increase it with every change of a protocol. Results before version 4 are not shown.
-VERSION = 5
+VERSION = 6
 CHANGES: dict[int, dict[str, str]] = {
     5: dict.fromkeys(
         ("gpt1_tables", "gpt1_ablations", "objectives"),
         "sets without official parts were split by the seed and not paired by item; 96 % of the test rows of "
         "SciTail and 19 % of those of QNLI had a text in training",
     ),
+    6: {
+        "gpt1_tables": "the constant answer was the most frequent class of the training rows, which has 0.473 on "
+        "RTE's measured rows; the other class has 0.527",
+        "gpt2_tasks": "the most confident answers were all wrong, and their error over the ten questions counted "
+        "as 0",
+    },
 }
 
 
